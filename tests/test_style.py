@@ -140,6 +140,8 @@ PLAIN = (
     "hdl/veda/*/*.py",
     "docs/veda/*.md",
     "docs/veda/*/*.md",
+    "golden/veda/*.py",
+    "golden/veda/*/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -1,4 +1,4 @@
-"""VEDA's decoder layer: the bit-exact model made of the units' models, on the array's matrices."""
+"""Bit-exact model of VEDA's decoder layer, composed of the units' models."""
 
 from dataclasses import dataclass, field, replace
 
@@ -20,20 +20,20 @@ from hdl.veda.parameters import VedaParameters
 
 
 def folded(weights: LayerWeights) -> LayerWeights:
-    """Return a layer's matrices as FP16 codes, with log2(e) in the queries'."""
+    """Return a layer's matrices as FP16 codes, with log2(e) folded into the queries'."""
     return replace(weights, query=weights.query * LOG2_E).mapped(codes)
 
 
 @dataclass(frozen=True, eq=False)
 class LayerResult:
-    """What a token leaves behind in a layer.
+    """Results of a token in a layer.
 
     Members
     -------
     state : numpy.ndarray
-        The hidden state behind the layer, FP16 codes.
+        The hidden state after the layer, FP16 codes.
     attention : Step
-        The attention within.
+        The attention of the layer.
     """
 
     state: Codes
@@ -47,14 +47,14 @@ class DecoderLayer:
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
     weights : LayerWeights
-        Its matrices, as FP16 codes that `folded` gives.
+        The layer's matrices, as the FP16 codes that `folded` returns.
 
     Members
     -------
     cache : LayerModel
-        Its keys, values, votes and slots.
+        The layer's keys, values, votes and slots.
     """
 
     parameters: VedaParameters
@@ -62,7 +62,7 @@ class DecoderLayer:
     cache: LayerModel = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with an empty cache."""
+        """Start with an empty cache."""
         self.cache = LayerModel(self.parameters)
 
     def step(
@@ -74,18 +74,18 @@ class DecoderLayer:
         vote: bool = False,
         evictions: int = 0,
     ) -> LayerResult:
-        """Take a token through the layer.
+        """Execute the layer for one token.
 
         Parameters
         ----------
         state : numpy.ndarray
             The hidden state before the layer, FP16 codes.
         cosines, sines : numpy.ndarray
-            Of the token's position, FP16 codes, shape (head_size / 2,).
+            Rotary angles of the token's position, FP16 codes, shape (head_size / 2,).
         vote : bool
             Whether the token votes.
         evictions : int
-            As of `LayerModel.attend`.
+            As in `LayerModel.attend`.
         """
         p, weights, array = self.parameters, self.weights, self.parameters.array
         normalised = layernorm(state, p.norm)
@@ -96,7 +96,7 @@ class DecoderLayer:
         query, key = (turned(heads, cosines, sines) for heads in (query, key))
         attention = self.cache.attend(query, key, value, vote=vote, evictions=evictions)
 
-        # A lane without a head has an output too, which meets weights of zero.
+        # A lane without a head has an output too, which is multiplied by weights of zero.
         heads = attention.outputs.reshape(-1)
         padded = np.zeros((len(heads), p.hidden_size), np.uint16)
         padded[: p.heads * p.head_size] = weights.output.reshape(-1, p.hidden_size)
@@ -111,7 +111,7 @@ class DecoderLayer:
 def rows(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Codes:
     """Return vector times matrix as outer products; FP16 codes of the matrix's trailing shape."""
     flat = matrix.reshape(len(matrix), -1)
-    # Every element of the array is given the same scalar, and each column has an element.
+    # All PEs take the same scalar, and each column has a PE.
     columns = -(-flat.shape[1] // array.planes) * array.planes
     weights = np.pad(flat, ((0, 0), (0, columns - flat.shape[1])))
     scalars = np.repeat(vector[:, np.newaxis], array.planes, axis=1)
@@ -120,7 +120,7 @@ def rows(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Code
 
 
 def sums(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Codes:
-    """Return vector times matrix as inner products, slice by slice of an array's width."""
+    """Return vector times matrix as inner products, in slices of the array's width."""
     slices = len(vector) // array.width
     vectors = vector.reshape(slices, 1, array.width)
     weights = matrix.T.reshape(-1, slices, array.width)
@@ -137,11 +137,11 @@ def sums(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Code
 
 
 def turned(heads: Codes, cosines: Codes, sines: Codes) -> Codes:
-    """Return heads rotated by their positions' angles, pair by pair of neighbours."""
+    """Return heads rotated by their position's angles; the elements of a pair are adjacent."""
     x, y = rotary(heads[:, 0::2], heads[:, 1::2], cosines, sines)
     return np.stack([x, y], axis=-1).reshape(heads.shape)
 
 
 def added(results: Codes, state: Codes) -> Codes:
-    """Return the state with a matrix's results added, in FP16."""
+    """Return the state plus a matrix's results, in FP16."""
     return float_add(BINARY16, results.astype(np.uint64), state.astype(np.uint64)).astype(np.uint16)

@@ -1,4 +1,4 @@
-"""How far VEDA's decoder layer is expected to be from the truth of `golden.llm.layers`."""
+"""Expected deviation of VEDA's decoder layer from the truth of `golden.llm.layers`."""
 
 from dataclasses import dataclass
 
@@ -15,27 +15,27 @@ from hdl.veda.parameters import VedaParameters
 Reals = NDArray[np.float64]
 
 HALF = 2.0**-11
-"""Rounding to FP16, relative."""
+"""Relative error of rounding to FP16."""
 
 SMALLEST = 2.0**-25
-"""Rounding to FP16 among the subnormals."""
+"""Absolute error of rounding to a subnormal FP16 number."""
 
 STEEPEST = 1.1
-"""More than the largest slope of SiLU."""
+"""An upper bound of the slope of SiLU."""
 
 DEVIATIONS = 2
-"""Expected deviations that no element may be away from the truth."""
+"""Maximum error of any element, in expected deviations."""
 
 
 @dataclass(frozen=True, eq=False)
 class Near:
-    """Numbers, and the deviation that is expected of the hardware's from them."""
+    """Exact numbers, and the expected deviation of the hardware's results from them."""
 
     value: Reals
     off: Reals
 
     def rounded(self) -> "Near":
-        """Return them when the hardware has rounded its own to FP16."""
+        """Return the numbers with the deviation after rounding to FP16."""
         return Near(self.value, root(self.off, abs(self.value) * HALF, SMALLEST))
 
     def plus(self, other: "Near") -> "Near":
@@ -44,7 +44,7 @@ class Near:
 
 
 def root(*parts: Reals | float) -> Reals:
-    """Return the deviation that independent ones make together."""
+    """Return the deviation that independent deviations cause together."""
     return np.sqrt(sum(np.square(part) for part in parts))
 
 
@@ -55,25 +55,26 @@ def exact_layer(
     angles: tuple[Codes, Codes],
     past: tuple[Codes, Codes],
 ) -> tuple[Reals, Reals]:
-    """Return the hidden state behind a layer in float64, and the hardware's expected deviation.
+    """Return the hidden state after a layer in float64, and the hardware's expected deviation.
 
-    A worst case would tell nothing: it lets every rounding of a row err to the same side. Here each
-    rounding is as large as it can be and independent of all others, and each step passes on what
-    its input may be off; no element may be more than `DEVIATIONS` of the result away.
+    A worst-case bound would be useless: it assumes that all roundings of a row err in the same
+    direction. Here each rounding error is assumed to be maximal and independent of all others, and
+    each step propagates the deviation of its input. No element may deviate by more than
+    `DEVIATIONS` expected deviations.
 
     Parameters
     ----------
     p : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
     weights : LayerWeights
         The layer's matrices; the FP16 codes are taken as exact.
     state : numpy.ndarray
-        FP16 codes.
+        Hidden state before the layer, FP16 codes.
     angles : tuple
         Cosines and sines of the token's position, FP16 codes.
     past : tuple
-        Cached keys and values, FP16 codes, shape (kv_heads, tokens, head_size), without the
-        token's own.
+        Cached keys and values, FP16 codes, shape (kv_heads, tokens, head_size), without those of
+        this token.
     """
     here = Near(reals(state), np.zeros(len(state)))
     normalised = _norm(here)
@@ -99,20 +100,20 @@ def exact_layer(
 
 
 def _norm(x: Near) -> Near:
-    """Return x / sqrt(mean(x**2) + 1e-5); the unit's result is within a share of 2**-9."""
+    """Return x / sqrt(mean(x**2) + 1e-5); the unit's relative error is at most 2**-9."""
     exact = layers.rms_norm(x.value)
     off = x.off / np.sqrt(np.mean(x.value**2) + layers.EPSILON)
     return Near(exact, root(off, abs(exact) * 2.0**-9, 2.0**-24))
 
 
 def _product(vector: Near, matrix: Reals) -> Near:
-    """Return vector times matrix; the roundings of sums in FP29 are nothing beside the others."""
+    """Return vector times matrix; the rounding of sums in FP29 is negligible."""
     off = np.sqrt(np.tensordot(vector.off**2, matrix**2, 1))
     return Near(np.tensordot(vector.value, matrix, 1), off).rounded()
 
 
 def _turned(heads: Near, cosines: Reals, sines: Reals) -> Near:
-    """Return pairs of neighbours rotated: two products and their sum, each rounded."""
+    """Return adjacent pairs rotated: two products and their sum, each rounded."""
 
     def pairs(first: Reals, second: Reals) -> Reals:
         return np.stack([first, second], axis=-1).reshape(heads.value.shape)
@@ -124,8 +125,8 @@ def _turned(heads: Near, cosines: Reals, sines: Reals) -> Near:
 
 
 def _attended(queries: Near, keys: Near, values: Near) -> Near:
-    """Return the heads' outputs, one behind the other."""
-    # Queries have log2(e) in them, for a softmax to the base 2.
+    """Return the heads' outputs, concatenated."""
+    # The queries include log2(e), for a softmax to the base 2.
     queries = Near(queries.value / LOG2_E, queries.off / LOG2_E)
     members = len(queries.value) // len(keys.value)
     keys, values = (
@@ -141,7 +142,7 @@ def _attended(queries: Near, keys: Near, values: Near) -> Near:
     )
     powers = layers.probabilities(queries.value, keys.value)
     exact = np.einsum("hl,hld->hd", powers, values.value)
-    # What a score is off moves its probability, and all others by as much together.
+    # An error of a score changes its own probability, and all others in common.
     common = np.sqrt(np.sum((powers * off_scores) ** 2, axis=1, keepdims=True))
     away = powers * root(off_scores, common, 2.0**-8) + 2.0**-24
     off = root(

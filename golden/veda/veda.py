@@ -1,4 +1,4 @@
-"""VEDA's attention: the truth in float64, and the bit-exact model made of the units' models."""
+"""VEDA's attention: the truth in float64, and the bit-exact model composed of the units' models."""
 
 from dataclasses import dataclass, field
 
@@ -19,11 +19,11 @@ Codes = NDArray[np.uint16]
 def exact_attention(
     queries: NDArray[np.float64], keys: NDArray[np.float64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return softmax(q.K^T).V of each head in float64, and how far the hardware may be from it.
+    """Return softmax(q.K^T).V of each head in float64, and the hardware's error bound.
 
-    The softmax is to the base 2. A score is off by its rounding to FP16 and by that of its sum in
-    FP29, which scales every probability; a probability is off by that and by what
-    `ElementSerialSoftmax` states; an output is off by its probabilities' errors and by its own
+    The softmax is to the base 2. The error of a score has two parts, its rounding to FP16 and that
+    of its sum in FP29; it scales every probability. The error of a probability also includes that
+    of `ElementSerialSoftmax`. The error of an output includes its probabilities' errors and its own
     rounding.
 
     Parameters
@@ -31,7 +31,7 @@ def exact_attention(
     queries : numpy.ndarray
         Shape (heads, head_size), scaled, log2(e) included.
     keys, values : numpy.ndarray
-        Shape (kv_heads, tokens, head_size); ``heads / kv_heads`` neighbours share one.
+        Shape (kv_heads, tokens, head_size); ``heads / kv_heads`` adjacent query heads share one.
     """
     members = len(queries) // len(keys)
     keys, values = np.repeat(keys, members, axis=0), np.repeat(values, members, axis=0)
@@ -53,23 +53,24 @@ def exact_attention(
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one token's attention in one layer leaves behind.
+    """Results of one token's attention in one layer.
 
     Members
     -------
     slot : int
-        Where the token's keys and values went.
+        Slot of the token's keys and values.
     length : int
-        Cached tokens, this one included.
+        Number of cached tokens, this one included.
     outputs : numpy.ndarray
-        FP16 codes, shape (rounds, lanes, head_size); a lane behind the last head has what its
-        queries of zero give.
+        FP16 codes, shape (rounds, lanes, head_size); a lane without a head contains the output for
+        queries of zero.
     probabilities : numpy.ndarray
         FP16 codes, shape (heads, length).
     victims : list[int]
-        The slots that are evicted, in the order in which they are found; no more than there are.
+        Slots that are evicted, in the order in which they are found.
     counts : numpy.ndarray
-        The votes that are stored: against each slot, or those left if there are several victims.
+        Vote counts that are stored: of each slot, or the remaining ones if there are several
+        victims.
     """
 
     slot: int
@@ -87,23 +88,23 @@ class LayerModel:
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     weights : Weights
-        Of the votes' thresholds.
+        Weights a and b of the voting threshold.
 
     Members
     -------
     keys, values : numpy.ndarray
         FP16 codes, shape (kv_heads, capacity, head_size).
     counts : numpy.ndarray
-        Votes against each slot, shape (capacity,).
+        Vote count of each slot, shape (capacity,).
     length : int
-        Cached tokens.
+        Number of cached tokens.
     victim : int | None
-        The slot that the next token takes, if one was named.
+        The victim's slot, which the next token takes, if there is one.
     stepped : bool
-        Whether a token has come since the layer was filled.
+        Whether a token has been processed since the layer was filled.
     """
 
     parameters: VedaParameters
@@ -116,14 +117,14 @@ class LayerModel:
     values: Codes = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make an empty cache."""
+        """Start with an empty cache."""
         p = self.parameters
         shape = (p.kv_heads, p.capacity, p.head_size)
         self.counts = np.zeros(p.capacity, np.int64)
         self.keys, self.values = np.zeros(shape, np.uint16), np.zeros(shape, np.uint16)
 
     def fill(self, keys: Codes, values: Codes, counts: NDArray[np.int64] | None = None) -> None:
-        """Start from a cache that holds tokens, shape (kv_heads, tokens, head_size), and votes."""
+        """Fill the cache with tokens, shape (kv_heads, tokens, head_size), and vote counts."""
         self.length, self.victim, self.stepped = keys.shape[1], None, False
         self.keys[:, : self.length], self.values[:, : self.length] = keys, values
         self.counts[: self.length] = 0 if counts is None else counts
@@ -131,7 +132,7 @@ class LayerModel:
     def attend(
         self, queries: Codes, key: Codes, value: Codes, *, vote: bool = False, evictions: int = 0
     ) -> Step:
-        """Store a token's keys and values, attend to all that is cached, vote and evict.
+        """Store a token's keys and values, attend to all cached tokens, vote and evict.
 
         Parameters
         ----------
@@ -142,7 +143,7 @@ class LayerModel:
         vote : bool
             Whether the token votes.
         evictions : int
-            Victims to find. More than one end the layer's work until it is filled again.
+            Number of victims to find. After more than one, the layer must be filled again.
         """
         p = self.parameters
         self.stepped = True
@@ -170,7 +171,7 @@ class LayerModel:
         return Step(slot, self.length, lanes, heads, victims, result.sent)
 
     def _probabilities(self, head_round: int, copy: int, query: Codes) -> Codes:
-        """Return the probabilities that each plane multiplies, shape (planes, length)."""
+        """Return the probabilities that multiply each plane, shape (planes, length)."""
         p = self.parameters
         weights = self._rows(self.keys, head_round, copy)
         vectors = np.broadcast_to(query.astype(np.uint64), weights.shape)
@@ -181,7 +182,7 @@ class LayerModel:
         return softmax(np.array(lanes), p.softmax)
 
     def _rows(self, cache: Codes, head_round: int, copy: int) -> NDArray[np.uint64]:
-        """Return what one array reads of a cache in a round, shape (length, width)."""
+        """Return the lines of a cache that one array reads in a round, shape (length, width)."""
         p = self.parameters
         first = head_round * p.lanes + copy * p.array_lanes
         heads = np.minimum(np.arange(first, first + p.array_lanes), p.heads - 1)
@@ -191,7 +192,7 @@ class LayerModel:
 
 
 def lane_rows(heads: Codes, p: VedaParameters) -> Codes:
-    """Return heads as beats of all lanes, shape (beats, lanes * head_size), then zeros."""
+    """Return heads as beats of all lanes, padded with zeros, shape (beats, lanes * head_size)."""
     beats = -(-len(heads) // p.lanes)
     rows = np.zeros((beats * p.lanes, p.head_size), np.uint16)
     rows[: len(heads)] = heads

@@ -1,4 +1,4 @@
-"""VEDA's whole language model: all layers, the final norm, the vocabulary, and the largest sum."""
+"""VEDA's whole language model: all layers, the final norm, the LM head, and the argmax."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,18 +19,18 @@ from hdl.veda.parameters import VedaParameters
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Tokens of a text that go through all layers together.
+    """Tokens of a text that pass through all layers together.
 
     Parameters
     ----------
     first, count : int
-        The position of the first one, and how many they are.
+        The position of the first token, and the number of tokens.
     vote : bool
-        Whether they vote.
+        Whether the tokens vote.
     evictions : int
-        Victims that the last one finds in each layer.
+        Victims that the last token finds in each layer.
     predict : bool
-        Whether the vocabulary follows.
+        Whether the LM head follows.
     """
 
     first: int
@@ -41,17 +41,17 @@ class Block:
 
 
 def prompt_blocks(prompt: int, *, block: int, budget: int, reserved: int) -> list[Block]:
-    """Return how a prompt is read: in blocks, its last token by itself, which predicts.
+    """Return the blocks of a prompt; its last token is a block by itself, which predicts.
 
     Parameters
     ----------
     prompt : int
-        Its tokens.
+        Tokens of the prompt.
     block : int
-        Tokens of a block at most.
+        Maximum number of tokens of a block.
     budget : int
-        Tokens that a layer caches while text is generated; what the prompt has more is evicted in
-        the end.
+        Tokens that a layer caches during generation; excess tokens of the prompt are evicted at its
+        end.
     reserved : int
         The first tokens of a text, which cast no votes.
     """
@@ -78,9 +78,9 @@ def prompt_blocks(prompt: int, *, block: int, budget: int, reserved: int) -> lis
 
 
 def next_block(position: int, *, cached: int, budget: int, reserved: int) -> Block:
-    """Return a generated token's block; it evicts one where the next token would be too many.
+    """Return a generated token's block; it evicts a token if the next one would exceed the budget.
 
-    `cached` is how many tokens each layer holds before this one, a victim included.
+    `cached` is the number of tokens that each layer holds before this one, a victim included.
     """
     return Block(
         first=position,
@@ -93,19 +93,19 @@ def next_block(position: int, *, cached: int, budget: int, reserved: int) -> Blo
 
 @dataclass(frozen=True, eq=False)
 class BlockResult:
-    """What a block leaves behind.
+    """Results of a block.
 
     Members
     -------
     states : numpy.ndarray
-        Hidden states before the first layer and behind each, FP16 codes, shape (layers + 1, tokens,
-        hidden_size).
+        Hidden states before the first layer and after each layer, FP16 codes, shape (layers + 1,
+        tokens, hidden_size).
     steps : list[list[Step]]
         The attention of each layer, of each token.
     token : int | None
-        What follows the last token, if the block predicts.
+        The next token, if the block predicts.
     logits : numpy.ndarray | None
-        Its unrounded sums, as codes of their format.
+        The logits before rounding, as codes of the sum format.
     """
 
     states: Codes
@@ -116,19 +116,19 @@ class BlockResult:
 
 @dataclass(eq=False)
 class WholeModel:
-    """All layers and the vocabulary.
+    """All layers and the LM head.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
     weights : Sequence[LayerWeights]
         Each layer's matrices, as FP16 codes.
     vocabulary : numpy.ndarray
-        The projection with the final norm's weights folded in, FP16 codes, shape (hidden_size,
-        tokens of the vocabulary).
+        The LM head with the final norm's weights folded in, FP16 codes, shape (hidden_size,
+        vocabulary_size).
     rope_base : float
-        Of the angles.
+        Base of the rotary angles.
 
     Members
     -------
@@ -143,11 +143,11 @@ class WholeModel:
     layers: list[DecoderLayer] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with empty caches."""
+        """Start with empty caches."""
         self.layers = [DecoderLayer(self.parameters, weights) for weights in self.weights]
 
     def step(self, block: Block, states: Codes) -> BlockResult:
-        """Take a block's hidden states, shape (tokens, hidden_size), through all layers."""
+        """Execute all layers for a block's hidden states, shape (tokens, hidden_size)."""
         p = self.parameters
         behind, steps = [states], []
         cosines, sines = angles(block.first + block.count, p.head_size, self.rope_base)
@@ -175,7 +175,7 @@ class WholeModel:
 
 
 def close_gaps(layer: DecoderLayer, step: Step) -> None:
-    """Move what is left of a trimmed cache together, in the order of the slots."""
+    """Compact the remaining slots of a trimmed cache, in the order of the slots."""
     cache = layer.cache
     keys, values = (
         np.delete(part[:, : cache.length], step.victims, axis=1)
@@ -185,7 +185,7 @@ def close_gaps(layer: DecoderLayer, step: Step) -> None:
 
 
 def vocabulary_sums(p: VedaParameters, state: Codes, vocabulary: Codes) -> NDArray[np.uint64]:
-    """Return the normalised state times the vocabulary, as sums that nothing has rounded."""
+    """Return the normalised state times the LM head, as sums before rounding."""
     array: FlexiblePeArrayParameters = p.array
     normalised = layernorm(state, p.norm)
     columns = -(-vocabulary.shape[1] // array.planes) * array.planes
@@ -195,7 +195,7 @@ def vocabulary_sums(p: VedaParameters, state: Codes, vocabulary: Codes) -> NDArr
 
 
 def largest(sum_format: FloatFormat, codes: NDArray[np.uint64]) -> int:
-    """Return the first of the largest sums; a NaN is below all numbers."""
+    """Return the argmax; ties resolve to the lowest index, and a NaN is below all numbers."""
     numbers = sum_format.decode(codes)
     candidates = np.flatnonzero(~np.isnan(numbers))
     return int(candidates[np.argmax(numbers[candidates])]) if len(candidates) else 0

@@ -1,1 +1,1 @@
-"""Models of VEDA's array."""
+"""Golden models of VEDA's array."""

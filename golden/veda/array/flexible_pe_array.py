@@ -1,4 +1,4 @@
-"""Model of VEDA's flexible-product array: every sum in the order of the elements' adders."""
+"""Model of VEDA's flexible-product array: every sum in the order of the array's adders."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,12 +22,12 @@ Codes = NDArray[np.uint64]
 
 @dataclass
 class Beats:
-    """Beats in their order, one array a field, and the vectors that they load.
+    """A sequence of beats, one array per field, and the vectors that they load.
 
     Members
     -------
     mode, split, load_vector, first, last : numpy.ndarray
-        One value a beat.
+        One value per beat.
     scalars, weights : numpy.ndarray
         FP16 codes, shape (beats, planes) and (beats, width).
     vectors : numpy.ndarray
@@ -50,14 +50,14 @@ class Beats:
 
 @dataclass
 class Outcome:
-    """What leaves the array: FP16 codes of dot products and of rows, in their order."""
+    """Outputs of the array: FP16 codes of dot products and of rows, each in order."""
 
     dot_products: list[Codes] = field(default_factory=list)
     results: list[Codes] = field(default_factory=list)
 
 
 def joined(parts: Iterable[Beats]) -> Beats:
-    """Return beats one behind the other."""
+    """Return the concatenation of several sequences of beats."""
     parts = list(parts)
     return Beats(
         *(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(Beats))
@@ -65,7 +65,7 @@ def joined(parts: Iterable[Beats]) -> Beats:
 
 
 def run(p: FlexiblePeArrayParameters, beats: Beats) -> Outcome:
-    """Return what the array makes of beats, which begin with a vector or a row."""
+    """Return the array's outputs for beats, of which the first loads a vector or starts a row."""
     outcome = Outcome()
     inner = np.flatnonzero(beats.mode == ArrayMode.INNER.value)
     stationary = _stationary(p, beats)
@@ -89,11 +89,11 @@ def inner_products(
     Parameters
     ----------
     p : FlexiblePeArrayParameters
-        Dimensions.
+        Dimensions of the array.
     vectors, weights : numpy.ndarray
         FP16 codes, shape (beats, width).
     split : numpy.ndarray
-        Whether each plane's sum stays its own.
+        Whether each plane's sum is a dot product of its own.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def inner_products(
 def emulated_inner_products(
     p: FlexiblePeArrayParameters, vectors: Codes, weights: Codes, split: Codes
 ) -> Codes:
-    """Return the same for any format of the sums, by the adders' models."""
+    """Return the same as `inner_products` for any sum format, computed by the adders' models."""
     products = multiply(p.sum_format, vectors, weights)
     rows = float_tree(p.sum_format, products.reshape(-1, p.planes, p.rows, p.columns))
     planes = float_tree(p.sum_format, rows)
@@ -125,23 +125,23 @@ def outer_product(
     Parameters
     ----------
     p : FlexiblePeArrayParameters
-        Dimensions.
+        Dimensions of the array.
     scalars, weights : numpy.ndarray
-        FP16 codes, shape (elements, planes) and (elements, columns): as many columns a plane as
-        the array is wide, or as several rows of results together are.
+        FP16 codes, shape (elements, planes) and (elements, columns): as many columns as the array
+        has PEs, or as several rows of results together.
     """
     return float_convert(p.sum_format, BINARY16, outer_sums(p, scalars, weights))
 
 
 def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDArray[Any]) -> Codes:
-    """Return a row of sums before they are rounded, in the format of the sums."""
+    """Return a row of sums before rounding, in the format of the sums."""
     if p.sum_format in native_sums.FORMATS:
         return native_sums.outer_sums(p, scalars, weights)
     return emulated_outer_sums(p, scalars.astype("u8"), weights.astype("u8"))
 
 
 def emulated_outer_sums(p: FlexiblePeArrayParameters, scalars: Codes, weights: Codes) -> Codes:
-    """Return the same for any format of the sums, by the adders' models."""
+    """Return the same as `outer_sums` for any sum format, computed by the adders' models."""
     columns = weights.shape[1]
     own = np.repeat(scalars, columns // p.planes, axis=1)
     products = multiply(p.sum_format, own, weights)
@@ -149,7 +149,7 @@ def emulated_outer_sums(p: FlexiblePeArrayParameters, scalars: Codes, weights: C
     partial = np.full((p.add_stages, columns), nothing)
     for index, product in enumerate(products):
         place = index % p.add_stages
-        # The first product of a partial sum starts it: it is added to -0, which changes nothing.
+        # The first product of a partial sum is added to -0, which changes nothing.
         partial[place] = float_add(p.sum_format, product, partial[place])
     oldest = len(products) % p.add_stages
     total, *rest = np.roll(partial, -oldest, axis=0)
@@ -166,7 +166,7 @@ def multiply(sum_format: FloatFormat, a: Codes, b: Codes) -> Codes:
 
 
 def _stationary(p: FlexiblePeArrayParameters, beats: Beats) -> Codes:
-    """Return for each beat the vector that its weights meet."""
+    """Return the stationary vector of each beat."""
     vectors = iter(beats.vectors)
     held = np.zeros(p.width, np.uint64)
     seen = np.zeros((len(beats), p.width), np.uint64)
@@ -182,7 +182,7 @@ def _stationary(p: FlexiblePeArrayParameters, beats: Beats) -> Codes:
 def _accumulated(
     p: FlexiblePeArrayParameters, sums: Codes, first: Codes, last: Codes
 ) -> Iterator[Codes]:
-    """Join the slices of long dot products, and round what is complete."""
+    """Accumulate the slices of long dot products, and round complete ones."""
     waiting: deque[Codes] = deque()
     for total, begins, ends in zip(sums, first, last, strict=True):
         if not begins:

@@ -1,9 +1,10 @@
-"""The array's sums by the processor's own arithmetic: the same order, many times faster.
+"""The array's sums in the processor's own arithmetic: the same order, many times faster.
 
 A product of two FP16 numbers is exact in FP32, and a sum of such products is a multiple of 2**-48,
-so never subnormal. IEEE 754 leaves nothing open but the code of a NaN: the processor's additions
-are those of `golden.arith.float_add`. A format that it does not have is rounded behind an addition
-in float64, whose 53 bits are more than twice the format's: rounding twice is rounding once.
+so it is never subnormal. IEEE 754 specifies every result except the code of a NaN, so the
+processor's additions equal those of `golden.arith.float_add`. A format that the processor does not
+have is rounded after an addition in float64, whose 53 bits are more than twice the format's: double
+rounding then equals single rounding.
 """
 
 from typing import Any
@@ -20,20 +21,20 @@ Singles = NDArray[np.float32]
 Numbers = NDArray[np.floating]
 
 FORMATS = (BINARY32, FP29)
-"""The formats whose sums are made here."""
+"""The sum formats that this module supports."""
 
 MATRIX = 1 << 16
-"""Elements from which PyTorch converts, ten times as fast; for fewer its import is not worth it."""
+"""Minimum size for conversion by PyTorch: it is ten times as fast, but takes time to import."""
 
 PIECE = 1 << 14
-"""Elements that it converts by one thread: several wait for one another where cores are busy, as
-they are beside a simulation."""
+"""Elements that one thread converts: several threads wait for each other if the cores are busy, as
+they are during a simulation."""
 
 
 def inner_products(
     p: FlexiblePeArrayParameters, vectors: NDArray[Any], weights: NDArray[Any], split: NDArray[Any]
 ) -> Codes:
-    """Return what `flexible_pe_array.inner_products` does."""
+    """Return the same as `flexible_pe_array.inner_products`."""
     with np.errstate(invalid="ignore", over="ignore"):
         terms = _summable(p.sum_format, singles(vectors) * singles(weights))
         terms = terms.reshape(-1, p.planes, p.plane_width)
@@ -48,17 +49,17 @@ def inner_products(
 
 
 def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDArray[Any]) -> Codes:
-    """Return what `flexible_pe_array.outer_sums` does."""
+    """Return the same as `flexible_pe_array.outer_sums`."""
     elements, columns = weights.shape
     factors = singles(scalars)[:, :, np.newaxis]
     rows = singles(weights).reshape(elements, p.planes, -1)
-    # Partial sum i mod add_stages has element i; one without an element is -0.
+    # Partial sum i mod add_stages accumulates element i; one without an element is -0.
     nothing = np.full((p.add_stages, *rows.shape[1:]), -0.0, np.float32)
     partial = _summable(p.sum_format, nothing)
     with np.errstate(invalid="ignore", over="ignore"):
         for first in range(0, elements, p.add_stages):
             products = rows[first : first + p.add_stages] * factors[first : first + p.add_stages]
-            # The first of a partial sum is added to -0, which changes nothing.
+            # The first product of a partial sum is added to -0, which changes nothing.
             added = partial[: len(products)]
             added += products
             _rounded(p.sum_format, added)
@@ -83,17 +84,17 @@ def singles(codes: NDArray[Any]) -> Singles:
 
 
 def _summable(sum_format: FloatFormat, products: Singles) -> Numbers:
-    """Return products in the type in which they are added."""
+    """Convert products to the type in which they are added."""
     return products if sum_format == BINARY32 else products.astype(np.float64)
 
 
 def _rounded(sum_format: FloatFormat, sums: Numbers) -> Numbers:
-    """Round sums in float64 in place, to nearest, ties to even; those in FP32 are rounded."""
+    """Round float64 sums in place, to nearest, ties to even; FP32 sums are already rounded."""
     if sum_format == BINARY32:
         return sums
     drop = 52 - sum_format.mantissa_bits
     codes = sums.view(np.int64)
-    # A carry out of the mantissa is the exponent's; infinities and quiet NaNs have no bits to drop.
+    # A carry out of the mantissa increments the exponent; infinities and quiet NaNs drop no bits.
     codes += (1 << drop - 1) - 1 + (codes >> drop & 1)
     codes &= -1 << drop
     return sums

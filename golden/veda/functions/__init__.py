@@ -1,1 +1,1 @@
-"""Models of VEDA's element-serial functions."""
+"""Golden models of VEDA's element-serial functions."""

@@ -22,7 +22,7 @@ def exact_activation(gate: Codes, up: Codes) -> NDArray[np.float64]:
 
 
 def error_bound(gate: Codes, up: Codes) -> NDArray[np.float64]:
-    """Return the largest error that each result below 65504 may have."""
+    """Return the error bound of each result below 65504."""
     absolute = 1 + np.abs(values(up)) * (1 + np.abs(values(gate)))
     return 2.0**-8 * np.abs(exact_activation(gate, up)) + 2.0**-24 * absolute
 

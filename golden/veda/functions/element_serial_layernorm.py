@@ -19,28 +19,28 @@ EPSILON = 2684
 
 
 def exact_layernorm(elements: Codes, *, rms: bool) -> NDArray[np.float64]:
-    """Return the normalised vector in float64, eps being 1e-5."""
+    """Return the normalised vector in float64, with eps = 1e-5."""
     x = values(elements)
     centred = x if rms else x - x.mean()
     return centred / np.sqrt(np.mean(centred * centred) + 1e-5)
 
 
 def error_bound(elements: Codes, *, rms: bool) -> NDArray[np.float64]:
-    """Return the largest error that each result may have."""
+    """Return the error bound of each result."""
     x, exact = values(elements), exact_layernorm(elements, rms=rms)
     bound = 2.0**-9 * np.abs(exact) + 2.0**-24
     if rms:
         return bound
     mean = abs(float(x.mean()))
     variance = float(np.var(x)) + 1e-5
-    # What the truncated mean takes from the variance comes on top of the mean's own rounding.
+    # The error that the truncated mean causes in the variance adds to the mean's own rounding.
     share = min(2.0**-22 * mean / variance, 1.0)
     rounding = (2.0**-10 * mean + 2.0**-23) / np.sqrt(variance)
     return bound + rounding + share * np.abs(exact)
 
 
 def sums(elements: Codes) -> tuple[int, int]:
-    """Return the sum in units of 2**-24, and that of the squares, each floored, of 2**-28."""
+    """Return the sum in units of 2**-24, and the sum of floored squares in units of 2**-28."""
     integers = [int(value * 2.0**24) for value in values(elements)]
     return sum(integers), sum(integer * integer >> 20 for integer in integers)
 
@@ -51,16 +51,16 @@ def mean_code(magnitude: int, *, negative: bool) -> int:
 
 
 def scale_code(variance: int) -> int:
-    """Return 1 / sqrt(variance + 1e-5), variance in units of 2**-28, as an FP16 code.
+    """Return 1 / sqrt(variance + 1e-5) as an FP16 code, for a variance in units of 2**-28.
 
-    The root has 16 binary digits, its reciprocal 15 of which at most the first is 0.
+    The root has 16 binary digits, its reciprocal 15, of which at most the first is 0.
     """
     radicand = variance + EPSILON
     pairs = (radicand.bit_length() + 1) // 2
     shift = 32 - 2 * pairs
     root = isqrt(radicand << shift if shift >= 0 else radicand >> -shift)
     quotient, remainder = divmod(1 << 29, root)
-    # A further digit stands for all that was dropped.
+    # One more digit represents all that was truncated.
     reciprocal = Fraction(2 * quotient + (remainder > 0), 1 << 15)
     return BINARY16.from_fraction(reciprocal * Fraction(2) ** (15 - pairs))
 
@@ -73,7 +73,7 @@ def layernorm(elements: Codes, p: ElementSerialLayernormParameters) -> Codes:
     elements : numpy.ndarray
         FP16 codes, 1 to `p.capacity` of them.
     p : ElementSerialLayernormParameters
-        Dimensions.
+        Dimensions of the layernorm.
     """
     elements = np.asarray(elements, np.uint16)
     if not np.isfinite(elements.view(np.float16)).all():

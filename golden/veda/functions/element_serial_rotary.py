@@ -13,19 +13,19 @@ Reals = NDArray[np.float64]
 
 
 def exact_rotary(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Reals, Reals]:
-    """Return both elements rotated, in float64."""
+    """Return both rotated elements, in float64."""
     a, b, c, s = (values(part) for part in (x, y, cosine, sine))
     return a * c - b * s, a * s + b * c
 
 
 def error_bounds(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Reals, Reals]:
-    """Return the largest errors that both results may have."""
+    """Return the error bounds of both results."""
     a, b, c, s = (np.abs(values(part)) for part in (x, y, cosine, sine))
     return 2.0**-10 * (a * c + b * s) + 2.0**-23, 2.0**-10 * (a * s + b * c) + 2.0**-23
 
 
 def rotary(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Codes, Codes]:
-    """Return the FP16 codes of both elements rotated; every step rounds to FP16."""
+    """Return the FP16 codes of both rotated elements; every step rounds to FP16."""
 
     def product(a: Codes, b: Codes) -> NDArray[np.uint64]:
         return float_multiply(BINARY16, np.asarray(a), np.asarray(b))

@@ -13,13 +13,13 @@ Codes = NDArray[np.uint16]
 Integers = NDArray[np.int64]
 
 SUM_ONE = 1 << 24
-"""1 in a sum of exponentials."""
+"""The number 1 in a sum of exponentials."""
 
 FAR = 31
-"""The largest distance of powers of two that is told apart."""
+"""The largest distance of powers of two; it represents all larger ones, too."""
 
 LOG2_E = float(np.log2(np.e))
-"""What queries are multiplied by, so that a softmax to the base 2 is one to the base e."""
+"""Factor of the queries by which a softmax to the base 2 equals one to the base e."""
 
 
 def exact_softmax(scores: Codes) -> NDArray[np.float64]:
@@ -30,14 +30,14 @@ def exact_softmax(scores: Codes) -> NDArray[np.float64]:
 
 
 def error_bound(scores: Codes) -> NDArray[np.float64]:
-    """Return the largest error that each probability may have."""
+    """Return the error bound of each probability."""
     return exact_softmax(scores) * 2.0**-8 + 2.0**-24
 
 
 def distances(whole: Integers, numbers: NDArray[np.bool_]) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return each power's distance from the largest before it, `FAR` at most, and if it is above.
+    """Return each power's distance from the largest before it, at most `FAR`, and if it is above.
 
-    A head's first number rises by `FAR`; what is no number is as far below.
+    A head's first number rises by `FAR`; NaN and infinities are as far below.
     """
     lowest = -(1 << 20)
     known = np.where(numbers, whole, lowest)
@@ -51,8 +51,8 @@ def distances(whole: Integers, numbers: NDArray[np.bool_]) -> tuple[Integers, ND
 def exponential_sum(mantissa: Integers, distance: Integers, rises: NDArray[np.bool_]) -> Integers:
     """Return the sum of a head's exponentials in units of 2**-24 of the largest power of two.
 
-    Where the power rises, the sum so far is shifted as far, and drops what is shifted out; so does
-    each term.
+    If the power rises, the sum so far is shifted right by the rise and truncated; each term is
+    truncated likewise.
     """
     terms = (mantissa + 1024 << 14) >> np.where(rises, 0, distance)
     added = np.concatenate([np.zeros_like(terms[..., :1]), np.cumsum(terms, axis=-1)], axis=-1)
@@ -65,9 +65,9 @@ def exponential_sum(mantissa: Integers, distance: Integers, rises: NDArray[np.bo
 
 
 def reciprocal(total: Integers | int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the mantissa (14 fraction bits, to odd) and the exponent of 1 / total.
+    """Return the mantissa (14 fraction bits, rounded to odd) and the exponent of 1 / total.
 
-    Of the total, its leading sixteen bits count.
+    Only the total's leading sixteen bits are used.
     """
     whole = np.asarray(total, np.int64)
     length = np.frexp(whole.astype(np.float64))[1]
@@ -81,19 +81,19 @@ def softmax(scores: Codes, p: ElementSerialSoftmaxParameters) -> Codes:
     Parameters
     ----------
     scores : numpy.ndarray
-        FP16 codes, shape (..., scores), 1 to `p.capacity` of them a head.
+        FP16 codes, shape (..., scores), with 1 to `p.capacity` scores per head.
     p : ElementSerialSoftmaxParameters
-        Dimensions.
+        Dimensions of the softmax.
     """
     scores = np.asarray(scores, np.uint16)
     numbers = np.isfinite(values(scores))
     whole, mantissa = exp2(scores)
     distance, rises = distances(whole, numbers)
     total = exponential_sum(mantissa, distance, rises)
-    # NaN and +inf spoil a head; -inf, the smallest score, only where there is no other.
+    # NaN and +inf make a head undefined; -inf, the smallest score, only if there is no other.
     defined = np.isfinite(values(scores).max(-1))
     divisor, exponent = reciprocal(np.where(defined, total, SUM_ONE))
-    # How far the power of two rises behind each exponential: no number that is shifted out matters.
+    # Rise of the power of two after each exponential: numbers shifted out entirely are 0.
     risen = np.cumsum(np.where(rises, distance, 0), axis=-1)
     away = risen[..., -1:] - risen + np.where(rises, 0, distance)
     significand = np.where(away < FAR, 1024 + mantissa, 0)

@@ -1,4 +1,4 @@
-"""Special function unit: the models of its four functions, on all that it is given."""
+"""Special function unit: the models of its four functions, applied to their inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Codes = NDArray[np.uint16]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What each of the functions is given, in FP16 codes.
+    """Inputs of each function, in FP16 codes.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Work:
     vectors : Sequence[numpy.ndarray]
         Vectors to normalise.
     operands : tuple[numpy.ndarray, numpy.ndarray]
-        Gates and up projections.
+        Outputs of `gate_proj` and `up_proj`.
     pairs : tuple of four arrays
         Elements x and y, cosine and sine of their angle.
     """
@@ -39,14 +39,14 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the functions answer, in FP16 codes.
+    """Outputs of the functions, in FP16 codes.
 
     Parameters
     ----------
     probabilities : numpy.ndarray
-        [scores, lanes], one head behind another.
+        Shape [scores, lanes], heads concatenated.
     normalised, activated : numpy.ndarray
-        One element behind another.
+        Elements, concatenated.
     rotated : tuple[numpy.ndarray, numpy.ndarray]
         Both elements of the pairs.
     """
@@ -58,7 +58,7 @@ class Answers:
 
 
 def special_functions(work: Work, p: SpecialFunctionUnitParameters) -> Answers:
-    """Return what the unit answers: no function depends on another."""
+    """Return the unit's outputs: no function depends on another."""
     lanes = [softmax(head, p.softmax) for head in work.heads]
     none = np.zeros((0, p.lanes), np.uint16)
     vectors = [layernorm(vector, p.layernorm) for vector in work.vectors]

@@ -1,1 +1,1 @@
-"""Models of VEDA's voting engine."""
+"""Golden models of VEDA's voting engine."""

@@ -1,4 +1,4 @@
-"""Bit-exact model of the threshold unit, in integers, a head at a time."""
+"""Bit-exact model of the threshold unit, in integers, one head at a time."""
 
 from dataclasses import dataclass
 from math import isqrt
@@ -13,12 +13,12 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Weights:
-    """The algorithm's a and b in units of 2**-12.
+    """The algorithm's weights a and b in units of 2**-12.
 
     Parameters
     ----------
     mean : int
-        a, 0 to 8191; above 6144 it counts as 6144, so that no threshold is 2.
+        a, 0 to 8191; values above 6144 count as 6144, so that no threshold rounds to 2.
     deviation : int
         b, 0 to 8191; 819 is the nearest to 0.2.
     """
@@ -33,7 +33,7 @@ PAPER = Weights()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a head's votes follow from.
+    """Threshold of a head, which determines its votes.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Outcome:
     fallback : bool
         Whether the threshold would be negative.
     lowest : int
-        Number of the smallest element, the first among equals.
+        Index of the smallest element; ties resolve to the lowest index.
     """
 
     threshold: int
@@ -51,11 +51,11 @@ class Outcome:
 
 
 LARGEST_SUM = (2 << 40) - 1
-"""Where sums of squares stop, in units of 2**-40."""
+"""Value at which sums of squares saturate, in units of 2**-40."""
 
 
 def squares(codes: Codes) -> Codes:
-    """Return the squares in units of 2**-40, each cut."""
+    """Return the squares in units of 2**-40, each truncated."""
     units = np.rint(BINARY16.decode(codes) * 2.0**24).astype(np.int64)
     return (units * units) >> 8
 
@@ -74,15 +74,14 @@ def threshold_margin(root: int, weights: Weights) -> int:
 def vote_threshold(codes: Codes, weights: Weights = PAPER) -> Outcome:
     """Return the outcome of one head.
 
-    A head without a softmax says nothing about any token: it has neither a threshold nor a
-    fallback, and casts no vote.
+    A head without a softmax has neither a threshold nor a fallback, and casts no vote.
 
     Parameters
     ----------
     codes : numpy.ndarray
-        int64 FP16 codes without their signs, one an element; of a distribution all are below 2.
+        int64 FP16 codes without their signs, one per element; in a distribution all are below 2.
     weights : Weights
-        Of mean and deviation.
+        Weights of mean and deviation.
     """
     length = len(codes)
     if (BINARY16.decode(codes) >= 2).any() or np.isnan(BINARY16.decode(codes)).any():
@@ -108,7 +107,7 @@ def rounded_quotient(margin: int, length: int) -> int:
 
 
 def votes(codes: Codes, outcome: Outcome) -> NDArray[np.bool_]:
-    """Return whom a head votes against, given its threshold."""
+    """Return the tokens against which a head votes, given its threshold."""
     if outcome.fallback:
         return np.arange(len(codes)) == outcome.lowest
     return codes < outcome.threshold

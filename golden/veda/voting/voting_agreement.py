@@ -1,6 +1,6 @@
-"""How the engine's votes differ from the algorithm's.
+"""Agreement of the engine's votes with the algorithm's.
 
-Each arithmetic runs over the same captured text on its own history, as an accelerator would.
+Each arithmetic processes the same captured text on its own history, as an accelerator would.
 """
 
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
-"""Of the text: a prompt as long as SmolLM2's preset has slots, and what is generated behind it."""
+"""Tokens of the text: a prompt as long as SmolLM2's preset has slots, and generated tokens."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Shares, from 0 to 1, over all layers.
+    """Agreement as shares from 0 to 1, over all layers.
 
     Parameters
     ----------
     prompt_fallbacks, fallbacks : float
-        Heads of voting tokens whose threshold is negative: in the prompt, and behind it.
+        Heads of voting tokens whose threshold is negative: in the prompt, and after it.
     votes : float
-        Votes of float64 and of the engine that are the same, on the history of float64.
+        Votes that are equal in float64 and in the engine, on the history of float64.
     trimmed : float
-        Tokens of the prompt that both evict, of those that one evicts.
+        Tokens of the prompt that both evict, relative to those that one evicts.
     same_victim : float
         Generated tokens at which both evict the same token, from the history of float64.
     same_step : float
@@ -60,7 +60,7 @@ class Agreement:
             ("heads that take the fallback, generation (257 tokens)", self.fallbacks),
             ("bit-exact against float64: same vote for a slot", self.votes),
             ("bit-exact against float64: evicted at the prompt's end in common", self.trimmed),
-            ("bit-exact against float64: same victim from one history", self.same_victim),
+            ("bit-exact against float64: same victim from the same history", self.same_victim),
             ("bit-exact against float64: same victim, each on its own history", self.same_step),
             ("bit-exact against float64: cached in common at the end", self.survivors),
         ]
@@ -68,7 +68,7 @@ class Agreement:
 
 
 def agreement(p: VotingEngineParameters) -> Agreement:
-    """Measure on SmolLM2: three layers, all heads, a prompt of `capacity` tokens cut to half."""
+    """Measure SmolLM2: three layers, all heads, a prompt of `capacity` tokens trimmed to half."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     tallies = []
     for layer in LAYERS:
@@ -106,20 +106,20 @@ def _one_layer(scores: np.ndarray, p: VotingEngineParameters) -> list[float]:
 
 
 def _same_votes(step: VotingStep, engine: Votes) -> float:
-    """Compare head by head, since sums may hide what differs."""
+    """Compare head by head, since sums may hide differences."""
     pairs = [(head_votes(head), engine(head[np.newaxis])) for head in step.probabilities]
     return float(np.mean([np.mean(one == other) for one, other in pairs]))
 
 
 def _same_victim(step: VotingStep, engine: Votes) -> bool:
-    """Let the engine vote on the counts that float64 has brought about."""
+    """Compare the victims when the engine votes on the counts of float64."""
     before = np.where(np.arange(len(step.counts)) == step.slot, 0, step.before)
     counts = before + engine(step.probabilities)
     return int(np.argmax(counts)) == step.victims[0]
 
 
 def _evicted(step: VotingStep) -> set[int]:
-    """Name tokens, not slots: after one difference the slots no longer correspond."""
+    """Return tokens, not slots: after one difference the slots no longer correspond."""
     return set(step.positions[step.victims].tolist())
 
 

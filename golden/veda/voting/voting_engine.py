@@ -14,18 +14,18 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class LayerStep:
-    """The request of one token in one layer.
+    """The step of one token in one layer.
 
     Parameters
     ----------
     length : int
-        Slots that are cached, the token's own included.
+        Number of cached tokens, this one included.
     vote : bool
-        Whether the heads' probabilities come.
+        Whether the heads' probabilities arrive.
     new_slot : int
-        The token's slot, whose count begins at zero.
+        The token's slot, whose count starts at zero.
     evictions : int
-        Victims to find.
+        Number of victims to find.
     """
 
     length: int
@@ -36,12 +36,12 @@ class LayerStep:
 
 @dataclass(frozen=True)
 class Victim:
-    """The outcome of a search.
+    """A victim, or the absence of one.
 
     Parameters
     ----------
     slot, votes : int
-        Whom to evict, and its count; they mean something only where one was found.
+        The slot to evict, and its count; valid only with `found`.
     found : bool
         Whether there was a slot left to evict.
     """
@@ -53,7 +53,7 @@ class Victim:
 
 @dataclass(frozen=True)
 class LayerResult:
-    """What a step leads to.
+    """Result of a step.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ class LayerResult:
     votes : numpy.ndarray
         int64 [length], votes of all heads against each slot.
     counts : numpy.ndarray
-        int64 [length], the counts with these votes.
+        int64 [length], the counts including these votes.
     sent : numpy.ndarray
-        int64, what leaves by `counts_out`.
+        int64, the stream `counts_out`.
     victims : list[Victim]
-        In order.
+        The victims, in order.
     """
 
     outcomes: list[Outcome]
@@ -82,7 +82,7 @@ def to_codes(probabilities: NDArray[np.float64]) -> Integers:
 
 
 def exact_votes(weights: Weights = PAPER) -> Votes:
-    """Return the engine's way from probabilities to votes, for `voting.replay`."""
+    """Return the engine's function from probabilities to votes, for `voting_policy.replay`."""
 
     def all_votes(probabilities: NDArray[np.float64]) -> Integers:
         codes = to_codes(probabilities)
@@ -98,27 +98,27 @@ def process_step(
     p: VotingEngineParameters,
     weights: Weights = PAPER,
 ) -> LayerResult:
-    """Return what the engine makes of one step.
+    """Return the engine's result of one step.
 
     Parameters
     ----------
     step : LayerStep
-        The header.
+        The step.
     codes : numpy.ndarray
         int64 [heads, length] FP16 codes of the probabilities; ignored without `vote`.
     counts : numpy.ndarray
         int64 [length], the layer's counts before the step.
     p : VotingEngineParameters
-        Dimensions.
+        Dimensions of the voting engine.
     weights : Weights
-        Of mean and deviation.
+        Weights of mean and deviation.
     """
     outcomes = [vote_threshold(head, weights) for head in codes] if step.vote else []
     added = np.zeros(step.length, np.int64)
     for head, outcome in zip(codes, outcomes, strict=False):
         added += votes(head, outcome)
     before = np.where(np.arange(step.length) == step.new_slot, 0, counts)
-    # Stopping once at the end or after each round of heads makes no difference.
+    # Saturating once at the end equals saturating after each round of heads.
     updated = np.minimum(before + added, (1 << p.count_bits) - 1)
     victims, left = search(updated, step.evictions, p)
     sent = updated[left] if step.evictions > 1 else updated
@@ -128,16 +128,16 @@ def process_step(
 def search(
     counts: Integers, evictions: int, p: VotingEngineParameters
 ) -> tuple[list[Victim], NDArray[np.bool_]]:
-    """Remove the slots with the most votes, of those with equal votes the lowest.
+    """Remove the slots with the most votes; ties resolve to the lowest slot.
 
     Returns
     -------
     tuple[list[Victim], numpy.ndarray]
-        The victims by rising slot, then those that were not found, and which slots are left.
+        The victims by ascending slot, then those that were not found; and which slots remain.
     """
     left = np.ones(len(counts), bool)
     candidates = np.arange(p.reserved if p.protect_sink else 0, len(counts))
-    # A stable order: among equals the lowest slot.
+    # A stable sort: ties resolve to the lowest slot.
     most = candidates[np.argsort(-counts[candidates], kind="stable")][:evictions]
     left[most] = False
     victims = [Victim(int(slot), int(counts[slot]), True) for slot in np.sort(most)]

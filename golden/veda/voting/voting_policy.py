@@ -1,7 +1,7 @@
-"""The voting algorithm of the paper's Figure 3 in float64, and a replay of it over a captured text.
+"""The voting algorithm of the paper's Figure 3 in float64, and its replay over a captured text.
 
-Section III. Where the figure and the text leave something open, see
-``docs/veda/voting/voting_engine.md``.
+Section III. ``docs/veda/voting/voting_engine.md`` lists the decisions where the figure and the text
+are not explicit.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from hdl.parameters import require, require_range
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Votes = Callable[[Reals], Integers]
-"""From the probabilities [heads, length] of one token to the votes of all heads, [length]."""
+"""Function from one token's probabilities [heads, length] to the votes of all heads, [length]."""
 
 
 def target_size(prompt: int, ratio: float, reserved: int = 32) -> int:
@@ -32,10 +32,10 @@ def threshold(probabilities: Reals, *, a: float = 1.0, b: float = 0.2) -> float:
 
 
 def head_votes(probabilities: Reals, *, a: float = 1.0, b: float = 0.2) -> NDArray[np.bool_]:
-    """Return whom one head votes against.
+    """Return the tokens against which one head votes.
 
-    All strictly below the threshold or, where that is negative, the least probable one alone, the
-    first among equals.
+    All tokens strictly below the threshold; if it is negative, only the least probable token, where
+    ties resolve to the lowest index.
     """
     limit = threshold(probabilities, a=a, b=b)
     if limit < 0:
@@ -44,24 +44,24 @@ def head_votes(probabilities: Reals, *, a: float = 1.0, b: float = 0.2) -> NDArr
 
 
 def float_votes(probabilities: Reals) -> Integers:
-    """Return the votes of all heads by the paper's weights, in float64."""
+    """Return the votes of all heads with the paper's weights, in float64."""
     return np.stack([head_votes(head) for head in probabilities]).sum(axis=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VotingPolicy:
-    """What is voted on, and how many stay.
+    """Parameters of the algorithm: prompt, cache size, and voters.
 
     Parameters
     ----------
     prompt : int
         Tokens of the prompt (P).
     target : int
-        Tokens that stay cached between tokens of the generation (S), 1 to `prompt`.
+        Tokens that remain cached between generated tokens (S), 1 to `prompt`.
     reserved : int
         First tokens that cast no votes (R).
     largest : int
-        Where counts stop.
+        Value at which counts saturate.
     protected : int
         First slots that are never victims.
 
@@ -78,7 +78,7 @@ class VotingPolicy:
     protected: int = 0
 
     def __post_init__(self) -> None:
-        """Check every rule."""
+        """Check the rules."""
         require_range("target", self.target, 1, self.prompt)
 
 
@@ -89,19 +89,19 @@ class VotingStep:
     Parameters
     ----------
     token : int
-        The token's number.
+        The token's index.
     positions : numpy.ndarray
         int64 [length], the token in each slot, this one included.
     slot : int
         This token's slot.
     vote : bool
-        Whether it votes.
+        Whether the token votes.
     probabilities : numpy.ndarray
         float64 [heads, length].
     before, counts : numpy.ndarray
-        int64 [length], the counts before the token (with anything in its own slot) and after it.
+        int64 [length], the counts before the token (any value in its own slot) and after it.
     victims : list[int]
-        Slots to evict, rising.
+        Slots to evict, ascending.
     """
 
     token: int
@@ -117,25 +117,26 @@ class VotingStep:
 def replay(
     scores: NDArray[np.floating], policy: VotingPolicy, votes: Votes = float_votes
 ) -> Iterator[VotingStep]:
-    """Run the algorithm over a captured text, every token after the prompt a generated one.
+    """Execute the algorithm over a captured text; every token after the prompt is a generated one.
 
-    At the prompt's last token the cache is cut to the target size: the slots with the most votes
-    are removed, and those that are left close up. From then on every token evicts one, whose slot
-    the next token takes.
+    At the prompt's last token the cache is trimmed to the target size: the slots with the most
+    votes are removed, and the remaining ones are compacted. From then on every token evicts one
+    token, whose slot the next token takes.
 
     Parameters
     ----------
     scores : numpy.ndarray
-        float [heads, tokens, tokens], raw scores; row n holds what query n gives each key.
+        float [heads, tokens, tokens], raw scores; row n contains the scores of query n for each
+        key.
     policy : VotingPolicy
         Prompt, target, reserved length.
     votes : Votes
-        How probabilities become votes.
+        Function from probabilities to votes.
 
     Yields
     ------
     VotingStep
-        One a token.
+        One per token.
 
     Raises
     ------
@@ -165,7 +166,7 @@ def replay(
             excess = policy.prompt - policy.target
         elif token >= policy.prompt:
             excess = 1
-        # A stable order: among equals the lowest slot.
+        # A stable sort: ties resolve to the lowest slot.
         ranked = np.argsort(-counts, kind="stable")
         victims = np.sort(ranked[ranked >= policy.protected][:excess]).tolist()
         yield VotingStep(token, positions, slot, vote, probabilities, before, counts, victims)
