@@ -142,6 +142,8 @@ PLAIN = (
     "docs/veda/*/*.md",
     "golden/veda/*.py",
     "golden/veda/*/*.py",
+    "testbenches/veda/*.py",
+    "testbenches/veda/*/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

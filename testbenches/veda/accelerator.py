@@ -1,4 +1,4 @@
-"""A bench around VEDA: streams, memories, and what they must show in the end."""
+"""Bench of VEDA's accelerator: streams, memories, and comparison of results with the model."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from testbenches.veda.hbm_timing import HbmTiming
 from testbenches.veda.layer_weights import angle_lines, vocabulary_lines, weight_lines
 from testbenches.veda.off_chip_memory import CountMemory, OffChipMemory
 
-PATIENCE = 3_000
-"""Cycles without an instruction, a vector, an output or a victim, beside those of layers."""
+TIMEOUT = 3_000
+"""Timeout in cycles without an instruction, vector, output or victim, apart from layers."""
 
 
 class Accelerator:
-    """A bench with the accelerator's streams and a memory attached."""
+    """A bench with the accelerator's streams and an off-chip memory."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Accelerator:
     ) -> None:
         self.dut = dut
         self.p = p = catalog_parameters()
-        # Whole layers may follow each other without an output, each stalled at every beat.
-        patience = PATIENCE + 8 * p.block * (sum(p.beats.values()) + 1000)
-        self.bench = bench = Bench(dut, salt, timeout=patience)
+        # Whole layers may run back to back without an output, each stalled at every beat.
+        timeout = TIMEOUT + 8 * p.block * (sum(p.beats.values()) + 1000)
+        self.bench = bench = Bench(dut, salt, timeout=timeout)
         self.memory = bench.add(
             OffChipMemory(
                 dut,
@@ -53,7 +53,7 @@ class Accelerator:
         dut.clear_flags.value = 0
 
     def start(self, work: DecodeWork) -> None:
-        """Fill the memory, and offer everything."""
+        """Fill the memory, and offer all instructions, vectors and states."""
         for layer, (keys, values, counts) in work.loaded.items():
             self.memory.store(keys, layer=layer, value=False)
             self.memory.store(values, layer=layer, value=True)
@@ -84,7 +84,7 @@ class Accelerator:
             self.states_in.send(to_integers(pack(self.p.state_layout, elements)))
 
     async def run(self, work: DecodeWork) -> int:
-        """Reset, run everything; return the cycles to the last output."""
+        """Reset, run all work; return the cycles to the last output."""
         await self.bench.reset()
         self.start(work)
         rows = len(work.alone) * self.p.rounds
@@ -106,15 +106,15 @@ class Accelerator:
 
     @property
     def predicted(self) -> list[tuple[int, int]]:
-        """Cycle and payload of each prediction that has come."""
+        """Cycle and payload of each prediction so far."""
         return [] if self.predictions is None else self.predictions.received
 
     def check(self, work: DecodeWork) -> None:
-        """Compare every output, vote and victim, and what the memory holds in the end."""
+        """Compare every output, vote count and victim, and the final content of the memory."""
         p, compare = self.p, self.bench.compare
         cycles = [cycle for cycle, _payload in self.outputs.received]
-        octets = p.beat_layout.size // 8
-        got = b"".join(row.to_bytes(octets, "little") for _cycle, row in self.outputs.received)
+        size = p.beat_layout.size // 8
+        got = b"".join(row.to_bytes(size, "little") for _cycle, row in self.outputs.received)
         none = np.zeros((0, p.lanes, p.head_size), np.uint16)
         compare(
             "outputs",
@@ -149,7 +149,7 @@ class Accelerator:
                 )
 
     def _check_predictions(self, work: DecodeWork) -> None:
-        """Compare the tokens that follow, and their sums."""
+        """Compare the predicted tokens and their logits."""
         layout = self.p.prediction_layout
         packed = from_integers([payload for _cycle, payload in self.predicted], layout.size)
         sums = from_integers(
@@ -165,7 +165,7 @@ class Accelerator:
         )
 
     def _check_states(self, work: DecodeWork) -> None:
-        """Compare the hidden states that left, and where each ends."""
+        """Compare the output hidden states, and the `last` marks."""
         layout = self.p.state_layout
         cycles = [cycle for cycle, _payload in self.states_out.received]
         packed = [payload for _cycle, payload in self.states_out.received]

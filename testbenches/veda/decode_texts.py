@@ -1,4 +1,4 @@
-"""Texts and random steps for VEDA, as work of its testbench."""
+"""Texts and random steps as work for VEDA's testbench."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +19,21 @@ from testbenches.veda.layer_weights import real_states, real_weights
 
 
 def past_of(tokens: Tokens, count: int) -> tuple[Codes, Codes, NDArray[np.int64]]:
-    """Return the keys, values and votes with which a layer starts: those of the first tokens."""
+    """Return the initial keys, values and vote counts of a layer: those of the first tokens."""
     keys, values = (past[:count].swapaxes(0, 1) for past in (tokens.keys, tokens.values))
     return keys, values, np.zeros(count, np.int64)
 
 
 def some_evictions(rng: np.random.Generator, length: int, *, several: bool) -> int:
-    """Draw how many of so many cached tokens leave: one, or `several`, at most half of them.
+    """Return a random number of victims: one, or `several`, at most half of the cached tokens.
 
-    Behind several victims a layer has to be loaded anew: they are those of its last step.
+    A layer must be loaded again after several victims, so they occur in its last step.
     """
     return int(rng.integers(2, length // 2 + 1)) if several and length >= 4 else 1
 
 
 def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
-    """Return random steps of all layers in turn, of all lengths, with and without votes."""
+    """Return random steps of all layers in rotation, of all lengths, with and without votes."""
     weights = Weights(int(rng.integers(1 << 13)), int(rng.integers(1 << 13)))
     work = DecodeWork(p, weights=weights)
     longest = min(p.capacity, 40)
@@ -54,7 +54,7 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
 
 
 def layered(p: VedaParameters, cached: int, count: int, layers: int) -> DecodeWork:
-    """Return tokens that go through layers of SmolLM2 one behind the other; each evicts one."""
+    """Return tokens that pass through consecutive layers of SmolLM2; each evicts one token."""
     work = DecodeWork(p)
     trace, numbers = open_tokens(), LAYERS[:layers]
     for layer, number in enumerate(numbers):
@@ -71,7 +71,7 @@ def layered(p: VedaParameters, cached: int, count: int, layers: int) -> DecodeWo
 
 
 def prompt(p: VedaParameters, tokens: int, target: int, reserved: int, layers: int) -> DecodeWork:
-    """Return a text that layers of SmolLM2 read in blocks, and the end of which trims the cache."""
+    """Return a text that layers of SmolLM2 process in blocks, and whose end trims the cache."""
     work = DecodeWork(p)
     trace, numbers = open_tokens(), LAYERS[:layers]
     for layer, number in enumerate(numbers):
@@ -94,7 +94,7 @@ def prompt(p: VedaParameters, tokens: int, target: int, reserved: int, layers: i
 
 
 def random_vocabulary(rng: np.random.Generator, p: VedaParameters) -> Codes | None:
-    """Return a projection of normal numbers, some tokens of which are equal."""
+    """Return an LM head of normal numbers, in which some tokens have equal columns."""
     if not p.vocabulary:
         return None
     columns = rng.integers(0, p.vocabulary, p.vocabulary)
@@ -102,7 +102,7 @@ def random_vocabulary(rng: np.random.Generator, p: VedaParameters) -> Codes | No
 
 
 def states_of_all_sizes(rng: np.random.Generator, p: VedaParameters, tokens: int) -> Codes:
-    """Draw hidden states, shape (tokens, hidden_size): much smaller numbers beside large ones."""
+    """Return random hidden states, shape (tokens, hidden_size), with magnitudes of wide range."""
     size = (tokens, p.hidden_size)
     states = rng.normal(size=size) * np.exp2(rng.uniform(-16, 6, size))
     return codes(np.where(rng.random(size) < 0.1, 0, states))
@@ -111,10 +111,10 @@ def states_of_all_sizes(rng: np.random.Generator, p: VedaParameters, tokens: int
 def mixed_layers(
     rng: np.random.Generator, p: VedaParameters, steps: int, *, states: Codes | None = None
 ) -> DecodeWork:
-    """Return whole layers and attention alone in any order, with and without votes.
+    """Return whole layers and attention alone in random order, with and without votes.
 
-    Hidden states are SmolLM2's if no others are given: of so many tokens as there are steps, and a
-    block more.
+    Hidden states are SmolLM2's unless others are given: for as many tokens as there are steps, and
+    one block more.
     """
     work = DecodeWork(p)
     longest = min(p.capacity, 40)
@@ -128,14 +128,14 @@ def mixed_layers(
     states = real_states(p, trace, numbers[0]) if states is None else states
 
     def room(layer: int) -> int:
-        """Return how many tokens a layer can take; one always finds a slot, or a victim's."""
+        """Return how many tokens fit into a layer; one always finds a slot, or a victim's."""
         return max(1, longest - work.models[layer].length)
 
     for step in range(steps):
         inside = 0 if work.states is None else len(work.states)
         fits = [layer for layer in range(len(numbers)) if room(layer) >= inside]
         layer = fits[int(rng.integers(len(fits)))]
-        # What is inside must find room in some layer.
+        # States inside the accelerator must find room in some layer.
         alone = inside < 2 and rng.integers(4) == 0
         count = min(int(rng.integers(1, p.block + 1)), room(layer))
         if inside and not alone:
@@ -150,7 +150,7 @@ def mixed_layers(
             continue
         position = int(rng.integers(p.positions if p.positions < 100 else 100))
         position = min(position, p.positions - count)
-        # Behind the last layer there is nothing to wait for but its state.
+        # After the last layer only the output of the state remains.
         others = any(room(other) >= count for other in range(len(numbers)) if other != layer)
         leave = bool(rng.integers(2)) or step == steps - 1 or not others
         states_in = states[step : step + count]

@@ -32,7 +32,7 @@ def open_tokens() -> Trace:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """What the linear layers make of a text, as FP16 codes; the queries are scaled.
+    """Projections of a text's tokens, as FP16 codes; the queries are scaled.
 
     Members
     -------
@@ -48,7 +48,7 @@ class Tokens:
 
 
 def real_tokens(p: VedaParameters, layer: int) -> Tokens:
-    """Return SmolLM2's, its heads joined or cut to the head size, repeated if there are too few."""
+    """Return SmolLM2's tokens, its heads joined or cut to the head size, repeated as needed."""
     trace = open_tokens()
     parts = -(-p.head_size // trace.head_size)
     members = p.heads // p.kv_heads
@@ -59,7 +59,7 @@ def real_tokens(p: VedaParameters, layer: int) -> Tokens:
         return np.concatenate(heads, axis=1)[:, : p.head_size]
 
     def group(kv_head: int) -> list[int]:
-        """Return the first heads of the key-value heads that are joined to one."""
+        """Return the first heads of the key/value heads that are joined to one."""
         return [(kv_head * parts + part) * theirs for part in range(parts)]
 
     queries = [
@@ -74,51 +74,51 @@ def real_tokens(p: VedaParameters, layer: int) -> Tokens:
 
 
 def random_tokens(rng: np.random.Generator, p: VedaParameters, count: int) -> Tokens:
-    """Return normal numbers."""
+    """Return normal random numbers."""
     shapes = (p.heads, p.head_size), (p.kv_heads, p.head_size), (p.kv_heads, p.head_size)
     return Tokens(*(codes(rng.normal(size=(count, *shape))) for shape in shapes))
 
 
 @dataclass(eq=False)
 class DecodeWork:
-    """Instructions and vectors in their order, and what must come of them.
+    """Instructions and vectors in order, and their expected results.
 
     Members
     -------
     models : dict[int, LayerModel]
-        The layers, after all steps.
+        The layers' models, after all steps.
     loaded : dict[int, tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]]
-        Keys, values and votes with which each layer starts.
+        Initial keys, values and vote counts of each layer.
     instructions, vectors : list[int]
         Packed payloads.
     layers : list[int]
         The layer of each token of each instruction.
     steps : list[Step]
-        What the model says of each of them.
+        The model's result of each of them.
     alone : list[int]
-        Numbers of those steps that are attention alone, and so have outputs.
+        Indices of the steps that are attention alone, and so have outputs.
     evictions : list[tuple[int, int]]
         Layer and slot of each victim.
     decoders : dict[int, DecoderLayer]
-        The whole layers, whose caches are those of `models`.
+        Models of the whole layers, whose caches are those of `models`.
     states_in, states_out : list[numpy.ndarray]
-        Hidden states that enter, and those that leave, as FP16 codes: a block's, shape (tokens,
+        Input and output hidden states, as FP16 codes: one array per block, shape (tokens,
         hidden_size).
     states : numpy.ndarray | None
-        The hidden states that are inside.
+        The hidden states inside the accelerator.
     vocabulary : numpy.ndarray | None
-        Its projection, if the accelerator has one, FP16 codes, shape (hidden_size, vocabulary).
+        The LM head, if the accelerator has one, FP16 codes, shape (hidden_size, vocabulary).
     predictions : list[tuple[int, int]]
-        The token that follows each of those that predict, and the code of its sum.
+        The predicted token of each state that predicts, and the code of its logit.
     positions : set[int]
-        Those whose angles are needed.
+        Positions whose rotary angles are needed.
     weights : Weights
-        Of the votes' thresholds.
+        Weights a and b of the voting threshold.
     ideal_cycles : int
-        Beats that the arrays must be given: ``2 * length * rounds`` a step, and the lines of a
+        Minimum number of beats for the arrays: ``2 * length * rounds`` per step, and the lines of a
         layer's matrices for each token.
     ideal_lines : int
-        Lines that memory must give at least: those of matrices once for all tokens of a block.
+        Minimum number of lines from memory: those of matrices once for all tokens of a block.
     """
 
     p: VedaParameters
@@ -142,16 +142,16 @@ class DecodeWork:
     ideal_lines: int = 0
 
     def load(self, layer: int, keys: Codes, values: Codes, counts: NDArray[np.int64]) -> None:
-        """Let a layer start from what is in memory.
+        """Start a layer with the given content of memory.
 
         Parameters
         ----------
         layer : int
-            Its number.
+            Index of the layer.
         keys, values : numpy.ndarray
             FP16 codes, shape (kv_heads, tokens, head_size).
         counts : numpy.ndarray
-            The votes so far, shape (tokens,).
+            The vote counts so far, shape (tokens,).
         """
         self.models[layer] = model = LayerModel(self.p, weights=self.weights)
         model.fill(keys, values, counts)
@@ -172,8 +172,8 @@ class DecodeWork:
         block = slice(index, index + count)
         for heads in (tokens.keys, tokens.values, tokens.queries):
             rows = np.stack([lane_rows(own, self.p) for own in heads[block]], axis=1)
-            octets = rows.astype("<u2").reshape(-1, self.p.row)
-            self.vectors += [int.from_bytes(row.tobytes(), "little") for row in octets]
+            beats = rows.astype("<u2").reshape(-1, self.p.row)
+            self.vectors += [int.from_bytes(beat.tobytes(), "little") for beat in beats]
         for number in range(index, index + count):
             own = tokens.queries[number], tokens.keys[number], tokens.values[number]
             final = number == index + count - 1
@@ -182,7 +182,7 @@ class DecodeWork:
             self._expect(layer, step)
 
     def give(self, layer: int, weights: LayerWeights) -> None:
-        """Give a layer, which is loaded, its matrices."""
+        """Assign matrices to a loaded layer."""
         self.decoders[layer] = DecoderLayer(self.p, weights)
         self.decoders[layer].cache = self.models[layer]
 
@@ -197,9 +197,9 @@ class DecodeWork:
         leave: bool = False,
         predict: bool = False,
     ) -> None:
-        """Take the states inside through a whole layer, or `states` if there are none inside.
+        """Add a whole layer for the states inside, or for `states` if there are none inside.
 
-        Those of a block of tokens have the shape (tokens, hidden_size), and positions from
+        The states of a block of tokens have the shape (tokens, hidden_size), and positions from
         `position` on.
         """
         if self.states is None:
@@ -207,8 +207,8 @@ class DecodeWork:
             self.states = states
         count = len(self.states)
         options = {"vote": vote, "evictions": evictions}
-        way = Leave.PREDICT if predict else Leave.OUT if leave else Leave.STAY
-        self._instruct(Operation.LAYER, layer, count, **options, position=position, leave=way)
+        mode = Leave.PREDICT if predict else Leave.OUT if leave else Leave.STAY
+        self._instruct(Operation.LAYER, layer, count, **options, position=position, leave=mode)
         results = []
         for number, state in enumerate(self.states):
             cosines, sines = angles_of(self.p, position + number)
@@ -229,7 +229,7 @@ class DecodeWork:
         self.ideal_lines += count + lines
 
     def _predict(self, states: Codes) -> None:
-        """Expect what the vocabulary makes of states."""
+        """Add the expected predictions of states."""
         assert self.vocabulary is not None
         for state in states:
             sums = vocabulary_sums(self.p, state, self.vocabulary)
@@ -249,7 +249,7 @@ class DecodeWork:
         position: int = 0,
         leave: Leave = Leave.STAY,
     ) -> None:
-        """Add an instruction; a layer's first loads its length."""
+        """Add an instruction; a layer's first one loads its length."""
         model = self.models[layer]
         fields = {
             "operation": operation.value,
@@ -266,7 +266,7 @@ class DecodeWork:
         self.instructions += to_integers(pack(self.p.instruction_layout, arrays))
 
     def _expect(self, layer: int, step: Step) -> None:
-        """Note what a step must leave behind."""
+        """Add the expected results of a step."""
         self.steps.append(step)
         self.evictions += [(layer, victim) for victim in step.victims]
         self.layers.append(layer)

@@ -1,4 +1,4 @@
-"""Matrices for VEDA: SmolLM2's, as codes and as lines of memory; hidden states and angles."""
+"""Matrices of SmolLM2 for VEDA, as codes and as memory lines; hidden states and rotary angles."""
 
 from functools import lru_cache
 
@@ -54,7 +54,7 @@ def weight_lines(p: VedaParameters, weights: LayerWeights) -> Codes:
 
 
 def vocabulary_lines(p: VedaParameters, vocabulary: Codes) -> Codes:
-    """Return the vocabulary's projection, shape (hidden_size, vocabulary), as `weight_lines`."""
+    """Return the LM head, shape (hidden_size, vocabulary), in the format of `weight_lines`."""
     missing = p.vocabulary_rows * p.row - vocabulary.shape[1]
     padded = np.pad(vocabulary, ((0, 0), (0, missing)))
     return _outer_lines(p, padded).reshape(-1, p.channels, p.array.plane_width)
@@ -72,23 +72,23 @@ def angle_lines(p: VedaParameters, position: int) -> Codes:
 
 
 def _outer_lines(p: VedaParameters, matrix: Codes) -> Codes:
-    """Return a row of all arrays' columns after the other, each for all elements of the state."""
+    """Return the lines of outer products: row by row, and within a row element by element."""
     return matrix.reshape(p.hidden_size, -1, p.row).swapaxes(0, 1).reshape(-1, p.row)
 
 
 def _inner_lines(p: VedaParameters, matrix: Codes) -> Codes:
-    """Return blocks of outputs, in each slice after slice, in each output after output."""
+    """Return the lines of inner products: by block of outputs, by slice, by output."""
     slices = matrix.reshape(-1, p.array.width, p.sums, p.copies)
     block = p.array.partial_sums
     lines = []
     for first in range(0, p.sums, block):
-        # Slice, output, array, element of the array.
+        # Axes: slice, output, array, element of the array.
         part = slices[:, :, first : first + block].transpose(0, 2, 3, 1)
         lines.append(part.reshape(-1, p.row))
     return np.concatenate(lines)
 
 
 def _padded(matrix: Codes, count: int, *, axis: int) -> Codes:
-    """Return a matrix with heads of zeros behind its own."""
+    """Return a matrix with heads of zeros appended."""
     missing = [(0, count - matrix.shape[axis]) if n == axis else (0, 0) for n in range(matrix.ndim)]
     return np.pad(matrix, missing)

@@ -16,7 +16,7 @@ from testbenches.veda.layer_weights import vocabulary_lines, weight_lines
 
 
 def octets_of_line(p: VedaParameters) -> int:
-    """Return the octets of a memory line."""
+    """Return the bytes of a memory line."""
     return p.array.plane_width * 2
 
 
@@ -28,7 +28,7 @@ def address(p: VedaParameters, space: Space, *, layer: int = 0, line: int = 0) -
 
 
 def fixed_space(p: VedaParameters) -> int:
-    """Return the address from which on nothing is ever written."""
+    """Return the first address of the read-only lines."""
     return address(p, Space.WEIGHTS)
 
 
@@ -39,26 +39,26 @@ def model_pieces(
     rope_base: float,
     positions: int,
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """Return the addresses of a model's lines, and the lines, shape (lines, octets)."""
-    octets = octets_of_line(p)
+    """Yield addresses and contents of a model's lines, shape (lines, bytes)."""
+    size = octets_of_line(p)
     channel_step = 1 << p.weight_line["channel"].offset
     for layer, own in enumerate(weights):
         lines = weight_lines(p, own)
         for channel in range(p.channels):
             place = address(p, Space.WEIGHTS, layer=layer, line=channel * channel_step)
-            yield place, _octets(lines[:, channel], octets)
+            yield place, _as_bytes(lines[:, channel], size)
     part_step = 1 << p.angle_line["part"].offset
     both = np.stack(angles(positions, p.head_size, rope_base), axis=-1)
     parts = both.reshape(positions, p.lines, -1)
     for part in range(p.lines):
-        yield address(p, Space.ANGLES, line=part * part_step), _octets(parts[:, part], octets)
+        yield address(p, Space.ANGLES, line=part * part_step), _as_bytes(parts[:, part], size)
 
     step = 1 << p.vocabulary_line["channel"].offset
     lines = vocabulary_lines(p, vocabulary)
     for channel in range(p.channels):
-        # The place goes on from `line` into `layer`.
+        # The address continues from the field `line` into `layer`.
         place = address(p, Space.VOCABULARY) + channel * step
-        yield place, _octets(lines[:, channel], octets)
+        yield place, _as_bytes(lines[:, channel], size)
 
 
 class CacheFile:
@@ -67,11 +67,11 @@ class CacheFile:
     Parameters
     ----------
     file : Path
-        The file, made anew.
+        The file, which is created.
     p : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
     layers : int
-        Layers that are used.
+        Number of layers in use.
 
     Raises
     ------
@@ -81,15 +81,15 @@ class CacheFile:
 
     def __init__(self, file: Path, p: VedaParameters, layers: int) -> None:
         self.file, self.p = file, p
-        octets = octets_of_line(p)
+        size = octets_of_line(p)
         stride = address(p, Space.CACHE, layer=1)
         used = 1 << p.cache_line.size
         with file.open("wb") as out:
-            out.truncate(octets * stride * (1 << p.layer_bits))
-            # A write into a hole of a mapped file on a full disk would end the process.
+            out.truncate(size * stride * (1 << p.layer_bits))
+            # A write into a hole of a mapped file on a full disk would kill the process.
             for layer in range(layers):
-                os.posix_fallocate(out.fileno(), layer * stride * octets, used * octets)
-        shape = (1 << p.layer_bits, stride, octets // 2)
+                os.posix_fallocate(out.fileno(), layer * stride * size, used * size)
+        shape = (1 << p.layer_bits, stride, size // 2)
         self.lines = np.memmap(file, "<u2", "r+", shape=shape)
 
     def places(self, *, value: bool, slots: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -110,10 +110,10 @@ class CacheFile:
         return self.lines[layer][places].reshape(self.p.kv_heads, length, self.p.head_size)
 
     def store(self, heads: Codes, layer: int, *, value: bool) -> None:
-        """Put keys or values from the first slot on, shape (kv_heads, tokens, head_size)."""
+        """Store keys or values from the first slot on, shape (kv_heads, tokens, head_size)."""
         places = self.places(value=value, slots=np.arange(heads.shape[1]))
         self.lines[layer][places] = heads.reshape(*places.shape, -1)
 
 
-def _octets(lines: Codes, octets: int) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(lines.astype("<u2")).view(np.uint8).reshape(-1, octets)
+def _as_bytes(lines: Codes, size: int) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(lines.astype("<u2")).view(np.uint8).reshape(-1, size)

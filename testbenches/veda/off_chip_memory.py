@@ -1,4 +1,4 @@
-"""The memory outside VEDA: it takes writes and votes, and answers bursts beat by beat."""
+"""VEDA's off-chip memory: accepts writes and vote counts, and serves bursts beat by beat."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,17 +16,17 @@ from testbenches.veda.hbm_timing import HbmTiming
 
 
 class Lines:
-    """What stands in the memory: keys, values, matrices and angles at their addresses.
+    """Content of the memory: keys, values, matrices and angles at their addresses.
 
     Parameters
     ----------
     p : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     lines : dict[int, int]
-        What has been written.
+        The written lines by address.
     """
 
     def __init__(self, p: VedaParameters) -> None:
@@ -35,44 +35,44 @@ class Lines:
         self.lines: dict[int, int] = {}
 
     def store(self, heads: Codes, *, layer: int, value: bool) -> None:
-        """Put tokens' keys or values into their lines, shape (kv_heads, tokens, head_size)."""
+        """Store tokens' keys or values, shape (kv_heads, tokens, head_size)."""
         places = self._cache_places(len(heads), heads.shape[1], value)
         self._keep(Space.CACHE, layer, self.p.cache_line, places, heads)
 
     def store_weights(self, lines: Codes, *, layer: int) -> None:
-        """Put a layer's matrices into their lines, shape (lines, channels, plane width)."""
+        """Store a layer's matrices, shape (lines, channels, plane width)."""
         line, channel = np.indices(lines.shape[:2])
         places = {"line": line, "channel": channel}
         self._keep(Space.WEIGHTS, layer, self.p.weight_line, places, lines)
 
     def store_vocabulary(self, lines: Codes) -> None:
-        """Put the vocabulary's projection into its lines, shape as of `store_weights`."""
+        """Store the LM head, with the same shape as in `store_weights`."""
         line, channel = np.indices(lines.shape[:2])
         places = {"line": line, "channel": channel}
-        # The place is as wide as line and layer together.
+        # The address is as wide as the fields line and layer together.
         joined = [self.p.address_layout[name].width for name in ("line", "layer")]
         wide = data.StructLayout({"place": sum(joined), "space": Space})
-        octets = lines.astype("<u2").reshape(-1, self.p.array.plane_width)
+        rows = lines.astype("<u2").reshape(-1, self.p.array.plane_width)
         place = pack(self.p.vocabulary_line, {name: np.ravel(n) for name, n in places.items()})
         number = place.astype(np.int64) @ (1 << np.arange(place.shape[-1], dtype=np.int64))
         space = np.full_like(number, Space.VOCABULARY.value)
         addresses = to_integers(pack(wide, {"place": number, "space": space}))
-        packed = [int.from_bytes(line.tobytes(), "little") for line in octets]
+        packed = [int.from_bytes(line.tobytes(), "little") for line in rows]
         self.lines.update(zip(addresses, packed, strict=True))
 
     def store_angles(self, lines: Codes, *, position: int) -> None:
-        """Put a position's angles into their lines, shape (parts, plane width)."""
+        """Store a position's rotary angles, shape (parts, plane width)."""
         part = np.arange(len(lines))
         places = {"position": np.full(len(lines), position), "part": part}
         self._keep(Space.ANGLES, 0, self.p.angle_line, places, lines)
 
     def cached(self, *, layer: int, value: bool, length: int) -> Codes:
-        """Return what `store` would have been given for what is there now."""
+        """Return the stored keys or values, in the shape of `store`."""
         p = self.p
-        octets = p.array.plane_width * 2
+        size = p.array.plane_width * 2
         places = self._cache_places(p.kv_heads, length, value)
         addresses = self._addresses_of(Space.CACHE, layer, p.cache_line, places)
-        joined = b"".join(self.lines[address].to_bytes(octets, "little") for address in addresses)
+        joined = b"".join(self.lines[address].to_bytes(size, "little") for address in addresses)
         return np.frombuffer(joined, "<u2").reshape(p.kv_heads, length, p.head_size)
 
     def _cache_places(self, kv_heads: int, tokens: int, value: bool) -> dict[str, Any]:
@@ -80,14 +80,14 @@ class Lines:
         return {"slot": slot, "part": part, "value": np.full_like(slot, value), "kv_head": kv_head}
 
     def _keep(self, space: Space, layer: int, layout: Any, places: Any, lines: Codes) -> None:
-        """Put lines at the places named."""
-        octets = lines.astype("<u2").reshape(-1, self.p.array.plane_width)
-        packed = [int.from_bytes(line.tobytes(), "little") for line in octets]
+        """Store lines at the given addresses."""
+        rows = lines.astype("<u2").reshape(-1, self.p.array.plane_width)
+        packed = [int.from_bytes(line.tobytes(), "little") for line in rows]
         addresses = self._addresses_of(space, layer, layout, places)
         self.lines.update(zip(addresses, packed, strict=True))
 
     def _addresses_of(self, space: Space, layer: int, layout: Any, places: Any) -> list[int]:
-        """Return the addresses of places in a space."""
+        """Return the packed addresses of address fields in a space."""
         flat = {name: np.ravel(numbers) for name, numbers in places.items()}
         bits = pack(layout, flat)
         line = bits.astype(np.int64) @ (1 << np.arange(bits.shape[-1], dtype=np.int64))
@@ -104,25 +104,25 @@ class Lines:
 
 
 class OffChipMemory(Lines):
-    """Lines behind the streams `writes`, `reads` and `words`.
+    """Lines with the streams `writes`, `reads` and `words`.
 
     Parameters
     ----------
     dut : Any
         The design under test.
     p : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
     pauses : tuple[Iterator[bool], Iterator[bool], Iterator[bool]]
-        Of writes, of bursts and of words.
+        Stalls of writes, of bursts and of words.
     timing : HbmTiming | None
-        Banks, rows and refresh, instead of 24 cycles from a burst to its first beat.
+        Banks, rows and refresh; without it, each burst has a latency of 24 cycles.
 
     Members
     -------
     written : list[int]
         Packed payloads of the writes.
     beats : int
-        Beats handed over.
+        Number of transferred beats.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class OffChipMemory(Lines):
     ) -> None:
         super().__init__(p)
         self.timing = timing
-        # A layout adds up its fields whenever it is asked for a place.
+        # Cached: a layout computes its offsets at each access.
         self.address_bits = p.address_layout.size
         self.first_word = p.write_layout["words"].offset
         self.first_enable = p.write_layout["enables"].offset
@@ -152,11 +152,11 @@ class OffChipMemory(Lines):
 
     @property
     def beats(self) -> int:
-        """Beats handed over."""
+        """Number of transferred beats."""
         return self.reads.beats
 
     def clear(self) -> None:
-        """Forget the bursts; what was written stays."""
+        """Discard the bursts; written lines remain."""
         self.written: list[int] = []
         self.writes.clear()
         self.reads.clear()
@@ -167,7 +167,7 @@ class OffChipMemory(Lines):
         self.reads.drive()
 
     def sample(self) -> None:
-        """Take writes first: a burst sees all that went before it."""
+        """Process writes first: a burst returns all earlier writes."""
         self.writes.sample()
         self.reads.sample()
 
@@ -179,7 +179,7 @@ class OffChipMemory(Lines):
                 self.lines[address] = words >> channel * self.line_bits & (1 << self.line_bits) - 1
 
     def _times(self, packed: int, cycle: int) -> list[int]:
-        """Return when the beats of a burst can leave; all channels are alike."""
+        """Return the cycles in which the beats of a burst are available; all channels are equal."""
         assert self.timing
         return self.timing.burst(self._channels(packed)[0], packed >> self.first_beats, cycle)
 
@@ -195,20 +195,20 @@ class OffChipMemory(Lines):
         ]
 
     def _channels(self, packed: int) -> list[int]:
-        """Return each channel's address, which stand first in a burst and in a write."""
+        """Return each channel's address: the first fields of a burst and of a write."""
         size = self.address_bits
         return [packed >> n * size & (1 << size) - 1 for n in range(self.p.channels)]
 
 
 class CountMemory:
-    """The votes of all layers: what a step sends is what the layer's next step is given.
+    """The vote counts of all layers: a step's output is the input of the layer's next step.
 
     Parameters
     ----------
     dut : Any
         The design under test.
     pauses : tuple[Iterator[bool], Iterator[bool]]
-        Of what comes in and of what goes out.
+        Stalls of `counts_in` and of `counts_out`.
     """
 
     def __init__(self, dut: Any, pauses: tuple[Iterator[bool], Iterator[bool]]) -> None:
@@ -217,7 +217,7 @@ class CountMemory:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Discard all counts."""
         self.steps: list[tuple[int, int, int]] = []
         self.reading, self.place = 0, 0
         self.received: list[list[int]] = [[]]
@@ -227,19 +227,19 @@ class CountMemory:
         self.taken.ready.value = 0
 
     def expect(self, steps: list[tuple[int, int, int]]) -> None:
-        """Serve steps: of each its layer, the counts that it takes and those that it sends."""
+        """Serve steps, each with its layer, and the numbers of counts that it reads and outputs."""
         self.steps = steps
         self._pass_empty()
 
     def _pass_empty(self) -> None:
-        """Pass steps that send nothing: all tokens leave."""
+        """Skip steps that output no counts: all tokens are evicted."""
         for _layer, _length, left in self.steps[len(self.received) - 1 :]:
             if left:
                 break
             self.received.append([])
 
     def drive(self) -> None:
-        """Offer the next count, once the layer's step before has sent all of its own."""
+        """Offer the next count, once the layer's previous step has output all of its counts."""
         self.accepts = not next(self.pauses[1])
         self.taken.ready.value = self.accepts
         if self.offered:
@@ -252,14 +252,14 @@ class CountMemory:
         earlier = [step for step in self.steps[done : self.reading] if step[0] == layer]
         if not earlier and not next(self.pauses[0]):
             counts = self.kept.get(layer, [])
-            # A slot that was never counted holds anything.
+            # The count of a new slot is undefined.
             known = self.place < len(counts)
             self.given.payload.value = counts[self.place] if known else 0xDEAD
             self.given.valid.value = 1
             self.offered = True
 
     def sample(self) -> None:
-        """See what was handed over."""
+        """Process the transfers of the cycle."""
         if self.offered and self.given.ready.value:
             self.offered = False
             self.place += 1

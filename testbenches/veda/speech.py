@@ -1,4 +1,4 @@
-"""VEDA under way with a whole model: instructions block by block, and what the host keeps."""
+"""Host driver of VEDA for a whole model: instructions for each block, and the host's state."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -19,46 +19,46 @@ from testbenches.packing import Bits, pack, to_integer, unpack
 from testbenches.veda.functions.serial_bench import code_fields
 from testbenches.veda.model_lines import CacheFile, address, octets_of_line
 
-PATIENCE = 20_000
-"""Cycles without any transfer after which the accelerator is stuck."""
+TIMEOUT = 20_000
+"""Timeout in cycles without any transfer."""
 
 
 class Speech:
-    """The host of an accelerator: it owns the memory, the votes, and knows each layer's length.
+    """The host of an accelerator: it holds memory, vote counts, and the length of each layer.
 
     Parameters
     ----------
     p : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
     layers : int
         Layers of the model.
     cache : CacheFile
-        Keys and values.
+        File of keys and values.
     fixed : Sequence[tuple[Path, int]]
-        Files of lines that are only read, and their addresses.
+        Files of read-only lines, and their addresses.
     harness : Harness
         The compiled accelerator.
     seed : int
-        Of the pauses of every stream; 0 for none.
+        Seed of the stalls of every stream; 0 for none.
 
     Members
     -------
     length : int
         Slots that each layer uses.
     victims : list[int]
-        Of each layer the slot that its next token takes, or -1.
+        For each layer, the slot that its next token takes, or -1.
     counts : dict[int, numpy.ndarray]
-        Votes of each layer.
+        Vote counts of each layer.
     evictions : list[tuple[int, int]]
-        Those of the last block.
+        Layer and slot of the victims of the last block.
     states_left : numpy.ndarray
-        The hidden states that left behind the last block, if it did not predict.
+        The hidden states after the last block, if it did not predict.
     prediction : tuple[int, int] | None
-        The token that the last block predicts, and the code of its sum.
+        The token that the last block predicts, and the code of its logit.
     bound : int
-        Lines that the arrays met in the last block.
+        Lines that the arrays used in the last block, once per token.
     lines_of_layers : list[int]
-        Lines that the block's layers fetch, then those of the vocabulary.
+        Lines that the block's layers fetch, then those of the LM head.
     lines_read, lines_before, cycle_before : int
         Beats that the last block fetched, and beats and cycles before it.
     """
@@ -90,7 +90,7 @@ class Speech:
         self.length = 0
         self.victims = [-1] * layers
         self.counts: dict[int, NDArray[Any]] = {n: np.zeros(0, np.uint64) for n in range(layers)}
-        # Layers whose next instruction says how many tokens are cached.
+        # Layers whose next instruction loads the number of cached tokens.
         self._loads: dict[int, int] = dict.fromkeys(range(layers), 0)
         self.evictions: list[tuple[int, int]] = []
         self.states_left = np.zeros((0, p.hidden_size), np.uint16)
@@ -100,17 +100,17 @@ class Speech:
 
     @property
     def cached(self) -> int:
-        """Tokens that each layer caches, without one that is evicted."""
+        """Tokens that each layer caches, excluding victims."""
         return self.length - (self.victims[0] >= 0)
 
     def close(self) -> None:
-        """End the program."""
+        """Terminate the simulation."""
         self._open.close()
 
     def run(
         self, block: Block, states: Codes, watch: Callable[[Moved], None] | None = None
     ) -> LongRun:
-        """Take a block's states through all layers."""
+        """Execute all layers for a block's states."""
         p = self.p
         lengths = self.cached + 1 + np.arange(block.count)
         self._expect_lines(block, lengths)
@@ -154,7 +154,7 @@ class Speech:
         return run
 
     def _predicted(self, bits: Bits) -> tuple[int, int] | None:
-        """Return the token of a prediction and its sum's code."""
+        """Return the predicted token and the code of its logit."""
         if not len(bits):
             return None
         layout = self.p.prediction_layout
@@ -170,7 +170,7 @@ class Speech:
         steps: list[tuple[int, int, int]],
         watch: Callable[[Moved], None] | None,
     ) -> LongRun:
-        """Let the accelerator work with the votes behind it."""
+        """Run the accelerator with the host's store of vote counts."""
         store = Store(given="counts_in", taken="counts_out", steps=steps, kept=self.counts)
         self.cycle_before = self._session.cycle
         weights = {name: np.array([number]) for name, number in vars(PAPER).items()}
@@ -179,7 +179,7 @@ class Speech:
             expected,
             driven={"weights": pack(self.p.voting.threshold.weights_layout, weights)},
             store=store,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             progress=0.25,
             watch=watch,
         )
@@ -188,7 +188,7 @@ class Speech:
         return run
 
     def _move_on(self, block: Block, run: LongRun, length: int) -> None:
-        """Note what a block has changed; close the gaps of a trimmed cache."""
+        """Update the host's state after a block; compact a trimmed cache."""
         p = self.p
         found = unpack(p.eviction_layout, run.outputs["evictions"])
         self.evictions = list(zip(found["layer"].tolist(), found["slot"].tolist(), strict=True))
@@ -206,7 +206,7 @@ class Speech:
                     self.cache.store(np.delete(heads, victims, axis=1), layer, value=value)
 
     def _instruction(self, operation: Operation, layer: int, **fields: int) -> Bits:
-        """Pack an instruction; the first of a layer says its length."""
+        """Pack an instruction; the first one of a layer loads its length."""
         load = self._loads.get(layer)
         fields |= {"operation": operation.value, "layer": layer}
         fields |= {"load": int(load is not None), "length": load or 0}
@@ -214,17 +214,17 @@ class Speech:
         return pack(self.p.instruction_layout, named)
 
     def _expect_lines(self, block: Block, lengths: NDArray[np.int64]) -> None:
-        """Count the lines of keys, values and matrices: those fetched, and those met."""
+        """Count the lines of keys, values and matrices: those fetched, and those used."""
         p = self.p
         attended = 2 * p.rounds * int(lengths.sum())
         matrices = sum(p.beats.values())
-        # Of angles a line a token, which no array meets.
+        # The one line of angles per token is not used by the arrays.
         vocabulary = p.vocabulary_beats if block.predict else 0
         self.lines_of_layers = [matrices + attended + block.count] * self.layers + [vocabulary]
         self.bound = (block.count * matrices + attended) * self.layers + block.count * vocabulary
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return caches, votes and victims."""
+        """Return caches, vote counts and victims."""
         layers = range(self.layers)
         keys, values = (
             np.stack([self.cache.heads(n, value=value, length=self.length) for n in layers])
@@ -234,10 +234,10 @@ class Speech:
         return {"keys": keys, "values": values, "counts": counts, "victims": np.array(self.victims)}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a state: caches and votes as they were, and each layer's victim found again.
+        """Resume from a state: restore caches and vote counts, and search for each victim again.
 
-        A victim is known to the accelerator alone, so it is made to look for it: the token in the
-        last slot attends once more, and only the victim has a vote.
+        Only the accelerator stores a victim's slot, so it must search again: the token in the last
+        slot attends once more, with vote counts of zero except for the victim's.
         """
         p = self.p
         self.length = length = state["keys"].shape[2]
@@ -245,7 +245,7 @@ class Speech:
         for layer in range(self.layers):
             self.cache.store(state["keys"][layer], layer, value=False)
             self.cache.store(state["values"][layer], layer, value=True)
-        # Behind the others a victim's slot is the next one anyway.
+        # A victim in the last slot needs no search: appending a token uses that slot.
         self._loads = {layer: length - (victim >= 0) for layer, victim in enumerate(self.victims)}
         hidden = [layer for layer, victim in enumerate(self.victims) if 0 <= victim < length - 1]
         if hidden:
@@ -270,7 +270,7 @@ class Speech:
             self.counts[layer] = state["counts"][layer].astype(np.uint64)
 
     def written_at(self, run: LongRun, layer: int, place: tuple[int, ...], *, value: bool) -> str:
-        """Return in words when a line of the cache was written in a run, if it was."""
+        """Return the time of the last write to a line of the cache in a run, as text."""
         p, layout = self.p, self.p.cache_line
         kv_head, slot, element = place
         line = (

@@ -1,4 +1,4 @@
-"""Testbench of VEDA: decode steps of SmolLM2 with eviction, several layers, stalls, bad numbers."""
+"""Testbench of VEDA: decode steps of SmolLM2 with eviction, several layers, stalls, bad input."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from testbenches.bench import catalog_parameters, context
 from testbenches.streams import four_states, read
 from testbenches.veda.accelerator import Accelerator
 from testbenches.veda.decode_texts import layered, mixed, mixed_layers, past_of, prompt
-from testbenches.veda.decode_texts import states_of_all_sizes as drawn_states
+from testbenches.veda.decode_texts import states_of_all_sizes as random_states
 from testbenches.veda.decode_work import (
     LAYERS,
     DecodeWork,
@@ -29,16 +29,16 @@ STALLS = [
     ("adversarial", "bursty"),
     ("random", "random"),
 ]
-"""Pause patterns of what comes in and of what goes out."""
+"""Stall patterns of inputs and of outputs."""
 
 
 def small(run: Run) -> bool:
-    """Return whether whole layers take seconds."""
+    """Return whether whole layers take only seconds."""
     return run.parameters.array.width < 64
 
 
 def many(p: VedaParameters) -> bool:
-    """Return whether a cycle costs little enough for many of them."""
+    """Return whether many cycles are affordable."""
     return p.array.width < 64 and not four_states()
 
 
@@ -50,7 +50,7 @@ def prepare(p: VedaParameters) -> None:
 @cocotb.test()
 @only_if(lambda run: small(run) or run.full, "minutes at large dimensions: FULL=1")
 async def whole_layers(dut: Any) -> None:
-    """Take tokens of SmolLM2 through three layers one behind the other."""
+    """Execute three consecutive layers for tokens of SmolLM2."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "whole_layers")
     cached = 127 if p.capacity > 127 else p.capacity - 1
@@ -66,10 +66,10 @@ async def whole_layers(dut: Any) -> None:
 @cocotb.test()
 @only_if(
     lambda run: run.full and not small(run) and run.parameters.hidden_size < 4096,
-    "a figure of large dimensions, for which minutes are enough: FULL=1",
+    "a figure for large dimensions that takes minutes: FULL=1",
 )
 async def layers_from_hbm(dut: Any) -> None:
-    """Take a token through three layers whose lines come out of rows and banks, with refresh."""
+    """Execute three layers for a token, with a memory that has rows, banks and refresh."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "layers_from_hbm", timing=HbmTiming())
     work = layered(p, 127, 1, 3)
@@ -85,7 +85,7 @@ async def layers_from_hbm(dut: Any) -> None:
     "hours at the published dimensions, minutes at large ones: FULL=1",
 )
 async def whole_prompt(dut: Any) -> None:
-    """Read a prompt in blocks through three layers, each line of a matrix fetched once a block."""
+    """Process a prompt in blocks; each line of a matrix is fetched once per block."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "whole_prompt")
     layers = 1 if four_states() else 3
@@ -109,9 +109,9 @@ async def whole_prompt(dut: Any) -> None:
 
 @cocotb.test()
 @cocotb.parametrize((("source", "sink"), STALLS))
-@only_if(small, "whole layers of large dimensions are long")
+@only_if(small, "whole layers of large dimensions take long")
 async def layer_stalls(dut: Any, source: str, sink: str) -> None:
-    """Whole layers and attention alone in any order, under pairs of pause patterns."""
+    """Whole layers and attention alone in random order, under pairs of stall patterns."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, f"layer_stalls {source} {sink}", source=source, sink=sink)
     work = mixed_layers(accelerator.bench.numpy_rng, p, 1 if four_states() else 6)
@@ -120,21 +120,21 @@ async def layer_stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: small(run) and not run.four_states, "real states stand for all sizes")
+@only_if(lambda run: small(run) and not run.four_states, "real states suffice for large dimensions")
 async def states_of_all_sizes(dut: Any) -> None:
-    """Whole layers of hidden states that differ by powers of two: digits show that others hide."""
+    """Whole layers of hidden states of all magnitudes, which expose bits that others mask."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "states_of_all_sizes")
     rng, steps = accelerator.bench.numpy_rng, 12
-    work = mixed_layers(rng, p, steps, states=drawn_states(rng, p, steps + p.block))
+    work = mixed_layers(rng, p, steps, states=random_states(rng, p, steps + p.block))
     await accelerator.run(work)
     accelerator.check(work)
 
 
 @cocotb.test()
-@only_if(small, "whole layers of large dimensions are long")
+@only_if(small, "whole layers of large dimensions take long")
 async def layer_resets(dut: Any) -> None:
-    """Reset in the middle of layers, which leaves nothing behind."""
+    """Reset during layers: no state remains."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "layer_resets", source="random", sink="bursty")
     rng = accelerator.bench.numpy_rng
@@ -149,7 +149,7 @@ async def layer_resets(dut: Any) -> None:
 
 @cocotb.test()
 async def real_decode(dut: Any) -> None:
-    """Tokens of SmolLM2 through two layers in turn, each of which evicts one."""
+    """Tokens of SmolLM2 through two alternating layers, each of which evicts one token per step."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "real_decode")
     cached = 127 if p.capacity > 127 else p.capacity - 1
@@ -174,7 +174,7 @@ async def real_decode(dut: Any) -> None:
 
 @cocotb.test()
 async def votes_cost_nothing(dut: Any) -> None:
-    """Run the same layers with and without votes: the last output comes in the same cycle."""
+    """Run the same layers with and without votes: the last output is in the same cycle."""
     p = catalog_parameters()
     tokens = real_tokens(p, LAYERS[1])
     length = min(p.capacity, 128 if context()["full"] else 32)
@@ -194,7 +194,7 @@ async def votes_cost_nothing(dut: Any) -> None:
 
 @cocotb.test()
 async def trimming_is_a_search_and_a_pass(dut: Any) -> None:
-    """Trim the first of three layers: the others wait for its votes two passes at most."""
+    """Trim the first of three layers: the others wait at most two passes for its votes."""
     p = catalog_parameters()
     tokens = real_tokens(p, LAYERS[1])
     length = min(p.capacity, 256 if context()["full"] else 64)
@@ -213,9 +213,9 @@ async def trimming_is_a_search_and_a_pass(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.full and not small(run), "a figure of large dimensions: FULL=1")
+@only_if(lambda run: run.full and not small(run), "a figure for large dimensions: FULL=1")
 async def utilisation(dut: Any) -> None:
-    """Measure one layer's step by itself, from its instruction to its last output."""
+    """Measure one layer's attention by itself, from its instruction to its last output."""
     p = catalog_parameters()
     tokens = real_tokens(p, LAYERS[2])
     for length in (128, 512):
@@ -231,7 +231,7 @@ async def utilisation(dut: Any) -> None:
 
 @cocotb.test()
 async def whole_text(dut: Any) -> None:
-    """Read a prompt token by token, trim the cache, and generate at a constant length."""
+    """Process a prompt token by token, trim the cache, and generate at a constant length."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "whole_text")
     prompt, target, reserved = (14, 8, 4) if many(p) else (8, 5, 3)
@@ -243,7 +243,7 @@ async def whole_text(dut: Any) -> None:
         work.add(0, tokens, index, vote=index >= reserved, evictions=evictions)
     await accelerator.run(work)
     accelerator.check(work)
-    # What is left is moved together, in the order of the slots, as the counts are.
+    # The remaining tokens are compacted in the order of the slots, as the counts are.
     model = work.models[0]
     keys, values = (
         np.delete(cache[:, :prompt], work.steps[-1].victims, axis=1)
@@ -262,7 +262,7 @@ async def whole_text(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize((("source", "sink"), STALLS))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random steps of several layers under pairs of pause patterns."""
+    """Random steps of several layers under pairs of stall patterns."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, f"stalls {source} {sink}", source=source, sink=sink)
     for _ in range(4 if many(p) else 1):
@@ -273,7 +273,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: no state remains."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "resets", source="random", sink="bursty")
     rng = accelerator.bench.numpy_rng
@@ -290,7 +290,7 @@ async def resets(dut: Any) -> None:
 @cocotb.test()
 @only_if(lambda run: run.parameters.capacity <= 64, "many slots take long to fill")
 async def no_slot_left(dut: Any) -> None:
-    """Let a token find all slots taken: it takes the last one, and the status says so."""
+    """Send a token without a free slot: it takes the last one, and `overflow` is set."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "no_slot_left")
     work = DecodeWork(p)
@@ -325,7 +325,7 @@ async def all_victims(dut: Any) -> None:
 @cocotb.test()
 @only_if(lambda run: run.parameters.block & (run.parameters.block - 1) > 0, "all blocks are legal")
 async def too_long_a_block(dut: Any) -> None:
-    """Announce a token more than a block has: it is a block of the most, and the status says so."""
+    """Announce one token more than a block has: the block is truncated, and the error is set."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "too_long_a_block")
     work = DecodeWork(p)
@@ -344,7 +344,7 @@ async def too_long_a_block(dut: Any) -> None:
 
 @cocotb.test()
 async def no_number(dut: Any) -> None:
-    """Put a NaN into a query: it spoils its own head only, and raises its flag."""
+    """Send a NaN in a query: it affects only its own head, and sets its flag."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "no_number")
     tokens = random_tokens(accelerator.bench.numpy_rng, p, 8)
@@ -357,8 +357,8 @@ async def no_number(dut: Any) -> None:
     work.add(0, tokens, 5, vote=True)
     await accelerator.run(work)
     accelerator.check(work)
-    spoilt = np.isnan(work.steps[1].outputs.view(np.float16)).any(axis=2).reshape(-1)
-    assert spoilt.tolist() == [lane == 0 for lane in range(len(spoilt))]
+    undefined = np.isnan(work.steps[1].outputs.view(np.float16)).any(axis=2).reshape(-1)
+    assert undefined.tolist() == [lane == 0 for lane in range(len(undefined))]
     assert read(dut.flags) == 1
     dut.clear_flags.value = 1
     await accelerator.bench.step()
@@ -368,9 +368,9 @@ async def no_number(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(small, "whole layers of large dimensions are long")
+@only_if(small, "whole layers of large dimensions take long")
 async def no_norm(dut: Any) -> None:
-    """Put an infinity into a hidden state: the layer gives no number, and raises its flag."""
+    """Send an infinity in a hidden state: the output is undefined, and the flag is set."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "no_norm")
     tokens, trace = random_tokens(accelerator.bench.numpy_rng, p, 8), open_tokens()

@@ -1,1 +1,1 @@
-"""Testbenches of VEDA's array."""
+"""Testbenches of VEDA's PE array."""

@@ -1,4 +1,4 @@
-"""What VEDA's array is given: SmolLM2's attention and projections, and random beats."""
+"""Stimuli of VEDA's array: SmolLM2's attention and projections, and random beats."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from testbenches.packing import to_integers
 LAYERS = (0, 14, 29)
 TOKENS = 640
 GROUP = 4
-"""Heads whose scores are made before the first of their weighted sums."""
+"""Heads whose scores are computed before the first of their weighted sums."""
 
 SPECIALS = np.array([0x0000, 0x8000, 0x7C00, 0xFC00, 0x7E00, 0x7BFF, 0x0001, 0x83FF], np.uint64)
 
@@ -33,7 +33,7 @@ class Head:
 
 
 def codes(values: NDArray[np.floating]) -> Codes:
-    """Return the FP16 codes nearest to values, as wide as the golden model's."""
+    """Return the nearest FP16 codes, of the same type as the golden model's."""
     return float_values.codes(values).astype(np.uint64)
 
 
@@ -43,12 +43,12 @@ def real_heads(channels: int, length: int, count: int) -> list[Head]:
     Parameters
     ----------
     channels : int
-        Size of a head: up to 64 the first channels of real heads; up to 128 those of two heads side
-        by side, with the softmax of their common scores.
+        Size of a head: up to 64, the first channels of real heads; up to 128, two concatenated
+        heads, with the softmax of their common scores.
     length : int
         Cached tokens.
     count : int
-        Heads.
+        Number of heads.
     """
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     single = [(layer, (head,)) for layer in LAYERS for head in range(trace.heads)]
@@ -73,9 +73,9 @@ def real_heads(channels: int, length: int, count: int) -> list[Head]:
 
 
 def attention(p: FlexiblePeArrayParameters, heads: list[Head], *, split: bool) -> Beats:
-    """Return a decode step: the scores of a group of heads, then their weighted sums, and so on.
+    """Return a decode step: for each group of heads the scores, then the weighted sums.
 
-    With `split` the planes work on neighbouring heads in lock-step.
+    With `split` the planes process adjacent heads in lock-step.
     """
     lanes = p.planes if split else 1
     steps = [heads[first : first + lanes] for first in range(0, len(heads), lanes)]
@@ -163,7 +163,7 @@ def outer(p: FlexiblePeArrayParameters, scalars: Codes, weights: Codes) -> Beats
 
 
 def random_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces: int) -> Beats:
-    """Return short rows, short and long dot products in any order, of any numbers."""
+    """Return random rows, short and long dot products in random order, with any values."""
     parts = [inner(p, random_codes(rng, (1, p.width)), random_codes(rng, (1, p.width)))]
     for _ in range(pieces):
         split = bool(rng.integers(2))
@@ -182,7 +182,7 @@ def random_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces:
                 vector = random_codes(rng, (size,))
                 weights = random_codes(rng, (rows, size))
                 if rng.integers(4):
-                    # Most of what can go wrong between two slices is seen if little else is added.
+                    # Errors between two slices show best if few other terms are added.
                     weights = hard_rows(rng, vector, rows, planes)
                 else:
                     size -= int(rng.integers(p.width))
@@ -192,14 +192,14 @@ def random_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces:
                 scalars = random_codes(rng, (count, p.planes))
                 weights = random_codes(rng, (count, p.width))
                 if rng.integers(2):
-                    # What one plane's elements add from row to row.
+                    # Sums that one plane's PEs accumulate from row to row.
                     weights = hard_rows(rng, scalars[:, rng.integers(p.planes)], p.width).T
                 parts.append(outer(p, scalars, weights))
     return joined(parts)
 
 
 def hard_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces: int) -> Beats:
-    """Return dot products and rows whose terms all but cancel, and those that grow before."""
+    """Return dot products and rows whose terms nearly cancel, and some with large partial sums."""
     parts = []
     for piece in range(pieces):
         split = bool(piece % 2)
@@ -218,7 +218,7 @@ def hard_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces: i
 def large_sums(
     rng: np.random.Generator, p: FlexiblePeArrayParameters, *, split: bool
 ) -> list[Beats]:
-    """Return a row and dot products whose sums pass any product, and come back to a small one."""
+    """Return a row and dot products whose partial sums exceed any product, then become small."""
     rows = large_and_back(rng, (p.add_stages, p.width)).reshape(-1, p.width)
     scalars = np.repeat(large(rng, (1, p.planes)), len(rows), axis=0)
     slices = large_and_back(rng, (p.partial_sums, p.width)).swapaxes(0, 1)
@@ -228,12 +228,12 @@ def large_sums(
 
 
 def large(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
-    """Return numbers of FP16's last binade, half of the time its first one alone."""
+    """Return numbers of FP16's last binade, half of the time of its first code only."""
     return rng.integers(0x7800, rng.choice([0x7801, 0x7C00]), shape).astype(np.uint64)
 
 
 def large_and_back(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
-    """Return ``[9, *shape]``: large numbers four times, what takes them away, and any number."""
+    """Return ``[9, *shape]``: four large numbers, their negatives, and any number."""
     grown = np.repeat(large(rng, shape)[np.newaxis], 4, axis=0)
     return np.concatenate([grown, grown | np.uint64(0x8000), random_codes(rng, (1, *shape))])
 
@@ -241,9 +241,9 @@ def large_and_back(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
 def hard_rows(
     rng: np.random.Generator, vector: Codes, rows: int, planes: tuple[int, int] = (1, 1)
 ) -> Codes:
-    """Return rows that are hard on a vector, as `hard_partners` has it.
+    """Return rows that are difficult for a vector, as in `hard_partners`.
 
-    What `planes` (how many, and elements of each) add by themselves is hard in each of them.
+    The partial sums of each of the `planes` (number, and PEs of each) are difficult, too.
     """
     shares = vector.astype(np.uint16).reshape(-1, *planes).swapaxes(0, 1).reshape(planes[0], -1)
     vectors = np.broadcast_to(shares, (rows, *shares.shape)).reshape(-1, shares.shape[1])
@@ -252,7 +252,7 @@ def hard_rows(
 
 
 def random_codes(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
-    """Return FP16 codes: ordinary numbers, subnormal ones, any code, and rarely a special one."""
+    """Return FP16 codes: ordinary numbers, subnormals, any finite codes, few special values."""
     ordinary = codes(rng.normal(size=shape) * 2.0 ** rng.integers(-6, 6, size=shape))
     tiny = rng.integers(0, 0x400, size=shape) | (rng.integers(0, 2, size=shape) << 15)
     finite = rng.integers(0, BINARY16.infinity, size=shape) | (rng.integers(0, 2, size=shape) << 15)
@@ -277,16 +277,16 @@ def packed_codes(rows: Codes) -> list[int]:
 
 def unpacked_codes(payloads: Iterable[int], width: int) -> Codes:
     """Return payloads as rows of `width` FP16 codes."""
-    octets = b"".join(payload.to_bytes(2 * width, "little") for payload in payloads)
-    return np.frombuffer(octets, "<u2").reshape(-1, width).astype(np.uint64)
+    data = b"".join(payload.to_bytes(2 * width, "little") for payload in payloads)
+    return np.frombuffer(data, "<u2").reshape(-1, width).astype(np.uint64)
 
 
 def _bits(rows: Codes) -> NDArray[np.uint8]:
-    octets = np.ascontiguousarray(rows.astype("<u2")).view(np.uint8)
-    return np.unpackbits(octets, axis=-1, bitorder="little")
+    data = np.ascontiguousarray(rows.astype("<u2")).view(np.uint8)
+    return np.unpackbits(data, axis=-1, bitorder="little")
 
 
 def _lanes(p: FlexiblePeArrayParameters, heads: list[Codes]) -> Codes:
-    """Return heads side by side, and zeros where there are no more."""
+    """Return concatenated heads, padded with zeros."""
     together = np.concatenate(heads, axis=1)
     return np.pad(together, ((0, 0), (0, p.width - together.shape[1])))

@@ -1,4 +1,4 @@
-"""Testbench of VEDA's array: SmolLM2's attention and projections, switches, stalls, resets."""
+"""Testbench of VEDA's array: SmolLM2's attention and projections, modes, stalls, resets."""
 
 from typing import Any
 
@@ -20,27 +20,27 @@ def prepare(p: FlexiblePeArrayParameters) -> None:
 
 
 class Acceptances:
-    """Note in which cycle each beat is taken."""
+    """Record the cycle in which each beat is accepted."""
 
     def __init__(self, bench: Bench, source: Any) -> None:
         self.bench, self.source = bench, source
         self.cycles: list[int] = []
 
     def clear(self) -> None:
-        """Forget."""
+        """Discard the record."""
         self.cycles.clear()
 
     def drive(self) -> None:
         """Drive nothing."""
 
     def sample(self) -> None:
-        """Look at the source."""
+        """Record an acceptance."""
         if self.source.accepted:
             self.cycles.append(self.bench.cycle)
 
 
 class Array:
-    """A bench with the array's streams attached."""
+    """A bench with the array's streams."""
 
     def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
         self.p: FlexiblePeArrayParameters = catalog_parameters()
@@ -52,7 +52,7 @@ class Array:
         self.results = self.bench.sink("results", sink)
 
     async def offer(self, beats: Beats) -> None:
-        """Reset, and let all beats and vectors wait."""
+        """Reset, and offer all beats and vectors."""
         await self.bench.reset()
         self.dots.received.clear()
         self.results.received.clear()
@@ -60,7 +60,7 @@ class Array:
         self.vector.send(work.packed_codes(beats.vectors))
 
     async def check(self, beats: Beats) -> int:
-        """Offer beats, and compare all that leaves with the model; return the cycles."""
+        """Offer beats, and compare all outputs with the model; return the cycles."""
         outcome = run(self.p, beats)
         await self.offer(beats)
         cycles = await self.bench.run(
@@ -92,7 +92,7 @@ class Array:
 
 
 def attention_cases() -> list[tuple[bool, int, int]]:
-    """Return what is simulated: split, cached tokens, heads."""
+    """Return the simulated cases: split, cached tokens, heads."""
     run = context()
     match run["preset"]:
         case "smollm2":
@@ -139,14 +139,14 @@ async def projections(dut: Any) -> None:
 
 @cocotb.test()
 async def switches(dut: Any) -> None:
-    """One kind of product after the other, and how many cycles each change costs."""
+    """Alternate between products, and check the cycles of each change."""
     array = Array(dut, "switches")
     p, rng = array.p, array.bench.numpy_rng
     parts, expected = [], []
     pauses = {(0, 0): 0, (0, 1): p.drain, (1, 0): p.fold, (1, 1): p.fold}
     kinds = [0, 1, 0, 0, 1, 1, 0, 1, *rng.integers(0, 2, 24)]
     for before, kind in zip([0, *kinds], kinds, strict=False):
-        # Rows long enough that the results before them are taken.
+        # Rows are long enough that the previous results are accepted.
         count = int(rng.integers(1, 20)) if kind == 0 else int(rng.integers(20, 40))
         weights = work.random_codes(rng, (count, p.width))
         if kind == 0:
@@ -162,7 +162,7 @@ async def switches(dut: Any) -> None:
 
 @cocotb.test()
 async def latencies(dut: Any) -> None:
-    """Time a lone dot product and a lone row against the contract."""
+    """Measure the latencies of a single dot product and a single row."""
     array = Array(dut, "latencies")
     p, rng = array.p, array.bench.numpy_rng
     one = work.random_codes(rng, (1, p.width))
@@ -177,26 +177,26 @@ async def latencies(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random beats of any numbers under every pair of pause patterns."""
+    """Random beats with any values under every pair of stall patterns."""
     array = Array(dut, f"stalls {source} {sink}", source=source, sink=sink)
-    # Each element's sums should be hard in many ways, also where there are few.
+    # Each PE should have many kinds of difficult sums, also in a small array.
     pieces = 160 if array.p.width < 16 else 40
     await array.check(work.random_beats(array.bench.numpy_rng, array.p, pieces))
 
 
 @cocotb.test()
-@only_if(lambda run: not run.four_states, "many cycles, which four states make many minutes")
+@only_if(lambda run: not run.four_states, "too many cycles for a four-state simulation")
 async def hard_sums(dut: Any) -> None:
-    """Slices, elements and rows whose sums cancel to a few last digits, in each adder."""
+    """Slices, elements and rows whose sums cancel to the last few bits, in each adder."""
     array = Array(dut, "hard_sums")
-    # In a large array, where few elements would meet, the small one's test stands for them.
+    # In a large array few elements would be affected; the small array's test covers the adders.
     pieces = 600 if array.p.width < 16 else 20
     await array.check(work.hard_beats(array.bench.numpy_rng, array.p, pieces))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work: nothing is left behind."""
+    """Reset during operation: no state remains."""
     array = Array(dut, "resets", source="random", sink="bursty")
     beats = work.random_beats(array.bench.numpy_rng, array.p, 20)
     for _ in range(12):

@@ -1,4 +1,4 @@
-"""Units that answer every FP16 element with one: what their testbenches share."""
+"""Common parts of the testbenches of units that output one FP16 element per input element."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,14 @@ Rows = Sequence[NDArray[np.uint16]]
 """Rows of elements, as FP16 codes."""
 
 BEATS = ["none", "random", "bursty", "adversarial"]
-"""Pause patterns, each of which is put against another on the other side."""
+"""Stall patterns, all pairs of which are applied to input and output."""
 
 
 class SerialBench(StreamBench):
-    """A unit that answers every element with one element, in order."""
+    """A unit that outputs one element per input element, in order."""
 
     async def run_rows(self, rows: Rows, answers: Rows) -> int:
-        """Run rows and compare every element with its answer; return the cycles."""
+        """Run rows and compare every output with the expected one; return the cycles."""
         cycles = await self.run(elements_of(rows))
         self.check({"value": np.concatenate(answers), "last": last_of(rows)})
         return cycles
@@ -29,7 +29,7 @@ class SerialBench(StreamBench):
         return codes_of(value)
 
     def shown(self, value: int) -> str:
-        """Write a value as a code and, if it can be one, as an FP16 number."""
+        """Format a value as a code and, if possible, as an FP16 number."""
         return shown(value)
 
 
@@ -40,7 +40,7 @@ def code_fields(codes: NDArray[Any]) -> Fields:
 
 
 def elements_of(rows: Rows) -> Fields:
-    """Return the elements of rows, each marked if it is its row's last."""
+    """Return the elements of rows, with marks at the last element of each row."""
     return {"value": code_fields(np.concatenate(rows)), "last": last_of(rows)}
 
 
@@ -60,5 +60,5 @@ def codes_of(value: Any) -> NDArray[np.int64]:
 
 
 def shown(code: int) -> str:
-    """Write a value as a code and, if it can be one, as an FP16 number."""
+    """Format a value as a code and, if possible, as an FP16 number."""
     return f"{int(code):#06x} ({np.uint16(code).view(np.float16)})"

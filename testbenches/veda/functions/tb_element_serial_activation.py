@@ -1,4 +1,4 @@
-"""Testbench of the element-serial activation: SmolLM2's feed-forward layers, every gate, stalls."""
+"""Testbench of the element-serial activation: SmolLM2's SwiGLU, every gate, stalls."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def prepare(p: ElementSerialActivationParameters) -> None:
 
 
 def real_operands(tokens: int) -> tuple[Codes, Codes]:
-    """Return gates and ups of some tokens in three layers of SmolLM2."""
+    """Return the outputs of SmolLM2's `gate_proj` and `up_proj` for some tokens in three layers."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     parts = []
     for name in ("gate_proj", "up_proj"):
@@ -41,7 +41,7 @@ def real_operands(tokens: int) -> tuple[Codes, Codes]:
 
 
 def edge_operands() -> tuple[Codes, Codes]:
-    """Return special values against each other."""
+    """Return all pairs of special values."""
     values = np.array(SPECIAL + NANS, np.uint16)
     gate, up = np.meshgrid(values, values)
     return gate.ravel(), up.ravel()
@@ -54,14 +54,14 @@ def every_gate(rng: np.random.Generator, step: int) -> tuple[Codes, Codes]:
 
 
 def hard_operands(rng: np.random.Generator) -> tuple[Codes, Codes]:
-    """Return subnormal gates that large factors show, and products just below the largest number.
+    """Return subnormal gates with large factors, and products just below the largest number.
 
-    The latter's mantissas lack one bit of all: what rounds up is not what overflows.
+    The mantissas of the latter have all bits but one set, so that rounding up does not overflow.
     """
     count = 2048
     small = rng.integers(0, 0x800, count) | rng.integers(0, 2, count) << 15
     factors = rng.integers(0x6400, 0x7C00, count)
-    # SiLU leaves such gates as they are.
+    # SiLU does not change such gates.
     gates = codes(rng.uniform(16, 64, count))
     products = 65504 - np.ldexp(32, rng.integers(0, 10, count)) + rng.uniform(0, 32, count)
     ups = codes(products / values(gates))
@@ -71,13 +71,13 @@ def hard_operands(rng: np.random.Generator) -> tuple[Codes, Codes]:
     )
 
 
-def an_element_a_cycle(run: Run) -> bool:
+def is_pipelined(run: Run) -> bool:
     """Return whether the divider is pipelined."""
     return run.parameters.interval == 1
 
 
 def expected(gate: Codes, up: Codes) -> Fields:
-    """Return what the unit must answer."""
+    """Return the expected outputs."""
     return {"value": activation(gate, up), "last": ends(len(gate))}
 
 
@@ -93,12 +93,12 @@ def offered(gate: Codes, up: Codes) -> Fields:
 
 
 def bound(count: int, p: ElementSerialActivationParameters) -> int:
-    """Return the cycles in which so many elements can be divided."""
+    """Return the minimum number of cycles for the divisions."""
     return count * p.interval
 
 
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
-    """Attach the unit's streams."""
+    """Return a bench with the unit's streams."""
     p = catalog_parameters()
     return SerialBench(
         dut,
@@ -131,7 +131,7 @@ async def real_layers(dut: Any) -> None:
 
 @cocotb.test()
 async def edges(dut: Any) -> None:
-    """Zeros, subnormals, infinities and NaNs against each other."""
+    """All pairs of zeros, subnormals, infinities and NaNs."""
     await run_operands(bench_for(dut, "edges"), *edge_operands())
 
 
@@ -144,15 +144,15 @@ async def gates(dut: Any) -> None:
 
 @cocotb.test()
 async def hard(dut: Any) -> None:
-    """Subnormal quotients, and products that all but overflow."""
+    """Subnormal quotients, and products that nearly overflow."""
     bench = bench_for(dut, "hard")
     await run_operands(bench, *hard_operands(bench.bench.numpy_rng))
 
 
 @cocotb.test()
-@only_if(an_element_a_cycle, "65,536 quotients take a serial divider long")
+@only_if(is_pipelined, "65,536 quotients take long with a serial divider")
 async def every_quotient(dut: Any) -> None:
-    """Show all gates' quotients as they are: multiply them by one."""
+    """Observe all gates' quotients without rounding: multiply them by one."""
     gate = np.arange(0, 1 << 16, 64 if four_states() else 1).astype(np.uint16)
     await run_operands(bench_for(dut, "every_quotient"), gate, np.full_like(gate, BINARY16.one))
 
@@ -160,14 +160,14 @@ async def every_quotient(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=BEATS, sink=BEATS)
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random elements under every pair of pause patterns."""
+    """Random elements under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     await run_operands(bench, *every_gate(bench.bench.numpy_rng, 256))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: no state remains."""
     bench = bench_for(dut, "resets", "random", "bursty")
     operands = every_gate(bench.bench.numpy_rng, 256)
     await bench.disturb(offered(*operands), times=12, longest=150)

@@ -32,7 +32,7 @@ def prepare(p: ElementSerialLayernormParameters) -> None:
 
 
 def real_vectors(p: ElementSerialLayernormParameters, tokens: int) -> Vectors:
-    """Return hidden states of SmolLM2, into and out of three layers, or as much as has room."""
+    """Return hidden states of SmolLM2, before and after three layers, limited to `capacity`."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     vectors = []
     for layer in LAYERS:
@@ -43,13 +43,13 @@ def real_vectors(p: ElementSerialLayernormParameters, tokens: int) -> Vectors:
 
 
 def edge_vectors(p: ElementSerialLayernormParameters) -> Vectors:
-    """Return what the arithmetic could stumble over."""
+    """Return corner cases of the arithmetic."""
     n = min(p.capacity, 40)
     rng = np.random.default_rng(n)
     ordinary = rng.normal(0, 1, n)
     one_huge = np.zeros(n)
     one_huge[n // 2] = 65504
-    # What is dropped of the squares is more than their variance.
+    # The truncated parts of the squares are larger than their variance.
     vectors = [np.array([0x08E6, 0x08E7], np.uint16)]
     vectors += [np.full(n, value, np.uint16) for value in (0, 0x8000, 1, LARGEST, 0xFBFF, 0x3C00)]
     vectors += [np.array([value], np.uint16) for value in (0, 1, LARGEST, 0xFBFF, 0xBC01)]
@@ -64,8 +64,8 @@ def edge_vectors(p: ElementSerialLayernormParameters) -> Vectors:
 def vectors_at_steps(
     rng: np.random.Generator, p: ElementSerialLayernormParameters, count: int
 ) -> Vectors:
-    """Return vectors whose squares are the fewest for their scale, or the most, or carry far."""
-    # The mean is 0, so that the squares alone decide.
+    """Return vectors whose squares are minimal or maximal for their scale, or carry far."""
+    # The mean is 0, so that only the squares matter.
     signs = np.array([1] if p.rms else [1, -1])
     most = min(p.capacity, 12) // len(signs)
     totals = []
@@ -77,7 +77,7 @@ def vectors_at_steps(
             below, step = (middle, step) if scale_code(middle) == code else (below, middle)
         totals += [step * most, step * most - 1]
     for place in range(EPSILON.bit_length(), 56):
-        # The last square makes a carry that runs up to any place, or epsilon does.
+        # The last square, or epsilon, causes a carry that propagates to the given bit.
         totals.append(int(rng.choice([3, 5, 7])) << place)
         mean = (int(rng.integers(1, 16)) << place) - int(rng.integers(1, EPSILON + 1))
         totals.append(mean * most)
@@ -86,10 +86,10 @@ def vectors_at_steps(
 
 
 def numbers_of_squares(squares: int, count: int) -> NDArray[np.float64]:
-    """Return FP16 numbers whose squares, of which each is floored, add up to units of 2**-28."""
+    """Return FP16 numbers whose floored squares add up to the given units of 2**-28."""
     numbers = []
     for _ in range(count):
-        # The largest one that there is room for.
+        # The largest number that does not exceed the remaining sum.
         root = isqrt((squares << 20) + (1 << 20) - 1)
         places = max(root.bit_length() - 11, 0)
         number = min(root >> places << places, int(65504 / UNIT))
@@ -101,15 +101,15 @@ def numbers_of_squares(squares: int, count: int) -> NDArray[np.float64]:
 def vectors_of_ties(
     rng: np.random.Generator, p: ElementSerialLayernormParameters, count: int
 ) -> Vectors:
-    """Return vectors whose scale is a power of two: subnormal results are ties and next to them."""
+    """Return vectors whose scale is a power of two: subnormal results are ties or next to ties."""
     n = min(p.capacity, 12) // 4 * 4
     vectors = []
     for _ in range(count if n else 0):
         deviation = 2.0 ** rng.integers(1, 12)
-        # A quarter of the elements make it up.
+        # A quarter of the elements determine the deviation.
         large = 2 * deviation * rng.choice([1, -1], n // 4)
         small = rng.integers(-4096, 4097, n - n // 4).astype(np.float64)
-        # Half a place below the smallest normal number, whose mantissa a carry clears.
+        # Half a unit below the smallest normal number: a carry clears the mantissa.
         small[0] = 1023.5 * deviation * rng.choice([1, -1])
         vectors.append(codes(rng.permutation(np.concatenate([large, small * UNIT]))))
     return vectors
@@ -139,7 +139,7 @@ def random_vectors(
 
 
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
-    """Attach the unit's streams."""
+    """Return a bench with the unit's streams."""
     p = catalog_parameters()
     dut.clear_undefined.value = 0
     return SerialBench(
@@ -159,7 +159,7 @@ async def run_vectors(bench: SerialBench, vectors: Vectors) -> int:
 
 @cocotb.test()
 async def real_states(dut: Any) -> None:
-    """Hidden states of SmolLM2 at full rate, bit for bit, without a flag."""
+    """Hidden states of SmolLM2 at full rate, bit-exact, without a flag."""
     bench = bench_for(dut, "real_states")
     vectors = real_vectors(catalog_parameters(), 16 if context()["full"] else 3)
     await run_vectors(bench, vectors)
@@ -173,7 +173,7 @@ async def full_rate(dut: Any) -> None:
     """Long vectors back to back: one element in and one out in every cycle."""
     p = catalog_parameters()
     bench = bench_for(dut, "full_rate")
-    # The longest there are: the smallest elements, whose normalisation takes the most steps.
+    # The longest latency: the smallest elements, whose normalisation takes the most steps.
     n = min(p.capacity, 1024)
     vectors = [np.arange(n).astype(np.uint16) for _ in range(4)]
     cycles = await run_vectors(bench, vectors)
@@ -195,7 +195,7 @@ async def edges(dut: Any) -> None:
 
 @cocotb.test()
 async def steps_and_ties(dut: Any) -> None:
-    """Let the last bit of a sum decide on its scale, and that of a product on its result."""
+    """Cases in which the last bit of a sum decides on its scale, or of a product on its result."""
     bench = bench_for(dut, "steps_and_ties")
     rng, p = bench.bench.numpy_rng, catalog_parameters()
     await run_vectors(bench, vectors_at_steps(rng, p, 80) + vectors_of_ties(rng, p, 40))
@@ -203,7 +203,7 @@ async def steps_and_ties(dut: Any) -> None:
 
 @cocotb.test()
 async def undefined(dut: Any) -> None:
-    """NaN and infinities spoil their own vector only, and raise the flag."""
+    """NaN and infinities affect only their own vector, and set the flag."""
     bench = bench_for(dut, "undefined")
     p = catalog_parameters()
     good = edge_vectors(p)[-4:]
@@ -220,14 +220,14 @@ async def undefined(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=BEATS, sink=BEATS)
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random vectors under every pair of pause patterns."""
+    """Random vectors under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     await run_vectors(bench, random_vectors(bench.bench.numpy_rng, catalog_parameters(), 8))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: no state remains."""
     p = catalog_parameters()
     bench = bench_for(dut, "resets", "random", "bursty")
     vectors = random_vectors(bench.bench.numpy_rng, p, 8)

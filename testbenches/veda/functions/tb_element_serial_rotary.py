@@ -47,7 +47,7 @@ def real_pairs(tokens: int) -> Pairs:
 
 
 def edge_pairs() -> Pairs:
-    """Return special values as elements, with angles at the ends of their range and beyond."""
+    """Return special values as elements, with angles at and beyond the ends of their range."""
     values = np.array(SPECIAL, np.uint16)
     angle = np.array([0, 0x3C00, 0xBC00, 0x0001, 0x39A8, 0x7C00, 0xFC00, 0x39A8], np.uint16)
     x, y, c = np.meshgrid(values, values, angle)
@@ -66,15 +66,15 @@ def random_pairs(rng: np.random.Generator, count: int) -> Pairs:
 
 
 def product_pairs(rng: np.random.Generator) -> Pairs:
-    """Return pairs of which one product is a tie, subnormal or too large, and the other is zero."""
-    # Mantissas whose products end in a tie or beside one, and carry as they are rounded.
+    """Return pairs in which one product is a tie, subnormal or too large, and the other is zero."""
+    # Mantissas whose products are a tie or next to one, and carry when they are rounded.
     m, n = (0, 1, 0x155, 0x1FF, 0x200, 0x2AA, 0x3FE, 0x3FF), (0, 1, 0x200, 0x300, 0x3FE, 0x3FF)
-    # A product's exponent code and the bias are what its factors' codes add up to.
+    # The exponent codes of both factors add up to the product's exponent code plus the bias.
     sums = [*range(1, 19), 44, 45, 46, 47]
     left, right, total = (part.ravel() for part in np.meshgrid(m, n, sums))
     code = rng.integers((total - 30).clip(1), total.clip(max=30), endpoint=True)
     number, factor = code << 10 | left, (total - code) << 10 | right
-    # Subnormals with any zeros before their first one, and any other numbers at all.
+    # Subnormals with any number of leading zeros, times any numbers.
     number = np.append(number, rng.integers(0, 1024, 800) >> rng.integers(0, 10, 800))
     factor = np.append(factor, rng.integers(0, 1 << 15, 800))
     exchanged = rng.random(number.shape) < 0.5
@@ -105,7 +105,7 @@ def ends(count: int) -> NDArray[np.int64]:
 
 
 def expected(pairs: Pairs) -> Fields:
-    """Return what the unit must answer."""
+    """Return the expected outputs."""
     x, y = rotary(*pairs)
     return {"x": x, "y": y, "last": ends(len(x))}
 
@@ -118,7 +118,7 @@ def offered(pairs: Pairs) -> Fields:
 
 
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
-    """Attach the unit's streams."""
+    """Return a bench with the unit's streams."""
     p = catalog_parameters()
     return SerialBench(
         dut,
@@ -138,7 +138,7 @@ async def run_pairs(bench: SerialBench, pairs: Pairs) -> int:
 
 @cocotb.test()
 async def real_heads(dut: Any) -> None:
-    """Turn queries and keys of SmolLM2 at full rate: a pair in two cycles."""
+    """Rotate queries and keys of SmolLM2 at full rate: one pair in two cycles."""
     p = catalog_parameters()
     bench = bench_for(dut, "real_heads")
     pairs = real_pairs(16 if context()["full"] else 4)
@@ -151,20 +151,20 @@ async def real_heads(dut: Any) -> None:
 
 @cocotb.test()
 async def edges(dut: Any) -> None:
-    """Zeros, subnormals, infinities and NaNs against each other."""
+    """All combinations of zeros, subnormals, infinities and NaNs."""
     await run_pairs(bench_for(dut, "edges"), edge_pairs())
 
 
 @cocotb.test()
 async def products(dut: Any) -> None:
-    """Products of any two numbers: ties, subnormal ones, and those at the end of the range."""
+    """Products of any two numbers: ties, subnormals, and those at the end of the range."""
     bench = bench_for(dut, "products")
     await run_pairs(bench, product_pairs(bench.bench.numpy_rng))
 
 
 @cocotb.test()
 async def sums(dut: Any) -> None:
-    """Add and subtract numbers whose sum has more digits than there are, or fewer."""
+    """Compute sums and differences with more or fewer digits than the format has."""
     bench = bench_for(dut, "sums")
     await run_pairs(bench, sum_pairs(bench.bench.numpy_rng))
 
@@ -172,14 +172,14 @@ async def sums(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=BEATS, sink=BEATS)
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random pairs under every pair of pause patterns."""
+    """Random pairs under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     await run_pairs(bench, random_pairs(bench.bench.numpy_rng, 200))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: no state remains."""
     bench = bench_for(dut, "resets", "random", "bursty")
     pairs = random_pairs(bench.bench.numpy_rng, 200)
     await bench.disturb(offered(pairs), times=12, longest=150)

@@ -27,7 +27,7 @@ def prepare(p: ElementSerialSoftmaxParameters) -> None:
 
 
 def real_heads(p: ElementSerialSoftmaxParameters, lengths: int) -> Heads:
-    """Return scores of SmolLM2, to the base 2: for every head, queries spread over the text."""
+    """Return scores of SmolLM2 to the base 2: for every head, queries distributed over the text."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     heads = []
     for layer in LAYERS:
@@ -40,13 +40,13 @@ def real_heads(p: ElementSerialSoftmaxParameters, lengths: int) -> Heads:
 
 
 def edge_heads(p: ElementSerialSoftmaxParameters) -> Heads:
-    """Return what the arithmetic could stumble over: rises and distances of every size."""
+    """Return corner cases of the arithmetic: rises and distances of every size."""
     n = min(p.capacity, 161)
     mixed = codes(np.random.default_rng(n).normal(0, 3, n))
     ramp, saw = np.linspace(-17, 17, n), np.arange(n) // 4 * 5.0 - np.arange(n) % 4
     # The sum's reciprocal is a power of two, so that subnormal results are ties.
     ties = codes(np.array([0, -24, -23, -22.6, -22.4, -21, -16, -25]))
-    # One of the products lies above a tie by its very last bits.
+    # One of the products exceeds a tie only in its last bits.
     near = [[0xC249, 0xC2E9, 0xBDDA], [0xBF03, 0xBE31, 0xC29C], [0xC105, 0xBC0D, 0xBAA8]]
     # Powers at every distance on either side of a maximum, with and without a mantissa.
     heads = [codes(np.array([0, -d, d - 0.5, d, 2 * d + 0.25])) for d in range(1, 34)]
@@ -68,7 +68,7 @@ def edge_heads(p: ElementSerialSoftmaxParameters) -> Heads:
 
 
 def undefined_heads(p: ElementSerialSoftmaxParameters) -> dict[str, Heads]:
-    """Return heads that have no softmax, by the flag that they raise."""
+    """Return heads that have no softmax, grouped by the flag that they set."""
     n = min(p.capacity, 98)
     base = codes(np.random.default_rng(n).normal(0, 3, n))
     nan, infinite = [], [np.full(n, MINUS_INFINITY, np.uint16), np.array([INFINITY], np.uint16)]
@@ -82,7 +82,7 @@ def undefined_heads(p: ElementSerialSoftmaxParameters) -> dict[str, Heads]:
 
 
 def random_heads(rng: np.random.Generator, p: ElementSerialSoftmaxParameters, count: int) -> Heads:
-    """Return heads of random lengths and spreads, very short ones often enough; some rise."""
+    """Return heads of random lengths and spreads, often very short; some rise."""
     lengths = rng.integers(1, min(p.capacity, 192) + 1, count)
     lengths[::3] = rng.integers(1, min(p.capacity, 34) + 1, len(lengths[::3]))
     heads = []
@@ -94,7 +94,7 @@ def random_heads(rng: np.random.Generator, p: ElementSerialSoftmaxParameters, co
 
 
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
-    """Attach the unit's streams."""
+    """Return a bench with the unit's streams."""
     p = catalog_parameters()
     dut.clear_flags.value = 0
     return SerialBench(
@@ -114,7 +114,7 @@ async def run_heads(bench: SerialBench, heads: Heads) -> int:
 
 @cocotb.test()
 async def real_scores(dut: Any) -> None:
-    """Heads of SmolLM2's attention at full rate, bit for bit, without a flag."""
+    """Heads of SmolLM2's attention at full rate, bit-exact, without a flag."""
     bench = bench_for(dut, "real_scores")
     heads = real_heads(catalog_parameters(), 12 if context()["full"] else 3)
     await run_heads(bench, heads)
@@ -132,15 +132,15 @@ async def full_rate(dut: Any) -> None:
     whole = min(p.capacity, 512)
     lengths = [whole, whole - 1, whole - whole // 16, whole]
     heads = [codes(rng.normal(0, 2, length)) for length in lengths]
-    # One head rises all the way: what follows the maximum costs nothing.
+    # One head rises in every score: following the maximum takes no cycles.
     heads[1] = np.sort(heads[1].view(np.float16)).view(np.uint16)
     cycles = await run_heads(bench, heads)
-    # Bound: one score a cycle, and at first the head that must be complete, and the latency.
+    # Bound: one score per cycle, after the first head has arrived, and the latency.
     ideal = sum(lengths) + lengths[0]
     # From last score to first probability; shorter heads take longer than their scores.
     latency = p.exp_stages + p.binades + p.multiply_stages + 22
     if min(lengths) >= latency:
-        # The documented latency overlaps a cycle of each.
+        # The documented latency overlaps with one cycle of each.
         bench.bench.compare("cycles", np.array([ideal + latency - 1]), np.array([cycles]))
     bench.bench.record(cycles=cycles, ideal_cycles=ideal)
 
@@ -155,7 +155,7 @@ async def edges(dut: Any) -> None:
 
 @cocotb.test()
 async def undefined(dut: Any) -> None:
-    """NaN and infinities spoil their own head only, and raise their flag."""
+    """NaN and infinities affect only their own head, and set their flag."""
     bench = bench_for(dut, "undefined")
     p = catalog_parameters()
     good = edge_heads(p)[-3:]
@@ -173,7 +173,7 @@ async def undefined(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=BEATS, sink=BEATS)
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random heads under every pair of pause patterns."""
+    """Random heads under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     p = catalog_parameters()
     count = 40 if p.capacity < 64 else 6
@@ -182,13 +182,13 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: no state remains."""
     p = catalog_parameters()
     bench = bench_for(dut, "resets", "random", "bursty")
     heads = random_heads(bench.bench.numpy_rng, p, 12)
     await bench.disturb(elements_of(heads), times=12, longest=min(12 * p.capacity, 384))
     await run_heads(bench, heads)
-    # Rising heads leave most behind; a falling one has its maximum where that would show.
+    # Rising heads leave the largest state; a falling head has its maximum where that would show.
     rising = [codes(np.arange(p.capacity) / 8)]
     falling = [codes(-np.arange(min(p.capacity, 4)) / 8)]
     for _ in range(40 if p.capacity < 64 else 4):

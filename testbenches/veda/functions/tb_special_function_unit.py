@@ -1,4 +1,4 @@
-"""Testbench of the special function unit: a layer's functions in turn, at once, late, stopped."""
+"""Testbench of the special function unit: sequential and concurrent functions, stalls, resets."""
 
 from collections.abc import Sequence
 from itertools import permutations, repeat
@@ -41,7 +41,7 @@ ANSWERS = {
     "operands": "activated",
     "pairs": "rotated",
 }
-"""Where each input is answered."""
+"""Output stream of each input stream."""
 
 NO_CODES = np.zeros(0, np.uint16)
 NOTHING: dict[str, Any] = {
@@ -50,7 +50,7 @@ NOTHING: dict[str, Any] = {
     "operands": (NO_CODES, NO_CODES),
     "pairs": (NO_CODES,) * 4,
 }
-"""Work for nobody."""
+"""Work without any input."""
 
 
 def prepare(p: SpecialFunctionUnitParameters) -> None:
@@ -59,7 +59,7 @@ def prepare(p: SpecialFunctionUnitParameters) -> None:
 
 
 def together(heads: Sequence[Codes], lanes: int) -> list[Codes]:
-    """Return heads of scores in lock-step: as many as there are lanes, cut to one length."""
+    """Return heads of scores in lock-step: one per lane, cut to a common length."""
     groups = [heads[start : start + lanes] for start in range(0, len(heads) - lanes + 1, lanes)]
     lengths = [min(len(head) for head in group) for group in groups]
     return [
@@ -69,9 +69,9 @@ def together(heads: Sequence[Codes], lanes: int) -> list[Codes]:
 
 
 def real_work(p: SpecialFunctionUnitParameters, tokens: int) -> Work:
-    """Return what three layers of SmolLM2 give to the functions."""
+    """Return the functions' inputs in three layers of SmolLM2."""
     real = softmax_bench.real_heads(p.softmax, tokens)
-    # Neighbours are queries of one head, of different lengths; those of equal length go together.
+    # Adjacent heads are queries of one head with different lengths; group those of equal length.
     heads = sorted(real, key=len)
     return Work(
         heads=together(heads, p.lanes),
@@ -82,7 +82,7 @@ def real_work(p: SpecialFunctionUnitParameters, tokens: int) -> Work:
 
 
 def edge_work(p: SpecialFunctionUnitParameters) -> Work:
-    """Return what the functions' arithmetic could stumble over."""
+    """Return corner cases of the functions' arithmetic."""
     undefined = softmax_bench.undefined_heads(p.softmax)
     heads = softmax_bench.edge_heads(p.softmax)
     vectors = layernorm_bench.edge_vectors(p.layernorm)
@@ -111,7 +111,7 @@ def _first(columns: Sequence[Codes], count: int) -> Any:
 
 
 def offered(work: Work) -> dict[str, Any]:
-    """Return the fields of every input stream that has something to do."""
+    """Return the fields of every input stream that has work."""
     fields: dict[str, Any] = {}
     if work.heads:
         fields["lengths"] = np.array([head.shape[1] for head in work.heads])
@@ -126,7 +126,7 @@ def offered(work: Work) -> dict[str, Any]:
 
 
 def expected(work: Work, p: SpecialFunctionUnitParameters) -> dict[str, Fields]:
-    """Return what every output stream must answer, field by field."""
+    """Return the expected fields of every output stream."""
     answers = special_functions(work, p)
     fields: dict[str, Fields] = {}
     if work.heads:
@@ -154,7 +154,7 @@ class FunctionsBench:
     salt : str
         Name of the test.
     source, sink : str
-        Pause patterns of all inputs and of all outputs.
+        Stall patterns of all inputs and of all outputs.
     """
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
@@ -180,18 +180,18 @@ class FunctionsBench:
         self.sinks = {name: self.bench.sink(name, sink) for name in self.outputs}
 
     async def reset(self) -> None:
-        """Reset the unit and forget what was received."""
+        """Reset the unit and discard received items."""
         await self.bench.reset()
         self.forget()
 
     def forget(self) -> None:
-        """Forget what was received, and what was due."""
+        """Discard received items, and the number of items due."""
         self.due = dict.fromkeys(self.sinks, 0)
         for sink in self.sinks.values():
             sink.received.clear()
 
     def offer(self, work: Work) -> None:
-        """Offer all of the work at once."""
+        """Offer all inputs concurrently."""
         for name, fields in offered(work).items():
             payloads = to_integers(pack(self.inputs[name], fields))
             self.sources[name].send(payloads)
@@ -199,7 +199,7 @@ class FunctionsBench:
                 self.due[ANSWERS[name]] += len(payloads)
 
     async def wait(self, counts: dict[str, int]) -> int:
-        """Pass cycles until as many answers have come, and none too many; return the cycles."""
+        """Run until the given numbers of outputs are received, and no more; return the cycles."""
 
         def come() -> bool:
             received = {name: len(sink.received) for name, sink in self.sinks.items()}
@@ -210,13 +210,13 @@ class FunctionsBench:
         return await self.bench.run(until=come)
 
     async def run(self, work: Work) -> int:
-        """Offer work, wait for all answers and compare them; return the cycles."""
+        """Offer work, wait for all outputs and compare them; return the cycles."""
         before = {name: len(sink.received) for name, sink in self.sinks.items()}
         answers = expected(work, self.p)
         self.offer(work)
         counts = {name: before[name] + len(fields["last"]) for name, fields in answers.items()}
         cycles = await self.wait(counts)
-        # Nothing more may come.
+        # No further output may follow.
         for _ in range(20):
             await self.bench.step()
         for name, sink in self.sinks.items():
@@ -226,14 +226,14 @@ class FunctionsBench:
         return cycles
 
     async def finish(self, work: Work) -> None:
-        """Wait for all answers to work that was offered since the reset, and compare them."""
+        """Wait for all outputs of work that was offered since the reset, and compare them."""
         answers = expected(work, self.p)
         await self.wait({name: len(fields["last"]) for name, fields in answers.items()})
         for name, fields in answers.items():
             self.check(name, fields, self.sinks[name].received)
 
     def check(self, name: str, fields: Fields, received: list[tuple[int, int]]) -> None:
-        """Compare every field of every answer of one function."""
+        """Compare every field of every output of one function."""
         layout = self.outputs[name]
         packed = from_integers([payload for _cycle, payload in received], layout.size)
         got = unpack(layout, packed)
@@ -250,7 +250,7 @@ class FunctionsBench:
 
 @cocotb.test()
 async def real_layers(dut: Any) -> None:
-    """Do what layers of SmolLM2 need, one function behind another, without a flag."""
+    """Execute the functions of layers of SmolLM2 sequentially, without a flag."""
     bench = FunctionsBench(dut, "real_layers")
     work = real_work(bench.p, 1 if four_states() else 8 if context()["full"] else 3)
     await bench.reset()
@@ -263,7 +263,7 @@ async def real_layers(dut: Any) -> None:
 
 @cocotb.test()
 async def rotation_at_full_rate(dut: Any) -> None:
-    """Alone, a function is as fast as its own unit, but for the cycle to take the operators."""
+    """Alone, a function is as fast as its own unit, plus one cycle to acquire the operators."""
     bench = FunctionsBench(dut, "rotation_at_full_rate")
     await bench.reset()
     pairs = rotary_bench.random_pairs(bench.bench.numpy_rng, 400)
@@ -275,7 +275,7 @@ async def rotation_at_full_rate(dut: Any) -> None:
 
 @cocotb.test()
 async def activation_at_full_rate(dut: Any) -> None:
-    """Likewise: elements as fast as they can be divided."""
+    """Activate elements at the divider's rate, plus one cycle to acquire the operators."""
     bench = FunctionsBench(dut, "activation_at_full_rate")
     await bench.reset()
     operands = activation_bench.every_gate(bench.bench.numpy_rng, 128)
@@ -301,7 +301,7 @@ async def attention_is_not_disturbed(dut: Any) -> None:
     bench.forget()
     bench.offer(attention)
     started = bench.bench.cycle
-    # The others come when the first probabilities are under way.
+    # The other inputs are offered when the first probabilities are output.
     await bench.wait({"probabilities": 1})
     bench.offer(others)
     await bench.wait({"probabilities": p.heads * whole})
@@ -313,13 +313,13 @@ async def attention_is_not_disturbed(dut: Any) -> None:
 
 
 STREAMS = {"vectors": "elements", "operands": "operands", "pairs": "pairs"}
-"""Where work that has ends goes in."""
+"""Input stream of each kind of work that has end marks."""
 
 
 @cocotb.test()
 @cocotb.parametrize((("owner", "waiting"), list(permutations(STREAMS, 2))))
 async def turns(dut: Any, owner: str, waiting: str) -> None:
-    """Let a function in that comes when another has three vectors: behind the first."""
+    """Offer work to a function while another has three vectors: it is served after the first."""
     bench, first, whole = await _in_turn(dut, f"turns {owner} {waiting}", owner)
     source, other = (bench.sources[STREAMS[name]] for name in (owner, waiting))
     bench.offer(Work(**{**NOTHING, owner: whole[owner]}))
@@ -332,7 +332,7 @@ async def turns(dut: Any, owner: str, waiting: str) -> None:
 
 @cocotb.test()
 async def turns_in_normalisation(dut: Any) -> None:
-    """Likewise when two vectors only wait to be taken, and none is reduced."""
+    """Check the order when two vectors wait for their normalisation, and none is reduced."""
     bench, first, whole = await _in_turn(dut, "turns_in_normalisation", "vectors")
     work = Work(**{**NOTHING, "vectors": whole["vectors"][:2], "pairs": whole["pairs"]})
     bench.offer(Work(**{**vars(work), "pairs": NOTHING["pairs"]}))
@@ -349,7 +349,7 @@ async def turns_in_normalisation(dut: Any) -> None:
 
 
 async def _in_turn(dut: Any, salt: str, owner: str) -> tuple[FunctionsBench, int, dict[str, Any]]:
-    """Return a bench, how long the owner's vectors are, and three vectors for each function."""
+    """Return a bench, the length of the owner's vectors, and three vectors for each function."""
     bench = FunctionsBench(dut, salt)
     await bench.reset()
     rng, width = bench.bench.numpy_rng, min(bench.p.width, 64)
@@ -363,7 +363,7 @@ async def _in_turn(dut: Any, salt: str, owner: str) -> tuple[FunctionsBench, int
 
 @cocotb.test()
 async def edges(dut: Any) -> None:
-    """Offer special values to all functions at once; every flag is raised and falls."""
+    """Offer special values to all functions concurrently; every flag is set and cleared."""
     bench = FunctionsBench(dut, "edges")
     await bench.reset()
     await bench.run(edge_work(bench.p))
@@ -376,9 +376,11 @@ async def edges(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.capacity < 64, "the functions' own testbenches do so at any")
+@only_if(
+    lambda run: run.parameters.capacity < 64, "the functions' own testbenches cover all dimensions"
+)
 async def hard_products(dut: Any) -> None:
-    """Gates of all magnitudes, products and sums that are ties, subnormal, or all but zero."""
+    """Gates of all magnitudes, products and sums that are ties, subnormal, or nearly zero."""
     bench = FunctionsBench(dut, "hard_products")
     rng = bench.bench.numpy_rng
     pairs = rotary_bench.product_pairs(rng), rotary_bench.random_pairs(rng, 2000)
@@ -395,7 +397,7 @@ async def hard_products(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=BEATS, sink=BEATS)
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random work for all functions at once, under every pair of pause patterns."""
+    """Random work for all functions concurrently, under every pair of stall patterns."""
     bench = FunctionsBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.reset()
     for _ in range(2):
@@ -405,7 +407,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: no state remains."""
     bench = FunctionsBench(dut, "resets", "random", "bursty")
     work = random_work(bench.bench.numpy_rng, bench.p, 8)
     for _ in range(12 if bench.p.capacity < 64 and not four_states() else 4):

@@ -1,4 +1,4 @@
-"""Heads at the edge of a threshold: the last bit of one square more or less is a vote."""
+"""Heads at the edge of a threshold: one unit in the last place of a square changes a vote."""
 
 import numpy as np
 
@@ -13,28 +13,29 @@ from golden.veda.voting.vote_threshold import (
 from hdl.arith.float_format import BINARY16
 
 FEWEST = 10
-"""Elements that an edge needs: some at the threshold, and those that fill up the sum of squares."""
+"""Minimum number of elements of an edge: two at the threshold, the others fill up the sum."""
 
 EXACT = 6
-"""Elements that bring any sum to its last bit: each leaves a 512th of what was left."""
+"""Elements that fill up any sum exactly: each reduces the remainder to a 512th."""
 
 SQUARES = squares(np.arange(0x4000))
 """Of each code below 2, in units of 2**-40."""
 
 
 def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple[Codes, Codes]:
-    """Draw two heads of one length whose sums of squares differ by a last bit, and by a vote.
+    """Return two random heads whose sums of squares differ by one unit, and in a vote.
 
-    Of the first, l * Q - 1 is the square of a whole number r, the root; of the second it is less,
-    so that its root is r - 1. Both hold an element at the first one's threshold, which the second
-    votes against. The threshold is of any size: they are drawn as codes, which are logarithms.
+    For the first head, l * Q - 1 is the square of an integer r, the root; for the second it is
+    less, so that its root is r - 1. Both heads contain an element at the first one's threshold,
+    against which the second head votes. Thresholds have all magnitudes: they are random codes,
+    which are logarithmic.
 
     Parameters
     ----------
     length : int
         At least `FEWEST`.
     weights : Weights
-        Their deviation must not be zero.
+        Weights of the threshold; the one of the deviation must not be zero.
     """
     while True:
         root, code = _edge(rng, length, weights)
@@ -47,7 +48,7 @@ def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple
 
 
 def _edge(rng: np.random.Generator, length: int, weights: Weights) -> tuple[int, int]:
-    """Return a root at which the threshold is less than at the root before, and that threshold."""
+    """Return a root whose threshold is below that of the previous root, and that threshold."""
 
     def threshold(root: int) -> int:
         return rounded_quotient(max(threshold_margin(root, weights), 0), length)
@@ -61,7 +62,7 @@ def _edge(rng: np.random.Generator, length: int, weights: Weights) -> tuple[int,
 
 
 def _filled(rng: np.random.Generator, length: int, total: int, code: int) -> Codes | None:
-    """Return elements whose squares have a sum, among them a code and the one below it."""
+    """Return elements whose squares have a given sum, among them a code and the code below it."""
     head = np.array([code, max(code - 1, 0)] + [0] * (length - 2))
     left = total - int(SQUARES[head].sum())
     if left < 0:

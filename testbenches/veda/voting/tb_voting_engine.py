@@ -1,4 +1,4 @@
-"""Testbench of the voting engine: SmolLM2's attention, stalls, resets, extremes, heads in a row."""
+"""Testbench of the voting engine: SmolLM2's attention, stalls, resets, corner cases, full rate."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,22 +34,22 @@ TOKENS = 640
 """Tokens of the text."""
 
 HEADS = 6
-"""Those that may be between their sum and their votes."""
+"""Heads that may be between their sum and their votes."""
 
 TURNS = 3
-"""Cycles of a trimming in which the counts are written, and the search begins and ends."""
+"""Cycles of trimming in which the counts are written, and the search starts and ends."""
 
 
 def workload(p: VotingEngineParameters, full: bool) -> tuple[tuple[int, ...], VotingPolicy, int]:
     """Return the layers of a preset, its policy, and the number of generated tokens.
 
-    An engine for more heads than the model has is given those of further layers.
+    An engine for more heads than the model has uses those of several layers.
     """
     groups = -(-p.heads // 9)
     layers = LAYERS if full and groups == 1 else tuple(range(14, 14 + groups))
     prompt, target, steps = 160, 128, 16
     if p.capacity < prompt:
-        # Two victims at least at the prompt's end, whatever little is cached.
+        # At least two victims at the prompt's end, for any capacity.
         prompt = max(p.capacity - 4, 3)
         target, steps = min(p.capacity // 2, prompt - 2), 24
     elif full:
@@ -72,9 +72,9 @@ def prepare(p: VotingEngineParameters) -> None:
 
 
 def real_steps(p: VotingEngineParameters, full: bool) -> tuple[list[VotingStep], str]:
-    """Replay the policy, and take all tokens from shortly before the prompt's end on.
+    """Replay the policy, and return all tokens from shortly before the prompt's end on.
 
-    The layers take turns, as they do in the model: each finds its counts as it left them.
+    The layers alternate, as in the model: each step reads the counts of its layer's previous step.
     """
     layers, policy, steps = workload(p, full)
     trace = open_trace(text="prose", tokens=TOKENS, layers=layers)
@@ -91,26 +91,26 @@ def real_steps(p: VotingEngineParameters, full: bool) -> tuple[list[VotingStep],
 
 
 class Waits:
-    """Count the cycles in which a source offers and is not taken."""
+    """Count the cycles in which an offered item is not accepted."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
         self.clear()
 
     def clear(self) -> None:
-        """Begin to count."""
+        """Reset the count."""
         self.cycles = 0
 
     def drive(self) -> None:
         """Drive nothing."""
 
     def sample(self) -> None:
-        """Look at the source, which was sampled before."""
+        """Sample the source after its own `sample`."""
         self.cycles += self.source.offered
 
 
 class Engine:
-    """A bench with the engine's streams attached."""
+    """A bench with the engine's streams."""
 
     def __init__(
         self, dut: Any, salt: str, table: StepTable, *, source: str = "none", sink: str = "none"
@@ -128,7 +128,7 @@ class Engine:
         dut.weights.value = weights.mean | weights.deviation << WEIGHT_BITS
 
     def start(self, *, counts: bool = True) -> None:
-        """Offer everything, or all but the counts."""
+        """Offer all inputs, or all but the counts."""
         self.layers.send(self.table.layers)
         self.probabilities.send(self.table.probabilities)
         if counts:
@@ -136,7 +136,7 @@ class Engine:
 
     @property
     def done(self) -> bool:
-        """Whether everything that the model sends has come."""
+        """Whether all outputs of the model are received."""
         return (
             len(self.counts_out.received) == len(self.table.sent)
             and len(self.victims.received) == len(self.table.victims)
@@ -144,7 +144,7 @@ class Engine:
         )
 
     async def run(self, *, late: int = 0) -> int:
-        """Reset, offer everything, the counts so late, wait for everything; return the cycles."""
+        """Reset, offer all inputs, the counts `late` cycles later; return the cycles."""
         await self.bench.reset()
         self.counts_out.received.clear()
         self.victims.received.clear()
@@ -155,7 +155,7 @@ class Engine:
         return await self.finish()
 
     async def finish(self) -> int:
-        """Wait for everything, and a little longer for what should not come."""
+        """Wait for all outputs, and some cycles more for excess ones."""
         cycles = await self.bench.run(until=lambda: self.done)
         for _ in range(8):
             await self.bench.step()
@@ -164,7 +164,7 @@ class Engine:
     def check(self) -> None:
         """Compare counts and victims with the model."""
         p = self.p
-        # Steps that evict all they have send none.
+        # Steps that evict all tokens output no counts.
         cycles = [cycle for cycle, _count in self.counts_out.received]
         counts = np.array([count for _cycle, count in self.counts_out.received], np.int64)
         self.bench.compare("counts", self.table.sent, counts, cycles=cycles)
@@ -207,7 +207,7 @@ async def real_probabilities(dut: Any) -> None:
 
 @cocotb.test()
 async def trimming(dut: Any) -> None:
-    """Cut the cache at a prompt's end: a search over words of counts, and a pass over the slots."""
+    """Trim the cache at a prompt's end: search the words of counts, then pass over the slots."""
     p = catalog_parameters()
     steps, what = real_steps(p, context()["full"])
     rng = Bench(dut, "trimming").numpy_rng
@@ -223,7 +223,7 @@ async def trimming(dut: Any) -> None:
     words = -(-step.length // p.search_lanes)
     search = bits * (words + SEARCH_OVERHEAD)
     cost = cycles[1] - cycles[0]
-    # A victim leaves a cycle behind its slot, of which the walk's last one shows.
+    # A victim is output one cycle after its slot, which shows for the last slot of the pass.
     last_is_victim = int(table.victims[-1, 0] == step.length - 1)
     expected = search + step.length + TURNS + last_is_victim
     engine.bench.compare("cycles of trimming", np.array([expected]), np.array([cost]))
@@ -238,7 +238,7 @@ async def trimming(dut: Any) -> None:
 
 @cocotb.test()
 async def heads_in_a_row(dut: Any) -> None:
-    """Heads without a gap, layer after layer: the array never waits, and nothing falls behind."""
+    """Heads without a gap, layer after layer: the array never stalls."""
     p = catalog_parameters()
     long = min(p.capacity, p.capacity if context()["full"] else 512)
     bench = Bench(dut, "heads_in_a_row")
@@ -255,11 +255,11 @@ async def heads_in_a_row(dut: Any) -> None:
     cycles = await engine.run()
     engine.check()
     if p.capacity < short:
-        # No head is long enough to hide its threshold: the array has to wait.
+        # All heads are shorter than the latency of a threshold: the array has to wait.
         return
     stalled = engine.waits.cycles
     assert stalled == 0, f"the array waits for {stalled} cycles"
-    # The last victim, and the bound: a probability a cycle, and the last head's way through.
+    # The last victim, and the bound: one probability per cycle, and the last head's latency.
     last = engine.victims.received[-1][0]
     beats = len(table.probabilities)
     expected = beats + p.threshold.latency + lengths[-1] + 3
@@ -276,9 +276,9 @@ async def heads_in_a_row(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(late=[0, 400])
 async def short_heads(dut: Any, late: int) -> None:
-    """Begin a text: from one slot on, passes come faster than their own writes.
+    """Begin a text: with few slots, passes are faster than their own writes.
 
-    If counts come late, heads pile up in whatever can hold one.
+    If counts arrive late, heads accumulate in all buffers.
     """
     p = catalog_parameters()
     salt = f"short_heads {late}"
@@ -291,13 +291,13 @@ async def short_heads(dut: Any, late: int) -> None:
 
 
 WEIGHTS = {"paper": PAPER, "no deviation": Weights(5000, 0), "above all": Weights(8191, 100)}
-"""a and b, which each model has of its own."""
+"""Weights a and b, which are calibrated for each model."""
 
 
 @cocotb.test()
 @cocotb.parametrize(weights=["usual", *WEIGHTS])
 async def thresholds_to_the_last_bit(dut: Any, weights: str) -> None:
-    """Vote where the last bit of a threshold decides, and where the first bit of a root does."""
+    """Vote in cases where the last bit of a threshold decides, and the first bit of a root."""
     p = catalog_parameters()
     salt = f"thresholds_to_the_last_bit {weights}"
     rng = Bench(dut, salt).numpy_rng
@@ -319,7 +319,7 @@ async def thresholds_to_the_last_bit(dut: Any, weights: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random steps under every pair of pause patterns."""
+    """Random steps under every pair of stall patterns."""
     p = catalog_parameters()
     salt = f"stalls {source} {sink}"
     rng = Bench(dut, salt).numpy_rng
@@ -332,10 +332,10 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def no_counts_for_long(dut: Any) -> None:
-    """Probabilities pile up until the FIFO is full; none is lost."""
+    """Probabilities accumulate until the FIFO is full; none is lost."""
     p = catalog_parameters()
     rng = Bench(dut, "no_counts_for_long").numpy_rng
-    # So many heads may wait for their votes, so those that fill the FIFO are a quarter of it.
+    # At most `HEADS` heads may wait for their votes, so each fills a quarter of the FIFO.
     length = min(p.capacity, max(256, p.fifo_depth // 4))
     count = 1 + 2 * p.fifo_depth // (length * p.rounds)
     works = [random_work(rng, p, length=length, vote=True, evictions=1) for _ in range(count)]
@@ -344,9 +344,9 @@ async def no_counts_for_long(dut: Any) -> None:
     engine.start(counts=False)
     for _ in range(p.fifo_depth + p.threshold.latency + 200):
         await engine.bench.step()
-    # Three votes have left the FIFO: one in its register, two that wait to be counted.
+    # Three votes are downstream of the FIFO: one in its register, two waiting to be counted.
     held = p.fifo_depth + 3
-    # Where so little is cached, it is the heads that come to their end, and not the FIFO.
+    # With a small capacity the number of heads is the limit, and not the FIFO.
     least = held if HEADS * length >= p.fifo_depth else HEADS * length
     assert least <= engine.probabilities.taken <= held + 2, engine.probabilities.taken
     engine.counts_in.send(engine.table.counts)
@@ -356,7 +356,7 @@ async def no_counts_for_long(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work: nothing is left behind."""
+    """Reset during operation: no state remains."""
     p = catalog_parameters()
     bench = Bench(dut, "resets")
     rng = bench.numpy_rng

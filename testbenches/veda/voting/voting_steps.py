@@ -1,4 +1,4 @@
-"""Steps for the voting engine: from a replayed text, or drawn at random; and their outcome."""
+"""Steps for the voting engine, replayed from a text or random, and their expected results."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ Work = tuple[LayerStep, Integers, Integers]
 
 @dataclass(frozen=True)
 class StepTable:
-    """Steps packed for the ports, and what the model says of them.
+    """Steps packed for the ports, and the model's results.
 
     Parameters
     ----------
     layers, probabilities, counts : list[int]
         Payloads of `layers`, `probabilities` and `counts_in`.
     results : list[LayerResult]
-        One a step.
+        One per step.
     weights : Weights
-        With which they were made.
+        Weights a and b of the threshold.
     """
 
     layers: list[int]
@@ -44,12 +44,12 @@ class StepTable:
 
     @property
     def sent(self) -> Integers:
-        """All counts that leave."""
+        """All counts that are output."""
         return np.concatenate([result.sent for result in self.results])
 
     @property
     def victims(self) -> Integers:
-        """All victims, [slot, votes, found]; zeros where none was found."""
+        """All victims, [slot, votes, found]; zeros for those that were not found."""
         victims = [victim for result in self.results for victim in result.victims]
         return np.array(
             [(victim.slot, victim.votes, victim.found) for victim in victims], np.int64
@@ -57,7 +57,7 @@ class StepTable:
 
 
 def usual_weights(p: VotingEngineParameters) -> Weights:
-    """Return the paper's, or such that a head with a sink takes the fallback in a small cache."""
+    """Return the paper's weights, or ones for which a sink causes the fallback in a small cache."""
     return PAPER if p.capacity > 64 else Weights(deviation=3277)
 
 
@@ -67,7 +67,7 @@ def tabulate(
     rng: np.random.Generator,
     weights: Weights | None = None,
 ) -> StepTable:
-    """Run steps through the model and pack them; lanes without a head carry noise."""
+    """Process steps with the model and pack them; lanes without a head carry noise."""
     kept = list(works)
     weights = weights or usual_weights(p)
     headers = {
@@ -99,7 +99,7 @@ def _beats(codes: Integers, p: VotingEngineParameters, rng: np.random.Generator)
 
 
 def replayed(steps: Sequence[VotingStep], p: VotingEngineParameters) -> Iterator[Work]:
-    """Spell the steps of a replayed text; the new slot's count before is noise."""
+    """Return the steps of a replayed text; the new slot's previous count is noise."""
     for step in steps:
         length = len(step.positions)
         before = np.zeros(length, np.int64)
@@ -112,11 +112,11 @@ def replayed(steps: Sequence[VotingStep], p: VotingEngineParameters) -> Iterator
 
 
 def random_codes(rng: np.random.Generator, heads: int, length: int) -> Integers:
-    """Draw probabilities, each head in a style of its own.
+    """Return random probabilities, each head in one of several styles.
 
-    Few distinct values, so that ties are the rule; one sink that takes nearly all, so that the
-    threshold is negative; all alike, so that the deviation vanishes; anything below 2, so that the
-    sum of squares leaves its range; NaNs, which are no softmax; a softmax.
+    A few distinct values, which cause ties; one sink with nearly all of the sum, which makes the
+    threshold negative; equal values, for a deviation of zero; any values below 2, for which the sum
+    of squares saturates; NaNs, which are not a softmax; a softmax.
     """
     codes = np.zeros((heads, length), np.int64)
     for head in codes:
@@ -142,10 +142,10 @@ def random_codes(rng: np.random.Generator, heads: int, length: int) -> Integers:
 def threshold_codes(
     rng: np.random.Generator, p: VotingEngineParameters, length: int, weights: Weights
 ) -> Integers:
-    """Draw heads with an element at the threshold, which gets no vote, and one below, which does.
+    """Return heads with an element at the threshold, which gets no vote, and one below, which does.
 
-    A threshold that is wrong in its last bit then changes a vote. An element moves the threshold
-    less than itself, so putting both where the threshold was comes to rest.
+    An error in the last bit of the threshold then changes a vote. Changing an element moves the
+    threshold by less than the element, so the iteration converges.
     """
     codes = np.zeros((p.heads, length), np.int64)
     for head in codes:
@@ -161,9 +161,9 @@ def threshold_codes(
 
 
 def sink_codes(rng: np.random.Generator, p: VotingEngineParameters, length: int) -> Integers:
-    """Draw heads with a sink, whose deviation, in units of the mean, is just above a power of two.
+    """Return heads with a sink whose deviation, in units of the mean, is above a power of two.
 
-    A root that lost its leading one would be small, and no longer make the threshold negative.
+    A root that lost its leading one would be small, and would not make the threshold negative.
     """
     codes = rng.integers(0, 0x0400, (p.heads, length))
     for head in codes:
@@ -177,13 +177,13 @@ def sink_codes(rng: np.random.Generator, p: VotingEngineParameters, length: int)
 def edge_codes(
     rng: np.random.Generator, p: VotingEngineParameters, length: int, weights: Weights
 ) -> Integers:
-    """Draw heads at the edge of a threshold, where the last bit of a square decides; see there."""
+    """Return heads at the edge of a threshold, where the last bit of a square decides."""
     pairs = [edge_heads(rng, length, weights) for _ in range(0, p.heads, 2)]
     return rng.permutation(np.concatenate(pairs))[: p.heads]
 
 
 def threshold_work(rng: np.random.Generator, p: VotingEngineParameters, codes: Integers) -> Work:
-    """Return a step with such heads, and with counts that its votes do not saturate."""
+    """Return a step with the given heads, and with counts that its votes do not saturate."""
     length = codes.shape[1]
     counts = rng.integers(0, max(1, (1 << p.count_bits) - p.heads), length)
     step = LayerStep(
@@ -200,7 +200,7 @@ def random_work(
     vote: bool | None = None,
     evictions: int | None = None,
 ) -> Work:
-    """Draw one step: counts that tie, that are at the end of their range, or anything."""
+    """Return one random step: counts with ties, at the end of their range, or of any value."""
     largest = (1 << p.count_bits) - 1
     counts = rng.integers(0, largest + 1, length)
     style = rng.integers(3)
