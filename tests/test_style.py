@@ -144,6 +144,8 @@ PLAIN = (
     "golden/veda/*/*.py",
     "testbenches/veda/*.py",
     "testbenches/veda/*/*.py",
+    "tests/veda/*.py",
+    "tests/veda/*/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -1,4 +1,4 @@
-"""The model of a decoder layer against float64, and against SmolLM2 itself."""
+"""Test the model of a decoder layer against float64, and against SmolLM2 itself."""
 
 from dataclasses import replace
 
@@ -37,14 +37,14 @@ def test_model_is_near_the_truth(preset: str) -> None:
         )
         np.testing.assert_allclose(truth, exact, rtol=1e-9, atol=1e-9)
         assert (abs(values(result.state) - truth) <= DEVIATIONS * off).all()
-        # The bound is of use: it is small beside what the layer does to the state.
+        # The bound is useful: it is small relative to the layer's change of the state.
         change = np.sqrt(np.mean((truth - values(states[position])) ** 2))
         if abs(truth).max() < 100 * change:
             assert np.sqrt(np.mean(off**2)) < 0.02 * change
 
 
 def test_model_is_near_the_language_model() -> None:
-    """SmolLM2's own states, in float32 and with its norms and rotary embedding."""
+    """Compare with SmolLM2's own states, in float32 and with its norms and rotary embedding."""
     p, trace = ENTRY.parameters("smollm2"), open_tokens()
     layer = DecoderLayer(p, real_weights(p, trace, 14))
     before, after = real_states(p, trace, 14), trace.hidden(14)[1]
@@ -54,8 +54,8 @@ def test_model_is_near_the_language_model() -> None:
         assert away < 1e-3
 
 
-def test_pairs_of_neighbours_leave_scores_as_they_are() -> None:
-    """The order of a head's elements is the same in queries and keys; the model's is another."""
+def test_adjacent_pairs_do_not_change_scores() -> None:
+    """The order of a head's elements is the same in queries and keys; SmolLM2's order differs."""
     p, trace = ENTRY.parameters("smollm2"), open_tokens()
     layer = DecoderLayer(p, real_weights(p, trace, 14))
     states = real_states(p, trace, 14)
@@ -67,8 +67,8 @@ def test_pairs_of_neighbours_leave_scores_as_they_are() -> None:
     assert abs(key[1::2] - theirs[32:]).max() < 0.02 * abs(theirs).max()
 
 
-def test_matrices_are_the_arrays_products() -> None:
-    """Wide rows at once, and slices one after the other, are what the array's beats make."""
+def test_matrix_products_equal_the_arrays() -> None:
+    """Wide rows at once, and slices in sequence, equal the results of the array's beats."""
     p = ENTRY.parameters("tiny").array
     rng = np.random.default_rng(1)
     vector, matrix = (

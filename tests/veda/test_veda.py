@@ -1,4 +1,4 @@
-"""VEDA: its parameters, its addresses, and its model against float64."""
+"""Test VEDA's parameters, its addresses, and its model against float64."""
 
 import re
 from dataclasses import replace
@@ -55,14 +55,14 @@ ENTRY = entry_named("veda")
         ({"positions": 3}, "positions must be a power of two between 2 and 65536, not 3"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         VedaParameters(**change)
 
 
 @pytest.mark.parametrize("preset", list(ENTRY.presets))
 def test_every_head_has_its_lane(preset: str) -> None:
-    """Each head comes once; its channels read its own keys; no round is too many."""
+    """Each head occurs once; its channels read its own keys; no round is superfluous."""
     p = ENTRY.parameters(preset)
     members = p.heads // p.kv_heads
     seen = []
@@ -78,8 +78,8 @@ def test_every_head_has_its_lane(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["smollm2", "paper"])
-def test_units_are_measured_as_they_stand_in_the_accelerator(preset: str) -> None:
-    """One configuration has one figure: area, clock and share of a unit are of the same presets."""
+def test_units_have_the_accelerators_presets(preset: str) -> None:
+    """One configuration has one figure: area, clock and share of a unit use the same presets."""
     p = ENTRY.parameters(preset)
     assert entry_named("special_function_unit").parameters(preset) == p.functions
     assert entry_named("flexible_pe_array").parameters(preset) == p.array
@@ -87,7 +87,7 @@ def test_units_are_measured_as_they_stand_in_the_accelerator(preset: str) -> Non
     assert replace(engine, reserved=0) == p.voting
 
 
-def test_lanes_behind_the_last_head_are_zero() -> None:
+def test_lanes_without_a_head_are_zero() -> None:
     p = VedaParameters(head_size=64, heads=9, kv_heads=3)
     rows = lane_rows(np.arange(1, 10 * 64 - 63).reshape(9, 64).astype(np.uint16), p)
     assert rows.shape == (5, 128)
@@ -109,7 +109,7 @@ def test_model_is_near_the_truth(preset: str, cached: int) -> None:
         truth, bound = exact_attention(query, *real)
         got = step.outputs.view(np.float16).astype(np.float64).reshape(-1, p.head_size)[: p.heads]
         assert (abs(got - truth) <= bound).all()
-        # The bound is of use: it is small beside what it bounds.
+        # The bound is useful: it is small relative to the values.
         assert bound.max() < 0.05 * abs(truth).max()
         total = step.probabilities.view(np.float16).astype(np.float64).sum(axis=1)
         assert abs(total - 1).max() < 0.01
@@ -129,7 +129,7 @@ def test_a_token_without_a_slot_takes_the_last() -> None:
 
 
 def test_arrays_on_other_heads_give_the_same_outputs() -> None:
-    """Two copies of the array compute what one does."""
+    """Two copies of the array compute the same outputs as one."""
     array = FlexiblePeArrayParameters(rows=2, columns=2)
     one = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, capacity=16)
     two = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, capacity=16, copies=2)

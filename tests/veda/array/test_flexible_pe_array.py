@@ -1,4 +1,4 @@
-"""The array's model against float64 and plain sums, its parameters, and its emitted modules."""
+"""Test the array's model against float64 and plain sums, its parameters, its emitted modules."""
 
 import re
 from pathlib import Path
@@ -31,13 +31,13 @@ PAPER: FlexiblePeArrayParameters = ENTRY.parameters("paper")
         ({"partial_sums": 33}, "partial_sums must be a power of two between 2 and 1024, not 33"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FlexiblePeArrayParameters(**change)
 
 
 @pytest.mark.parametrize("sum_format", [FP29, BINARY32, BINARY16], ids=["fp29", "fp32", "fp16"])
-def test_a_row_of_elements_adds_in_the_order_of_the_paper(sum_format: Any) -> None:
+def test_sums_are_added_in_the_order_of_the_paper(sum_format: Any) -> None:
     p = FlexiblePeArrayParameters(rows=2, columns=8, sum_format=sum_format)
     rng = np.random.default_rng(1)
     vector, weights = (work.codes(rng.normal(size=(1, p.width))) for _ in range(2))
@@ -58,8 +58,8 @@ def test_a_row_of_elements_adds_in_the_order_of_the_paper(sum_format: Any) -> No
     assert whole[0] == add(*planes)
 
 
-def test_partial_sums_of_a_short_row() -> None:
-    """One, two, three and four elements: the oldest partial sums are added first."""
+def test_short_row_adds_oldest_partial_sums_first() -> None:
+    """Test one to four elements: the oldest partial sums are added first."""
     p = FlexiblePeArrayParameters(rows=2, columns=2)
     scalars = np.tile(work.codes(np.array([1.0, 2.0**-11, 2.0**-11, -1.0])), (p.planes, 1)).T
     ones = np.full((4, p.width), BINARY16.one, np.uint64)
@@ -70,9 +70,9 @@ def test_partial_sums_of_a_short_row() -> None:
 
 
 def worst(p: FlexiblePeArrayParameters, length: int) -> tuple[float, float]:
-    """Return the largest error of scores and of weighted sums, a part of ``sum(|products|)``.
+    """Return the largest errors of scores and of weighted sums, relative to ``sum(|products|)``.
 
-    It is the error before the last rounding to FP16, against float64 on the same FP16 operands.
+    The error is that before the last rounding to FP16, against float64 on the same FP16 operands.
     """
     heads = work.real_heads(p.width, length, 6)
     score_error = sum_error = 0.0
@@ -87,7 +87,7 @@ def worst(p: FlexiblePeArrayParameters, length: int) -> tuple[float, float]:
         scalars = np.repeat(work.codes(head.probabilities)[:, np.newaxis], p.planes, axis=1)
         terms = BINARY16.decode(scalars[:, :1]) * BINARY16.decode(values)
         row = BINARY16.decode(outer_product(p, scalars, values))
-        # What FP16 itself must lose is no fault of the sum.
+        # The rounding to FP16 is not an error of the sum.
         rounding = np.abs(row) * 2.0**-11 + 2.0**-25
         error = np.maximum(np.abs(row - terms.sum(axis=0)) - rounding, 0)
         sum_error = max(sum_error, float(np.max(error / np.abs(terms).sum(axis=0))))
@@ -95,20 +95,20 @@ def worst(p: FlexiblePeArrayParameters, length: int) -> tuple[float, float]:
 
 
 def test_error_is_within_the_stated_bound() -> None:
-    """The contract's bound, on real heads of size 128 and 256 cached tokens."""
+    """Test the contract's bound on real heads of size 128 with 256 cached tokens."""
     length = 256
     score_error, sum_error = worst(PAPER, length)
     assert 0 < score_error <= (PAPER.levels + 2) * 2.0**-22
     assert sum_error <= (length / PAPER.add_stages + PAPER.add_stages) * 2.0**-22
 
 
-def test_fp16_sums_are_worse() -> None:
+def test_fp16_sums_have_larger_errors() -> None:
     score_error, _sum_error = worst(FlexiblePeArrayParameters(sum_format=BINARY16), 64)
     assert score_error > 100 * worst(PAPER, 64)[0]
 
 
 def test_weighted_sums_follow_the_model_of_attention() -> None:
-    """Scores and sums of a whole decode step are those of float64 but for FP16's rounding."""
+    """Scores and sums of a whole decode step equal those of float64 apart from FP16's rounding."""
     heads = work.real_heads(PAPER.width, 64, 2)
     outcome = run(PAPER, work.attention(PAPER, heads, split=False))
     dots = BINARY16.decode(np.array(outcome.dot_products))[:, 0].reshape(2, 64)
@@ -118,7 +118,7 @@ def test_weighted_sums_follow_the_model_of_attention() -> None:
         np.testing.assert_allclose(row, head.probabilities @ head.values, rtol=2e-3, atol=2e-3)
 
 
-def test_one_module_for_each_type_of_element(tmp_path: Path) -> None:
+def test_array_has_one_module_per_pe_type(tmp_path: Path) -> None:
     files = write_verilog(Emission(top=ENTRY.build("paper"), name="array"), tmp_path / "rtl")
     elements = [file.stem for file in files if file.stem.startswith("processing_element")]
     assert len(elements) == 2

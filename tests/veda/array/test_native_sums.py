@@ -1,4 +1,4 @@
-"""The processor's own sums are those of the adders' models, code by code."""
+"""Test that the processor's own sums equal those of the adders' models, code by code."""
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ ARRAYS = (
 )
 
 
-def drawn(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.ndarray:
-    """Return any codes, NaNs and infinities among them; or small numbers, or near ones."""
+def random_codes(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.ndarray:
+    """Return any codes, including NaNs and infinities; or small, large, or subnormal numbers."""
     if kind == "any":
         return rng.integers(0, 1 << 16, shape).astype(np.uint64)
     scale = {"normal": 1.0, "subnormal": 1e-6, "large": 3e4}[kind]
@@ -32,12 +32,15 @@ def drawn(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.nda
 def test_native_sums_equal_the_models(p: FlexiblePeArrayParameters, kind: str) -> None:
     rng = np.random.default_rng(0)
     for count in (1, 2, 5, 64):
-        vectors, weights = (drawn(rng, kind, (count, p.width)) for _ in range(2))
+        vectors, weights = (random_codes(rng, kind, (count, p.width)) for _ in range(2))
         split = rng.integers(0, 2, count).astype(np.uint64)
         assert np.array_equal(
             native_sums.inner_products(p, vectors, weights, split),
             emulated_inner_products(p, vectors, weights, split),
         )
-        scalars, wide = drawn(rng, kind, (count, p.planes)), drawn(rng, kind, (count, 4 * p.width))
+        scalars, wide = (
+            random_codes(rng, kind, (count, p.planes)),
+            random_codes(rng, kind, (count, 4 * p.width)),
+        )
         sums = native_sums.outer_sums(p, scalars, wide)
         assert np.array_equal(sums, emulated_outer_sums(p, scalars, wide))

@@ -1,4 +1,4 @@
-"""The program of a layer: beats within a matrix, bursts within a layer, lines within the memory."""
+"""Test the sequence of a layer: beats of a matrix, bursts of a layer, lines of the memory."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ MATRICES = (
 
 
 def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, int]]:
-    """Return what is said of each beat of a matrix, by the loops that its lines are stored in."""
+    """Return the expected marks of each beat of a matrix, by the loops of its storage order."""
     marks = [{"hold": int(token < tokens - 1)} for token in range(tokens)]
     if kind in (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP):
         rows = p.projected_rows if kind == PassKind.QUERY_KEY_VALUE else p.gated_rows
@@ -85,7 +85,7 @@ def test_counter_follows_the_lines(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_layer_is_five_bursts(preset: str) -> None:
+def test_layer_has_five_bursts(preset: str) -> None:
     p = entry_named("veda").parameters(preset)
     unit = LayerSequencer(parameters=p)
     task = {name: np.array([0]) for name, _field in p.task_layout}
@@ -124,8 +124,8 @@ def test_a_layer_is_five_bursts(preset: str) -> None:
     assert place["part"].tolist() == [channel % p.lines for channel in range(p.channels)]
 
 
-def test_the_vocabulary_follows_a_layer_that_predicts() -> None:
-    """One burst more, from the space's first line, each channel's lines behind the last one's."""
+def test_lm_head_follows_a_layer_that_predicts() -> None:
+    """One more burst, from the space's first line; channels are stored one after the other."""
     p = entry_named("veda").parameters("tiny_vocabulary")
     task = {name: np.array([0]) for name, _field in p.task_layout}
     task |= {"layer": np.array([2]), "operation": np.array([Operation.LAYER.value])}
@@ -157,8 +157,8 @@ def test_the_vocabulary_follows_a_layer_that_predicts() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_weight_has_one_place(preset: str) -> None:
-    """The lines hold each of a layer's weights once, and zeros where a lane has no head."""
+def test_every_weight_is_stored_once(preset: str) -> None:
+    """Each of a layer's weights is stored once, and zeros where a lane has no head."""
     p = entry_named("veda").parameters(preset)
     weights = random_weights(p, 0)
     lines = weight_lines(p, weights)

@@ -1,4 +1,4 @@
-"""Rows of each kind go where they belong, in their order, whatever the pauses."""
+"""Test that rows of each kind are routed to their destination, in order, under any stalls."""
 
 from collections import deque
 from typing import Any
@@ -17,10 +17,10 @@ PRESETS = ("tiny", "tiny_wide", "tiny_two_copies", "tiny_vocabulary")
 
 
 class Functions:
-    """Stand-ins for rotary embedding and activation, which answer some cycles later.
+    """Models of rotary embedding and activation, with a latency of some cycles.
 
-    The first exchanges a pair's elements and adds the angle, the second adds gate and up, all of
-    them as integers: what is wrong about a pair shows in what comes back.
+    The first exchanges a pair's elements and adds the angle, the second adds the two operands, all
+    as integers: any error in a pair changes the result.
     """
 
     def __init__(self, unit: LinearResults) -> None:
@@ -29,7 +29,7 @@ class Functions:
         self.activated: deque[int] = deque()
 
     def __call__(self, ctx: Any) -> None:
-        """Take and give one item of each."""
+        """Accept and offer one item of each function."""
         unit = self.unit
         for waiting, source, sink, result in (
             (self.turned, unit.pairs, unit.rotated, turn),
@@ -46,19 +46,19 @@ class Functions:
 
 
 def halves(packed: int, count: int) -> list[int]:
-    """Return the 16-bit numbers of a payload, and then what is above them."""
+    """Return the 16-bit numbers of a payload, then the remaining upper bits."""
     numbers = [packed >> 16 * place & 0xFFFF for place in range(count)]
     return [*numbers, packed >> 16 * count]
 
 
 def turn(packed: int) -> int:
-    """Return what stands for a turned pair."""
+    """Return the model's result for a rotated pair."""
     x, y, cosine, sine, last = halves(packed, 4)
     return (y + cosine & 0xFFFF) | (x + sine & 0xFFFF) << 16 | last << 32
 
 
 def activate(packed: int) -> int:
-    """Return what stands for an activated element."""
+    """Return the model's result for an activated element."""
     gate, up, last = halves(packed, 2)
     return (gate + 3 * up & 0xFFFF) | last << 16
 
@@ -70,7 +70,7 @@ def packed(numbers: Any) -> int:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("preset", PRESETS)
-def test_rows_find_their_way(preset: str, seed: int) -> None:
+def test_rows_are_routed_by_kind(preset: str, seed: int) -> None:
     p: VedaParameters = entry_named("veda").parameters(preset)
     rng = np.random.default_rng(seed)
     unit = LinearResults(parameters=p)
@@ -95,7 +95,7 @@ def test_rows_find_their_way(preset: str, seed: int) -> None:
     place_bits = p.slice_layout["last"].offset - 16 * half
 
     def expect(halves: Any, places: Any) -> None:
-        """Expect halves of vectors in this order, the last of which is marked."""
+        """Expect halves of vectors in this order, with a mark at the last one."""
         for number, (own, place) in enumerate(zip(halves, places, strict=True)):
             mark = int(place) | (number == len(places) - 1) << place_bits
             wanted["slices"].append(packed(own) | mark << 16 * half)
@@ -119,23 +119,23 @@ def test_rows_find_their_way(preset: str, seed: int) -> None:
             for _token in range(tokens):
                 gates, ups = send(RowKind.GATED, tokens).reshape(-1, 2).T
                 activated.append(gates + 3 * ups)
-        # Rows come token by token, the vectors of a token stand one behind the other.
+        # Rows arrive token by token; the vectors of a token are stored contiguously.
         places = np.arange(2 * tokens * p.activated_slices)
         expect(
             np.reshape(activated, (-1, half)),
             places.reshape(tokens, p.gated_rows, p.copies).swapaxes(0, 1).reshape(-1),
         )
-        # The vocabulary's rows only say that they are there.
+        # Rows of logits are only announced.
         for _number in range(3 * tokens if p.vocabulary else 0):
             send(RowKind.LOGITS, tokens)
             wanted["logits"].append(tokens - 1)
-        # Attention alone may come between two layers.
+        # Attention alone may occur between two layers.
         wanted["outputs"].append(packed(send(RowKind.OUTPUT, tokens)))
 
     functions = Functions(unit)
 
-    # What needs the slice buffer or the queries is gone before the next kind comes: here a sink
-    # that takes everything does as well.
+    # In the accelerator the slice buffer and the queries are free before the next kind arrives:
+    # here a sink that accepts all items is equivalent.
     sinks = {name: len(items) for name, items in wanted.items()}
     sources = {"rows": rows, "angles": sets}
     got = run_streams(unit, sources, sinks, seed=seed, cycle=functions)

@@ -1,4 +1,4 @@
-"""The hidden state goes round, meets its sums, leaves, and makes way for the next."""
+"""Test that sums are added to hidden states, which are output and then replaced by the next."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def vectors(rng: np.random.Generator, count: int) -> Any:
 
 
 def elements(states: Any, *, final: bool = True, every: bool = True) -> list[int]:
-    """Return elements with `last`, with every state's last or the last one's, and `final`."""
+    """Return elements with `last` at every state's end or at the last one's, and with `final`."""
     ends = np.arange(states.size) % SIZE == SIZE - 1
     closes = np.arange(states.size) == states.size - 1
     marks = (ends if every else closes) | (closes & final) << 1
@@ -30,7 +30,7 @@ def elements(states: Any, *, final: bool = True, every: bool = True) -> list[int
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("copies", "pauses"), [(1, "none"), (1, "random"), (2, "random")])
-def test_states_meet_their_sums(seed: int, copies: int, pauses: str) -> None:
+def test_sums_are_added_to_states(seed: int, copies: int, pauses: str) -> None:
     rng = np.random.default_rng(seed)
     p = VedaParameters(
         array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
@@ -56,7 +56,7 @@ def test_states_meet_their_sums(seed: int, copies: int, pauses: str) -> None:
             results, closes = vectors(rng, len(states)), number == count - 1
             leave, predict = closes and not end_predicts, closes and end_predicts
             states = added(results, states)
-            # Some outputs of each token, then the next ones.
+            # Some outputs of each token, then the next outputs.
             for first in range(0, SIZE, together):
                 beats = results[:, first : first + together].reshape(-1, copies)
                 packed = beats.astype(np.int64) @ (1 << 16 * np.arange(copies))
@@ -74,7 +74,7 @@ def test_states_meet_their_sums(seed: int, copies: int, pauses: str) -> None:
     def mark(ctx: Any) -> None:
         nonlocal taken, finished
         ctx.set(unit.leave, leaves[min(taken, len(leaves) - 1)])
-        # States that predict enter the norm once more, and make way.
+        # States that predict enter the norm once more, and are then discarded.
         ctx.set(unit.predict, predicts[min(taken, len(leaves) - 1)])
         taken += ctx.get(unit.sums.valid) and ctx.get(unit.sums.ready)
         finished += ctx.get(unit.finished)
@@ -88,8 +88,8 @@ def test_states_meet_their_sums(seed: int, copies: int, pauses: str) -> None:
 
 
 @pytest.mark.parametrize("ends", [[], [3], [SIZE - 1, 2 * SIZE - 1], [0, 2 * SIZE - 1]])
-def test_a_last_in_a_wrong_place_is_reported(ends: list[int]) -> None:
-    """As many states enter as the block has tokens, whatever the elements say of themselves."""
+def test_misplaced_last_is_reported(ends: list[int]) -> None:
+    """As many states enter as the block has tokens, regardless of `last`."""
     p = VedaParameters(
         array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
         head_size=8,

@@ -1,4 +1,4 @@
-"""The scheduler takes blocks of tokens apart: slots, lengths, the order of queries, the votes."""
+"""Test the sequence of a block of tokens: slots, lengths, the order of queries, the votes."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from testbenches.stream_trial import run_streams
 
 
 def instruction(p: VedaParameters, **fields: int) -> int:
-    """Return an instruction; what is not named is 0."""
+    """Return an instruction; omitted fields are 0."""
     names = {name: np.array([fields.get(name, 0)]) for name, _field in p.instruction_layout}
     return to_integers(pack(p.instruction_layout, names))[0]
 
 
 def run(p: VedaParameters, blocks: list[dict[str, int]], seed: int) -> dict[str, Any]:
-    """Give instructions of attention alone; return what they become, by name."""
+    """Execute instructions of attention alone; return the outputs by name."""
     tokens = [fields.get("last_token", 0) + 1 for fields in blocks]
     beats = 2 * p.kv_rounds + p.rounds
     vectors = list(range(1, sum(tokens) * beats + 1))
@@ -47,7 +47,7 @@ def run(p: VedaParameters, blocks: list[dict[str, int]], seed: int) -> dict[str,
         name: unpack(layout, from_integers(got[name], layout.size))
         for name, layout in layouts.items()
     }
-    # The vectors are numbers: whatever is passed on has the number of its beat.
+    # The vectors are numbers: each output carries the number of its beat.
     for name in ("writes", "queries"):
         item = layouts[name]["words" if name == "writes" else "item"]
         fields[name]["number"] = np.array(
@@ -58,7 +58,7 @@ def run(p: VedaParameters, blocks: list[dict[str, int]], seed: int) -> dict[str,
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("preset", ["tiny", "tiny_wide", "tiny_two_copies"])
-def test_blocks_are_taken_apart(preset: str, seed: int) -> None:
+def test_blocks_are_split_into_tokens(preset: str, seed: int) -> None:
     p: VedaParameters = entry_named("veda").parameters(preset)
     cached = 5
     last = p.block - 1
@@ -74,7 +74,7 @@ def test_blocks_are_taken_apart(preset: str, seed: int) -> None:
     for fields in blocks:
         tokens = fields["last_token"] + 1
         own = list(range(length, length + tokens))
-        # Each beat of keys, then of values, then of queries comes for all tokens.
+        # Each beat of keys, then of values, then of queries arrives for all tokens.
         slots += own * 2 * p.kv_rounds
         number += tokens * 2 * p.kv_rounds
         numbers += range(number, number + tokens * p.rounds)
@@ -97,7 +97,7 @@ def test_blocks_are_taken_apart(preset: str, seed: int) -> None:
     assert got["queries"]["last"].sum() == len(blocks)
     assert got["passes"]["beats"].tolist() == lengths
     assert got["reads"]["beats"].tolist() == lengths
-    # The last pass of scores of a block says so, and nothing else does.
+    # `final` marks exactly the last pass of scores of a block.
     kinds = got["passes"]["kind"].reshape(-1, 2 * p.rounds)
     last_scores = np.zeros_like(kinds)
     for row, kind in enumerate(kinds):
@@ -111,8 +111,8 @@ def test_blocks_are_taken_apart(preset: str, seed: int) -> None:
     assert steps["evictions"].tolist() == evictions
 
 
-def test_a_block_behind_an_eviction_takes_the_victims_slot_first() -> None:
-    """The others fill slots; with those that there are, one is left over, and it says so."""
+def test_block_after_eviction_uses_victims_slot_first() -> None:
+    """The other tokens fill free slots; one token too many sets `overflow`."""
     p: VedaParameters = entry_named("veda").parameters("tiny")
     unit = Scheduler(parameters=p)
     full = p.capacity - 1

@@ -1,4 +1,4 @@
-"""The argmax over unrounded sums: ties, NaNs, blocks of tokens, and the row that is not full."""
+"""Test the argmax over unrounded logits: ties, NaNs, blocks of tokens, and a padded row."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ def dimensions(vocabulary: int) -> VedaParameters:
     )
 
 
-def drawn(rng: np.random.Generator, vocabulary: int, kind: str) -> Any:
-    """Return FP32 codes of a token's sums: near numbers, equal ones, or any codes."""
+def random_logits(rng: np.random.Generator, vocabulary: int, kind: str) -> Any:
+    """Return FP32 codes of a token's logits: close numbers, ties, NaNs, or any codes."""
     if kind == "any":
         return rng.integers(0, 1 << 32, vocabulary, dtype=np.uint64)
     if kind == "nan":
@@ -46,7 +46,7 @@ def drawn(rng: np.random.Generator, vocabulary: int, kind: str) -> Any:
 
 @pytest.mark.parametrize("pauses", ["none", "random"])
 @pytest.mark.parametrize("vocabulary", [2, 8, 9, 45])
-def test_first_of_the_largest_is_found(vocabulary: int, pauses: str) -> None:
+def test_ties_resolve_to_lowest_index(vocabulary: int, pauses: str) -> None:
     rng = np.random.default_rng(vocabulary)
     p = dimensions(vocabulary)
     unit = SerialArgmax(parameters=p)
@@ -55,14 +55,14 @@ def test_first_of_the_largest_is_found(vocabulary: int, pauses: str) -> None:
     wanted: list[int] = []
     for kind in ("near", "negative", "any", "nan", "infinite", "near", "any"):
         count = int(rng.integers(1, BLOCK + 1))
-        block = np.array([drawn(rng, vocabulary, kind) for _ in range(count)])
+        block = np.array([random_logits(rng, vocabulary, kind) for _ in range(count)])
         for sums in block:
             token = largest(p.array.sum_format, sums)
             code = int(sums[token])
             if np.isnan(p.array.sum_format.decode(sums[token])):
                 code = p.array.sum_format.quiet_nan or 0
             wanted.append(token | code << p.prediction_layout["sum"].offset)
-        # What fills the last row is larger than all.
+        # The padding of the last row is larger than all logits.
         filled = np.full((count, p.vocabulary_rows * p.row), 0x7F7FFFFF, np.uint64)
         filled[:, :vocabulary] = block
         for row in filled.reshape(count, -1, p.row).swapaxes(0, 1):
@@ -72,7 +72,7 @@ def test_first_of_the_largest_is_found(vocabulary: int, pauses: str) -> None:
     taken, begun = 0, False
 
     def show(ctx: Any) -> None:
-        """Give a row's sums for one cycle, and afterwards what is no row's."""
+        """Present a row's sums for one cycle, and other values afterwards."""
         nonlocal taken, begun
         gone = ctx.get(unit.rows.valid) and ctx.get(unit.rows.ready)
         fresh = gone or not ctx.get(unit.rows.valid) or not begun

@@ -1,4 +1,4 @@
-"""The slot table under every order of loads, searches, victims and steps."""
+"""Test the slot table under every order of loads, searches, victims and steps."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ KINDS = ("step", "evict", "load", "load_evict", "trim")
 
 @dataclass(frozen=True)
 class Request:
-    """An instruction, and the victims that its search will name."""
+    """An instruction, and the victims that its search will find."""
 
     layer: int
     load: bool = False
@@ -31,7 +31,7 @@ class Request:
 
 
 def request(rng: random.Random, kind: str, layer: int) -> Request:
-    """Draw one."""
+    """Return a random request of a kind."""
     load = kind.startswith("load")
     evictions = {"evict": 1, "load_evict": 1, "trim": 2}.get(kind, 0)
     victims = tuple((rng.randrange(4), rng.random() < 0.9) for _ in range(evictions))
@@ -39,9 +39,10 @@ def request(rng: random.Random, kind: str, layer: int) -> Request:
 
 
 def expected(requests: list[Request]) -> tuple[list[tuple[int, ...]], list[tuple[int, int]]]:
-    """Return the tasks (layer, slot, length), and the evictions (layer, slot): from the rules.
+    """Return the expected tasks (layer, slot, length) and evictions (layer, slot).
 
-    A victim's slot goes to the layer's next token, unless a text begins before it comes.
+    The layer's next token takes a victim's slot, unless a new text begins before the victim is
+    known.
     """
     lengths: dict[int, int] = {}
     free: dict[int, int | None] = {}
@@ -61,7 +62,7 @@ def expected(requests: list[Request]) -> tuple[list[tuple[int, ...]], list[tuple
 
 
 def latest(requests: list[Request]) -> list[int]:
-    """Return for each search how many tasks can go before somebody waits for its victims."""
+    """Return for each search the maximum number of tasks that do not wait for its victims."""
     searches = [number for number, one in enumerate(requests) if one.evictions]
     limits = []
     for turn, number in enumerate(searches):
@@ -75,7 +76,7 @@ def latest(requests: list[Request]) -> list[int]:
         if turn + EVICTIONS_UNDER_WAY < len(searches):
             limit = min(limit, searches[turn + EVICTIONS_UNDER_WAY])
         limits.append(limit)
-    # Victims come in the order of their searches.
+    # Victims arrive in the order of their searches.
     for turn in reversed(range(len(limits) - 1)):
         limits[turn] = min(limits[turn], limits[turn + 1])
     return limits
@@ -84,9 +85,9 @@ def latest(requests: list[Request]) -> list[int]:
 def run(
     requests: list[Request], after: list[int], gap: int = 0
 ) -> tuple[list[Any], list[Any], bool]:
-    """Offer instructions, `gap` cycles apart, and a search's victims behind `after` of all tasks.
+    """Offer instructions, `gap` cycles apart, and a search's victims after `after` of all tasks.
 
-    Return the tasks, the evictions, and whether a layer that was trimmed was not loaded.
+    Returns the tasks, the evictions, and whether the error `trimmed` is set.
     """
     unit = SlotTable(parameters=P)
     tasks: list[tuple[int, ...]] = []
@@ -146,7 +147,7 @@ def run(
 
 @pytest.mark.parametrize(("late", "gap"), [(False, 0), (True, 0), (True, 4)])
 def test_every_order_of_four_instructions_of_a_layer(late: bool, gap: int) -> None:
-    """With each victim as early as possible, or as late: behind the loads that follow it."""
+    """Each victim arrives as early as possible, or as late as possible: after later loads."""
     rng = random.Random(late)
     requests = []
     for kinds in itertools.product(KINDS, repeat=3):
@@ -173,8 +174,8 @@ def test_layers_in_any_order(seed: int) -> None:
     assert (tasks, evictions) == expected(requests)
 
 
-def test_a_text_that_begins_has_no_part_in_the_victim_of_the_one_before() -> None:
-    """B's second token stands behind its first, although A's victim comes in between."""
+def test_new_text_ignores_victim_of_previous_text() -> None:
+    """B's second token follows its first, although A's victim arrives in between."""
     requests = [
         Request(0, load=True, length=4, evictions=1, victims=((2, True),)),
         Request(0, load=True),
@@ -195,8 +196,8 @@ def test_a_text_that_begins_has_no_part_in_the_victim_of_the_one_before() -> Non
         ({"position": P.positions - 1, "last_token": 1}, None),
     ],
 )
-def test_mistakes_are_reported(fields: dict[str, int], error: str | None) -> None:
-    """A block that is too long is cut; positions matter to whole layers alone."""
+def test_illegal_instructions_are_reported(fields: dict[str, int], error: str | None) -> None:
+    """A block that is too long is truncated; positions matter only to whole layers."""
     unit = SlotTable(parameters=P)
     seen = {}
 

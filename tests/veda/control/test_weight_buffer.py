@@ -1,4 +1,4 @@
-"""The weight buffer gives each segment's lines as often as it has tokens, and fetches them once."""
+"""Test that the weight buffer outputs each segment once per token, and fetches its lines once."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from testbenches.stream_trial import run_streams
 
 
 def parameters(copies: int) -> VedaParameters:
-    """Return dimensions with segments of 6 lines at most."""
+    """Return dimensions with segments of at most 6 lines."""
     p = VedaParameters(
         array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=2),
         copies=copies,
@@ -30,7 +30,7 @@ def parameters(copies: int) -> VedaParameters:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("pauses", ["none", "random"])
 @pytest.mark.parametrize("copies", [1, 2])
-def test_segments_come_again(seed: int, pauses: str, copies: int) -> None:
+def test_segments_are_replayed_per_token(seed: int, pauses: str, copies: int) -> None:
     rng = np.random.default_rng(seed)
     p = parameters(copies)
     lines: list[int] = []
@@ -50,7 +50,7 @@ def test_segments_come_again(seed: int, pauses: str, copies: int) -> None:
     unit = WeightBuffer(parameters=p)
     taken = 0
 
-    def tell(ctx: Any) -> None:
+    def drive(ctx: Any) -> None:
         nonlocal taken
         keep, again = marks[min(taken, len(marks) - 1)]
         ctx.set(unit.hold, keep)
@@ -58,19 +58,19 @@ def test_segments_come_again(seed: int, pauses: str, copies: int) -> None:
         taken += ctx.get(unit.sink.valid) and ctx.get(unit.sink.ready)
 
     got = run_streams(
-        unit, {"source": lines}, {"sink": len(expected)}, seed=seed, pauses=pauses, cycle=tell
+        unit, {"source": lines}, {"sink": len(expected)}, seed=seed, pauses=pauses, cycle=drive
     )
     assert got["sink"] == expected
 
 
-def test_going_back_costs_no_cycle() -> None:
-    """Five lines for four tokens, twice: once the first is there, each cycle gives one."""
+def test_replay_takes_no_extra_cycle() -> None:
+    """Output five lines for four tokens, twice: one line per cycle after the first."""
     p = parameters(1)
     unit = WeightBuffer(parameters=p)
     gaps: list[bool] = []
     taken = 0
 
-    def tell(ctx: Any) -> None:
+    def drive(ctx: Any) -> None:
         nonlocal taken
         keep = taken % 20 < 15
         ctx.set(unit.hold, keep)
@@ -79,6 +79,6 @@ def test_going_back_costs_no_cycle() -> None:
         taken += there
         gaps.append(not there)
 
-    run_streams(unit, {"source": list(range(10))}, {"sink": 40}, seed=0, pauses="none", cycle=tell)
+    run_streams(unit, {"source": list(range(10))}, {"sink": 40}, seed=0, pauses="none", cycle=drive)
     assert gaps.index(False) == 2
     assert not any(gaps[2:42])

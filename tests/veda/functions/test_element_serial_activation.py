@@ -1,4 +1,4 @@
-"""Element-serial activation: the model against float64; its parameters."""
+"""Test the model of the element-serial activation against float64, and its parameters."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ FINITE = EVERY[np.isfinite(EVERY.view(np.float16))]
         ({"multiply_stages": True}, "multiply_stages must be an integer from 1 to 4, not True"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ElementSerialActivationParameters(**change)
 

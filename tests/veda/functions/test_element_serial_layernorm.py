@@ -1,4 +1,4 @@
-"""Element-serial layernorm: the model against float64; its parameters and its serial steps."""
+"""Test the model of the element-serial layernorm against float64, and its parameters."""
 
 import re
 from typing import Any
@@ -49,12 +49,12 @@ def within_bound(vector: np.ndarray, p: ElementSerialLayernormParameters) -> boo
         ({"multiply_stages": 5}, "multiply_stages must be an integer from 1 to 4, not 5"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ElementSerialLayernormParameters(**change)
 
 
-def test_epsilon_is_the_same_on_both_sides() -> None:
+def test_epsilon_is_equal_in_model_and_hardware() -> None:
     assert HARDWARE_EPSILON == EPSILON
 
 
@@ -105,7 +105,7 @@ def test_real_hidden_states_are_near_float64() -> None:
             assert within_bound(codes(trace.hidden(layer)[0][token]), p)
 
 
-def test_cycles_fit_under_a_vector_of_smollm2() -> None:
-    """The next vector hides the serial steps."""
+def test_serial_steps_are_shorter_than_a_vector_of_smollm2() -> None:
+    """The serial steps take fewer cycles than the next vector."""
     assert DeviationReciprocal.cycles(ElementSerialLayernormParameters(capacity=576)) < 576
     assert DeviationReciprocal.cycles(ElementSerialLayernormParameters(rms=False)) < 576

@@ -1,4 +1,4 @@
-"""Element-serial rotary embedding: the model against float64 and against SmolLM2 itself."""
+"""Test the model of the element-serial rotary embedding against float64 and SmolLM2 itself."""
 
 import re
 from typing import Any
@@ -26,7 +26,7 @@ from testbenches.veda.functions.tb_element_serial_rotary import random_pairs, re
         ({"add_stages": 5}, "add_stages must be an integer from 1 to 4, not 5"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ElementSerialRotaryParameters(**change)
 
@@ -48,8 +48,8 @@ def test_position_zero_changes_nothing() -> None:
     assert np.array_equal(turned_x, x) and np.array_equal(turned_y, x[::-1])
 
 
-def test_real_heads_are_what_the_model_computes() -> None:
-    """The queries of SmolLM2 before and after its own rotary embedding."""
+def test_real_heads_equal_those_of_the_language_model() -> None:
+    """Compare with the queries of SmolLM2 before and after its own rotary embedding."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     attention = trace.attention_trace(14, 3)
     codes = attention.q_before_rope.astype(np.float16).view(np.uint16)

@@ -1,4 +1,4 @@
-"""Element-serial softmax: the model against float64 and plain fractions; its parameters."""
+"""Test the model of the element-serial softmax against float64 and fractions; its parameters."""
 
 import re
 from fractions import Fraction
@@ -43,26 +43,26 @@ def within_bound(head: np.ndarray, p: ElementSerialSoftmaxParameters) -> bool:
         ({"multiply_stages": 0}, "multiply_stages must be an integer from 1 to 4, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ElementSerialSoftmaxParameters(**change)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1023), st.integers(-90, 90)), min_size=1, max_size=60))
-def test_sum_loses_less_than_one_unit_a_term_and_rise(terms: list[tuple[int, int]]) -> None:
-    """Against exact fractions, with powers that rise and fall by any distance."""
+def test_sum_truncates_less_than_one_unit_per_term_and_rise(terms: list[tuple[int, int]]) -> None:
+    """Test against exact fractions, with powers that rise and fall by any distance."""
     mantissa, whole = (np.array(part, np.int64) for part in zip(*terms, strict=True))
     distance, rises = distances(whole, np.full(len(whole), True))
     got = int(exponential_sum(mantissa, distance, rises))
     top = int(whole.max())
     exact = sum(Fraction(1024 + m, 1024) * Fraction(2) ** (w - top) for m, w in terms) * 2**24
-    # A distance of 31 or more leaves less than a 2**7th of a unit of each term.
+    # A distance of 31 or more reduces a term to less than a 2**7th of a unit.
     assert exact - len(terms) - int(rises.sum()) <= got <= exact
 
 
 @given(st.lists(st.integers(-70000, 70000), min_size=1, max_size=50))
-def test_cut_distances_tell_what_is_near_exactly(powers: list[int]) -> None:
-    """Rises that are cut at 31 add up to the true distance, or to 31 and more where it is."""
+def test_limited_distances_are_exact_below_the_limit(powers: list[int]) -> None:
+    """Rises limited to 31 add up to the true distance, or to at least 31 if it is larger."""
     whole = np.array(powers, np.int64)
     distance, rises = distances(whole, np.full(len(whole), True))
     risen = np.cumsum(np.where(rises, distance, 0))
@@ -80,7 +80,7 @@ def test_reciprocal_is_near(total: int) -> None:
 
 
 def test_equal_scores_give_one_over_n() -> None:
-    """Within 0.7 ulp, whatever the score's own mantissa; exactly 1 for a score by itself."""
+    """Test a bound of 0.7 ulp for any mantissa of the score; a single score gives exactly 1."""
     rng, worst = np.random.default_rng(3), 0.0
     for count in (*range(1, 70), *range(97, 4097, 97), 4095, 4096):
         head = np.full(count, rng.integers(0x3C00, 0x5000), np.uint16)
@@ -100,7 +100,7 @@ def test_edges_are_within_the_bound(preset: str) -> None:
 
 
 def test_every_distance_and_rise_occurs() -> None:
-    """The edges have each of them; what is measured there decides."""
+    """The corner cases contain each of them, as measured by the model."""
     seen: dict[bool, set[int]] = {False: set(), True: set()}
     for head in edge_heads(PAPER):
         numbers = np.isfinite(head.view(np.float16))
@@ -111,7 +111,7 @@ def test_every_distance_and_rise_occurs() -> None:
 
 
 def test_random_heads_are_within_the_bound() -> None:
-    """Spreads from flat to peaked, falling and rising, up to 4096 scores."""
+    """Test spreads from flat to peaked, falling and rising, up to 4096 scores."""
     rng = np.random.default_rng(5)
     for index in range(120):
         length = int(2 ** rng.uniform(0, 12))
@@ -126,7 +126,7 @@ def test_heads_without_a_softmax_give_nan_only() -> None:
             assert set(softmax(head, PAPER)) == {0x7E00}
 
 
-def test_masked_scores_take_no_part() -> None:
+def test_masked_scores_have_probability_zero() -> None:
     scores = codes(np.random.default_rng(2).normal(0, 2, 70))
     masked = np.full(70 + 64, 0xFC00, np.uint16)
     masked[64:] = scores
@@ -137,7 +137,7 @@ def test_masked_scores_take_no_part() -> None:
 
 
 def test_real_attention_is_near_float64() -> None:
-    """Queries of three layers of SmolLM2 against the natural softmax of their scores in float64."""
+    """Compare heads of three layers of SmolLM2 with the natural softmax in float64."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     worst, worst_sum, votes = 0.0, 0.0, []
     engine = exact_votes()
@@ -158,5 +158,5 @@ def test_real_attention_is_near_float64() -> None:
                 votes.append(np.mean(engine(got[np.newaxis]) == engine(truth[np.newaxis])))
     assert worst < 4e-3
     assert worst_sum < 1e-3
-    # Whom the heads vote against hardly depends on it.
+    # The votes hardly depend on the difference.
     assert np.mean(votes) > 0.995

@@ -1,4 +1,4 @@
-"""Special function unit: its parameters, its operators, and what its model makes of nothing."""
+"""Test the special function unit: its parameters, its operators, and its model without work."""
 
 import re
 from typing import Any
@@ -29,14 +29,14 @@ from testbenches.veda.functions.tb_special_function_unit import NOTHING, random_
         ({"rms": "no"}, "rms must be one of False, True, not 'no'"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         SpecialFunctionUnitParameters(**change)
 
 
 @pytest.mark.parametrize("preset", ["tiny", "tiny_lanes", "smollm2", "paper"])
 def test_the_functions_share_their_operators(preset: str) -> None:
-    """One set for all functions; each lane has an exponential unit, and but the first a product."""
+    """One set for all functions; each lane has an exponential unit, all but one a multiplier."""
     p = entry_named("special_function_unit").parameters(preset)
     emission = Emission(top=SpecialFunctionUnit(parameters=p), name="counted")
     cells = {
@@ -49,7 +49,7 @@ def test_the_functions_share_their_operators(preset: str) -> None:
         return below + sum(cell.startswith(kind) for cell in cells[module])
 
     lanes = p.lanes
-    # A shared exponential unit and a shared adder; their stems begin alike.
+    # A shared exponential unit and a shared adder; both stems begin with the same letters.
     assert count("float_exp2") == lanes
     assert count("float_exp") == lanes + 1
     assert count("float_add") == 1
@@ -59,7 +59,7 @@ def test_the_functions_share_their_operators(preset: str) -> None:
     assert count("exponential_sum") == lanes
 
 
-def test_no_work_has_no_answers() -> None:
+def test_no_work_has_no_outputs() -> None:
     p = entry_named("special_function_unit").parameters("tiny_lanes")
     answers = special_functions(Work(**NOTHING), p)
     assert answers.probabilities.shape == (0, 2)
@@ -67,8 +67,8 @@ def test_no_work_has_no_answers() -> None:
     assert not len(answers.rotated[0])
 
 
-def test_lanes_are_heads_by_themselves() -> None:
-    """Heads in lock-step answer what each of them answers alone."""
+def test_lanes_are_independent() -> None:
+    """Outputs of heads in lock-step equal those of each head alone."""
     lock_step = entry_named("special_function_unit").parameters("tiny_lanes")
     rng = np.random.default_rng(4)
     heads = random_work(rng, lock_step, 6).heads

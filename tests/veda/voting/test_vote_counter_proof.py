@@ -1,9 +1,9 @@
-"""Counts never wrap and the victim is the first of the largest counts: a proof.
+"""Prove that counts never wrap and that the victim is the first of the largest counts.
 
-The harness follows one slot that the solver chooses: its count from `counts_in` on through all
-rounds of votes, and what the search must make of it. As the slot is any slot, the victim is the
-argmax of the updated counts. Votes, counts, pauses and headers are free in every cycle; the search
-goes from reset over whole steps of a tiny engine.
+The harness follows one slot that the solver chooses: its count from `counts_in` through all rounds
+of votes, and the condition on the victim. As the slot is any slot, the victim is the argmax of the
+updated counts. Votes, counts, stalls and headers are free in every cycle; the search covers whole
+steps of a tiny engine from reset.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from testbenches.formal import AnyConst, AnySeq, Assert, Assume, MemoryRegisters
 
 
 class ArgmaxHarness(Elaboratable):
-    """The counter, one slot followed beside it, and what must hold in every cycle."""
+    """The counter, a model of one slot, and the assertions of every cycle."""
 
     def __init__(self, p: VotingEngineParameters) -> None:
         self.p = p
@@ -29,7 +29,7 @@ class ArgmaxHarness(Elaboratable):
         m.submodules.counter = counter = VoteCounter(parameters=p)
         header = counter.layers.payload
         m.d.comb += [
-            # One header for the whole run: what a step leaves behind meets the same step again.
+            # One header for the whole run: the state after a step is the input of the same step.
             header.as_value().eq(AnyConst(p.layer_layout.size)),
             counter.layers.valid.eq(1),
             counter.votes.valid.eq(AnySeq(1)),
@@ -46,7 +46,7 @@ class ArgmaxHarness(Elaboratable):
         slot = Signal(p.slot_bits)
         m.d.comb += [slot.eq(AnyConst(p.slot_bits)), Assume(slot < header.length)]
 
-        # The slot that goes in, and the count that the chosen slot should have by now.
+        # The slot that is read, and the expected count of the chosen slot.
         head_round, place = Signal(range(p.rounds)), Signal(p.slot_bits)
         expected, updated = Signal(p.count_bits), Signal(p.count_bits + p.lanes.bit_length())
         reads = counter.valid[0]
@@ -67,7 +67,7 @@ class ArgmaxHarness(Elaboratable):
         with m.If(counter.advance):
             m.d.sync += added.eq(expected)
 
-        # What should leave: the slot's count at its place, then a victim that beats it.
+        # Expected outputs: the slot's count at its position, then a victim that is no worse.
         final, known = Signal(p.count_bits), Signal()
         comes = Signal(p.slot_bits)
         leaves = counter.counts_out.valid & counter.counts_out.ready
@@ -84,7 +84,7 @@ class ArgmaxHarness(Elaboratable):
         with m.If(closes):
             m.d.sync += judged.eq(Mux(due, counter.counts_out.payload, final))
         no_worse = (victim.votes > judged) | ((victim.votes == judged) & (victim.slot <= slot))
-        # A victim stays until it is taken, and one that comes meanwhile waits behind it.
+        # A victim is held until it is accepted, and a later one waits for it.
         waits, offered = Signal(), Signal.like(victim)
         victims = counter.victims
         with m.If(fresh & ~waits):
@@ -99,7 +99,7 @@ class ArgmaxHarness(Elaboratable):
         return m
 
 
-def test_victim_is_the_first_of_the_largest_counts() -> None:
+def test_victim_is_the_argmax_of_counts() -> None:
     p = VotingEngineParameters(
         threshold=VoteThresholdParameters(capacity=4), heads=1, count_bits=2, reserved=0
     )

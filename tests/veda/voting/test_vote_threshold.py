@@ -1,4 +1,4 @@
-"""The threshold unit: its model against fractions and float64, its hardware against its model."""
+"""Test the threshold unit: its model against fractions and float64, its hardware against that."""
 
 from fractions import Fraction
 from typing import Any
@@ -34,7 +34,7 @@ from hdl.veda.voting.vote_threshold import VoteThreshold
         ({"capacity": 4097}, "capacity must be an integer from 4 to 4096, not 4097"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VoteThresholdParameters(**change)
 
@@ -46,7 +46,7 @@ def test_quotient_is_rounded_once(margin: int, length: int) -> None:
     assert rounded_quotient(margin, length) == BINARY16.from_fraction(value)
 
 
-def test_sum_of_squares_is_cut_and_stops() -> None:
+def test_sum_of_squares_truncates_and_saturates() -> None:
     assert sum_of_squares(np.array([0x3C00])) == 1 << 40
     assert sum_of_squares(np.array([0x3C00, 0x3C00])) == (2 << 40) - 1
     # 2**-24 squared is less than the unit, 2**-20 squared is one.
@@ -55,14 +55,14 @@ def test_sum_of_squares_is_cut_and_stops() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 2048), st.floats(0.1, 4.0))
 def test_threshold_is_near_that_of_real_numbers(seed: int, length: int, scale: float) -> None:
-    """Within the unit's own bound, of the same codes: the sum need not be exactly one."""
+    """Test the unit's own bound on the same codes: the sum need not be exactly one."""
     powers = np.exp(np.random.default_rng(seed).normal(scale=scale, size=length))
     codes = to_codes(powers / powers.sum())
     exact = BINARY16.decode(codes)
     outcome = vote_threshold(codes, PAPER)
     excess = max(0.0, length * float(np.sum(exact**2)) - 1)
     real = (1 - 819 / 4096 * np.sqrt(excess)) / length
-    # What the squares lose, through the root; the root's and the margin's last bits; FP16.
+    # Truncation of the squares, through the root; last bits of the root and the margin; FP16.
     lost = length * length * 2.0**-40 + 2.0**-28
     error = 0.2 * (np.sqrt(excess + lost) - np.sqrt(max(excess - lost, 0.0)) + 2.0**-14) + 2.0**-25
     if abs(real) * length > error:
@@ -81,7 +81,7 @@ def test_threshold_is_near_the_algorithms() -> None:
 
 @pytest.mark.parametrize("code", [0x7E00, 0x7C00, 0x4000])
 def test_a_head_without_a_softmax_casts_no_vote(code: int) -> None:
-    """Nor against the sink, whose slot is the first: 0x7E00 is 1.5 in its lower bits."""
+    """No vote is cast even against the sink in slot 0: the lower bits of 0x7E00 are 1.5."""
     head = to_codes(np.array([0.9, 0.05, 0.03, 0.02]))
     head[2] = code
     assert not votes(head, vote_threshold(head, PAPER)).any()
@@ -95,11 +95,11 @@ def test_votes() -> None:
 
 
 def heads_for(p: VoteThresholdParameters) -> list[np.ndarray]:
-    """Heads of all lengths up to 120, every fourth out of range, some with ties and sinks."""
+    """Return heads of all lengths up to 120, every fourth out of range, some with ties, sinks."""
     rng = np.random.default_rng(p.capacity)
     longest = min(p.capacity, 120)
     heads = [np.array([0x3C00]), np.zeros(2, np.int64), np.full(longest, 0x3FFF)]
-    # No distributions: a softmax of NaN, one NaN at either end, infinity, 2.
+    # Not distributions: a softmax of NaN, one NaN at either end, infinity, 2.
     heads += [np.full(3, 0x7E00), np.array([0x7E00, 0, 1]), np.array([5, 0, 0x7E00])]
     heads += [np.array([0x3400, 0x7C00, 0x3400]), np.array([0x4000, 0x3400])]
     for number in range(24):
@@ -129,7 +129,7 @@ def test_hardware_equals_its_model(capacity: int, take: float) -> None:
         context.set(unit.weights.deviation, weights.deviation)
         for head in heads:
             for index, code in enumerate(head):
-                # The sign is not looked at.
+                # The sign is ignored.
                 context.set(Value.cast(port.payload.value), int(code) | 0x8000 * (index % 2))
                 context.set(port.payload.last, index == len(head) - 1)
                 context.set(port.valid, 1)
@@ -147,7 +147,7 @@ def test_hardware_equals_its_model(capacity: int, take: float) -> None:
             )
             cycle += 1
             if valid and ready:
-                # Whose element is the lowest matters for the fallback alone.
+                # The lowest element matters only with a fallback.
                 lowest = payload.lowest if payload.fallback else 0
                 got.append((payload.threshold, payload.fallback, lowest))
                 seen.append(cycle)

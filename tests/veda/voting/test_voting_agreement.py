@@ -1,12 +1,12 @@
-"""How the engine agrees with the algorithm in float64, on real text at a preset's context."""
+"""Test the engine's agreement with the algorithm in float64, on real text at a preset's context."""
 
 from golden.veda.voting.voting_agreement import agreement
 from hdl.catalog import entry_named
 from hdl.paths import ROOT
 
 
-def test_engine_agrees_with_the_algorithm_as_its_page_says() -> None:
-    """The same tokens stay, though a vote more or less may exchange two steps' victims."""
+def test_agreement_equals_the_table_of_the_page() -> None:
+    """The same tokens remain, though one vote may exchange the victims of two steps."""
     measured = agreement(entry_named("voting_engine").parameters("smollm2"))
     assert measured.trimmed == 1
     assert measured.survivors == 1

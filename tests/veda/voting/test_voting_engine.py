@@ -1,4 +1,4 @@
-"""The engine's model against the algorithm and the paper's example; its parameters."""
+"""Test the engine's model against the algorithm and the paper's example, and its parameters."""
 
 from typing import Any
 
@@ -23,10 +23,10 @@ from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 TINY = entry_named("voting_engine").parameters("tiny")
 SHARP = Weights(deviation=3277)
-"""Such that heads with a sink take the fallback in a small cache."""
+"""Weights for which heads with a sink take the fallback in a small cache."""
 
 FIGURE = {5: {2, 3, 4}, 6: {2, 3, 4}, 7: {3, 4, 5, 7}, 8: {3, 6}}
-"""Figure 2 (b): whom the voters of rows 5 to 8 vote against, positions from 1."""
+"""Figure 2 (b): targets of the votes of rows 5 to 8, positions from 1."""
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,20 @@ FIGURE = {5: {2, 3, 4}, 6: {2, 3, 4}, 7: {3, 4, 5, 7}, 8: {3, 6}}
         ({"protect_sink": 2}, "protect_sink must be one of False, True, not 2"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VotingEngineParameters(**change)
 
 
 def test_steps_of_the_papers_figure() -> None:
-    """Every token a step, the counts spilled and reloaded: C = 0 2 4 3 1 1 1 0, evict 3."""
+    """One step per token, the counts spilled and reloaded: C = 0 2 4 3 1 1 1 0, evict 3."""
     p = VotingEngineParameters(heads=1, reserved=4)
     counts = np.zeros(0, np.int64)
     for row in range(1, 9):
         against = FIGURE.get(row, set())
         powers = np.array([0.02 if column in against else 1.0 for column in range(1, row + 1)])
         step = LayerStep(length=row, vote=row > 4, new_slot=row - 1, evictions=int(row == 8))
-        # What stands in the new slot before does not count.
+        # The previous count of the new slot is ignored.
         result = process_step(
             step, to_codes(powers / powers.sum())[np.newaxis], np.append(counts, 77), p
         )
@@ -63,7 +63,7 @@ def test_steps_of_the_papers_figure() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 32))
-def test_search_removes_those_with_the_most_votes(counts: list[int], evictions: int) -> None:
+def test_search_removes_slots_with_most_votes(counts: list[int], evictions: int) -> None:
     victims, left = search(np.array(counts), evictions, TINY)
     order = sorted(range(len(counts)), key=lambda slot: (-counts[slot], slot))
     assert [victim.slot for victim in victims if victim.found] == sorted(order[:evictions])
@@ -71,7 +71,7 @@ def test_search_removes_those_with_the_most_votes(counts: list[int], evictions: 
     assert sorted(np.flatnonzero(left)) == sorted(order[evictions:])
 
 
-def test_protected_slots_are_no_victims() -> None:
+def test_protected_slots_are_never_victims() -> None:
     p = VotingEngineParameters(
         threshold=VoteThresholdParameters(capacity=8), reserved=2, protect_sink=True
     )
@@ -80,7 +80,7 @@ def test_protected_slots_are_no_victims() -> None:
     assert left.tolist() == [True, True, False, False]
 
 
-def test_counts_stop_at_their_largest() -> None:
+def test_counts_saturate() -> None:
     p = VotingEngineParameters(
         threshold=VoteThresholdParameters(capacity=8), reserved=2, heads=3, count_bits=4
     )
@@ -93,7 +93,7 @@ def test_counts_stop_at_their_largest() -> None:
 
 
 def test_model_and_replay_agree() -> None:
-    """A text, step by step through the model, leads to the replay's counts and victims."""
+    """Compare counts and victims of a text with the replay's, step by step."""
     rng = np.random.default_rng(8)
     policy = VotingPolicy(prompt=36, target=20, reserved=4, largest=15)
     scores = rng.normal(scale=2.5, size=(3, 60, 60))

@@ -1,4 +1,4 @@
-"""The voting algorithm in float64: the paper's example, its threshold, its stages."""
+"""Test the voting algorithm in float64: the paper's example, its threshold, its stages."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from golden.veda.voting.voting_policy import (
 )
 
 FIGURE = {5: {2, 3, 4}, 6: {2, 3, 4}, 7: {3, 4, 5, 7}, 8: {3, 6}}
-"""Figure 2 (b): whom the voters of rows 5 to 8 vote against, positions from 1."""
+"""Figure 2 (b): targets of the votes of rows 5 to 8, positions from 1."""
 
 
 def test_counts_of_the_papers_figure() -> None:
@@ -36,7 +36,7 @@ def test_counts_of_the_papers_figure() -> None:
     assert not any(step.victims for step in steps[:-1])
 
 
-def test_threshold_is_mean_less_deviation() -> None:
+def test_threshold_is_mean_minus_deviation() -> None:
     probabilities = np.array([0.5, 0.25, 0.125, 0.125])
     expected = 1 / 4 - 0.2 * np.std(probabilities)
     assert threshold(probabilities) == pytest.approx(expected, rel=1e-15)
@@ -44,7 +44,7 @@ def test_threshold_is_mean_less_deviation() -> None:
 
 
 def test_sink_makes_the_threshold_negative() -> None:
-    """From p = 5 / sqrt(l) on: then the first smallest gets the one vote."""
+    """From p = 5 / sqrt(l) on, the only vote is against the first smallest probability."""
     length = 400
     for share, negative in ((0.24, False), (0.26, True)):
         probabilities = np.full(length, (1 - share) / (length - 1))
@@ -65,7 +65,7 @@ def test_target_size(prompt: int, ratio: float, size: int) -> None:
     assert target_size(prompt, ratio) == size
 
 
-def test_prompt_is_trimmed_then_one_goes_for_one() -> None:
+def test_prompt_is_trimmed_then_each_token_evicts_one() -> None:
     rng = np.random.default_rng(4)
     policy = VotingPolicy(prompt=40, target=24, reserved=8)
     steps = list(replay(rng.normal(scale=2, size=(3, 60, 60)), policy))
@@ -74,7 +74,7 @@ def test_prompt_is_trimmed_then_one_goes_for_one() -> None:
     trimmed, first = steps[39], steps[40]
     kept = np.delete(trimmed.positions, trimmed.victims)
     assert first.positions.tolist() == [*kept, 40]
-    # Nobody who stays has more votes than anyone who goes.
+    # No remaining token has more votes than an evicted one.
     counts = trimmed.counts
     assert np.delete(counts, trimmed.victims).max() <= counts[trimmed.victims].min()
     for before, step in pairwise(steps[40:]):
