@@ -146,6 +146,8 @@ PLAIN = (
     "testbenches/veda/*/*.py",
     "tests/veda/*.py",
     "tests/veda/*/*.py",
+    "hdl/lad/*.py",
+    "hdl/lad/*/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

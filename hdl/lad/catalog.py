@@ -1,4 +1,4 @@
-"""The units of LAD, with the dimensions at which each is built."""
+"""Catalog of LAD's units and their presets."""
 
 from dataclasses import replace
 
@@ -31,10 +31,10 @@ from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnit, VectorProce
 
 UNITS: tuple[Entry, ...] = (
     Entry(
-        summary="finds the interval of a score, and the line that stands for exp in it",
+        summary="piecewise linear exp: the interval of each score, and its line",
         source="Section III-A, IV-B (3) and (4)",
         latency="1 cycle",
-        throughput="lanes scores a cycle",
+        throughput="lanes scores per cycle",
         unit=PiecewiseLinearExp,
         presets={
             "tiny": PiecewiseLinearExpParameters(intervals=5, lanes=1),
@@ -45,8 +45,8 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="dot products, element-wise products and scaled vectors of a head's size",
         source="Section IV-B (1), Figure 5 (b)",
-        latency="2 cycles to a vector, 23 to a dot product (paper)",
-        throughput="one operation a cycle",
+        latency="2 cycles to a vector, 23 cycles to a dot product (paper)",
+        throughput="one operation per cycle",
         unit=VectorProcessingUnit,
         presets={
             "tiny": presets.TINY_VECTOR,
@@ -57,10 +57,10 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="goes from slice to slice through three loops",
-        source="Section IV: decoder layers, of which the paper says no more",
+        summary="nested-loop address generator of slices, with three loops",
+        source="not in the paper; decoder layers of Section IV",
         latency="1 cycle",
-        throughput="a place a cycle",
+        throughput="one address per cycle",
         unit=SliceWalk,
         presets={
             "tiny": SliceWalkParameters(bits=6),
@@ -69,10 +69,10 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="lets tiles share a memory's requests and answers, none waiting for another",
-        source="Section IV, Figures 4 and 6: tiles at one memory, of which the paper says no more",
-        latency="0 cycles to a request, 2 from a part to its tile",
-        throughput="one request and one part a cycle",
+        summary="shares a memory's requests and answers between tiles, without deadlock",
+        source="not in the paper; memory of several tiles in Figures 4 and 6",
+        latency="0 cycles for a request, 2 cycles for a part of an answer",
+        throughput="one request and one part per cycle",
         unit=SharedReads,
         presets={
             "tiny": SharedReadsParameters(
@@ -83,25 +83,25 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="chooses each sample's token, the first of the vocabulary's largest sums",
-        source="Section IV: decoder layers; the paper has no vocabulary",
+        summary="argmax over the LM head for each sample; ties resolve to the lowest token",
+        source="not in the paper",
         latency="log2(units) + 3 cycles from the last sums to the first prediction",
-        throughput="units sums a cycle, and some cycles a token",
+        throughput="units sums per cycle, and some cycles per token",
         unit=LargestSum,
         presets={
-            "tiny": presets.TINY.largest_sum,
+            "tiny": presets.TINY.argmax,
             "tiny_full": LargestSumParameters(units=8, batch=1, vocabulary=56, groups=7),
             "tiny_one": LargestSumParameters(batch=3, vocabulary=1, groups=2),
-            "smollm2": replace(presets.SMOLLM2, vocabulary=49152).largest_sum,
-            "paper": replace(presets.PAPER, vocabulary=32000).largest_sum,
+            "smollm2": replace(presets.SMOLLM2, vocabulary=49152).argmax,
+            "paper": replace(presets.PAPER, vocabulary=32000).argmax,
         },
         long=("paper",),
     ),
     Entry(
-        summary="puts the sums of linear layers into slices, sample by sample",
-        source="Section IV: decoder layers, of which the paper says no more",
+        summary="collects the sums of linear layers into slices, for each sample",
+        source="not in the paper; decoder layers of Section IV",
         latency="1 cycle from the sums that complete a slice",
-        throughput="a transfer a cycle on the narrower side",
+        throughput="one transfer per cycle on the narrower side",
         unit=SumSlices,
         presets={
             "tiny": presets.TINY.sum_slices,
@@ -114,9 +114,9 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="norms, rotary embedding and gated SiLU, pass by pass over a row",
+        summary="norms, rotary embedding, SiLU gate and residual addition, in passes over a row",
         source="Section IV-B (6)",
-        latency="add_stages + 5 cycles a slice of an RMSNorm, and some 40 more",
+        latency="add_stages + 5 cycles per slice of an RMSNorm, and some 40 more",
         throughput="one row or vector at a time",
         unit=SpecialFunctionModule,
         presets={
@@ -130,10 +130,10 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        summary="scores all positions by key centres, and finds the centre of the new key",
+        summary="scores of all positions by key centres, and the centre of the new key",
         source="Section IV-B (2), Algorithm 1",
         latency="29 cycles from the last dot product to the new key's centre (paper)",
-        throughput="one key a cycle, 12 positions a cycle beside it",
+        throughput="one key and, in parallel, 12 positions per cycle",
         unit=AttentionScoreModule,
         presets={
             "tiny": presets.TINY_EAS,
@@ -147,10 +147,10 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        summary="finds the positions whose scores left their mode's interval",
+        summary="finds active positions, whose scores are outside the interval of their mode",
         source="Section IV-B (3), Figure 5",
-        latency="3 cycles to a group's counts, 5 to its first active position",
-        throughput="12 positions a cycle in, one active position a cycle out",
+        latency="3 cycles to a group's counts, 5 cycles to its first active position",
+        throughput="12 positions in and one active position out per cycle",
         unit=ActivePositionModule,
         presets={
             "tiny": presets.TINY_APID,
@@ -160,10 +160,10 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="updates modes by exact scores of active positions, and gives the corrections",
+        summary="exact scores of active positions, new modes, coefficients of corrections",
         source="Section IV-B (4), Figure 5",
         latency="34 cycles from a key to its coefficients (paper)",
-        throughput="two active positions a cycle, and a cycle a step",
+        throughput="two active positions per cycle, and one cycle per step",
         unit=ModeDiscrepancyModule,
         presets={
             "tiny": presets.TINY_MD,
@@ -176,7 +176,7 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        summary="attention by intermediate caches and corrections, and the caches' update",
+        summary="attention from intermediate caches and corrections, and the update of the caches",
         source="Section IV-B (5), Algorithm 2",
         latency="(1 + updates) * ceil((d + 1) / 3) + ceil(active / 3) cycles, and 60 more (paper)",
         throughput="one step at a time",
@@ -198,7 +198,7 @@ UNITS: tuple[Entry, ...] = (
         summary="linear layers of a batch on all vector units, each weight fetched once",
         source="Section IV-B, IV-C",
         latency="29 cycles from the last weights to their sums (paper)",
-        throughput="7 dot products a cycle",
+        throughput="7 dot products per cycle",
         unit=LinearModule,
         presets={
             "tiny": presets.TINY_LINEAR,
@@ -215,10 +215,10 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        summary="decode steps of attention with locality, stage after stage, heads in turns",
+        summary="pipeline of attention steps, with linear layers on its vector units",
         source="Section IV-C, Figures 4 to 6",
-        latency="that of the six stages, one after the other",
-        throughput="a step in the cycles of its slowest stage, heads in turns",
+        latency="the sum of the six stages",
+        throughput="one step per interval of its slowest stage",
         unit=LadTile,
         presets={
             "tiny": presets.TINY_TILE,
@@ -229,10 +229,10 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        summary="several tiles at one memory, heads and rows of matrices in turns",
+        summary="several tiles that share a memory; heads and rows of matrices are distributed",
         source="Section IV, Figures 4 and 6",
         latency="that of a tile",
-        throughput="a step a tile in the cycles of its slowest stage",
+        throughput="per tile one step per interval of its slowest stage",
         unit=LadTiles,
         presets={
             "tiny": presets.TINY_TILES,
@@ -243,10 +243,10 @@ UNITS: tuple[Entry, ...] = (
         long=("tiny", "tiny_three", "smollm2", "paper"),
     ),
     Entry(
-        summary="takes tokens through decoder layers, attention with locality in each head",
+        summary="decoder layers of a batch, token by token, with locality-aware attention",
         source="Section IV, Figures 4 to 6",
-        latency="that of a layer's operations, one behind the other",
-        throughput="a token of each sample of a batch at a time; each weight is fetched once",
+        latency="the sum of a layer's operations",
+        throughput="one token per sample of a batch at a time; each weight is fetched once",
         unit=Lad,
         presets={
             "tiny": presets.TINY,
@@ -258,4 +258,4 @@ UNITS: tuple[Entry, ...] = (
         long=("tiny_turns", "tiny_pairs", "smollm2", "paper"),
     ),
 )
-"""Every unit of the paper."""
+"""All units of the paper."""

@@ -1,4 +1,4 @@
-"""The intervals of the piecewise linear exponential and their lines, as FP16 tables."""
+"""Intervals of the piecewise linear exponential and their fitted lines, as FP16 tables."""
 
 from enum import Enum
 from functools import cache
@@ -11,43 +11,43 @@ from hdl.arith.float_format import BINARY16
 from hdl.parameters import Parameters, Range, parameter_object
 
 MODE_BITS = 4
-"""Bits of an interval's number."""
+"""Bits of an interval's index, the paper's mode."""
 
 PUBLISHED = {5: (-10, -6, -3, -1), 8: (-12, -9, -6.5, -4.5, -3, -1.75, -0.75)}
-"""Where the intervals above the tail begin: I = 5 as in the paper's Figure 2, I = 8 chosen here."""
+"""Lower bounds of the intervals above the tail: I = 5 as in the paper's Figure 2; I = 8 is ours."""
 
 WIDENING = 6
-"""All other partitions have bounds at equal distances of exp(x / WIDENING)."""
+"""All other partitions have bounds that are equidistant in exp(x / WIDENING)."""
 
 GRID = 4
-"""Those bounds are multiples of 1 / GRID."""
+"""These bounds are multiples of 1 / GRID."""
 
 
 class Fit(Enum):
-    """How an interval's line is fitted to exp, by least squares with all x weighted alike."""
+    """Method of fitting an interval's line to exp: least squares, all x weighted equally."""
 
     LSQ = 0
-    """Without a constraint: at an interval's lower end a line may be below 0."""
+    """Without a constraint: at the lower end of its interval a line can be below 0."""
 
     NONNEG = 1
-    """Under the constraint that no line is below 0 within its interval."""
+    """With the constraint that no line is below 0 within its interval."""
 
 
 @parameter_object
 class IntervalParameters(Parameters):
-    """Which piecewise linear exponential.
+    """Partition and fit of the piecewise linear exponential.
 
     Parameters
     ----------
     intervals : int
-        I, the tail from minus infinity included.
+        The number of intervals, the paper's I, including the tail from minus infinity.
     fit : Fit
-        How the lines are fitted.
+        Method of fitting the lines.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     intervals: Annotated[int, Range(3, 16, "intervals")] = 12
@@ -55,7 +55,7 @@ class IntervalParameters(Parameters):
 
     @property
     def lower_bounds(self) -> tuple[float, ...]:
-        """Lower ends of the intervals 1 to I - 1, ascending; exact in FP16."""
+        """Lower ends of intervals 1 to I - 1, ascending; exact in FP16."""
         return lower_bounds(self.intervals)
 
     @property
@@ -65,23 +65,23 @@ class IntervalParameters(Parameters):
 
     @property
     def slope_codes(self) -> tuple[int, ...]:
-        """The slopes a of the intervals 0 to I - 1 in FP16; that of the tail is 0."""
+        """Slopes a of intervals 0 to I - 1 in FP16; the tail's is 0."""
         return tuple(BINARY16.from_fraction(float(slope)) for slope, _ in lines(self))
 
     @property
     def intercept_codes(self) -> tuple[int, ...]:
-        """The intercepts b of the intervals 0 to I - 1 in FP16; that of the tail is 0."""
+        """Intercepts b of intervals 0 to I - 1 in FP16; the tail's is 0."""
         return tuple(BINARY16.from_fraction(float(intercept)) for _, intercept in lines(self))
 
 
 @cache
 def lower_bounds(intervals: int) -> tuple[float, ...]:
-    """Return the lower ends of all intervals but the tail, ascending.
+    """Return the lower ends of all intervals except the tail, ascending.
 
-    What an interval of width w adds to the squared error of a softmax is about e^2x w^5 for each
-    score in it; scores are the denser the farther they are from the maximum. Where their density
-    falls as e^x, bounds at equal distances of exp(x / 5) share the error out evenly; `WIDENING`
-    is a little more, for scores that are denser near the maximum.
+    An interval of width w adds about e^2x w^5 to the squared error of a softmax for each score in
+    it, and there are more scores the farther they are from the maximum. If their density decreases
+    as e^x, bounds that are equidistant in exp(x / 5) distribute the error evenly; `WIDENING` is
+    slightly larger, since scores are denser near the maximum.
     """
     if intervals in PUBLISHED:
         return tuple(map(float, PUBLISHED[intervals]))
@@ -96,7 +96,7 @@ def lower_bounds(intervals: int) -> tuple[float, ...]:
 
 @cache
 def lines(p: IntervalParameters) -> tuple[tuple[Any, Any], ...]:
-    """Return slope and intercept of each interval, the tail's zeros first, to 50 digits."""
+    """Return slope and intercept of each interval, 0 and 0 for the tail, to 50 digits."""
     with mpmath.workdps(50):
         ends = [mpmath.mpf(bound) for bound in (*p.lower_bounds, 0)]
         return (
@@ -106,15 +106,16 @@ def lines(p: IntervalParameters) -> tuple[tuple[Any, Any], ...]:
 
 
 def _line(lower: Any, upper: Any, fit: Fit) -> tuple[Any, Any]:
-    """Fit one line, by the closed form of its integrals."""
+    """Fit one line, with the closed form of the integrals."""
     width, centre = upper - lower, (lower + upper) / 2
     rise, start = mpmath.exp(upper), mpmath.exp(lower)
     mean = (rise - start) / width
-    # The integral of (x - centre) e^x, over that of (x - centre)^2.
+    # The integral of (x - centre) e^x, divided by that of (x - centre)^2.
     slope = ((width / 2 - 1) * rise + (width / 2 + 1) * start) * 12 / width**3
     intercept = mean - slope * centre
     if fit is Fit.NONNEG and slope * lower + intercept < 0:
-        # Through 0 at the lower end: the integral of (x - lower) e^x, over that of its square.
+        # Through 0 at the lower end: the integral of (x - lower) e^x, divided by that of its
+        # square.
         slope = ((width - 1) * rise + start) * 3 / width**3
         intercept = -slope * lower
     return slope, intercept

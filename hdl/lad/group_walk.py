@@ -1,4 +1,4 @@
-"""Groups of a step's positions: which positions a group has, and which of them are in M."""
+"""Groups of a step's positions: the positions of each group, and those of them in M."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 from amaranth.hdl import Module, Mux, Signal, Value
 
 LARGE_MODES = 2
-"""As many top intervals are large modes, whose scores are computed exactly."""
+"""Number of top intervals that are large modes, whose scores are computed exactly (EAS.3)."""
 
 
 @dataclass(frozen=True)
-class GroupWalk:
-    """Where in a step a group stands.
+class GroupCursor:
+    """Current group of a step's positions.
 
     Parameters
     ----------
     base : Signal
-        Its first position.
+        First position of the group.
     remaining : Signal
-        Positions from there on.
+        Positions of the step from `base` on.
     begins, ends : Signal
-        It is the step's first, or last.
+        The group is the first of the step; the last of the step.
     """
 
     base: Signal
@@ -29,26 +29,26 @@ class GroupWalk:
     ends: Signal
 
 
-def walk_groups(m: Module, apid: Any, *, length: Value, taken: Value) -> GroupWalk:
-    """Return the place of the group that is on offer; it moves on when the group is `taken`.
+def count_groups(m: Module, apid: Any, *, length: Value, taken: Value) -> GroupCursor:
+    """Count through the groups of a step; advance when a group is `taken`.
 
     Parameters
     ----------
     m : Module
-        Where the counters are added.
+        Module to which the counters are added.
     apid : ActivePositionModuleParameters
-        Lanes, and the shape of a position.
+        Lanes, and shape of a position.
     length : Value
-        The step's number of positions, until its last group is taken.
+        Number of positions of the step, constant until its last group is transferred.
     taken : Value
-        The group is taken.
+        The group is transferred.
     """
-    # Wide enough for what they are compared with, however short a step may be.
+    # Wide enough for all comparisons, however short the steps are.
     most = max(2 ** len(length), apid.lanes + apid.recent + 2)
     later, remaining = Signal(range(most)), Signal(range(most), name="remaining")
     base, following = Signal(apid.position_shape, name="base"), Signal(apid.position_shape)
     begins, ends = Signal(init=1, name="begins"), Signal(name="ends")
-    # A step begins with all of its positions.
+    # The first group of a step has all positions remaining.
     m.d.comb += [
         remaining.eq(Mux(begins, length, later)),
         base.eq(Mux(begins, 0, following)),
@@ -60,15 +60,15 @@ def walk_groups(m: Module, apid: Any, *, length: Value, taken: Value) -> GroupWa
             following.eq(base + apid.lanes),
             begins.eq(ends),
         ]
-    return GroupWalk(base, remaining, begins, ends)
+    return GroupCursor(base, remaining, begins, ends)
 
 
-def large_modes(apid: Any, walk: GroupWalk, modes: Any) -> list[Value]:
-    """Return of each lane whether its position is in M, whose scores are computed exactly."""
+def large_modes(apid: Any, cursor: GroupCursor, modes: Any) -> list[Value]:
+    """Return per lane whether its position is in M, whose scores are computed exactly."""
     large = max(apid.table.intervals - LARGE_MODES, 0)
     found = []
     for lane in range(apid.lanes):
-        exact = (modes[lane] >= large) | (walk.remaining <= lane + apid.recent)
-        # The first position often has the largest score of all.
-        found.append(exact | walk.begins if lane == 0 else exact)
+        exact = (modes[lane] >= large) | (cursor.remaining <= lane + apid.recent)
+        # Position 0 often has the largest score of all.
+        found.append(exact | cursor.begins if lane == 0 else exact)
     return found

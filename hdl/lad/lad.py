@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""LAD: hidden states through decoder layers, with attention of head-samples in tiles."""
+"""LAD: an accelerator for all decoder layers of a model (Section IV, Figures 4 to 6)."""
 
 from typing import Any
 
@@ -25,80 +25,82 @@ MEMORY = (
     "counters",
     "columns",
 )
-"""Streams of a tile to the memory outside."""
+"""Streams of the tiles to the memory outside."""
 
 FETCHED = ("weights", "groups", "keys", "active", "tallies", "caches")
-"""Streams of a tile from there."""
+"""Streams of the tiles from there."""
 
 LED = ("tasks", "inputs", "vectors", "factors", "addends", "steps")
-"""Streams of a tile that the sequencer leads; the others are its answers."""
+"""Streams from the sequencer to the tiles; the other streams are their results."""
 
 COUNTED = ("hits", "misses")
-"""Counters of a tile that fetches ahead."""
+"""Counters of a tile that prefetches."""
 
 
 class Lad(Unit):
-    """Take the hidden states of a batch through all decoder layers, token after token.
+    """Take the hidden states of a batch through all decoder layers, one token after another.
 
-    The sequencer leads RMSNorm, projections, rotary embedding, all heads' attention with its
-    write-back, gated layer and residual sums; what it needs from outside comes in the program's
-    order. Groups of head-samples are dealt to the tiles in turns, group after group of
-    ``(layer * kv_heads + kv_head) * batch + sample`` and the query head's place among those of its
-    key/value head; a group is `tile.shared` of them, and stays in one tile.
+    The sequencer controls RMSNorm, projections, rotary embedding, the attention of all heads with
+    its write-back, the SwiGLU layer and the residual additions. Data from outside is read in the
+    order of the program. Each sample's query heads form groups of `tile.shared`; a group stays in
+    one tile. Groups are assigned to the tiles round-robin, in the order of ``(layer * kv_heads +
+    kv_head) * batch + sample``, then of the query head within its key/value head.
 
-    With a `vocabulary` a token that `predicts` goes on: its states' norm meets the matrix of all
-    tokens, piece by piece, and the token with the largest sum leaves.
+    With a `vocabulary`, a token that `predicts` continues after the last layer: the states are
+    normalised and multiplied by the LM head, piece by piece, and the argmax is output.
 
-    **Latency** that of its operations, one behind the other; see the page. **Throughput** a token
-    of each sample at a time.
+    **Latency** the sum of its operations, which run sequentially; see the page. **Throughput** one
+    token per sample at a time.
 
     **Numerics** those of the modules. LAD, Section IV, Figures 4 and 5.
 
     Parameters
     ----------
     parameters : LadParameters
-        Dimensions.
+        Model, batch, tiles and their modules.
 
     Members
     -------
     slices : In(stream)
-        `values` from outside, a head's size of FP16 numbers each: cosines of all samples, sines of
-        all samples, each with its sample's `length` from 1 on, and with a vocabulary whether the
-        token `predicts`; the hidden states, slice by slice of all samples; of each layer the
-        weights of the first norm, then those of the second one; those of the last norm, if the
-        token predicts.
+        `values` from outside, slices of `head_size` FP16 numbers in this order: cosines of all
+        samples, sines of all samples, each with its sample's `length` (1 or more) and, with a
+        vocabulary, the flag `predicts` of the token; hidden states, for each slice index all
+        samples; per layer the weights of the first norm, then those of the second; if the token
+        predicts, the weights of the last norm.
     weights : In(stream)
-        As of the linear module: in each layer the rows of queries, keys and values as one matrix,
-        the output's, gate and up as one, down. Queries are divided by the root of the head size.
-        If the token predicts, `LadParameters.pieces` of the vocabulary, each with as many groups.
+        As in `LinearModule`. Per layer four matrices: the rows of queries, keys and values; the
+        output projection; `gate_proj` and `up_proj`; `down_proj`. Queries are divided by the square
+        root of the head size. If the token predicts, `LadParameters.pieces` pieces of the LM head
+        follow, each with the same number of groups.
     states : Out(stream)
-        The hidden states behind the last layer, as they came, and whether any denominator of the
-        token was `not_positive`; with a vocabulary behind each layer, and any until there.
+        The hidden states after the last layer, in the order of the input; `not_positive` if any
+        denominator of the token was not above 0. With a vocabulary, the states after every layer,
+        and the flag for the layers so far.
     predictions : Out(stream)
-        Sample by sample the `token` with the largest `sum`, the smallest of equal ones; only with a
-        vocabulary.
+        For each sample in order the `token` with the largest `sum`; ties resolve to the lowest
+        token. Only with a vocabulary.
     groups, keys, active, tallies, caches : In(stream)
-        As of the tile.
+        As in `LadTiles`.
     appends, group_requests, key_requests, active_requests, counter_requests : Out(stream)
-        As of the tile.
+        As in `LadTiles`.
     cache_requests : Out(stream)
-        As of the tile.
+        As in `LadTiles`.
     centres, marks, counters, columns : Out(stream)
-        As of the tile.
+        As in `LadTiles`.
     hits, misses : Out(32)
-        As of the tile.
+        As in `LadTiles`.
 
     Raises
     ------
     ValueError
-        By `LadParameters`.
+        If `parameters` is invalid, see `LadParameters`.
     """
 
     def __init__(self, *, parameters: LadParameters) -> None:
         self.parameters = p = parameters
         self.tile = LadTiles(parameters=p.shared_tiles)
         self.sequencer = LayerSequencer(parameters=p)
-        # The tile's own members say what passes through.
+        # Streams that only pass through have the signature of the tiles.
         members = self.tile.signature.members
         super().__init__(
             {
@@ -111,7 +113,7 @@ class Lad(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the sequencer with the tile, and both with what is outside."""
+        """Connect the sequencer with the tiles, and both with the ports."""
         m = Module()
         m.submodules.tile, m.submodules.sequencer = tile, sequencer = self.tile, self.sequencer
         for name in LED:

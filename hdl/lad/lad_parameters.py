@@ -1,4 +1,4 @@
-"""What the parts of LAD share: layers, their dimensions, the payloads of hidden states."""
+"""Dimensions of LAD's decoder layers, and payloads of slices and hidden states."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -15,27 +15,27 @@ from hdl.parameters import Parameters, Range, parameter_object, require
 
 @dataclass(frozen=True)
 class Areas:
-    """First slices of the areas of the memory on chip.
+    """First addresses of the areas of the on-chip memory.
 
-    A slice is a head's size of FP16 numbers; in each area the slices of all samples stand side by
-    side, so that a walk over all slices of all samples is one count.
+    The memory's words are slices of `head_size` FP16 numbers. In each area the slices of all
+    samples with one index are adjacent, so that one counter addresses all slices of all samples.
 
     Members
     -------
     state : int
-        The hidden states.
+        Hidden states.
     inputs : int
-        What the next linear layer multiplies.
+        Inputs of the next linear layer.
     attended : int
-        What the attention of all heads gives, which the output projection multiplies.
+        Attention outputs of all heads, the inputs of the output projection.
     sums : int
-        What it gives.
+        Outputs of the last linear layer.
     factors : int
         Weights of a norm, the same for all samples.
     angles : int
-        Cosines of all samples, then sines.
+        Cosines of all samples, then their sines.
     end : int
-        Slices of all.
+        Number of slices of all areas.
     """
 
     state: int
@@ -54,32 +54,32 @@ class LadParameters(Parameters):
     Parameters
     ----------
     tile : LadTileParameters
-        Each tile; the hidden state's width is that of its norms.
+        Dimensions of each tile; the width of its norms is the hidden size.
     tiles : int
-        How many share the memory.
+        Number of tiles that share the memory.
     layers : int
-        Decoder layers.
+        Number of decoder layers.
     heads : int
-        Query heads of a layer.
+        Query heads per layer.
     kv_heads : int
-        Key/value heads of a layer, a divisor of the heads.
+        Key/value heads per layer, a divisor of `heads`.
     feed_forward : int
-        Elements of the gated layer, a multiple of the head size.
+        The intermediate size: elements of the SwiGLU layer, a multiple of the head size.
     batch : int
-        Samples that pass a layer together.
+        Number of samples that pass a layer together.
     periods : int
-        Parts of a layer's heads of which each is projected, then attended; a divisor of the
-        key/value heads, which the paper's Figure 6 has as many of.
+        Number of parts into which a layer's heads are divided; each part is projected, then
+        attended. A divisor of `kv_heads`; the paper's Figure 6 has one part per head.
     epsilon : int
-        FP16 code of what norms add to the mean square; the default is 1e-5.
+        FP16 code of the norms' epsilon; the default is 1e-5.
     vocabulary : int
-        Tokens of which one is predicted behind the last layer; 0: none.
+        Number of tokens of the LM head after the last layer; 0 for none.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, or the tile has too few head-samples or too small linear layers;
-        with the rule and the value.
+        If a parameter breaks its rule, or the tile has too few heads or too small linear layers;
+        the message contains the rule and the value.
     """
 
     tile: LadTileParameters = LadTileParameters()
@@ -107,7 +107,7 @@ class LadParameters(Parameters):
         groups = tile.shared in (1, self.shared)
         rule = f"tile.shared must be 1 or heads / kv_heads, {self.shared}"
         require(groups, rule, tile.shared)
-        # A group's heads are in one tile.
+        # All heads of a group are in one tile.
         samples = self.layers * self.heads * self.batch
         least = -(-samples // tile.shared // self.tiles) * tile.shared
         rule = f"tile.heads must be at least layers * heads * batch / tiles, {least}"
@@ -119,57 +119,57 @@ class LadParameters(Parameters):
 
     @property
     def shared_tiles(self) -> LadTilesParameters:
-        """All tiles."""
+        """Dimensions of all tiles."""
         return LadTilesParameters(tile=self.tile, tiles=self.tiles)
 
     @property
     def head_size(self) -> int:
-        """Elements of a slice."""
+        """Elements per slice."""
         return self.tile.vector.head_size
 
     @property
     def shared(self) -> int:
-        """Query heads that share a key/value head."""
+        """Query heads per key/value head."""
         return self.heads // self.kv_heads
 
     @property
     def width(self) -> int:
-        """Slices of a hidden state."""
+        """Slices per hidden state."""
         return self.tile.sfm.slices
 
     @property
     def gated(self) -> int:
-        """Slices of the gated layer."""
+        """Slices of the SwiGLU layer."""
         return self.feed_forward // self.head_size
 
     @property
     def projected(self) -> int:
-        """Slices of a period's queries, keys and values."""
+        """Slices of the queries, keys and values of a period."""
         return (self.heads + 2 * self.kv_heads) // self.periods
 
     @property
     def most_sums(self) -> int:
-        """Slices of a linear layer's output at most."""
+        """Largest number of slices of a linear layer's output."""
         return max(self.width, self.projected, 2 * self.gated)
 
     @property
     def most_groups(self) -> int:
-        """Groups of outputs of a linear layer at most, of all tiles together."""
+        """Largest number of groups of outputs of a linear layer, all tiles together."""
         return -(-self.most_sums * self.head_size // self.tile.linear.units)
 
     @property
     def pieces(self) -> int:
-        """Parts of the vocabulary's matrix, each a linear layer as large as the others may be."""
+        """Pieces of the LM head, none larger than the largest other linear layer."""
         return -(-self.vocabulary // (self.most_groups * self.tile.linear.units))
 
     @property
     def piece_groups(self) -> int:
-        """Groups of outputs of each piece; of the last one's some may be no tokens."""
+        """Groups of outputs per piece; rows of the last piece can be no tokens."""
         return -(-self.vocabulary // (self.pieces * self.tile.linear.units))
 
     @property
-    def largest_sum(self) -> LargestSumParameters:
-        """The choice of tokens, of a vocabulary."""
+    def argmax(self) -> LargestSumParameters:
+        """Dimensions of the argmax over the LM head."""
         return LargestSumParameters(
             units=self.tile.linear.units,
             batch=self.batch,
@@ -179,7 +179,7 @@ class LadParameters(Parameters):
 
     @property
     def sum_slices(self) -> SumSlicesParameters:
-        """The slices that a linear layer's sums become."""
+        """Dimensions of the conversion of sums into slices."""
         return SumSlicesParameters(
             units=self.tile.linear.units,
             head_size=self.head_size,
@@ -189,7 +189,7 @@ class LadParameters(Parameters):
 
     @property
     def areas(self) -> Areas:
-        """Where everything stands on chip."""
+        """Addresses of the areas of the on-chip memory."""
         inputs = self.width * self.batch
         attended = inputs + max(self.width, self.gated) * self.batch
         sums = attended + self.heads * self.batch
@@ -199,12 +199,12 @@ class LadParameters(Parameters):
 
     @property
     def place_shape(self) -> Any:
-        """Shape of a slice's place on chip, and of a number of slices."""
+        """Shape of a slice's address, and of a number of slices."""
         return unsigned(self.areas.end.bit_length())
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """Payload of the stream of slices from outside."""
+        """Payload of `slices`."""
         values = self.tile.vector.vector_layout
         return data.StructLayout(
             {"values": values, "length": self.tile.length_shape}
@@ -213,11 +213,11 @@ class LadParameters(Parameters):
 
     @property
     def prediction_layout(self) -> data.StructLayout:
-        """Payload of the stream of predictions."""
-        return self.largest_sum.prediction_layout
+        """Payload of `predictions`."""
+        return self.argmax.prediction_layout
 
     @property
     def state_layout(self) -> data.StructLayout:
-        """Payload of the stream of hidden states."""
+        """Payload of `states`."""
         values = self.tile.vector.vector_layout
         return data.StructLayout({"values": values, "not_positive": 1})

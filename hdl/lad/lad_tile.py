@@ -1,4 +1,4 @@
-"""LAD's tile: the attention pipeline of head-samples with its write-back, and linear layers."""
+"""LAD's tile: the attention pipeline with its write-back, and the linear layers (Section IV-C)."""
 
 from typing import Any
 
@@ -30,77 +30,84 @@ from hdl.unit import Unit
 
 
 class LadTile(Unit):
-    """Decode steps of head-samples through the six stages of Section IV-C.
+    """Compute decode steps of attention heads in the six stages of Section IV-C.
 
-    Stages 1 and 4 ask for rows and take them as streams; what a step changes leaves as streams
-    too. A step whose head is still in the pipeline waits for its write-back; steps of other heads
-    follow each other through the stages. `shared` heads of a group have the same keys and values,
-    and their steps follow each other in the order of the heads. Linear layers and special functions
-    have the vector units while the pipeline pauses: what waits of them lets no further step begin.
+    A *head* here is one query head of one layer for one sample: the paper's `head-sample`. A *step*
+    is its attention for one token. Stages 1 and 4 request rows from a memory outside and receive
+    them as streams; stage 6 and the modules before it output what the step has changed. A step of a
+    head that is still in the pipeline waits for the write-back; steps of other heads follow each
+    other through the stages. The `shared` heads of a group have the same keys and values, and their
+    steps follow each other in the order of the heads. Linear layers and special functions use the
+    vector units while the pipeline pauses: a pending task or vector lets no further step begin.
 
-    **Latency** of a step: that of its stages, one after the other; see the page. **Throughput** a
-    step in the cycles of the slowest stage.
+    **Latency** of a step: the sum of its stages, see the page. **Throughput** one step per interval
+    of the slowest stage.
 
     **Numerics** those of the six modules. LAD, Section IV, Figures 4 to 6.
 
     Parameters
     ----------
     parameters : LadTileParameters
-        Dimensions.
+        Dimensions of the modules, and numbers of heads and rows.
 
     Members
     -------
     steps : In(stream)
-        A `head`'s next step: `query`, divided by the root of the head size, `key` and `value` of
-        the new position, and the `length` with it, from 1 to the capacity, one more each time.
+        The next step of a `head`: `query`, divided by the square root of the head size; `key` and
+        `value` of the new position; `length` including it, which begins at 1, increases by one per
+        step and is at most the capacity.
     outputs : Out(stream)
-        The attention's `values` and whether the denominator was `not_positive`, step by step.
+        For each step, in order: the attention `values`; `not_positive` if the denominator is not
+        above 0.
     tasks, inputs, weights : In(stream)
-        Of the linear layers, as their module has them.
+        Streams of the linear module.
     sums : Out(stream)
-        Their outputs.
+        Results of the linear module.
     vectors, factors, addends : In(stream)
-        Of the special function module.
+        Streams of the special function module.
     results : Out(stream)
-        Its results.
+        Results of the special function module.
     appends : Out(stream)
-        The new position's `key` and `value`, before anything of the step is asked for.
+        `key` and `value` of the new position, before any request of the step.
     group_requests : Out(stream)
-        Asks for G of a head's positions below `length`.
+        Requests for G of a head's positions below `length`.
     groups : In(stream)
-        G without norms, `lanes` positions in a group; of the newest anything.
+        G without norms, `lanes` positions per group; for the newest position any value.
     key_requests, active_requests : Out(stream)
-        Ask for a position.
+        Requests for one position: of a key with its norm, or of a key with its value.
     keys : In(stream)
-        Its `key` and `norm`, in order.
+        The requested `key` and `norm`, in order.
     active : In(stream)
-        Its `key` and `value`, in order.
+        The requested `key` and `value`, in order.
     counter_requests : Out(stream)
-        Asks for a position's counters.
+        Requests for the counters of one position.
     tallies : In(stream)
-        Its `counters`, in order.
+        The requested `counters` (CNT), in order.
     cache_requests : Out(stream)
-        Asks for a head's caches; all 0 before its first step.
+        Requests for the intermediate caches A to F of a head; they are 0 before its first step.
     caches : In(stream)
-        Their columns.
+        The columns of the requested caches, in order.
     centres : Out(stream)
-        The new position's part of G.
+        Part of G of the new position: `centre` (cid), `norm` and `ratio` (dnorm).
     marks : Out(stream)
-        Modes and counts of a group behind the step; of positions that there are not anything.
+        Part of G of a group of positions after the step: `modes` and `counts`; any value for lanes
+        that hold no position.
     counters : Out(stream)
-        An active position's counters behind the step.
+        The counters (CNT) of an active position after the step.
     columns : Out(stream)
-        The caches behind the step, in order; `last` with a step's last.
+        The columns of the caches after the step, in order; `last` with the last one.
     coming : In(stream)
-        The `head` of each step, in their order, as early as you like; only with `prefetched`. What
-        stands outside of a head may then change by its steps alone, until reset.
+        The `head` of each step in the order of the steps, any time in advance; only with
+        `prefetched`. From then on until reset, only the head's own steps may change its data
+        outside.
     hits, misses : Out(32)
-        Active positions that were on chip when they were asked for, or not; only with `prefetched`.
+        Number of active positions requested since reset that were on chip, and that were not; only
+        with `prefetched`.
 
     Raises
     ------
     ValueError
-        By `LadTileParameters`.
+        If `parameters` is invalid, see `LadTileParameters`.
     """
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
@@ -162,22 +169,23 @@ class LadTile(Unit):
         may_begin &= fetch_active(m, self, slots, actives, record)
         self._begin(m, may_begin, slots, scores, eas, (md, ac))
 
-        # Stage 1 to stage 3, where the active positions are known.
+        # Stages 1 to 3; APID then outputs the active positions.
         connect_streams(m, self.groups, scores.groups)
         connect_streams(m, scores.requests, self.key_requests)
         connect_streams(m, self.keys, scores.fetched)
         connect_streams(m, scores.rows, eas.groups)
         connect_streams(m, scores.keys, eas.keys)
         connect_streams(m, eas.scores, apid.groups)
-        # Stage 4 to stage 6; what is regrouped on its way waits in the collectors.
-        # The union compares a position as soon as it is there: it comes out of a register.
+        # Stages 4 to 6; data that changes its number of lanes is buffered in collectors. The union
+        # compares a position in the cycle in which it arrives, hence the register.
         connect_registered(m, apid.positions, actives.positions)
         connect_streams(m, actives.counter_requests, self.counter_requests)
         connect_streams(m, self.tallies, actives.tallies)
         connect_streams(m, actives.active, md.active)
         connect_streams(m, actives.vectors, ac.vectors)
         connect_streams(m, self.caches, ac.caches)
-        # Two lanes come, three go: one by one in between, at the rate at which positions come.
+        # MD has two lanes and AC three: coefficients are serialised in between, at the rate of the
+        # positions.
         spread = LaneSpreader(shape=p.md.coefficient_layout, lanes=p.md.lanes)
         collect = LaneCollector(shape=p.md.coefficient_layout, lanes=p.ac.lanes)
         m.submodules.spread_coefficients, m.submodules.collect_coefficients = spread, collect
@@ -203,11 +211,11 @@ class LadTile(Unit):
 
     @staticmethod
     def _last(port: Any) -> Value:
-        """Return whether a step's last payload is handed over."""
+        """Return whether the last payload of a step is transferred."""
         return port.valid & port.ready & port.payload.last
 
     def _units(self, m: Module, pause: Any, attention: list[Any]) -> Value:
-        """Connect the vector units to all who use them; return whether a step may begin."""
+        """Connect the vector units to all their users; return whether a step may begin."""
         p = self.parameters
         m.submodules.pool = pool = UnitPool(parameters=p.vector, number=p.linear.units)
         m.submodules.linear = linear = LinearModule(parameters=p.linear, shared=True)
@@ -233,7 +241,7 @@ class LadTile(Unit):
         eas: Any,
         users: tuple[Any, Any],
     ) -> None:
-        """Hand a step out to all that need a part of it."""
+        """Distribute the parts of a step to the modules."""
         p = self.parameters
         step, vector = self.steps.payload, p.vector.vector_layout
         parts: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -247,7 +255,8 @@ class LadTile(Unit):
             "discrepancies": (data.StructLayout({"query": vector}), {"query": step.query}),
             "computed": (data.StructLayout({"query": vector}), {"query": step.query}),
         }
-        # Each has room for as many steps as there are slots, so that a free slot is room in all.
+        # Each queue has room for as many steps as there are slots, so that a free slot implies room
+        # in all.
         held = {}
         for name, (layout, values) in parts.items():
             m.submodules[f"held_{name}"] = fifo = MemoryFifo(shape=layout, depth=SLOTS)
@@ -255,7 +264,7 @@ class LadTile(Unit):
             m.d.comb += fifo.source.valid.eq(slots.begin)
             for field, value in values.items():
                 m.d.comb += fifo.source.payload[field].eq(value)
-        # The new key and value are outside before anybody asks for them.
+        # The new key and value are written before any request of the step.
         append = self.appends.payload
         m.d.comb += [
             slots.head.eq(step.head),
@@ -276,7 +285,7 @@ class LadTile(Unit):
     def _give_maxima(
         self, m: Module, held: dict[str, Any], eas: Any, users: tuple[Any, Any]
     ) -> None:
-        """Give a step's maximum to APID, and with the query that waits for it to the others."""
+        """Send a step's maximum to APID, and together with the query to MD and AC."""
         maxima, pause = [], m.submodules.pause
         stages = ((pause.identified, pause.identifies), (pause.computed, pause.computes))
         for name, user, (there, shown) in zip(
@@ -293,19 +302,20 @@ class LadTile(Unit):
                 user.steps.payload.maximum.eq(fifo.sink.payload.maximum),
             ]
         m.submodules.headers = headers = Fifo(shape=self.parameters.apid.step_layout, depth=SLOTS)
-        # A subtraction begins with the maximum: it comes out of a register.
+        # APID subtracts the maximum in the cycle in which it arrives, hence the register.
         connect_registered(m, headers.sink, m.submodules.apid.steps)
         sinks = [headers.source, *maxima]
-        # Whether there is room for scores decides in the same cycle whether a maximum comes.
+        # The register separates the maximum from the room for scores, which is tested in the same
+        # cycle.
         found = stream.Signature(self.parameters.apid.step_layout).create(path=("found",))
         connect_registered(m, eas.headers, found)
-        # All who need the maximum take it in the same cycle, each into a place of its own.
+        # All users accept the maximum in the same cycle, each into its own queue.
         m.d.comb += found.ready.eq(fork_handshake(m, found.valid, sinks))
         m.d.comb += headers.source.payload.eq(found.payload)
         m.d.comb += [one.payload.maximum.eq(found.payload.maximum) for one in maxima]
 
     def _centres(self, m: Module, slots: Any, found: Any) -> Value:
-        """Name the head of a new position's centre; return when it leaves."""
+        """Add the head to a new position's centre; return when it is transferred."""
         sent = self.centres.payload
         m.d.comb += [
             self.centres.valid.eq(found.valid),
@@ -318,7 +328,7 @@ class LadTile(Unit):
         return found.valid & found.ready
 
     def _outputs(self, m: Module, slots: Any, computed: Any) -> Value:
-        """Name the head of an output; return when it leaves."""
+        """Add the head to an output; return when it is transferred."""
         m.d.comb += [
             self.outputs.valid.eq(computed.valid),
             computed.ready.eq(self.outputs.ready),
@@ -329,9 +339,9 @@ class LadTile(Unit):
         return computed.valid & computed.ready
 
     def _columns(self, m: Module, slots: Any, updated: Any) -> Value:
-        """Name the head of a column, and a step's last; return when that leaves."""
+        """Add the head and `last` to a column; return when the last column is transferred."""
         p = self.parameters
-        # Columns leave without numbers: the last one is known by counting.
+        # Columns have no number; a counter finds the last one.
         column, last = Signal(range(p.ac.columns)), Signal()
         moves = updated.valid & updated.ready
         m.d.comb += [
@@ -351,11 +361,11 @@ class LadTile(Unit):
     def _marks(
         self, m: Module, slots: Any, groups: Any, updates: Any, record: Any
     ) -> dict[str, Value]:
-        """Send counters out, and modes and counts behind them; return when a step's last leave."""
+        """Output counters, modes and counts of a step; return when the last are transferred."""
         p = self.parameters
         m.submodules.merger = merger = MarkMerger(parameters=p)
-        # Groups wait for what becomes of the positions that are active in them.
-        # A whole step's groups pass before its last active position is back.
+        # Groups wait for the changes of their active positions. All groups of a step can pass
+        # before the change of its last active position arrives.
         waiting = MemoryFifo(shape=p.apid.counts_layout, depth=2 * max(p.apid.groups, 2))
         m.submodules.waiting_groups = waiting
         connect_streams(m, groups, waiting.source)

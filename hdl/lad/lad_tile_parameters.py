@@ -1,4 +1,4 @@
-"""What the parts of LAD's tile share: dimensions and payloads."""
+"""Dimensions and payloads of LAD's tile."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from hdl.memory.memory import LARGEST_DEPTH
 from hdl.parameters import Parameters, Range, parameter_object, require
 
 SCORING_UNITS = 2
-"""Vector units of the attention score module."""
+"""Number of vector units of the EAS module."""
 
 
 @parameter_object
@@ -28,33 +28,33 @@ class LadTileParameters(Parameters):
     Parameters
     ----------
     heads : int
-        Head-samples in the memory outside: heads, times samples of a batch.
+        Heads in the memory outside: layers, times query heads, times samples of a batch.
     eas : AttentionScoreModuleParameters
-        Stage 2, with the vector units of all modules and the dimensions of stage 3.
+        Stage 2; also defines the vector units of all modules, and stage 3.
     md : ModeDiscrepancyModuleParameters
-        Stage 5; of the same vector units, capacity and intervals.
+        Stage 5; with the same vector units, capacity and intervals.
     ac : AttentionComputationModuleParameters
-        Stage 6; of the same vector units.
+        Stage 6; with the same vector units.
     linear : LinearModuleParameters
         Linear layers, on the vector units of all three modules.
     sfm : SpecialFunctionModuleParameters
-        Norms, rotary embedding, SiLU and sums, on the first of them.
+        Norms, rotary embedding, SiLU and additions, on the first vector unit.
     waiting : int
-        Active positions whose keys and values wait on chip for the last stage.
+        Active positions whose keys and values are queued on chip for stage 6.
     prefetched : int
-        Active positions of earlier steps that are fetched ahead and wait on chip; 0: none, or 2 at
-        least.
+        Active positions of previous steps that are prefetched and queued on chip; 0 for no
+        prefetch, otherwise at least 2.
     shared : int
-        Query heads that share a key/value head: as many steps of such a group follow each other,
-        in the order of their heads, and a position that several need is fetched once; a divisor of
-        the head-samples. Above 1 only with `prefetched`.
+        Query heads per key/value head. The steps of such a group follow each other in the order of
+        its heads, and a position that several of them need is fetched once. A divisor of `heads`;
+        above 1 only with `prefetched`.
     kept : int
-        Positions that wait on chip for the group's following heads; 0 exactly without any.
+        Positions kept on chip for the next heads of a group; 0 if and only if `shared` is 1.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     heads: Annotated[int, Range(1, 1024, "head-samples")] = 32
@@ -74,7 +74,7 @@ class LadTileParameters(Parameters):
         for name in ("md", "ac", "linear", "sfm"):
             part = getattr(self, name)
             require(part.vector == self.vector, f"{name}.vector must be that of eas", part.vector)
-        # Linear layers use what the pipeline has, and nothing of their own.
+        # Linear layers use the vector units of the pipeline, and none of their own.
         units = SCORING_UNITS + self.md.lanes + self.ac.lanes
         all_work = self.linear.units == units
         require(all_work, f"linear.units must be those of all modules, {units}", self.linear.units)
@@ -85,7 +85,7 @@ class LadTileParameters(Parameters):
         require(alone, "shared must be 1 without prefetched", self.shared)
         rule = "kept must be at least 1 with shared heads, and 0 without"
         require((self.kept > 0) == (self.shared > 1), rule, self.kept)
-        # A bit for each position of each head, twice, says who is fetched ahead.
+        # Two bits per position and head record what to prefetch.
         records = self.heads << self.group_shape.width + 1 if self.prefetched else 0
         rule = f"groups of all heads' records must be at most {LARGEST_DEPTH}"
         require(records <= LARGEST_DEPTH, rule, records)
@@ -93,39 +93,39 @@ class LadTileParameters(Parameters):
         require(md.table == self.table, "md.table must be that of eas.apid", md.table)
         same = md.capacity == self.capacity
         require(same, "md.capacity must be that of eas.apid", md.capacity)
-        # The last key that is fetched is the newest but one.
+        # The last key fetched in stage 1 is the second newest.
         require(recent >= 2, "eas.apid.recent must be at least 2", recent)
         room = self.ac.updates * self.ac.lanes >= self.capacity
         require(room, "ac.updates must hold a third of eas.apid.capacity", self.ac.updates)
 
     @property
     def apid(self) -> ActivePositionModuleParameters:
-        """Stage 3."""
+        """Dimensions of stage 3."""
         return self.eas.apid
 
     @property
     def vector(self) -> VectorProcessingUnitParameters:
-        """The vector units."""
+        """Dimensions of the vector units."""
         return self.eas.vector
 
     @property
     def table(self) -> IntervalTable:
-        """The intervals."""
+        """Intervals and lines."""
         return self.apid.table
 
     @property
     def capacity(self) -> int:
-        """Positions of a head at most."""
+        """Largest number of positions of a head."""
         return self.apid.capacity
 
     @property
     def recent(self) -> int:
-        """Latest positions, which are in no cache."""
+        """Number of latest positions, which are in no intermediate cache."""
         return self.apid.recent
 
     @property
     def head_shape(self) -> Any:
-        """Shape of a head-sample's number."""
+        """Shape of a head's number."""
         return unsigned(max((self.heads - 1).bit_length(), 1))
 
     @property
@@ -135,12 +135,12 @@ class LadTileParameters(Parameters):
 
     @property
     def group_shape(self) -> Any:
-        """Shape of a group's number."""
+        """Shape of the number of a group of positions."""
         return unsigned(max((self.apid.groups - 1).bit_length(), 1))
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Payload of the stream of steps."""
+        """Payload of `steps`."""
         vector = self.vector.vector_layout
         return data.StructLayout(
             {
@@ -154,61 +154,61 @@ class LadTileParameters(Parameters):
 
     @property
     def append_layout(self) -> data.StructLayout:
-        """Payload of the stream of new keys and values."""
+        """Payload of `appends`."""
         vector = self.vector.vector_layout
         place = {"head": self.head_shape, "position": self.apid.position_shape}
         return data.StructLayout(place | {"key": vector, "value": vector})
 
     @property
     def rows_layout(self) -> data.StructLayout:
-        """Payload of the stream of requests for G: of a head's positions below `length`."""
+        """Payload of `group_requests`: G of a head's positions below `length`."""
         return data.StructLayout({"head": self.head_shape, "length": self.length_shape})
 
     @property
     def place_layout(self) -> data.StructLayout:
-        """Payload of the streams of requests for what belongs to a position."""
+        """Payload of requests for the data of one position."""
         return data.StructLayout({"head": self.head_shape, "position": self.apid.position_shape})
 
     @property
     def asked_layout(self) -> data.StructLayout:
-        """Payload of the stream of a step's active positions, the `last` being its newest."""
+        """Payload of a step's active positions; `last` with the newest one."""
         return data.StructLayout(dict(self.place_layout.members) | {"last": 1})
 
     @property
     def listed_layout(self) -> data.StructLayout:
-        """Of a list of positions: the next one, or nothing because the list `ends`."""
+        """Item of a list of positions: a position, or the end of the list if `ends`."""
         return data.StructLayout({"position": self.apid.position_shape, "ends": 1})
 
     @property
     def record_layout(self) -> data.StructLayout:
-        """Which positions of a group were active in a step."""
+        """Record of the active positions of a group in a step."""
         place = {"head": self.head_shape, "group": self.group_shape}
         return data.StructLayout(place | {"active": self.apid.lanes, "last": 1, "enable": 1})
 
     @property
     def key_layout(self) -> data.StructLayout:
-        """Payload of the stream of keys."""
+        """Payload of `keys`."""
         return data.StructLayout({"key": self.vector.vector_layout, "norm": FP16})
 
     @property
     def active_layout(self) -> data.StructLayout:
-        """Payload of the stream of active positions."""
+        """Payload of `active`."""
         vector = self.vector.vector_layout
         return data.StructLayout({"key": vector, "value": vector})
 
     @property
     def tally_layout(self) -> data.StructLayout:
-        """Payload of the stream of active positions' counters as they were."""
+        """Payload of `tallies`: counters of an active position before the step."""
         return data.StructLayout({"counters": self.md.counters_layout})
 
     @property
     def head_layout(self) -> data.StructLayout:
-        """Payload of the stream of requests for caches."""
+        """Payload of `cache_requests`."""
         return data.StructLayout({"head": self.head_shape})
 
     @property
     def centre_layout(self) -> data.StructLayout:
-        """Payload of the stream of new positions' part of G."""
+        """Payload of `centres`."""
         return data.StructLayout(
             {"head": self.head_shape, "position": self.apid.position_shape}
             | {"centre": self.eas.position_bits, "norm": FP16, "ratio": FP16}
@@ -216,7 +216,7 @@ class LadTileParameters(Parameters):
 
     @property
     def marks_layout(self) -> data.StructLayout:
-        """Payload of the stream of modes and counts of a group behind a step."""
+        """Payload of `marks`: modes and counts of a group of positions after a step."""
         members = self.apid.counts_layout.members
         return data.StructLayout(
             {
@@ -230,17 +230,17 @@ class LadTileParameters(Parameters):
 
     @property
     def counters_layout(self) -> data.StructLayout:
-        """Payload of the stream of an active position's counters behind a step."""
+        """Payload of `counters`: counters of an active position after a step."""
         place = {"head": self.head_shape, "position": self.apid.position_shape}
         return data.StructLayout(place | {"counters": self.md.counters_layout})
 
     @property
     def column_layout(self) -> data.StructLayout:
-        """Payload of the stream of a head's caches behind a step."""
+        """Payload of `columns`: a head's caches after a step."""
         return data.StructLayout({"head": self.head_shape, "word": self.ac.word_layout, "last": 1})
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """Payload of the stream of outputs."""
+        """Payload of `outputs`."""
         vector = self.vector.vector_layout
         return data.StructLayout({"head": self.head_shape, "values": vector, "not_positive": 1})

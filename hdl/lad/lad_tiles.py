@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""LAD's tiles: several attention pipelines at one memory, and linear layers on all of them."""
+"""Several LAD tiles that share a memory, with linear layers on all of them."""
 
 from typing import Any
 
@@ -26,68 +26,68 @@ READS = {
     "counter_requests": "tallies",
     "cache_requests": "caches",
 }
-"""What answers each request."""
+"""Requests and their answers."""
 
 WRITES = ("appends", "centres", "marks", "counters", "columns")
-"""What a tile sends to the memory."""
+"""Streams of a tile to the memory."""
 
 ROWS_WAITING = 64
-"""Keys, active positions or counters of a tile that are asked for and not taken yet, at most."""
+"""Largest number per tile of keys, active positions or counters requested and not transferred."""
 
 FUNCTIONS = ("vectors", "factors", "addends", "results")
 """Streams of the special function module."""
 
 
 class LadTiles(Unit):
-    """Several tiles at one memory, each with heads of its own.
+    """Several tiles that share a memory, each with its own heads.
 
-    Every payload that names a tile's head names the `tile` too. Steps begin in their order, each
-    in the tile of its head, and outputs leave in that order; in between the tiles know nothing of
-    each other. Each of the memory's streams is one for all tiles, which have it in turns. Linear
-    layers are computed by all tiles, norms and other functions by the first one.
+    Every payload with a tile's head also has its `tile`. Steps begin in their order, each in the
+    tile of its head, and outputs are in the same order; otherwise the tiles are independent. All
+    tiles share each stream to and from the memory, round-robin. Linear layers are computed by all
+    tiles, norms and other functions by the first one.
 
-    **Latency** that of a tile, and at most 8 cycles more. **Throughput** a step a tile in the
-    cycles of its slowest stage, while the memory's streams are fast enough for all.
+    **Latency** that of a tile, and at most 8 cycles more. **Throughput** per tile one step per
+    interval of its slowest stage, provided that the memory's streams are fast enough for all tiles.
 
     **Numerics** those of the tile. LAD, Section IV, Figures 4 and 6.
 
     Parameters
     ----------
     parameters : LadTilesParameters
-        Dimensions.
+        Number and dimensions of the tiles.
 
     Members
     -------
     steps, outputs : stream
-        As the tile's.
+        As in `LadTile`, with the `tile`.
     tasks, inputs, weights, sums : stream
-        As the linear module's, a task being that of `TaskSharing`.
+        As in `LinearModule`; a task is that of `TaskSharing`.
     vectors, factors, addends, results : stream
-        As the tile's.
+        As in `LadTile`.
     appends, group_requests, key_requests, active_requests, counter_requests : Out(stream)
-        As the tile's.
+        As in `LadTile`, with the `tile`.
     cache_requests : Out(stream)
-        As the tile's.
+        As in `LadTile`, with the `tile`.
     groups, keys, active, tallies, caches : In(stream)
-        As the tile's.
+        As in `LadTile`.
     centres, marks, counters, columns : Out(stream)
-        As the tile's.
+        As in `LadTile`, with the `tile`.
     coming : In(stream)
-        As the tile's, of all tiles.
+        As in `LadTile`, with the `tile`.
     hits, misses : Out(32)
-        Those of all tiles.
+        Sums over all tiles.
 
     Raises
     ------
     ValueError
-        By `LadTilesParameters`.
+        If `parameters` is invalid, see `LadTilesParameters`.
     """
 
     def __init__(self, *, parameters: LadTilesParameters) -> None:
         self.parameters = p = parameters
         self.parts = [LadTile(parameters=p.tile) for _ in range(p.tiles)]
         members = dict(self.parts[0].signature.members)
-        # What names a head names its tile; answers come by the order of their requests.
+        # Payloads with a head also have its tile; answers are matched by the order of the requests.
         for name in ("steps", "coming"):
             if name in members:
                 layout = getattr(p.tile, {"coming": "head_layout"}.get(name, "step_layout"))
@@ -99,7 +99,7 @@ class LadTiles(Unit):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Put between tiles and outside what they share; one tile shares nothing."""
+        """Connect the tiles through arbiters and shared reads, a single tile directly."""
         m = Module()
         for number, tile in enumerate(self.parts):
             m.submodules[f"tile_{number}"] = tile
@@ -118,7 +118,7 @@ class LadTiles(Unit):
         return m
 
     def _alone(self, m: Module) -> None:
-        """Let everything pass: a tile's number has no bits."""
+        """Connect a single tile; its number has no bits."""
         (tile,) = self.parts
         for name, member in tile.signature.members.items():
             ours, theirs = getattr(self, name), getattr(tile, name)
@@ -133,7 +133,7 @@ class LadTiles(Unit):
             ]
 
     def _steps(self, m: Module) -> None:
-        """Hand out steps, and collect outputs."""
+        """Distribute the steps, and collect the outputs in order."""
         m.submodules.steps = sharing = StepSharing(parameters=self.parameters)
         connect_streams(m, self.steps, sharing.steps)
         connect_streams(m, sharing.outputs, self.outputs)
@@ -142,7 +142,7 @@ class LadTiles(Unit):
             connect_streams(m, tile.outputs, sharing.given[number])
 
     def _coming(self, m: Module) -> None:
-        """Tell each tile its heads; add up what all count."""
+        """Send each tile the heads of its next steps; add up the counters of all tiles."""
         p, coming = self.parameters, self.coming
         ready = []
         for number, tile in enumerate(self.parts):
@@ -161,16 +161,16 @@ class LadTiles(Unit):
             m.d.comb += getattr(self, name).eq(counted)
 
     def _reads(self, m: Module) -> None:
-        """Share what is asked for, each kind for itself."""
+        """Share the requests and answers of each kind."""
         p = self.parameters
         tile, rows = p.tile, (ROWS_WAITING, 1)
-        # How many answers of a tile have room, and their parts at most.
+        # Number of answers per tile with reserved room, and largest number of parts of an answer.
         rooms = ((2, tile.apid.groups), rows, rows, rows, (1, tile.ac.columns))
         for (request, answer), (waiting, parts) in zip(READS.items(), rooms, strict=True):
             asks, gives = (
                 getattr(self.parts[0], name).payload.shape() for name in (request, answer)
             )
-            # Of G a step asks for as many groups as its length needs.
+            # The number of groups of G depends on the length of the step.
             by_length = request == "group_requests"
             reads = SharedReadsParameters(
                 request_bits=Shape.cast(asks).width,
@@ -196,9 +196,9 @@ class LadTiles(Unit):
             connect_streams(m, getattr(self, answer), shared.fetched)
 
     def _writes(self, m: Module) -> None:
-        """Share what is written."""
+        """Share the streams that write."""
         for name in WRITES:
-            # No register in between: what a tile has handed over is outside before it asks again.
+            # No register: a tile's write must reach the memory before the tile's next request.
             shape = getattr(self.parts[0], name).payload.shape()
             m.submodules[name] = turns = Arbiter(shape=shape, sources=len(self.parts))
             for number, part in enumerate(self.parts):
@@ -212,7 +212,7 @@ class LadTiles(Unit):
             self._named(m, turns.sink, getattr(self, name), sent["item"], sent.source)
 
     def _named(self, m: Module, source: Any, sink: Any, item: Any, tile: Value) -> None:
-        """Connect a shared stream, its tile's number behind the tile's payload."""
+        """Connect a shared stream, adding the tile's number to the payload."""
         m.d.comb += [getattr(sink.payload, name).eq(item[name]) for name in item.shape().members]
         m.d.comb += [
             sink.payload.tile.eq(tile),
@@ -221,7 +221,7 @@ class LadTiles(Unit):
         ]
 
     def _linear(self, m: Module) -> None:
-        """Share linear layers."""
+        """Share the linear layers."""
         m.submodules.linear = sharing = TaskSharing(parameters=self.parameters)
         for name in ("tasks", "inputs", "weights"):
             connect_streams(m, getattr(self, name), getattr(sharing, name))

@@ -1,4 +1,4 @@
-"""What tiles at one memory share: how many there are, and the payloads that name them."""
+"""Dimensions of several tiles that share a memory, and payloads with the tile's number."""
 
 from typing import Annotated, Any
 
@@ -11,19 +11,19 @@ from hdl.parameters import Parameters, Range, parameter_object
 
 @parameter_object
 class LadTilesParameters(Parameters):
-    """Dimensions of tiles at one memory.
+    """Dimensions of several tiles that share a memory.
 
     Parameters
     ----------
     tile : LadTileParameters
-        Each tile; its head-samples are those of one.
+        Dimensions of each tile; its `heads` are those of one tile.
     tiles : int
-        How many.
+        Number of tiles.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     tile: LadTileParameters = LadTileParameters()
@@ -31,16 +31,16 @@ class LadTilesParameters(Parameters):
 
     @property
     def tile_shape(self) -> Any:
-        """Shape of a tile's number, which one tile alone does not have."""
+        """Shape of a tile's number; it has no bits if there is one tile."""
         return unsigned((self.tiles - 1).bit_length())
 
     def named(self, layout: Any) -> data.StructLayout:
-        """Return a payload of a tile with the tile's number behind it."""
+        """Return the layout of a tile's payload with the tile's number appended."""
         return data.StructLayout(dict(layout.members) | {"tile": self.tile_shape})
 
     @property
     def task_layout(self) -> data.StructLayout:
-        """Payload of the stream of tasks: groups of the first tile; `more` tiles have as many."""
+        """Payload of `tasks`: `groups` of the first tile; the next `more` tiles have as many."""
         return data.StructLayout(
             dict(self.tile.linear.task_layout.members) | {"more": self.tile_shape}
         )

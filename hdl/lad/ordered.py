@@ -1,4 +1,4 @@
-"""FP16 codes as integers that are ordered as the numbers are."""
+"""Order-preserving encoding of FP16 as unsigned integers."""
 
 from amaranth.hdl import Mux, Value
 
@@ -8,14 +8,14 @@ SIGN = BINARY16.sign_mask
 
 
 def ordered(code: Value) -> Value:
-    """Return an integer for an FP16 code, -0 and +0 alike; a NaN's is beyond all others'."""
-    # Codes of one sign are ordered as integers; those of the other run the other way.
+    """Return the integer of an FP16 code; equal for -0 and +0; NaNs are beyond all numbers."""
+    # Codes of positive numbers ascend with the number; those of negative ones descend.
     negative = code[-1] & code[:-1].any()
     return Mux(negative, ~code, code[:-1] | SIGN)
 
 
 def ordered_constant(code: int) -> int:
-    """Return the same of a constant."""
+    """Return the integer of a constant."""
     return ~code & 0xFFFF if code > SIGN else code | SIGN
 
 

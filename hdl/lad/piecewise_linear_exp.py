@@ -1,4 +1,4 @@
-"""The piecewise linear exponential's lookup: a score's interval and the line that serves it."""
+"""Piecewise linear exponential: the interval of a score and the line that approximates exp."""
 
 from functools import reduce
 from operator import or_
@@ -19,31 +19,31 @@ from hdl.unit import Unit
 
 @parameter_object
 class PiecewiseLinearExpParameters(IntervalParameters):
-    """Dimensions of the lookup; they also drive its golden model and its testbench.
+    """Dimensions of the lookup; they also configure its golden model and its testbench.
 
     Parameters
     ----------
     intervals, fit
         As in `IntervalParameters`.
     lanes : int
-        Scores a cycle: 12 in APID, 2 in MD.
+        Scores per cycle: 12 in APID, 2 in MD.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, Range(1, 16, "scores")] = 2
 
     @property
     def table(self) -> IntervalParameters:
-        """The intervals alone, which are the same for any number of lanes."""
+        """The intervals alone, without the number of lanes."""
         return IntervalParameters(intervals=self.intervals, fit=self.fit)
 
     @property
     def scores_layout(self) -> data.StructLayout:
-        """Scores less their maximum, and the modes of their positions."""
+        """Payload of `scores`."""
         return data.StructLayout(
             {
                 "values": data.ArrayLayout(BINARY16.width, self.lanes),
@@ -53,7 +53,7 @@ class PiecewiseLinearExpParameters(IntervalParameters):
 
     @property
     def lines_layout(self) -> data.StructLayout:
-        """What is found for each score."""
+        """Payload of `lines`."""
         return data.StructLayout(
             {
                 "intervals": data.ArrayLayout(MODE_BITS, self.lanes),
@@ -65,30 +65,32 @@ class PiecewiseLinearExpParameters(IntervalParameters):
 
 
 class PiecewiseLinearExp(Unit):
-    """Finds the intervals of several scores and their lines a x + b (Section III-A).
+    """Find the intervals of several scores, and their lines a x + b (Section III-A).
 
-    **Latency** 1 cycle. **Throughput** `lanes` scores a cycle.
+    **Latency** 1 cycle. **Throughput** `lanes` scores per cycle.
 
-    **Numerics** FP16 in and out, exact: the line's coefficients are those of `IntervalParameters`,
-    rounded once from its least squares. An interval contains its upper bound and not its lower one.
-    A score above 0 is in the top interval; minus infinity and NaN are in the tail, whose line is 0.
+    **Numerics** FP16, exact: the coefficients of `IntervalParameters` are rounded once from the
+    least-squares fit. An interval contains its upper bound and not its lower one. A score above 0
+    is in the top interval; minus infinity and NaN are in the tail, whose line is 0.
 
     Parameters
     ----------
     parameters : PiecewiseLinearExpParameters
-        Dimensions.
+        Intervals, fit and lanes.
 
     Members
     -------
     scores : In(stream)
-        `values`, scores less their maximum, and `modes`, below `intervals`.
+        `values`: scores less their maximum, in FP16; `modes`: the mode of each position, below
+        `intervals`.
     lines : Out(stream)
-        `intervals`; `active`, 1 where the interval is not the mode; `slopes` a, `intercepts` b.
+        Per lane: the index in `intervals`; `active`, 1 if it is not the mode; the line's `slopes` a
+        and `intercepts` b in FP16.
 
     Raises
     ------
     ValueError
-        By `PiecewiseLinearExpParameters`.
+        If `parameters` is invalid, see `PiecewiseLinearExpParameters`.
     """
 
     def __init__(self, *, parameters: PiecewiseLinearExpParameters) -> None:
@@ -101,7 +103,7 @@ class PiecewiseLinearExp(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Let all lanes move together."""
+        """Connect the lanes, which share one enable."""
         m = Module()
         # One enable for all lanes: they stall together.
         move = ~self.lines.valid | self.lines.ready
@@ -126,37 +128,37 @@ class PiecewiseLinearExp(Unit):
 
 
 class IntervalLookup(Operator):
-    """One lane of `PiecewiseLinearExp`: what APID compares and what MD looks up.
+    """One lane of `PiecewiseLinearExp`: the comparison of APID and the lookup of MD.
 
-    **Latency** `stages` cycles. **Throughput** one score a cycle. **Numerics** as in
+    **Latency** `stages` cycles. **Throughput** one score per cycle. **Numerics** as in
     `PiecewiseLinearExp`.
 
     Parameters
     ----------
     parameters : IntervalParameters
-        The intervals and their lines.
+        Intervals and lines.
     stages : int
-        Pipeline stages: behind the comparators, and the result, which is the first to have one.
+        Pipeline stages: the first one registers the result, a second one also the comparators.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     score : In(16)
-        FP16, a score less the maximum.
+        A score less the maximum, in FP16.
     mode : In(4)
-        The position's mode interval, below `intervals`.
+        The mode of the position, below `intervals`.
     interval : Out(4)
-        The interval that the score is in.
+        Index of the score's interval.
     active : Out(1)
-        Whether that is not the mode interval.
+        The interval is not the mode.
     slope, intercept : Out(16)
-        The interval's a and b, FP16.
+        a and b of the interval's line, in FP16.
 
     Raises
     ------
     ValueError
-        If a parameter is illegal.
+        If a parameter is outside its range.
     """
 
     def __init__(
@@ -177,16 +179,16 @@ class IntervalLookup(Operator):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare with all bounds at once; the comparators' outputs choose the line."""
+        """Compare with all bounds in parallel; the comparators' outputs select the line."""
         m = Module()
         p = self.parameters
         pipeline = self.pipeline(m, cuts=2)
         above, mode = pipeline.cut(Cat(*self._comparators()), self.mode)
-        # Bounds ascend, so the outputs are ones up to the interval and zeros from there: its
-        # number is how many there are, and where they end it is selected.
+        # Bounds ascend: the outputs are 1 up to the interval and 0 above it. Their sum is the
+        # index, and their edge selects the line.
         edges = Cat(Const(1, 1), above)
         selected = edges & ~Cat(above, Const(0, 1))
-        # APID's comparison with the mode's two bounds is the mode's selection.
+        # APID's comparison with both bounds of the mode is the selection bit of the mode.
         results = pipeline.cut(
             tree_sum(list(above))[:MODE_BITS],
             ~selected.bit_select(mode, 1),
@@ -198,10 +200,10 @@ class IntervalLookup(Operator):
         return m
 
     def _comparators(self) -> list[Value]:
-        """Return for each bound, all of them negative, whether it is strictly below the score."""
+        """Return for each bound whether it is strictly below the score; all bounds are negative."""
         magnitude, negative = self.score[:-1], self.score[-1]
         number = magnitude <= BINARY16.exponent_mask << BINARY16.mantissa_bits
-        # A negative NaN has a larger magnitude than any bound: only a positive one needs a look.
+        # A negative NaN has a larger magnitude than any bound; only a positive one needs a test.
         return [
             Mux(negative, magnitude < (code & BINARY16.magnitude_mask), number)
             for code in self.parameters.bound_codes
@@ -209,7 +211,7 @@ class IntervalLookup(Operator):
 
 
 def _chosen(selected: Value, codes: tuple[int, ...]) -> Value:
-    """Return the one code that is selected."""
+    """Return the code that is selected."""
     terms = [
         Mux(bit, Const(code, BINARY16.width), 0) for bit, code in zip(selected, codes, strict=True)
     ]

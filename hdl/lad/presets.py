@@ -1,4 +1,4 @@
-"""Dimensions of LAD's units that go together: what the tile is built of, its units have too."""
+"""Dimensions of LAD's units in the presets; the tile and its modules use the same ones."""
 
 from dataclasses import replace
 
@@ -48,9 +48,9 @@ TINY_TILE = LadTileParameters(
     waiting=6,
     prefetched=5,
 )
-"""More heads than steps have slots; fewer active positions have room on chip than a step has."""
+"""More heads than slots, and less room on chip than a step has active positions."""
 TINY_GROUPS = replace(TINY_TILE, heads=6, shared=3, kept=7)
-"""Groups of three heads, for whose union there is not always room."""
+"""Groups of three heads, whose union sometimes exceeds its room."""
 TINY_TILES = LadTilesParameters(tile=TINY_TILE, tiles=2)
 TINY_THREE = LadTilesParameters(tile=replace(TINY_TILE, heads=4, shared=2, kept=5), tiles=3)
 
@@ -70,8 +70,8 @@ TINY = LadParameters(
     batch=2,
     vocabulary=45,
 )
-"""Two query heads share keys and values of each sample; the last group of sums is not full, and of
-the vocabulary's last piece one is empty."""
+"""Two query heads share the keys and values of each sample. The last group of sums is not full, and
+the last piece of the LM head has a group without tokens."""
 TINY_TURNS = replace(
     TINY,
     tile=replace(
@@ -136,4 +136,4 @@ PAPER_TILES = LadTilesParameters(tile=replace(PAPER_TILE, heads=22))
 PAPER = LadParameters(
     tile=replace(PAPER_TILE, heads=128, linear=LinearModuleParameters(groups=3146)), batch=4
 )
-"""A layer of LLaMA2-7B with four samples."""
+"""One layer of LLaMA2-7B with four samples."""

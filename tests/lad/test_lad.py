@@ -12,7 +12,7 @@ from golden.lad.lad import Lad, LayerWeights, exact_layer
 from golden.lad.lad_tile import LadTile
 from golden.lad.lad_tiles import lad_tiles, place
 from hdl.catalog import entry_named
-from hdl.lad.control.layer_program import LayerProgram, Walk, Way
+from hdl.lad.control.layer_program import Destination, LayerProgram, Loops
 from hdl.lad.lad_parameters import LadParameters
 from hdl.lad.sfm.sfm_parameters import Function
 from testbenches.lad.layer_driver import real_states, real_weights
@@ -45,14 +45,14 @@ def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> 
         replace(preset("tiny"), **change)
 
 
-def visited(walk: Walk) -> list[int]:
-    """Return the places of a walk, loop in loop."""
-    loops = [range(rounds) for rounds, _stride in (walk.outer, walk.middle, walk.inner)]
+def visited(loops: Loops) -> list[int]:
+    """Return the places of a loops, loop in loop."""
+    rounds_of = [range(rounds) for rounds, _stride in (loops.outer, loops.middle, loops.inner)]
     return [
-        walk.base + a * walk.outer[1] + b * walk.middle[1] + c * walk.inner[1]
-        for a in loops[0]
-        for b in loops[1]
-        for c in loops[2]
+        loops.base + a * loops.outer[1] + b * loops.middle[1] + c * loops.inner[1]
+        for a in rounds_of[0]
+        for b in rounds_of[1]
+        for c in rounds_of[2]
     ]
 
 
@@ -66,16 +66,16 @@ def test_the_program_reads_what_was_written(name: str) -> None:
     part = list(program.layer)
     for line in [*range(part[-1] + 1), *part, *range(part[-1] + 1, len(program.operations))]:
         operation = program.operations[line]
-        for way, walk in operation.moves:
-            assert way is Way.TASK or written.issuperset(visited(walk)), operation
-        for _source, walk in operation.writes:
-            assert len(set(visited(walk))) == len(visited(walk))
-            assert max(visited(walk)) < p.areas.end
-            written.update(visited(walk))
+        for destination, loops in operation.moves:
+            assert destination is Destination.TASK or written.issuperset(visited(loops)), operation
+        for _source, loops in operation.writes:
+            assert len(set(visited(loops))) == len(visited(loops))
+            assert max(visited(loops)) < p.areas.end
+            written.update(visited(loops))
         # What the attention gives comes before the operation that waits for it.
         if operation.joins:
             written.difference_update(visited(program.outputs))
-        elif any(way is Way.QUERY for way, _walk in operation.moves):
+        elif any(destination is Destination.QUERY for destination, _loops in operation.moves):
             written.update(visited(program.outputs))
 
 
@@ -88,9 +88,11 @@ def test_every_head_takes_its_keys_and_values() -> None:
     )
     program = LayerProgram(p)
     (steps,) = (
-        one for one in program.operations if any(way is Way.QUERY for way, _walk in one.moves)
+        one
+        for one in program.operations
+        if any(destination is Destination.QUERY for destination, _loops in one.moves)
     )
-    keys, vectors, queries = (visited(walk) for _way, walk in steps.moves)
+    keys, vectors, queries = (visited(loops) for _destination, loops in steps.moves)
     outputs = visited(program.outputs)
     number = 0
     for group in range(p.kv_heads):
@@ -119,16 +121,21 @@ def test_the_vocabulary_meets_the_last_norm() -> None:
     read: list[set[int]] = []
     for line, operation in enumerate(program.operations):
         # Of each operation who wrote what it reads first, or what its task multiplies.
-        walks = [walk for way, walk in operation.moves if way is not Way.TASK]
-        read.append({writer[place] for place in visited(walks[0])} if walks else set())
-        for _source, walk in operation.writes:
-            writer.update(dict.fromkeys(visited(walk), line))
-        if any(way is Way.QUERY for way, _walk in operation.moves):
+        reads = [
+            loops for destination, loops in operation.moves if destination is not Destination.TASK
+        ]
+        read.append({writer[place] for place in visited(reads[0])} if reads else set())
+        for _source, loops in operation.writes:
+            writer.update(dict.fromkeys(visited(loops), line))
+        if any(destination is Destination.QUERY for destination, _loops in operation.moves):
             writer.update(dict.fromkeys(visited(program.outputs), line))
     sums = [
         line
         for line in program.layer
-        if any(way is Way.ADDENDS for way, _walk in program.operations[line].moves)
+        if any(
+            destination is Destination.ADDENDS
+            for destination, _loops in program.operations[line].moves
+        )
     ]
     norm, piece = len(program.operations) - 2, len(program.operations) - 1
     assert program.operations[norm].function is Function.RMS_NORM

@@ -1,4 +1,4 @@
-"""What the parts of LAD's attention computation module share: dimensions and payloads."""
+"""Dimensions and payloads of LAD's attention computation (AC) module."""
 
 from typing import Annotated
 
@@ -12,20 +12,20 @@ from hdl.parameters import OneOf, Parameters, Range, parameter_object
 
 @parameter_object
 class AttentionComputationModuleParameters(Parameters):
-    """Dimensions of an attention computation module.
+    """Dimensions of an AC module.
 
     Parameters
     ----------
     vector : VectorProcessingUnitParameters
-        The vector units, one a lane.
+        Dimensions of the vector units; each lane has one.
     lanes : int
-        Active positions, or columns of the caches, in a cycle.
+        Active positions, or columns of the intermediate caches, processed per cycle.
     updates : int
-        Positions a lane, in a step, with which the caches are updated.
+        Capacity of the store for U, the positions that update the caches, per lane and step.
     cache_format : FloatFormat
-        Of the intermediate caches, and of all sums over positions.
+        Format of the intermediate caches A to F and of all sums over positions.
     cache_stages : int
-        Register stages of an adder of that format, and sums interleaved in it.
+        Register stages of an adder in `cache_format`; as many partial sums are interleaved in it.
     add_stages : int
         Register stages of the other adders.
     reciprocal_stages : int
@@ -34,7 +34,7 @@ class AttentionComputationModuleParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
@@ -47,68 +47,68 @@ class AttentionComputationModuleParameters(Parameters):
 
     @property
     def columns(self) -> int:
-        """Columns of the caches: those of A, each with its B and C, and that of D, E and F."""
+        """Columns of the caches: d columns of A, each with its B and C, and one of D, E and F."""
         return self.vector.head_size + 1
 
     @property
     def groups(self) -> int:
-        """Groups of `lanes` columns."""
+        """Groups of `lanes` columns, the last one possibly incomplete."""
         return -(-self.columns // self.lanes)
 
     @property
     def factor_stages(self) -> int:
-        """Register stages from coefficients to a correction factor."""
+        """Register stages from coefficients to a correction factor, the paper's cf."""
         return self.vector.multiply_stages + 2 * self.add_stages
 
     @property
     def product_latency(self) -> int:
-        """Cycles from a task's operands to the vector units' `o_vec`, behind a register."""
+        """Cycles from a task's operands to the units' `o_vec`, input register included."""
         return self.vector.vector_latency + 1
 
     @property
     def sum_latency(self) -> int:
-        """Cycles from a task's operands to the vector units' `o_scal`, behind a register."""
+        """Cycles from a task's operands to the units' `o_scal`, input register included."""
         return self.vector.scalar_latency + 1
 
     @property
     def pass_cycles(self) -> int:
-        """Cycles from one updated position to the next: a column is read after it was written."""
+        """Cycles per updated position, at least those until a column can be read again."""
         return max(self.groups, self.cache_stages + 2)
 
     @property
     def settle_cycles(self) -> int:
-        """Cycles until the last columns' parts are there: the vector units', and the factors'."""
+        """Cycles from the last columns to their mode-based parts."""
         return self.sum_latency + self.factor_stages + 4
 
     @property
     def drain_cycles(self) -> int:
-        """Cycles until the last column is written, and the denominator's reciprocal is there."""
+        """Cycles until the last column is written and the denominator's reciprocal is valid."""
         written = self.vector.multiply_stages + self.product_latency + self.cache_stages + 3
         return max(written, self.reciprocal_stages + 3)
 
     @property
     def word_layout(self) -> data.ArrayLayout:
-        """A column of A, and its elements of B and C; or D, E and F."""
+        """A column of A with its elements of B and C; in the last column D, E and F."""
         return data.ArrayLayout(self.cache_format.width, self.vector.head_size + 2)
 
     @property
     def cache_layout(self) -> data.StructLayout:
-        """Payload of the streams of caches."""
+        """Payload of `caches` and `updated`."""
         return data.StructLayout({"word": self.word_layout})
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Payload of the stream of steps."""
+        """Payload of `steps`."""
         return data.StructLayout({"query": self.vector.vector_layout, "maximum": FP16})
 
     @property
     def coefficient_layout(self) -> data.StructLayout:
-        """A position's differences of coefficients, and whether the caches follow them."""
+        """Coefficients of one active position; `update` is 1 for a position of U."""
         return data.StructLayout({"alpha_score": FP16, "alpha": FP16, "beta": FP16, "update": 1})
 
     @property
     def coefficients_layout(self) -> data.StructLayout:
-        """Payload of the stream of coefficients."""
+        """Payload of `coefficients`."""
         return data.StructLayout(
             {
                 "lanes": data.ArrayLayout(self.coefficient_layout, self.lanes),
@@ -119,12 +119,12 @@ class AttentionComputationModuleParameters(Parameters):
 
     @property
     def factor_layout(self) -> data.StructLayout:
-        """A correction factor, and what an update needs of its position."""
+        """Correction factor of one position, with the coefficients for the update of the caches."""
         return data.StructLayout({"factor": FP16, "alpha": FP16, "beta": FP16, "update": 1})
 
     @property
     def factors_layout(self) -> data.StructLayout:
-        """What waits for the vectors of a transfer."""
+        """Factors of a transfer, held until its vectors arrive."""
         return data.StructLayout(
             {
                 "lanes": data.ArrayLayout(self.factor_layout, self.lanes),
@@ -135,11 +135,11 @@ class AttentionComputationModuleParameters(Parameters):
 
     @property
     def vectors_layout(self) -> data.StructLayout:
-        """Payload of the stream of keys and values."""
+        """Payload of `vectors`."""
         vectors = data.ArrayLayout(self.vector.vector_layout, self.lanes)
         return data.StructLayout({"keys": vectors, "values": vectors})
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """Payload of the stream of outputs."""
+        """Payload of `outputs`."""
         return data.StructLayout({"values": self.vector.vector_layout, "not_positive": 1})

@@ -1,4 +1,4 @@
-"""LAD's attention computation: outputs from caches and corrections, and the caches' update."""
+"""LAD's attention computation (AC) module: Section IV-B (5), Algorithm 2."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ from hdl.unit import Unit
 
 @dataclass(frozen=True)
 class _Parts:
-    """Columns on their way: to the vector units as it `begins`, back as a `group` as it `ends`."""
+    """Columns in the pipeline: issued at `begins`; results of `group` are valid at `ends`."""
 
     begins: Value
     columns: list[Value]
@@ -40,7 +40,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Divided:
-    """Numerator in FP16, reciprocal of the denominator, and whether that is not above 0."""
+    """Numerator in FP16, 1 / denominator, and a flag for a denominator that is not above 0."""
 
     numerator: Value
     reciprocal: Value
@@ -48,47 +48,49 @@ class _Divided:
 
 
 class AttentionComputationModule(Unit):
-    """One head's attention of a step by Equation 4, and Equation 6 behind it.
+    """Compute one head's attention output (Equation 4) and update its caches (Equation 6).
 
-    Column p of A stands in a word with its elements of B and C, and D with E and F in the last:
-    every word is multiplied, and later updated, in the same way (AC.1 with AC.2, and AC.5 to AC.8
-    at once). Lane l has the words of columns l, l + 3, l + 6, ... in a memory of its own.
+    A word of the cache memories holds a column of A, A[:, p], with B[p] and C[p]; the last word
+    holds D, E and F. All words are therefore multiplied alike (AC.1 together with AC.2) and updated
+    alike (AC.5 to AC.8 together). Lane l stores columns l, l + 3, l + 6, ... in its own memory.
 
-    **Latency** with G groups of columns, ceil(|J| / 3) transfers of active positions and |U|
-    updated positions: ``G + ceil(|J| / 3) + |U| * G`` cycles and what the page lists beside them.
-    **Throughput** one step at a time; beside it the caches of the one before leave, then those of
-    the next come, in ``head_size + 1`` cycles each.
+    **Latency** with G groups of columns: ``G + ceil(|J| / 3) + |U| * G`` cycles and the overheads
+    listed on the page. J are the step's active positions, U those that update the caches.
+    **Throughput** one step at a time; in parallel the caches of the previous step are written out
+    and those of the next step are loaded, ``head_size + 1`` cycles each.
 
-    **Numerics** vector units and factors in FP16; caches and all sums over positions in
-    `cache_format`. Position i of a step is added in lane ``i % 3``, to one of `cache_stages` sums
-    in turn; then lanes 0 and 1, lane 2 and the part of the caches, both, and one sum after the
-    other. A denominator that is not above 0 sets a flag. LAD, Section IV-B (5), Algorithm 2.
+    **Numerics** FP16 in vector units and factors; `cache_format` in the caches and in acc, the sums
+    over positions. Position i of a step is added in lane ``i % 3`` to one of `cache_stages` partial
+    sums, round-robin. The partial sums are then added in a fixed order: lanes 0 and 1; lane 2 and
+    the mode-based part; these two results; the other partial sums one after another. LAD, Section
+    IV-B (5), Algorithm 2.
 
     Parameters
     ----------
     parameters : AttentionComputationModuleParameters
-        Dimensions.
+        Vector size, cache format and register stages.
     shared : bool
-        Whether the vector units stand outside.
+        Use vector units outside the module, through `units`.
 
     Members
     -------
     caches : In(stream)
-        The `word` of each column in order, before each step.
+        The `word` of each column in order, once before each step.
     steps : In(stream)
-        The `query`, divided by the root of the head size, and the `maximum` of the scores; taken
-        when the step is done.
+        The `query` divided by the square root of the head size, and the `maximum` (the paper's
+        max_s) of the scores. Transferred when the step is done.
     coefficients : In(stream)
-        `lanes` of active positions, those `present`: `alpha_score`, `alpha`, `beta` and `update`;
-        all but the last transfer full, at most `updates` a lane to update; `last`.
+        Coefficients of up to `lanes` active positions, those marked in `present`: `alpha_score`
+        (the paper's _a), `alpha`, `beta`, and `update` for a position of U. All transfers but the
+        `last` of a step are full; at most `updates` positions per lane and step update the caches.
     vectors : In(stream)
-        Their `keys` and `values`, transfer by transfer.
+        The `keys` and `values` of the same positions, in the same transfers.
     outputs : Out(stream)
-        The head's output, and whether the denominator was `not_positive`.
+        The attention output `values`; `not_positive` is 1 if the denominator is not above 0.
     updated : Out(stream)
-        The words behind the step, in order.
+        The words of all columns after the update, in order.
     units : Out(VectorPort).array(3)
-        The vector units; only with `shared`.
+        Ports of the vector units; only with `shared`.
     """
 
     def __init__(
@@ -109,11 +111,11 @@ class AttentionComputationModule(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect lanes, memories and vector units; the task says which of them works."""
+        """Connect lanes, memories and vector units; the current task selects their operands."""
         m = Module()
         p = self.parameters
         units = vector_units(m, self, p.vector, p.lanes)
-        # Factors run ahead of their vectors; what must be kept for the update goes to the store.
+        # Correction factors are computed ahead of their vectors. The store keeps what updates need.
         m.submodules.factors = factors = FactorStage(parameters=p)
         m.submodules.store = store = UpdateStore(parameters=p)
         connect_streams(m, self.coefficients, factors.coefficients)
@@ -121,8 +123,8 @@ class AttentionComputationModule(Unit):
         divided = self._divided(m, base)
 
         m.submodules.banks = banks = CacheBanks(parameters=p)
-        now = tasks(m, self, banks.loaded, store.walks, units[0].o_vec_valid)
-        # A factor may be there long before its vector: they meet only when both are.
+        now = tasks(m, self, banks.loaded, store.busy, units[0].o_vec_valid)
+        # A factor can be ready long before its vector; both are consumed in the same cycle.
         transfer = now.on("CORRECT") & factors.factors.valid & self.vectors.valid & now.turn
         begins = now.begins
         joined = factors.factors.payload
@@ -143,7 +145,7 @@ class AttentionComputationModule(Unit):
             ),
             store.begin.eq(now.begin_update),
         ]
-        # The same lanes serve columns, corrections and updates, a task at a time.
+        # Columns, corrections and updates use the same lanes, one task at a time.
         words = self._banks(m, now, store, banks)
         scalars = [self._scalars(m, index, store) for index in range(p.lanes)]
         lanes = self._lanes(m, now, units, store, base, words, banks, scalars)
@@ -153,9 +155,9 @@ class AttentionComputationModule(Unit):
         self._vector_units(m, now, units, store, parts, slopes, divided)
 
         output = self.outputs
-        # The query and the maximum stand at the stream until nothing reads them any more.
+        # `steps` holds the query and the maximum until the last unit has used them.
         m.d.comb += self.steps.ready.eq(now.on("OUTPUT") & units[0].o_vec_valid)
-        # The output leaves out of registers, while the caches are stored.
+        # The output is registered, so that the consumer can stall while the caches are written out.
         with m.If(now.on("OUTPUT") & units[0].o_vec_valid):
             m.d.sync += [
                 output.valid.eq(1),
@@ -167,11 +169,11 @@ class AttentionComputationModule(Unit):
         return m
 
     def _banks(self, m: Module, now: Tasks, store: Any, banks: Any) -> list[Value]:
-        """Read the columns by task; return the lanes' words."""
+        """Read the columns that the task needs; return the word of each lane."""
         p = self.parameters
         connect_streams(m, self.caches, banks.caches)
         connect_streams(m, banks.updated, self.updated)
-        # A word is read as late as its update comes: two multiplications behind the element.
+        # An update reads its word after two multiplications, when the product is ready to be added.
         before = p.vector.multiply_stages + p.product_latency - 1
         reads = delay_line(m, store.shown, before, name="reads", reset=True)[-1]
         read_group = delay_line(m, store.group, before, name="read_group")[-1]
@@ -194,30 +196,32 @@ class AttentionComputationModule(Unit):
         banks: Any,
         scalars: list[tuple[Value, Value, Value]],
     ) -> list[Any]:
-        """Return the adders, which add corrections up, join the sums, and update the columns."""
+        """Return the adder lanes, which add corrections, combine sums and update columns."""
         p = self.parameters
         delay = p.product_latency
         lanes = [CacheLane(parameters=p) for _ in range(p.lanes)]
-        # Products of corrections and of updates come out of the same multipliers.
+        # Corrections and updates are multiplied in the same vector units.
         corrections = delay_line(m, now.transfer, delay - 1, name="corrections", reset=True)[-1]
         joined, both = store.factors, p.vector.multiply_stages + delay
         updates = delay_line(m, store.shown, both, name="updates", reset=True)
         written = delay_line(m, updates[-1], p.cache_stages, name="written", reset=True)[-1]
-        # The word goes back where it was read, as many cycles later as it was worked on.
+        # A word is written back to the address it was read from, delayed by the same number of
+        # cycles.
         at = delay_line(m, store.group, both + p.cache_stages, name="written_group")[-1]
-        # The sums start from 0 while the columns pass: nothing else has to clear them.
+        # The partial sums restart at 0 while columns are read, so that no separate clear is needed.
         zeros = now.on("COLUMNS") | now.on("WAIT")
         sums = Mux(zeros, Augend.NOTHING, Augend.RESULT)
         added = Signal(p.word_layout)
         m.d.comb += Value.cast(added).eq(Value.cast(base))
         for index, lane in enumerate(lanes):
             m.submodules[f"lane_{index}"] = lane
-            # What waits beside the vector unit's multipliers: a factor, or an update's scalars.
+            # Delayed in parallel with the multipliers: a correction's factor or an update's
+            # scalars.
             waits, factor = delay - 1, joined.lanes[index].factor
             factor = delay_line(m, factor, waits, name=f"factor_{index}")[-1]
             there = delay_line(m, joined.present[index], waits, name=f"there_{index}")[-1]
             product = (corrections & there) | updates[-2]
-            # All is chosen a cycle before the operands are there.
+            # The paper's Mux3. Selections are registered one cycle before the operands arrive.
             _, *own = scalars[index]
             chosen = Mux(updates[-2], Cat(own), factor)
             scalar = delay_line(m, chosen, 1, name=f"chosen_{index}")[-1]
@@ -229,7 +233,7 @@ class AttentionComputationModule(Unit):
                 lane.scalars[0].eq(scalar[:16]),
                 lane.scalars[1].eq(scalar[16:]),
             ]
-            # The last group may have fewer columns than lanes: the others must not be written.
+            # The last group can have fewer columns than lanes; its missing columns are not written.
             holds = index + p.lanes * (p.groups - 1) < p.columns
             m.d.comb += [
                 banks.write[index].eq(written & (Const(int(holds)) | (at != p.groups - 1))),
@@ -240,11 +244,12 @@ class AttentionComputationModule(Unit):
         return lanes
 
     def _combine(self, m: Module, now: Tasks, lanes: list[Any], added: Any) -> None:
-        """Join the lanes' sums and those interleaved in them, in an order that never varies."""
+        """Add the lanes' sums and their interleaved partial sums in a fixed order."""
         p = self.parameters
         combine, first, second = now.on("COMBINE"), now.rotation == 0, now.rotation == 1
         later = (now.rotation >= 3) & (now.rotation <= p.cache_stages + 1) & (now.slot == 0)
-        # Lanes 0 and 1, lane 2 and the caches' part; then both; then one sum after the other.
+        # Lanes 0 and 1, lane 2 and the mode-based part; these two results; then each other partial
+        # sum.
         joins, begins = combine & (first | second | later), combine & first & (now.slot == 0)
         one = delay_line(m, first, 1, name="one")[-1]
         two = delay_line(m, second, 1, name="two")[-1]
@@ -263,9 +268,9 @@ class AttentionComputationModule(Unit):
                 m.d.comb += lane.addend.eq(Addend.OTHER)
 
     def _scalars(self, m: Module, index: int, store: Any) -> tuple[Value, Value, Value]:
-        """Return a lane's slope, an element times alpha; later that and the one times beta.
+        """Return alpha times a lane's element; and later alpha and beta times that element.
 
-        These come a cycle before the product that they are added beside.
+        The later pair is valid one cycle before the product to which it is added.
         """
         p = self.parameters
         stages = p.vector.multiply_stages
@@ -277,18 +282,18 @@ class AttentionComputationModule(Unit):
                 Value.cast(multiply.b).eq(store.elements[index]),
             ]
             results.append(Value.cast(multiply.result))
-        # B and C wait as long as the column of A takes in the vector unit, but for a cycle.
+        # B and C are delayed by the latency of the vector unit less one cycle.
         held = delay_line(m, Cat(results), p.product_latency - 1, name=f"scalars_{index}")[-1]
         return results[0], held[:16], held[16:]
 
     def _columns(self, m: Module, now: Tasks, units: list[Any], words: list[Value]) -> _Parts:
-        """Return the caches' part of numerator and denominator, a group of columns a cycle."""
+        """Return the mode-based numerator and denominator, one group of columns per cycle."""
         p = self.parameters
         size = p.vector.head_size
         reads = now.on("COLUMNS") & (now.place < p.groups)
         shown = delay_line(m, Cat(reads, now.place), 2, name="column", reset=True)[-1]
         results, narrowed = [], []
-        # Columns are rounded to FP16 before the vector units see them; the caches stay as they are.
+        # The vector units read columns rounded to FP16; the stored caches are not rounded.
         for index, cached in enumerate(words):
             codes = []
             for element in range(size + 2):
@@ -311,13 +316,13 @@ class AttentionComputationModule(Unit):
             ]
             results.append(part.result)
             narrowed.append(word[: 16 * size])
-        # A group's number travels with it: parts come back while later columns are read.
+        # The group number is delayed with the data: results arrive while later columns are read.
         latency = p.sum_latency + p.factor_stages
         ended = delay_line(m, shown, latency, name="part", reset=True)[-1]
         return _Parts(shown[0], narrowed, ended[0], ended[1:], results)
 
     def _base(self, m: Module, now: Tasks, base: Any, lane: Any, parts: _Parts) -> None:
-        """Keep the caches' part; later the sum that is joined next, and at last the whole."""
+        """Hold the mode-based part, later the next sum to add, at the end the total (acc)."""
         p = self.parameters
         combine = now.on("COMBINE")
         takes = (now.rotation >= 2) & (now.rotation <= p.cache_stages)
@@ -333,7 +338,7 @@ class AttentionComputationModule(Unit):
                 code = Value.cast(widen.result)
             wide.append(code)
         for column in range(p.columns):
-            # Each column's part has a place of its own until the sums are joined.
+            # Each column has its own register until the sums are combined.
             with m.If(parts.ends & (parts.group == column // p.lanes)):
                 m.d.sync += base[column].eq(wide[column % p.lanes])
         taken = combine & ((takes & (now.slot == now.rotation - 1)) | ends)
@@ -341,7 +346,7 @@ class AttentionComputationModule(Unit):
             m.d.sync += Value.cast(base).eq(Value.cast(lane.result))
 
     def _divided(self, m: Module, base: Any) -> _Divided:
-        """Return the numerator in FP16, and the denominator's reciprocal some cycles later."""
+        """Return the numerator in FP16 and, after `reciprocal_stages`, 1 / denominator."""
         p = self.parameters
         codes = []
         for index in range(p.columns):
@@ -353,12 +358,13 @@ class AttentionComputationModule(Unit):
                 m.d.comb += Value.cast(narrow.a).eq(code)
                 code = Value.cast(narrow.result)
             codes.append(code)
-        # Rounded, and a cycle later multiplied or looked up.
+        # A register separates the rounding from the multiplication and the reciprocal's table.
         rounded = delay_line(m, Cat(codes), 1, name="rounded")[-1]
         m.submodules.reciprocal = reciprocal = TakagiReciprocal(stages=p.reciprocal_stages)
         denominator = Signal(FP16)
         m.d.comb += [denominator.eq(rounded[-16:]), Value.cast(reciprocal.a).eq(denominator)]
-        # Where a line is below exp's 0, sums of many weights may be: then the output means nothing.
+        # A fitted line can be below 0, and so can the sum of many such weights: then the output is
+        # invalid.
         positive = ~denominator[-1] & denominator[:-1].any() & ~is_nan(denominator)
         return _Divided(rounded[:-16], Value.cast(reciprocal.result), ~positive)
 
@@ -372,11 +378,12 @@ class AttentionComputationModule(Unit):
         slopes: list[Value],
         divided: _Divided,
     ) -> None:
-        """Give the vector units what the task multiplies, out of registers."""
+        """Drive the vector units with the operands of the current task, from registers."""
         p = self.parameters
-        # The task chooses the operands alone: never do two of them want a unit in one cycle.
+        # The paper's Mux1: the task alone selects the operands of the units, and never two tasks at
+        # once.
         scaled = delay_line(m, store.shown, p.vector.multiply_stages, name="scaled", reset=True)[-1]
-        # AC.4 is one more scaling: the first unit multiplies by the reciprocal.
+        # AC.4 is one more scaling: the first unit multiplies the numerator by the reciprocal.
         divides = now.on("OUTPUT") & (now.place == 0)
         for index, unit in enumerate(units):
             value = Value.cast(self.vectors.payload["values"][index])

@@ -1,4 +1,4 @@
-"""The intermediate caches on chip: while one step's are worked on, the others' come and go."""
+"""On-chip memories of the intermediate caches A to F, double-buffered between steps."""
 
 from typing import Any
 
@@ -14,46 +14,46 @@ HALVES = 2
 
 
 class CacheBanks(Unit):
-    """A memory a lane for the columns of two steps; lane l has columns l, l + 3, l + 6, ...
+    """Store the columns of two steps; lane l has columns l, l + 3, l + 6, ...
 
-    A half is loaded, worked on, and stored; then it takes the caches of the step after the next.
-    Both halves do so in turns, each part when its half is ready, so that a step's caches come, and
-    those of the one before leave, while another is computed.
+    Each half of the memories is loaded, processed and written out; it then takes the caches of the
+    step after the next one. While one half is processed, the other one is written out and loaded
+    again.
 
-    **Latency** of reads 1 cycle. **Throughput** a group of columns read and one written a cycle; a
-    column in and one out a cycle beside them.
+    **Latency** 1 cycle from read to words. **Throughput** one group of columns read and one written
+    per cycle; in parallel one column loaded and one written out per cycle.
 
     Parameters
     ----------
     parameters : AttentionComputationModuleParameters
-        Dimensions.
+        Number and width of the columns, and the lanes.
 
     Members
     -------
     caches : In(stream)
-        The `word` of each column, in order.
+        The `word` of each column of the next step, in order.
     updated : Out(stream)
-        The same, behind the step.
+        The `word` of each column after the step, in order.
     loaded : Out(1)
-        The next step's caches are there, and may be worked on.
+        The caches of the next step are complete and can be processed.
     done : In(1)
-        The step is: they can leave.
+        The step has been processed; its caches can be written out.
     read, read_group : In
-        Read a group of columns.
+        Read the group `read_group` of the half that is processed.
     words : Out(ArrayLayout(word, lanes))
-        Its words, a cycle later.
+        The words of the group, one cycle after `read`.
     write : In(lanes)
-        Write these lanes' words.
+        Write the words of these lanes.
     write_group : In
-        Of which group.
+        The group to write.
     written : In(ArrayLayout(word, lanes))
-        What to write.
+        The words to write.
     """
 
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
         self.parameters = p = parameters
         words = data.ArrayLayout(p.word_layout.size, p.lanes)
-        # One group alone has a number too: a port has a bit at least.
+        # The group number needs at least one bit, also where there is one group only.
         group = range(max(p.groups, 2))
         super().__init__(
             {
@@ -71,11 +71,11 @@ class CacheBanks(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Let load, work and store take the halves in turns."""
+        """Assign the halves to load, processing and write-out in alternation."""
         m = Module()
         p = self.parameters
         full, stale = Signal(HALVES), Signal(HALVES)
-        # Each of the three goes from half to half, and finds its own state there.
+        # Load, processing and write-out alternate between the halves, and check a half's state.
         loads, works, stores = (Signal(range(HALVES), name=name) for name in ("in", "at", "out"))
         free, ends = ~self.updated.valid | self.updated.ready, Signal()
         comes, leaves, shown = Signal(), Signal(), Signal(range(p.lanes))
@@ -97,7 +97,7 @@ class CacheBanks(Unit):
             ]
         with m.If(free):
             m.d.sync += [self.updated.valid.eq(leaves), ends.eq(leaves & last_out)]
-            # The last word stands at its memory's output: the half is free when that is gone.
+            # The last word is at the memory's output; its transfer frees the half.
             with m.If(ends):
                 m.d.sync += [stale.bit_select(stores, 1).eq(0), stores.eq(~stores)]
         with m.If(leaves):
@@ -109,7 +109,7 @@ class CacheBanks(Unit):
                 m.submodules[f"bank_{half}_{lane}"] = bank = Memory(
                     depth=max(p.groups, 2), width=p.word_layout.size
                 )
-                # A half has one user at a time, whose ports these are.
+                # Each half has one user at a time, to which its ports are switched.
                 worked = (works == half) & full[half]
                 given = leaves & (stores == half) & (lane_out == lane)
                 taken = comes & (loads == half) & (lane_in == lane)
@@ -132,7 +132,7 @@ class CacheBanks(Unit):
         return m
 
     def _count(self, m: Module, name: str, moves: Value) -> tuple[Signal, Signal, Value]:
-        """Return a column's lane and group, counted instead of divided, and if it is the last."""
+        """Return a column's lane and group, counted and not divided, and whether it is the last."""
         p = self.parameters
         lane, group = (
             Signal(range(size), name=f"{name}_{part}")

@@ -1,4 +1,4 @@
-"""The adders of one lane: they update a column of the caches, or add up corrections."""
+"""The adders of one lane: they update a column of the caches or accumulate corrections."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ from hdl.unit import Unit
 
 
 class Augend(enum.Enum, shape=unsigned(2)):
-    """To what is added.
+    """First operand of a lane's adders.
 
     Members
     -------
     NOTHING : int
-        Zero: a sum begins.
+        Zero: the first addition of a sum.
     RESULT : int
-        What comes out of the adders in this cycle.
+        The result of the adders in this cycle.
     WORD : int
-        A word of the caches.
+        A word of the intermediate caches.
     """
 
     NOTHING = 0
@@ -33,16 +33,16 @@ class Augend(enum.Enum, shape=unsigned(2)):
 
 
 class Addend(enum.Enum, shape=unsigned(2)):
-    """What is added.
+    """Second operand of a lane's adders.
 
     Members
     -------
     NOTHING : int
         Zero.
     PRODUCT : int
-        A vector in FP16 and two scalars.
+        A vector and two scalars in FP16, widened to the format of the caches.
     OTHER : int
-        A word from elsewhere.
+        A word from another lane or from the mode-based part.
     """
 
     NOTHING = 0
@@ -51,27 +51,28 @@ class Addend(enum.Enum, shape=unsigned(2)):
 
 
 class CacheElement(Unit):
-    """One adder of a lane, with the registers that choose its operands.
+    """One adder of a lane with its operand selection.
 
-    A lane chooses for hundreds of bits at once: each adder has a choice of its own, a cycle later.
+    Each adder registers its own copy of the selection, because the lane's selection would drive
+    hundreds of bits.
 
-    **Latency** `cache_stages` cycles. **Throughput** one sum a cycle. **Numerics** one rounding.
+    **Latency** `cache_stages` cycles. **Throughput** one sum per cycle. **Numerics** one rounding.
 
     Parameters
     ----------
     parameters : AttentionComputationModuleParameters
-        Dimensions.
+        Format and register stages of the adder.
 
     Members
     -------
     augend, addend : In
-        To what is added in the next cycle, and what.
+        Operands of the next cycle's addition.
     word, other : In
-        Elements of the words, in the caches' format.
+        Elements of the words, in the format of the caches.
     narrow : In(16)
         An element of the product, in FP16.
     result : Out
-        The sum.
+        The sum, in the format of the caches.
     """
 
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
@@ -83,7 +84,7 @@ class CacheElement(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Widen, choose, add."""
+        """Widen the product, select the operands, add."""
         m = Module()
         p, wide = self.parameters, Value.cast(self.narrow)
         m.submodules.add = add = FloatAdd(number_format=p.cache_format, stages=p.cache_stages)
@@ -93,8 +94,9 @@ class CacheElement(Unit):
             wide = Value.cast(widen.result)
         augend, addend = Signal(Augend), Signal(Addend)
         m.d.sync += [augend.eq(self.augend), addend.eq(self.addend)]
-        # A choice is a bit each, and none is 0: no code has to be looked at. What comes out goes
-        # round again, so that a sum a stage is kept without a register of its own.
+        # Each choice has one bit per source, and no bit selects 0, so that no decoder is needed.
+        # The adder's result is fed back: each of its stages holds one partial sum without a further
+        # register.
         for operand, choice, sources in (
             (add.a, augend, (self.result, self.word)),
             (add.b, addend, (wide, self.other)),
@@ -107,31 +109,32 @@ class CacheElement(Unit):
 
 
 class CacheLane(Unit):
-    """``head_size + 2`` adders in the caches' format.
+    """``head_size + 2`` adders in the caches' format: a lane of the paper's reduction module.
 
-    As many sums as the adders have stages go round in them, where each cycle's result is added to.
+    The sums are the paper's acc. With `RESULT` as first operand, the pipeline of each adder holds
+    as many partial sums as it has stages.
 
-    **Latency** `cache_stages` cycles. **Throughput** one word a cycle. **Numerics** one rounding.
+    **Latency** `cache_stages` cycles. **Throughput** one word per cycle. **Numerics** one rounding.
 
     Parameters
     ----------
     parameters : AttentionComputationModuleParameters
-        Dimensions.
+        Vector size, format and register stages.
 
     Members
     -------
     augend : In(Augend)
-        To what is added in the next cycle.
+        First operand of the next cycle's addition.
     addend : In(Addend)
-        What is added in the next cycle.
+        Second operand of the next cycle's addition.
     word, other : In(word_layout)
-        Words.
+        Words, in the format of the caches.
     product : In(ArrayLayout(16, head_size))
-        The vector.
+        The vector, the paper's rv, in FP16.
     scalars : In(16).array(2)
-        What is added to the two last elements.
+        Addends of the last two elements, in FP16; the first one is the paper's rs in AC.3.
     result : Out(word_layout)
-        The sums.
+        The sums, in the format of the caches.
     """
 
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
@@ -149,10 +152,10 @@ class CacheLane(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Give each adder its elements."""
+        """Distribute the elements to the adders."""
         m = Module()
         p, size = self.parameters, self.parameters.vector.head_size
-        # Vector and scalars are one word: all d + 2 columns are added in the same way.
+        # Vector and scalars form one word, so that all d + 2 elements are added alike.
         narrow = [*(self.product[index] for index in range(size)), *self.scalars]
         for index, code in enumerate(narrow):
             m.submodules[f"element_{index}"] = element = CacheElement(parameters=p)

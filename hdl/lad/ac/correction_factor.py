@@ -1,4 +1,4 @@
-"""``x - maximum * slope + intercept``: what each lane's scalar operators compute."""
+"""``x - maximum * slope + intercept``, the scalar operation of each lane."""
 
 from typing import Any
 
@@ -14,26 +14,27 @@ from hdl.unit import Unit
 
 
 class CorrectionFactor(Unit):
-    """A product, a difference and a sum in FP16, each rounded once.
+    """Compute a product, a difference and a sum in FP16, each rounded once.
 
-    Of a position, ``alpha * s - maximum * alpha + beta``; of a column of the caches,
-    ``<query, A> - maximum * B + C``.
+    For an active position this is Algorithm 2's cf, ``alpha * s - maximum * alpha + beta`` (line
+    23). For column p of the caches it is ``<query, A[:, p]> - maximum * B[p] + C[p]`` (line 16).
+    Each lane has one instance for either use, where the paper's lane has one adder fed by Mux2.
 
-    **Latency** `factor_stages` cycles. **Throughput** one a cycle.
+    **Latency** `factor_stages` cycles. **Throughput** one result per cycle.
 
     Parameters
     ----------
     parameters : AttentionComputationModuleParameters
-        Dimensions.
+        Register stages of multiplier and adders.
 
     Members
     -------
     enable : In(1)
-        The registers move.
+        The registers load.
     x, maximum, slope, intercept : In(16)
-        The operands.
+        Operands in FP16; `maximum` is the paper's max_s.
     result : Out(16)
-        The factor.
+        The result in FP16.
     """
 
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
@@ -43,7 +44,7 @@ class CorrectionFactor(Unit):
         super().__init__({"enable": In(1)} | members | {"result": Out(FP16)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Let the later operands wait."""
+        """Compute product, difference and sum; delay the operands that are used later."""
         m = Module()
         p = self.parameters
         stages = p.vector.multiply_stages
@@ -52,12 +53,13 @@ class CorrectionFactor(Unit):
             subtractor=True, stages=p.add_stages, enable=True
         )
         m.submodules.add = add = FloatAdd(stages=p.add_stages, enable=True)
-        # The product is needed first, so the other two operands wait for it.
+        # The product is computed first; the other two operands are delayed.
         x = delay_line(m, self.x, stages, name="x", enable=self.enable)[-1]
         intercept = delay_line(
             m, self.intercept, stages + p.add_stages, name="intercept", enable=self.enable
         )[-1]
-        # One rounding each: a fused product would not be what the order of the paper's units gives.
+        # Each operation rounds once, as the paper's separate operators do; a fused one would
+        # differ.
         for operator, a, b in (
             (multiply, self.maximum, self.slope),
             (subtract, x, multiply.result),

@@ -1,4 +1,4 @@
-"""Correction factors of active positions, before their values come."""
+"""Correction factors of active positions, computed before their values arrive."""
 
 from typing import Any
 
@@ -16,25 +16,26 @@ from hdl.unit import Unit
 
 
 class FactorStage(Unit):
-    """Turn the coefficients of a step's positions into factors, ahead of the vectors.
+    """Convert the coefficients of a step's positions into correction factors (the paper's cf).
 
-    **Latency** `factor_stages` cycles. **Throughput** a transfer a cycle.
+    **Latency** `factor_stages` cycles. **Throughput** one transfer per cycle.
 
     Parameters
     ----------
     parameters : AttentionComputationModuleParameters
-        Dimensions.
+        Lanes and register stages.
 
     Members
     -------
     begin : In(1)
-        A step begins, with the `maximum` that stands from now on.
+        A step begins; `maximum` is constant from now on until the next one begins.
     maximum : In(16)
-        Of the step's scores.
+        The maximum of the step's scores, the paper's max_s, in FP16.
     coefficients : In(stream)
-        As the module's; refused behind a step's last transfer until the next begins.
+        As in `AttentionComputationModule`. Not ready from a step's last transfer until the next
+        `begin`.
     factors : Out(stream)
-        What they become.
+        The factors with the coefficients that the update needs, in the same transfers.
     """
 
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
@@ -49,7 +50,7 @@ class FactorStage(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Let a step's coefficients through, and hold them until they are fetched."""
+        """Pass a step's coefficients through the operators to a FIFO."""
         m = Module()
         p = self.parameters
         m.submodules.fifo = fifo = Fifo(shape=p.factors_layout, depth=2)
@@ -57,13 +58,13 @@ class FactorStage(Unit):
         taken, ended, move, opened = Signal(), Signal(), Signal(), Signal()
         payload = self.coefficients.payload
         m.d.comb += [
-            # The FIFO's ready is out of a register: the whole stage may hang on it.
+            # `ready` of the FIFO is a register's output, and can therefore enable the whole stage.
             move.eq(fifo.source.ready),
             self.coefficients.ready.eq(opened & move),
             taken.eq(self.coefficients.valid & opened & move),
             ended.eq(taken & payload.last),
         ]
-        # The next step's coefficients belong to another maximum: they wait outside until it is
+        # The next step's coefficients need the next maximum: they are not accepted until it is
         # known.
         m.d.sync += opened.eq((opened | self.begin) & ~ended)
         result = fifo.source.payload

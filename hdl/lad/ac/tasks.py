@@ -1,4 +1,4 @@
-"""What the attention computation module does one after the other, in each step."""
+"""The sequence of tasks of the AC module in each step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,25 +9,26 @@ from amaranth.hdl import Module, Mux, Signal, Value
 
 @dataclass(frozen=True)
 class Tasks:
-    """The task that is under way.
+    """The current task, its counters and its strobes.
 
     Members
     -------
     on : Callable[[str], Value]
-        Whether it is the one of a name.
+        Return whether the task of that name is active.
     place : Signal
-        Its cycles.
+        Cycles since the task began.
     slot, rotation : Signal
-        Which of the interleaved sums comes out of the adders in the next cycle, and how often all
-        have been joined.
+        Index of the partial sum that the adders output in the next cycle, and the number of rounds
+        of combination that are complete.
     turn : Value
-        What enters the vector units now meets the sum whose turn it is.
+        An operand that enters the vector units now will be added to the partial sum whose turn it
+        is.
     transfer, last : Signal
-        Positions are taken, and they are the last.
+        A group of positions is accepted; it is the step's last.
     begin_update : Signal
-        The updates begin.
+        The update of the caches begins.
     begins, done : Signal
-        A step begins; it is done, and its caches can leave.
+        A step begins; it is done, and its caches can be written out.
     """
 
     on: Callable[[str], Value]
@@ -42,19 +43,19 @@ class Tasks:
     done: Signal
 
 
-def tasks(m: Module, unit: Any, loaded: Value, walks: Value, output: Value) -> Tasks:
-    """Go from task to task; say whose turn the interleaved sums are.
+def tasks(m: Module, unit: Any, loaded: Value, busy: Value, output: Value) -> Tasks:
+    """Build the FSM of the tasks and the counters of the interleaved partial sums.
 
     Parameters
     ----------
     unit : AttentionComputationModule
-        Its streams and parameters.
+        The module whose streams and parameters the tasks use.
     loaded : Value
-        The caches of the next step are there.
-    walks : Value
-        The stored positions still go over the columns.
+        The caches of the next step are loaded.
+    busy : Value
+        The update store still reads positions.
     output : Value
-        The head's output comes out of the first vector unit.
+        The first vector unit outputs the head's attention.
     """
     p = unit.parameters
     sums, delay = p.cache_stages, p.product_latency
@@ -63,35 +64,35 @@ def tasks(m: Module, unit: Any, loaded: Value, walks: Value, output: Value) -> T
     transfer, last, begin_update, begins, done = (
         Signal(name=name) for name in ("transfer", "last", "begin_update", "begins", "done")
     )
-    # Sums go round in the adders: who adds to one waits for its slot.
+    # Partial sums circulate in the adders: an operand is issued when its sum will be at the output.
     slot, ahead = _slots(m, sums, delay)
     with m.If(transfer):
         m.d.sync += turn.eq(Mux(turn == sums - 1, 0, turn + 1))
-    # Counts what pipelines still hold when their task has taken its last operand.
+    # Remaining cycles until the pipelines are empty after the task's last operand.
     left = Signal(range(max(p.settle_cycles, p.drain_cycles) + 1))
     idle = left == 0
     m.d.sync += [left.eq(Mux(idle, 0, left - 1)), place.eq(place + 1)]
     with m.FSM(name="tasks") as fsm:
-        # The maximum comes from stage 2, the caches from outside: whichever is later.
+        # The maximum is computed in stage 2, the caches are loaded from outside: wait for both.
         with m.State("WAIT"):
             m.d.sync += [place.eq(0), turn.eq(0)]
             m.d.comb += begins.eq(unit.steps.valid & loaded)
             with m.If(begins):
                 m.next = "COLUMNS"
-        # Until the vector units are free, and zeros have come out of all adders.
+        # AC.1 and AC.2: until the vector units are free and all adders have output zeros.
         with m.State("COLUMNS"), m.If(place == max(p.groups + 2, sums) - 1):
             m.d.sync += left.eq(p.settle_cycles)
             m.next = "CORRECT"
-        # AC.3, as positions come; the last one names the step's end.
+        # AC.3, one transfer of positions at a time; `last` marks the end of the step.
         with m.State("CORRECT"), m.If(transfer & last):
             with m.If(left < delay + 1):
                 m.d.sync += left.eq(delay + 1)
             m.next = "SETTLE"
-        # Until the last product is in its sum.
+        # Until the last product is added to its sum.
         with m.State("SETTLE"), m.If(idle & (slot == sums - 1)):
             m.d.sync += rotation.eq(0)
             m.next = "COMBINE"
-        # One sum of each lane joins the caches' part in every rotation.
+        # Each rotation adds one partial sum of each lane.
         with m.State("COMBINE"):
             with m.If(slot == sums - 1):
                 m.d.sync += rotation.eq(rotation + 1)
@@ -99,14 +100,14 @@ def tasks(m: Module, unit: Any, loaded: Value, walks: Value, output: Value) -> T
                 m.d.comb += begin_update.eq(1)
                 m.d.sync += left.eq(p.drain_cycles)
                 m.next = "UPDATE"
-        # Until the last column is written, and the reciprocal is there.
+        # AC.5 to AC.8: until the last column is written and the reciprocal is valid.
         with m.State("UPDATE"):
-            with m.If(walks):
+            with m.If(busy):
                 m.d.sync += left.eq(p.drain_cycles)
             with m.Elif(idle & ~unit.outputs.valid):
                 m.d.sync += place.eq(0)
                 m.next = "OUTPUT"
-        # AC.4: numerator times reciprocal.
+        # AC.4: numerator times reciprocal of the denominator.
         with m.State("OUTPUT"), m.If(output):
             m.d.comb += done.eq(1)
             m.next = "WAIT"
@@ -116,9 +117,9 @@ def tasks(m: Module, unit: Any, loaded: Value, walks: Value, output: Value) -> T
 
 
 def _slots(m: Module, sums: int, delay: int) -> tuple[Signal, Signal]:
-    """Count the interleaved sums as they leave the adders next, and as they will meet new products.
+    """Count the partial sum at the adders' output, and the one that a new operand will be added to.
 
-    Both run freely, whatever the task: a sum's place in the adders never stops moving.
+    Both counters run in every task, since the partial sums always circulate.
     """
     slot, ahead = Signal(range(sums), init=1 % sums), Signal(range(sums), init=delay % sums)
     for counter in (slot, ahead):

@@ -1,4 +1,4 @@
-"""The positions with which the caches are updated, and the walk over all columns for each."""
+"""Store of U, the positions that update the caches, and the sequence of their updates."""
 
 from typing import Any
 
@@ -15,42 +15,45 @@ from hdl.unit import Unit
 
 
 class UpdateStore(Unit):
-    """Keep keys, values and coefficients of updated positions; then show them column by column.
+    """Store keys, values and coefficients of the positions of U; output them column by column.
 
-    A position stays in the lane in which it came. Behind the step all lanes walk over the columns
-    of the caches side by side, for one position after the other, lane by lane: so a step with one
-    or two updated positions occupies all lanes, too.
+    It takes the place of the paper's update FIFO.
 
-    **Latency** 2 cycles from `begin` to the first elements; a position's key shows
-    ``multiply_stages`` cycles behind them. **Throughput** a position in `pass_cycles` cycles.
+    A position is stored in the lane in which it arrives. After the step, all lanes process the
+    columns of the caches in parallel for one position after another, lane by lane. A step with one
+    or two updated positions therefore uses all lanes, too.
+
+    **Latency** 2 cycles from `begin` to the first elements; a position's key is output
+    ``multiply_stages`` cycles after its first elements. **Throughput** one position per
+    `pass_cycles` cycles.
 
     Parameters
     ----------
     parameters : AttentionComputationModuleParameters
-        Dimensions.
+        Lanes, capacity and vector size.
 
     Members
     -------
     clear : In(1)
-        Forget all positions.
+        Discard all positions.
     store : In(lanes)
-        Keep the position in these lanes; a lane has room for `updates`.
+        Store the positions of these lanes; the capacity of a lane is `updates`.
     factors, vectors : In
-        What is known of the positions.
+        Coefficients, keys and values of the positions in this cycle.
     begin : In(1)
-        Start the walk.
-    walks : Out(1)
-        It is under way; also in its first cycle.
+        Start the sequence over all stored positions.
+    busy : Out(1)
+        The sequence is in progress, including the cycle of `begin`.
     group : Out
-        Which columns are shown.
+        The group of columns that `elements` belong to.
     shown : Out(1)
-        There are elements of a position.
+        `elements`, `alpha` and `beta` are valid.
     elements : Out(ArrayLayout(16, lanes))
-        Each lane's element of the position's value; 1 in the last column.
+        Each lane's element of the position's value; in the last column 1, for D, E and F.
     alpha, beta : Out(16)
-        The position's coefficients.
+        The position's coefficients in FP16.
     key : Out(ArrayLayout(16, head_size))
-        Its key, later.
+        The position's key, `multiply_stages` cycles after its first elements.
     """
 
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
@@ -62,7 +65,7 @@ class UpdateStore(Unit):
                 "factors": In(p.factors_layout),
                 "vectors": In(p.vectors_layout),
                 "begin": In(1),
-                "walks": Out(1),
+                "busy": Out(1),
                 "group": Out(range(max(p.groups, 2))),
                 "shown": Out(1),
                 "elements": Out(data.ArrayLayout(FP16, p.lanes)),
@@ -73,13 +76,13 @@ class UpdateStore(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Fill a pair of memories a lane; read values, and keys some cycles behind them."""
+        """Write a pair of memories per lane; read values, and keys some cycles later."""
         m = Module()
         p = self.parameters
-        # A position never changes its lane: nothing has to be moved when it is kept.
+        # A position keeps its lane, so that no data moves between lanes.
         kept = [Signal(range(p.updates + 1), name=f"kept_{lane}") for lane in range(p.lanes)]
-        read, lane, entry, cycle = self._walk(m, kept)
-        # Keys are needed when alpha times the element is there: they are read that much later.
+        read, lane, entry, cycle = self._sequence(m, kept)
+        # The key is multiplied by alpha times the element, and is read when that product is valid.
         behind = p.vector.multiply_stages + 1
         key_read = delay_line(m, read, behind, name="key_read", reset=True)[-1]
         key_lane, key_entry = (
@@ -104,7 +107,7 @@ class UpdateStore(Unit):
                     memory.read_enable.eq(enable),
                     memory.read_address.eq(address),
                 ]
-            # Only counters are cleared: what stands behind them is never read.
+            # Only the counters are cleared: entries above the count are never read.
             with m.If(self.clear):
                 m.d.sync += kept[index].eq(0)
             with m.Elif(self.store[index]):
@@ -112,17 +115,17 @@ class UpdateStore(Unit):
             values.append(value.read_data)
             keys.append(key.read_data)
 
-        # The lane whose word stands at the memories' outputs.
+        # The lane whose word is at the memories' outputs.
         now = delay_line(m, lane, 1, name="value_of", enable=read)[-1]
         key_now = delay_line(m, key_lane, 1, name="key_of", enable=key_read)[-1]
         m.d.comb += Value.cast(self.key).eq(Array(keys)[key_now])
         self._elements(m, Array(values)[now], cycle)
         return m
 
-    def _walk(self, m: Module, kept: list[Signal]) -> tuple[Value, ...]:
-        """Go through all kept positions; return when which lane's which entry is read.
+    def _sequence(self, m: Module, kept: list[Signal]) -> tuple[Value, ...]:
+        """Count through all stored positions; return read strobe, lane, entry and cycle.
 
-        And in which of a position's cycles the walk is.
+        The entry is that of the position to read next, the cycle that of the current position.
         """
         p = self.parameters
         lane, entry = Signal(range(p.lanes)), Signal(range(p.updates))
@@ -131,7 +134,8 @@ class UpdateStore(Unit):
         m.d.comb += following.eq(entry + 1)
         there = Array(kept)[lane]
         ends = cycle == p.pass_cycles - 1
-        # A position's successor in its lane is read in its last cycle; a lane's end costs a cycle.
+        # The next position of a lane is read in the last cycle; a change of lane takes one more
+        # cycle.
         next_entry = Signal(range(p.updates))
         with m.FSM(name="walk") as fsm:
             with m.State("IDLE"):
@@ -157,25 +161,27 @@ class UpdateStore(Unit):
                     m.next = "SEEK"
                     with m.If(lane == p.lanes - 1):
                         m.next = "IDLE"
-        m.d.comb += self.walks.eq(self.begin | ~fsm.ongoing("IDLE"))
-        # A pass may be longer than there are groups, for the adders to write before the next reads.
+        m.d.comb += self.busy.eq(self.begin | ~fsm.ongoing("IDLE"))
+        # A position can take more cycles than groups, so that columns are written before the next
+        # read.
         shown = fsm.ongoing("WALK") & (cycle < p.groups)
         m.d.sync += [self.shown.eq(shown), self.group.eq(cycle)]
         return read, lane, next_entry, cycle
 
     def _elements(self, m: Module, word: Value, cycle: Value) -> None:
-        """Choose a group's elements out of a position's value, and keep them for a cycle."""
+        """Select a group's elements of a position's value, and register them."""
         p = self.parameters
         size = p.vector.head_size
         held = Signal(len(word))
         m.d.comb += held.eq(word)
         codes = [held[16 * index : 16 * index + 16] for index in range(size)]
-        # The element behind a value's last is 1, which makes D, E and F columns like all others.
+        # The element after the last one of the value is 1, so that D, E and F form a column like
+        # all others.
         codes += [Const(BINARY16.one, 16)] * (p.pass_cycles * p.lanes - size)
         for lane in range(p.lanes):
             m.d.sync += self.elements[lane].eq(Array(codes[lane :: p.lanes])[cycle])
         m.d.sync += [
-            # Both coefficients stand behind the value in its word.
+            # Both coefficients are stored above the value in its word.
             self.alpha.eq(held[16 * size : 16 * size + 16]),
             self.beta.eq(held[16 * size + 16 :]),
         ]

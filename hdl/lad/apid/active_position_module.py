@@ -1,4 +1,4 @@
-"""LAD's active position identification: whose scores left their mode's interval."""
+"""LAD's active position identification (APID) module: Section IV-B (3)."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from hdl.lad.apid.interval_check import IntervalCheck
 from hdl.lad.apid.position_drain import PositionDrain
 from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
-from hdl.lad.group_walk import walk_groups
+from hdl.lad.group_walk import count_groups
 from hdl.lad.interval_table import COUNT_BITS, FIVE, TABLES, IntervalTable
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.parameters import Named, Parameters, Range, parameter_object, require
@@ -29,20 +29,20 @@ class ActivePositionModuleParameters(Parameters):
     Parameters
     ----------
     lanes : int
-        Positions looked at in a cycle.
+        Positions compared per cycle.
     capacity : int
-        Positions of a step at most.
+        Largest number of positions of a step.
     recent : int
-        Latest positions, which are always active.
+        Number of latest positions, which are active in every step.
     table : IntervalTable
-        The intervals.
+        The intervals of the scores.
     add_stages : int
         Register stages of the subtraction.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, Range(1, 32, "positions")] = 12
@@ -52,7 +52,7 @@ class ActivePositionModuleParameters(Parameters):
     add_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     def __post_init__(self) -> None:
-        """Check the rules between the parameters."""
+        """Check the type of the table."""
         super().__post_init__()
         known = isinstance(self.table, IntervalTable)
         require(known, "table must be an IntervalTable", self.table)
@@ -64,17 +64,17 @@ class ActivePositionModuleParameters(Parameters):
 
     @property
     def position_shape(self) -> Any:
-        """Shape of a position."""
+        """Shape of a position's index."""
         return unsigned((self.capacity - 1).bit_length())
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Payload of the stream of steps."""
+        """Payload of `steps`."""
         return data.StructLayout({"length": range(self.capacity + 1), "maximum": FP16})
 
     @property
     def group_layout(self) -> data.StructLayout:
-        """Payload of the stream of scores."""
+        """Payload of `groups`."""
         return data.StructLayout(
             {
                 "scores": data.ArrayLayout(FP16, self.lanes),
@@ -85,7 +85,7 @@ class ActivePositionModuleParameters(Parameters):
 
     @property
     def counts_layout(self) -> data.StructLayout:
-        """Payload of the stream of counts."""
+        """Payload of `counts`."""
         return data.StructLayout(
             {
                 "counts": data.ArrayLayout(COUNT_BITS, self.lanes),
@@ -97,7 +97,7 @@ class ActivePositionModuleParameters(Parameters):
 
     @property
     def entry_layout(self) -> data.StructLayout:
-        """Of a group with an active position: what the FIFO keeps."""
+        """Entry of the active position FIFO: a group that has at least one active position."""
         return data.StructLayout(
             {
                 "base": self.position_shape,
@@ -112,7 +112,7 @@ class ActivePositionModuleParameters(Parameters):
 
     @property
     def position_layout(self) -> data.StructLayout:
-        """Payload of the stream of active positions."""
+        """Payload of `positions`."""
         return data.StructLayout(
             {
                 "position": self.position_shape,
@@ -126,44 +126,46 @@ class ActivePositionModuleParameters(Parameters):
 
 
 class ActivePositionModule(Unit):
-    """Compare each position's score with the interval of its mode, `lanes` positions a cycle.
+    """Compare each position's score with the interval of its mode, `lanes` positions per cycle.
 
-    The active position FIFO keeps a group's active lanes as bits, and only of groups that have any:
-    so it takes `lanes` positions a cycle, gives them in ascending order, and is as deep as a step
-    has groups, whatever is active.
+    An entry of the active position FIFO is a group's bit mask of active lanes; groups without an
+    active position have no entry. The FIFO therefore accepts `lanes` positions per cycle, outputs
+    them in ascending order, and never holds more entries than a step has groups.
 
     **Latency** `add_stages` + 1 cycles from a group to its counts, two more to its first position.
-    **Throughput** `lanes` positions a cycle, also from step to step; one active position a cycle.
+    **Throughput** `lanes` positions in per cycle, also across steps; one active position out per
+    cycle.
 
-    **Numerics** ``x = score - maximum`` is rounded to FP16; a position is active unless
-    ``lower[mode] < x <= upper[mode]``, with no lower bound for the first interval and no upper one
-    for the last. A NaN is active. A mode beyond the table counts as the last one. Counts end at
+    **Numerics** ``x = score - maximum`` is rounded to FP16. A position is active unless
+    ``lower[mode] < x <= upper[mode]``; the first interval has no lower bound and the last one no
+    upper bound. A NaN is active. A mode beyond the table counts as the last one. Counts saturate at
     4095. LAD, Section IV-B (3).
 
     Parameters
     ----------
     parameters : ActivePositionModuleParameters
-        Dimensions.
+        Lanes, capacity, intervals and register stages.
 
     Members
     -------
     steps : In(stream)
-        A step's `length`, at least 1 and at most `capacity`, and the `maximum` of its scores.
+        The `length` of a step, 1 to `capacity` positions, and the `maximum` (the paper's max_s) of
+        its scores.
     groups : In(stream)
-        `scores`, `modes` and `counts` of the next `lanes` positions; of the last group of a step
-        only those below `length` are looked at.
+        `scores`, `modes` and `counts` (the paper's cnt) of the next `lanes` positions. In the last
+        group of a step, lanes at or above `length` are ignored.
     counts : Out(stream)
-        For each group the counts, one more for those of its positions that are not active; the
-        `modes` as they came, which lanes are `active`, and `last` with a step's last.
+        The `counts` of each group, incremented for positions that are not active; the unchanged
+        `modes`; the `active` lanes; `last` with the last group of a step.
     positions : Out(stream)
-        A step's active positions, ascending, with `mode` and `count`; whether it is among the
-        `recent` latest, whether it `graduates`, being the oldest of as many; `last` with the step's
-        last, which is always its newest position.
+        The active positions of a step (the paper's J) in ascending order, each with `mode` and
+        `count`. `recent` marks the latest positions, `graduates` the oldest of them in a full
+        window, `last` the last position of the step, which is always the newest one.
 
     Raises
     ------
     ValueError
-        By `ActivePositionModuleParameters`.
+        If `parameters` is invalid, see `ActivePositionModuleParameters`.
     """
 
     def __init__(self, *, parameters: ActivePositionModuleParameters) -> None:
@@ -178,29 +180,29 @@ class ActivePositionModule(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Say of each group which lanes count, compare, and part counts from positions."""
+        """Classify the lanes of each group, compare, and separate counts from active positions."""
         m = Module()
         p = self.parameters
         m.submodules.fifo = fifo = MemoryFifo(shape=p.entry_layout, depth=max(p.groups, 2))
         m.submodules.drain = drain = PositionDrain(
             lanes=p.lanes, entry=p.entry_layout, position=p.position_layout
         )
-        # Groups go in at full rate, positions come out one by one.
+        # The FIFO accepts whole groups; positions are output one by one.
         connect_streams(m, fifo.sink, drain.entries)
         connect_streams(m, drain.positions, self.positions)
 
-        # A group waits as a whole: its lanes are one line of registers with one enable.
+        # A group stalls as a whole: one enable drives the registers of all its lanes.
         move, taken = Signal(), Signal()
         entry, present = self._entry(m, taken)
         m.d.comb += [
             taken.eq(self.steps.valid & self.groups.valid & move),
             self.groups.ready.eq(self.steps.valid & move),
-            # The step's length and maximum stand until its last group.
+            # `steps` holds length and maximum until the last group of the step.
             self.steps.ready.eq(taken & entry.last),
         ]
         outside = self._outside(m, move)
 
-        # Beside the subtraction and the comparison: whose they are, and the counts as they were.
+        # Delayed in parallel with the subtraction and the comparison.
         beside = Signal(data.StructLayout({"entry": p.entry_layout, "present": p.lanes}))
         m.d.comb += [
             beside.entry.eq(entry),
@@ -209,9 +211,9 @@ class ActivePositionModule(Unit):
         latency = p.add_stages + 1
         ended = delay_line(m, beside, latency, name="beside", enable=move)[-1]
         valid = delay_line(m, taken, latency, name="valid", enable=move, reset=True)[-1]
-        # The latest positions are in no cache: active whatever was compared.
+        # The latest positions are in no intermediate cache, hence always active.
         active = ended.present & (ended.entry.recent | Cat(outside))
-        # A group without an active position needs no place in the FIFO.
+        # A group without an active position needs no FIFO entry.
         room = fifo.source.ready | ~active.any()
         m.d.comb += [
             move.eq(~valid | (room & self.counts.ready)),
@@ -224,22 +226,23 @@ class ActivePositionModule(Unit):
             fifo.source.payload.active.eq(active),
         ]
         for lane, count in enumerate(ended.entry.counts):
-            # Active positions are counted by the next module, which knows their interval.
+            # The counters of active positions are incremented in the MD module, which computes
+            # their interval.
             more = ended.present[lane] & ~active[lane] & ~count.all()
             m.d.comb += self.counts.payload.counts[lane].eq(count + more)
         return m
 
     def _entry(self, m: Module, taken: Value) -> tuple[Any, Value]:
-        """Return what the group is by its place in the step, and which of its lanes are there."""
+        """Return the group's FIFO entry, and which of its lanes hold positions of the step."""
         p = self.parameters
-        walk = walk_groups(m, p, length=self.steps.payload.length, taken=taken)
-        remaining = walk.remaining
+        cursor = count_groups(m, p, length=self.steps.payload.length, taken=taken)
+        remaining = cursor.remaining
         entry, present = Signal(p.entry_layout), Signal(p.lanes)
         m.d.comb += [
-            entry.base.eq(walk.base),
+            entry.base.eq(cursor.base),
             entry.modes.eq(self.groups.payload.modes),
             entry.counts.eq(self.groups.payload.counts),
-            entry.last.eq(walk.ends),
+            entry.last.eq(cursor.ends),
             present.eq(Cat(remaining > lane for lane in range(p.lanes))),
             entry.recent.eq(Cat(remaining <= lane + p.recent for lane in range(p.lanes)) & present),
             entry.graduates.eq((remaining >= p.recent) & (remaining < p.recent + p.lanes)),
@@ -247,7 +250,7 @@ class ActivePositionModule(Unit):
         return entry, present
 
     def _outside(self, m: Module, move: Value) -> list[Value]:
-        """Return of each lane whether its score is outside its mode's interval."""
+        """Return per lane whether its score is outside the interval of its mode."""
         p = self.parameters
         group, outside = self.groups.payload, []
         for lane in range(p.lanes):
@@ -255,7 +258,7 @@ class ActivePositionModule(Unit):
                 subtractor=True, stages=p.add_stages, enable=True
             )
             m.submodules[f"check_{lane}"] = check = IntervalCheck(table=p.table)
-            # The table is asked when the difference is there.
+            # The table is read when the difference is valid.
             mode = delay_line(m, group.modes[lane], p.add_stages, name=f"mode_{lane}", enable=move)
             m.d.comb += [
                 Value.cast(subtract.a).eq(group.scores[lane]),

@@ -1,4 +1,4 @@
-"""Whether a score is in the interval of a mode."""
+"""Comparison of a score with the interval of a mode."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from hdl.unit import Unit
 
 
 class IntervalCheck(Unit):
-    """Look up the bounds of a mode's interval, and compare a difference with both.
+    """Look up the bounds of a mode's interval and compare a difference with both.
 
-    **Latency** 1 cycle. **Throughput** one comparison a cycle. **Numerics** exact; see
+    **Latency** 1 cycle. **Throughput** one comparison per cycle. **Numerics** exact; see
     `hdl.lad.apid.active_position_module`.
 
     Parameters
@@ -27,13 +27,13 @@ class IntervalCheck(Unit):
     Members
     -------
     difference : In(16)
-        A score less the maximum; of NaNs only the quiet one of sign 0.
+        A score less the maximum, in FP16; the only NaN is the positive quiet one.
     mode : In(4)
-        Which interval.
+        The mode, the number of an interval.
     enable : In(1)
-        The register moves.
+        The register loads.
     outside : Out(1)
-        It is not in there.
+        The difference is outside the mode's interval.
     """
 
     def __init__(self, *, table: IntervalTable) -> None:
@@ -43,12 +43,13 @@ class IntervalCheck(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare codes as integers, which FP16's codes are but for the sign."""
+        """Compare codes as unsigned integers, in an order-preserving encoding."""
         m = Module()
         bounds = [ordered_constant(code) for code in self.table.lowers]
-        # No lower bound is below all numbers; no upper one is above all but an adder's NaN.
+        # The missing lower bound is below all numbers; the missing upper one is above all but a
+        # NaN.
         lowest, highest = 0, ordered_constant(BINARY16.infinity or 0)
-        # All codes of a mode have an entry, those beyond the table the last one's.
+        # All 16 mode codes have an entry; codes beyond the table have that of the last interval.
         missing = (1 << MODE_BITS) - 1 - len(bounds)
         lowers = [lowest, *bounds, *bounds[-1:] * missing]
         uppers = [*bounds, *[highest] * (missing + 1)]

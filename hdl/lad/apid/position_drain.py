@@ -1,4 +1,4 @@
-"""Positions out of groups of active lanes, one a cycle."""
+"""Serialisation of groups of active lanes into single positions."""
 
 from typing import Any
 
@@ -10,25 +10,26 @@ from hdl.unit import Unit
 
 
 class PositionDrain(Unit):
-    """Give the active lanes of each entry as positions, the lowest first.
+    """Output the active lanes of each entry as positions, the lowest lane first.
 
-    **Latency** 0 cycles. **Throughput** one position a cycle, also from entry to entry.
+    **Latency** 0 cycles. **Throughput** one position per cycle, also across entries.
 
     Parameters
     ----------
     lanes : int
         Lanes of an entry.
     entry, position : StructLayout
-        Payloads of the streams.
+        Layouts of the payloads.
 
     Members
     -------
     entries : In(stream)
-        `base`, `active` lanes, at least one, and `last`; of what else there is of each lane, as
-        `modes`, all lanes; `recent` lanes, and whether the first of those `graduates`.
+        The first position `base`, the `active` lanes (at least one), and `last`. Optional: fields
+        with a value per lane, such as `modes`; the `recent` lanes, and `graduates` if the first
+        recent lane graduates.
     positions : Out(stream)
-        `position`, of the lane what an entry has of all, as `mode`; `recent`, `graduates`, and
-        `last` with the last lane of a last entry.
+        `position`; the lane's value of each field with a value per lane, such as `mode`; `recent`
+        and `graduates`; `last` with the last active lane of an entry with `last`.
     """
 
     def __init__(
@@ -41,13 +42,13 @@ class PositionDrain(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Give the lowest lane that was not given yet."""
+        """Output the lowest active lane that has not been output yet."""
         m = Module()
         entry, position = self.entries.payload, self.positions.payload
         given, left, lowest = (Signal(self.lanes, name=name) for name in ("given", "left", "low"))
         lane, ends = Signal(range(self.lanes)), Signal()
         m.d.comb += [
-            # The lowest one of a word is what its two's complement has in common with it.
+            # The lowest 1 of a word is the AND of the word and its two's complement.
             left.eq(entry.active & ~given),
             lowest.eq(left & (~left + 1)),
             ends.eq(left == lowest),
@@ -63,7 +64,7 @@ class PositionDrain(Unit):
             first = entry.recent & ~Cat(Const(0, 1), entry.recent)
             m.d.comb += [
                 position.recent.eq((entry.recent & lowest).any()),
-                # Recent lanes are the upper ones: the first has none below it.
+                # Recent lanes are the upper ones: below the first recent lane there is none.
                 position.graduates.eq(entry.graduates & (first & lowest).any()),
             ]
         for bit in range(lane.shape().width):

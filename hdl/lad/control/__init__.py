@@ -1,1 +1,1 @@
-"""What links the stages of a LAD tile: fetching, regrouping, writing back."""
+"""Control of LAD: fetching and write-back of the tile's stages, and the decoder layers."""

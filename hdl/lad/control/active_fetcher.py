@@ -1,4 +1,4 @@
-"""Stage 4: keys, values and counters of active positions, for the two modules behind it."""
+"""Stage 4: keys, values and counters of active positions, for the MD and AC modules."""
 
 from typing import Any
 
@@ -14,41 +14,41 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 REQUESTED = 64
-"""Positions that are asked for and not there yet, at most."""
+"""Maximum number of positions requested and not yet answered."""
 
 
 class ActiveFetcher(Unit):
-    """Ask for what belongs to each active position, and hand it on in lanes.
+    """Request key, value and counters of each active position, and group the answers in lanes.
 
-    Keys go to the mode discrepancy module at once; with their values they wait on chip for the
-    attention computation, which takes them as their coefficients come. So a step may have more
-    active positions than can wait.
+    Keys are forwarded to the MD module at once. Keys and values are also queued for the AC module,
+    which takes them together with their coefficients. A step can therefore have more active
+    positions than the queue holds.
 
-    **Latency** 2 cycles from a key to its transfer. **Throughput** one position a cycle.
+    **Latency** 2 cycles from a key to its transfer. **Throughput** one position per cycle.
 
     Parameters
     ----------
     parameters : LadTileParameters
-        Dimensions.
+        Lanes, capacity and queue depths.
 
     Members
     -------
     head : In
-        Whose step the positions belong to.
+        Head to which the positions belong.
     positions : In(stream)
-        From the active position module.
+        The step's active positions, from the APID module.
     requests : Out(stream)
-        `head` and `position`; `last`.
+        `head` and `position` of a key and value to fetch; `last` of a step.
     fetched : In(stream)
-        Their `key` and `value`, in order.
+        The requested `key` and `value`, in order.
     counter_requests : Out(stream)
-        `head` and `position`, of the head's own counters.
+        `head` and `position` of the counters to fetch.
     tallies : In(stream)
-        Their `counters`, in order.
+        The requested `counters`, in order.
     active : Out(stream)
-        For the mode discrepancy module.
+        Keys and states of active positions, for the MD module.
     vectors : Out(stream)
-        For the attention computation module.
+        Keys and values of active positions, for the AC module.
     """
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
@@ -67,7 +67,7 @@ class ActiveFetcher(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Remember who is asked for; part what comes."""
+        """Queue the requested positions, and send each answer to both modules."""
         m = Module()
         p, vector = self.parameters, self.parameters.vector.vector_layout
         marked = data.StructLayout({"key": vector, "mark": p.md.mark_layout})
@@ -82,7 +82,7 @@ class ActiveFetcher(Unit):
         m.submodules.pairs = pairs = LaneCollector(shape=pair, lanes=p.ac.lanes)
         connect_streams(m, waiting.sink, pairs.items)
 
-        # What is known of a position waits for its row.
+        # The state of a position is queued until its row arrives.
         named, known = self.positions, requested.sink.payload
         m.submodules.asks = asks = Fifo(shape=p.place_layout, depth=2)
         connect_streams(m, asks.sink, self.counter_requests)
@@ -91,7 +91,8 @@ class ActiveFetcher(Unit):
                 asked.payload.head.eq(self.head),
                 asked.payload.position.eq(named.payload.position),
             ]
-        # Who asks has kept a place for the name: answers are never longer than that queue.
+        # A request is sent only if its position has room in the queue, so the queue cannot
+        # overflow.
         sinks = (self.requests, asks.source, requested.source)
         comes = Signal()
         m.d.comb += [
@@ -99,7 +100,7 @@ class ActiveFetcher(Unit):
             self.requests.payload.last.eq(named.payload.last),
             requested.source.payload.eq(named.payload),
         ]
-        # Key and value go two ways at once: neither side may take one that the other refuses.
+        # Key and value go to two queues, both in the same cycle or neither.
         taken = marks.items.ready & waiting.source.ready
         m.d.comb += [
             comes.eq(join_handshake(m, (self.fetched, self.tallies, requested.sink), taken)),
@@ -114,7 +115,7 @@ class ActiveFetcher(Unit):
             mark.position.eq(known.position),
             mark.mode.eq(known.mode),
             mark.count.eq(known.count),
-            # A step's last position is its newest, which nobody has counted yet.
+            # The last position of a step is its newest, whose counters start at 0.
             mark.counters.eq(Mux(known.last, 0, self.tallies.payload.counters)),
             mark.recent.eq(known.recent),
             mark.graduates.eq(known.graduates),
@@ -126,7 +127,7 @@ class ActiveFetcher(Unit):
         return m
 
     def _lanes(self, m: Module, marks: Any, pairs: Any) -> None:
-        """Lay the lanes out as the modules take them."""
+        """Map the lanes to the payloads of both modules."""
         p = self.parameters
         active, vectors = self.active.payload, self.vectors.payload
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The union of a group's active positions: a row is fetched once for all heads that need it."""
+"""Union of the active positions of a group of heads: each row is fetched once per group."""
 
 from typing import Any
 
@@ -12,23 +12,23 @@ from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 REQUESTED = 64
-"""Positions that are asked for and not answered yet, at most."""
+"""Maximum number of positions requested and not yet answered."""
 
 COUNTER_BITS = 32
-"""Of the positions that were asked for."""
+"""Bits of the counters of hits and misses."""
 
 
 class Origin(enum.Enum, shape=2):
-    """Where the next row comes from.
+    """Origin of the next row.
 
     Members
     -------
     AHEAD : int
-        It was fetched ahead of the group's first step.
+        Prefetched before the first step of the group.
     KEPT : int
-        A head before in the group left it on chip.
+        Kept on chip by a previous head of the group.
     LATE : int
-        From outside, because it was on neither list.
+        Fetched from outside on request, since it was on neither list.
     """
 
     AHEAD = 0
@@ -37,42 +37,46 @@ class Origin(enum.Enum, shape=2):
 
 
 VERDICT = data.StructLayout({"origin": Origin, "given": 1, "kept": 1})
-"""Of a row: whether this head takes it, and whether the following ones may."""
+"""Decision on a row: `given` to this head; `kept` for the next heads of the group."""
 
 
 class ActiveUnion(Unit):
-    """Answer the active positions of a group's heads, which follow each other, from one list.
+    """Serve the active positions of a group's heads, one head after another, from a list of rows.
 
-    The first head's list is what was fetched ahead, each other's what the head before has left: all
-    of its own list, and of what came to it as many as have room, the lowest positions first. A list
-    and a step's positions ascend both, so that they are merged as two sorted lists; the same
-    verdicts, a queue later, say what becomes of each row, and no row is ever looked up. The last
-    head leaves nothing, as every head of a group of one does.
+    The first head's list holds the prefetched positions. The list of each other head is what the
+    previous head has kept: its whole own list and, while there is room, the rows fetched for it,
+    lowest positions first. A list and a step's positions are both in ascending order and are merged
+    like two sorted lists. The decisions are queued and later applied to the rows in the same order;
+    no row is ever searched. The last head of a group keeps nothing, and neither does a group of one
+    head.
 
-    **Latency** 2 cycles more for what comes from outside. **Throughput** a row or a request a
-    cycle; a row of the list that the head does not need takes a cycle too, and its end another one.
+    **Latency** 2 additional cycles for rows from outside. **Throughput** one row or request per
+    cycle. A row of the list that the head does not need takes one cycle, the end of a list another
+    one.
 
     Parameters
     ----------
     parameters : LadTileParameters
-        Dimensions.
+        Sizes of groups, queues and rows.
 
     Members
     -------
     listed : In(stream)
-        Positions that were fetched ahead of a group's steps, ascending; one that `ends` the list.
+        Positions prefetched for a group, in ascending order; an item with `ends` after the last
+        one.
     ahead : In(stream)
         Their rows, in order.
     asked : In(stream)
-        A step's active positions, ascending, none of its list behind the `last`.
+        The active positions of a step in ascending order; `last` with the highest one, which is
+        never listed.
     missed : Out(stream)
-        What has to come from outside.
+        Positions to fetch from outside.
     late : In(stream)
-        That, in order.
+        Their rows, in order.
     answered : Out(stream)
-        The rows of what was asked, in order.
+        The rows of all positions of `asked`, in order.
     hits, misses : Out(32)
-        Positions that were asked for since reset, and were there, or not.
+        Number of positions of `asked` since reset that were on chip, and that were not.
     """
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
@@ -91,11 +95,11 @@ class ActiveUnion(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Merge positions; let verdicts wait for the rows."""
+        """Merge positions; queue the decisions; apply them to the rows."""
         m = Module()
         p, layout = self.parameters, self.parameters.listed_layout
         m.submodules.verdicts = verdicts = MemoryFifo(shape=VERDICT, depth=REQUESTED)
-        # Which of the group's heads asks.
+        # Index of the head within its group.
         turn, first, final = Signal(range(p.shared)), Signal(), Signal()
         m.d.comb += [first.eq(turn == 0), final.eq(turn == p.shared - 1)]
         merged = stream.Signature(layout).create(path=("merged",))
@@ -104,7 +108,8 @@ class ActiveUnion(Unit):
         with m.If(first):
             connect_streams(m, self.listed, merged)
         if p.shared > 1:
-            # Never full: what is kept had a place when it was decided on; an end has one more.
+            # Cannot overflow: room is checked when a row is kept, and one entry is reserved for the
+            # end.
             m.submodules.positions = positions = MemoryFifo(shape=layout, depth=p.kept + 1)
             m.submodules.rows = held = MemoryFifo(shape=p.active_layout, depth=max(p.kept, 2))
             connect_streams(m, stays, positions.source)
@@ -122,7 +127,7 @@ class ActiveUnion(Unit):
     def _merge(
         self, m: Module, listed: Any, verdicts: Any, stays: Any, first: Value, final: Value
     ) -> Value:
-        """Compare the next position of the list with the next that is asked; return the end."""
+        """Compare the next listed position with the next requested one; return the list's end."""
         asked, item, verdict = self.asked.payload, listed.payload, verdicts.payload
         passes, equal, missing, decides, goes = (
             Signal(name=name) for name in ("passes", "equal", "missing", "decides", "goes")
@@ -133,14 +138,14 @@ class ActiveUnion(Unit):
             equal.eq(~item.ends & (item.position == asked.position)),
             missing.eq(~passes & ~equal),
             decides.eq(self.asked.valid & listed.valid & ~over),
-            # The row may still be on its way; whoever answers waits for it.
+            # The row may not have arrived yet: `_answer` waits for it.
             verdicts.valid.eq(decides & (~missing | self.missed.ready)),
             self.missed.valid.eq(decides & missing & verdicts.ready),
             self.missed.payload.head.eq(asked.head),
             self.missed.payload.position.eq(asked.position),
             goes.eq(verdicts.valid & verdicts.ready),
             self.asked.ready.eq(goes & ~passes),
-            # Behind a step's last position there is only the end of its list.
+            # After the last position of a step, only the end of its list is left.
             listed.ready.eq((goes & ~missing) | over),
             ends.eq(over & listed.valid & item.ends),
             verdict.origin.eq(Mux(missing, Origin.LATE, Mux(first, Origin.AHEAD, Origin.KEPT))),
@@ -157,7 +162,7 @@ class ActiveUnion(Unit):
         return ends
 
     def _keeps(self, m: Module, goes: Value, old: Value, final: Value, ends: Value) -> Value:
-        """Return whether a row is kept: those that are do not move, others while there is room."""
+        """Return whether a row is kept: if it was kept before, or while there is room."""
         p = self.parameters
         count, room = Signal(range(p.kept + 1)), Signal()
         m.d.comb += room.eq(count != p.kept)
@@ -168,7 +173,7 @@ class ActiveUnion(Unit):
         return ~final & (old | room)
 
     def _answer(self, m: Module, verdicts: Any, rows: dict[Origin, Any]) -> Value:
-        """Give or pass rows in the order of the verdicts; return whether one is kept."""
+        """Output or discard rows in the order of the decisions; return whether one is kept."""
         verdict, answered = verdicts.payload, self.answered
         there, goes = Signal(), Signal()
         with m.Switch(verdict.origin):

@@ -1,4 +1,4 @@
-"""Positions one after the other, and side by side in lanes of which the last transfer has fewer."""
+"""Conversion between single items and transfers of several lanes, per step."""
 
 from typing import Any
 
@@ -15,28 +15,28 @@ def item_layout(shape: ShapeLike) -> data.StructLayout:
 
 
 def lanes_layout(shape: ShapeLike, lanes: int) -> data.StructLayout:
-    """Return the payload of a stream of items side by side."""
+    """Return the payload of a stream of several items per transfer."""
     return data.StructLayout({"lanes": data.ArrayLayout(shape, lanes), "present": lanes, "last": 1})
 
 
 class LaneCollector(Unit):
-    """Put items side by side; the last ones of a step leave without waiting for more.
+    """Group items into lanes; the last transfer of a step can be incomplete.
 
-    **Latency** 1 cycle from a transfer's last item. **Throughput** one item a cycle.
+    **Latency** 1 cycle from a transfer's last item. **Throughput** one item per cycle.
 
     Parameters
     ----------
     shape : ShapeLike
-        Of an item.
+        Shape of an item.
     lanes : int
         Items of a full transfer.
 
     Members
     -------
     items : In(stream)
-        An `item`, and whether it is the `last` of its step.
+        An `item`, and `last` with the last item of a step.
     groups : Out(stream)
-        `lanes`, those `present`, and `last`.
+        The items in `lanes`, a mask of the lanes that are `present`, and `last` of the step.
     """
 
     def __init__(self, *, shape: ShapeLike, lanes: int) -> None:
@@ -49,7 +49,7 @@ class LaneCollector(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Fill lane after lane."""
+        """Fill the lanes in ascending order."""
         m = Module()
         groups, items = self.groups, self.items
         count, place = Signal(range(self.number + 1)), Signal(range(self.number))
@@ -61,11 +61,11 @@ class LaneCollector(Unit):
             groups.payload.last.eq(last),
             groups.payload.present.eq(Cat(count > lane for lane in range(self.number))),
             items.ready.eq(~groups.valid | groups.ready),
-            # An item that comes while a transfer leaves is the first of the next one.
+            # An item that is accepted while a transfer is output is the first of the next transfer.
             place.eq(Mux(leaves, 0, count)),
         ]
         m.d.comb += [groups.payload.lanes[i].eq(one) for i, one in enumerate(held)]
-        # Lanes beyond the count keep what they had: `present` says that nobody may look.
+        # Lanes that are not `present` keep old values.
         with m.If(comes):
             m.d.sync += [count.eq(place + 1), last.eq(items.payload.last)]
             for lane, one in enumerate(held):
@@ -77,23 +77,23 @@ class LaneCollector(Unit):
 
 
 class LaneSpreader(Unit):
-    """Give the items of each transfer one after the other, the lowest lane first.
+    """Output the items of each transfer one by one, the lowest lane first.
 
-    **Latency** 0 cycles. **Throughput** one item a cycle.
+    **Latency** 0 cycles. **Throughput** one item per cycle.
 
     Parameters
     ----------
     shape : ShapeLike
-        Of an item.
+        Shape of an item.
     lanes : int
         Items of a full transfer.
 
     Members
     -------
     groups : In(stream)
-        `lanes`, those `present`, at least the first, and `last`.
+        The items in `lanes`; a mask of those `present`, the lowest lane always; `last` of the step.
     items : Out(stream)
-        An `item`, and whether it is the `last` of its step.
+        An `item`, and `last` with the last item of a step.
     """
 
     def __init__(self, *, shape: ShapeLike, lanes: int) -> None:
@@ -106,12 +106,12 @@ class LaneSpreader(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Walk over the lanes that are present."""
+        """Count through the lanes that are present."""
         m = Module()
         groups, items = self.groups, self.items
         lane, ends = Signal(range(self.number)), Signal()
         m.d.comb += [
-            # Present lanes are the lower ones: the last has none above it.
+            # Present lanes are the lower ones: the last one has none above it.
             ends.eq(~Cat(groups.payload.present[1:], Const(0, 1)).bit_select(lane, 1)),
             items.valid.eq(groups.valid),
             groups.ready.eq(items.ready & ends),

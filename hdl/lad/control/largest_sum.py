@@ -1,4 +1,4 @@
-"""The tokens that samples predict: the first of the largest sums of the vocabulary's matrix."""
+"""Argmax over the LM head: the token that each sample predicts."""
 
 from typing import Annotated, Any
 
@@ -15,28 +15,29 @@ from hdl.parameters import Parameters, Range, parameter_object, require
 from hdl.unit import Unit
 
 LEAST = 0
-"""Below what `ordered` makes of any number: a NaN's place, and that of a row that is no token's."""
+"""Least key, below `ordered` of any number: for NaNs and for rows that are no tokens."""
 
 
 @parameter_object
 class LargestSumParameters(Parameters):
-    """Dimensions of a choice of tokens; they also drive its testbench.
+    """Dimensions of the argmax; they also configure its testbench.
 
     Parameters
     ----------
     units : int
-        Sums of a transfer.
+        Sums per transfer.
     batch : int
-        Samples, whose sums of the same rows follow each other.
+        Number of samples, whose sums of the same rows follow each other.
     vocabulary : int
-        Rows that are a token's.
+        Number of tokens, the rows of the LM head that can be selected.
     groups : int
-        Transfers of each sample: rows beyond the last token's are passed over.
+        Transfers per sample; rows after the last token are ignored.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, or the groups have too few rows; with the rule and the value.
+        If a parameter breaks its rule, or `groups` is too small; the message contains the rule and
+        the value.
     """
 
     units: Annotated[int, Range(2, 16, "sums")] = 7
@@ -45,7 +46,7 @@ class LargestSumParameters(Parameters):
     groups: Annotated[int, Range(1, 1 << 20, "groups")] = 7024
 
     def __post_init__(self) -> None:
-        """Check the rules between the parameters."""
+        """Check that the groups hold the vocabulary."""
         super().__post_init__()
         least = -(-self.vocabulary // self.units)
         rule = f"groups must be at least vocabulary / units, {least}"
@@ -53,17 +54,17 @@ class LargestSumParameters(Parameters):
 
     @property
     def sums_layout(self) -> data.ArrayLayout:
-        """Payload of the stream of sums."""
+        """Payload of `sums`."""
         return data.ArrayLayout(FP16, self.units)
 
     @property
     def prediction_layout(self) -> data.StructLayout:
-        """Payload of the stream of predictions."""
+        """Payload of `predictions`."""
         return data.StructLayout({"token": range(self.vocabulary), "sum": FP16})
 
     @property
     def lane_bits(self) -> int:
-        """Bits of a sum's place in its transfer, and levels of a knockout between them."""
+        """Bits of a lane's number, and levels of the comparator tree over a transfer."""
         return ceil_log2(self.units)
 
     @property
@@ -73,32 +74,34 @@ class LargestSumParameters(Parameters):
 
 
 class LargestSum(Unit):
-    """Choose each sample's token, while the sums of all pieces of the vocabulary pass.
+    """Compute each sample's argmax while the sums of the LM head pass.
 
-    Sums are compared as they leave the linear module, in FP16, the widest that it has: several may
-    be equal, of which the smallest token is taken.
+    Sums are compared in FP16, the widest format of the linear module, so that several can be equal;
+    ties resolve to the lowest token.
 
-    **Latency** ``log2(units) + 3`` cycles from the last sums, units rounded up to a power of two.
-    **Throughput** a transfer of sums a cycle, but for some cycles behind the last one.
+    **Latency** ``log2(units) + 3`` cycles from the last sums, `units` rounded up to a power of two.
+    **Throughput** one transfer of sums per cycle, with a gap of some cycles after the last one.
 
     **Numerics** exact; -0 and +0 are equal, and a NaN is below every number.
 
     Parameters
     ----------
     parameters : LargestSumParameters
-        Dimensions.
+        Units, batch and vocabulary.
 
     Members
     -------
     sums : In(stream)
-        From the linear module: of each group of rows the sums of all samples in turns.
+        From the linear module: for each group of rows the sums of all samples, one sample per
+        transfer.
     predictions : Out(stream)
-        Sample by sample the `token` and its `sum`, which is a NaN if all are, and 0 as +0.
+        For each sample in order the `token` and its `sum`. A sum of -0 is output as +0; if all sums
+        are NaN, the token is 0 and its sum a NaN.
 
     Raises
     ------
     ValueError
-        By `LargestSumParameters`.
+        If `parameters` is invalid, see `LargestSumParameters`.
     """
 
     def __init__(self, *, parameters: LargestSumParameters) -> None:
@@ -111,11 +114,11 @@ class LargestSum(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count groups and samples; let each sample's sums meet its best so far."""
+        """Count groups and samples; compare each sample's sums with its maximum so far."""
         m = Module()
         p = self.parameters
         sample, group = Signal(range(p.batch)), Signal(range(p.groups))
-        # Rows from the group on that are tokens: a last piece has some that are none.
+        # Number of tokens from this group on; the last groups can have rows that are no tokens.
         left = Signal(range(p.vocabulary + 1), init=p.vocabulary)
         moves, over, clear = self.sums.valid & self.sums.ready, Signal(), Signal()
         last_sample = sample == p.batch - 1
@@ -134,14 +137,14 @@ class LargestSum(Unit):
     def _compare(
         self, m: Module, left: Value, sample: Value, moves: Value, clear: Value
     ) -> list[RunningArgmax]:
-        """Give the sums to their sample's comparison, a cycle after they came."""
+        """Compare the sums of the current sample, one cycle after their transfer."""
         p = self.parameters
         compared = Signal(p.units * BINARY16.width, reset_less=True)
         keys = []
         for lane in range(p.units):
             code = self.sums.payload[lane]
             counts = (left > lane) & ~is_nan(code)
-            # A vocabulary of less than a transfer has lanes in which no token ever is.
+            # With fewer tokens than lanes, the upper lanes never hold a token.
             key: Value = Mux(counts, ordered(code), LEAST)
             tells = lane < p.vocabulary
             keys.append(key[: BINARY16.width] if tells else Const(LEAST, BINARY16.width))
@@ -155,7 +158,7 @@ class LargestSum(Unit):
             )
             m.submodules[f"sample_{number}"] = argmax
             m.d.sync += argmax.strobe.eq(moves & (sample == number))
-            # Lanes that are not there have the least value, which wins nothing.
+            # Missing lanes have the least key, which is never larger than another one.
             m.d.comb += argmax.clear.eq(clear)
             m.d.comb += [
                 argmax.values[lane].eq(compared.word_select(lane, BINARY16.width))
@@ -165,14 +168,14 @@ class LargestSum(Unit):
         return chosen
 
     def _give(self, m: Module, chosen: list[RunningArgmax], over: Value, clear: Signal) -> None:
-        """Wait for the last comparison; then show what was found, sample by sample."""
+        """Wait for the last comparison; then output the results, sample by sample."""
         p, lane_bits = self.parameters, self.parameters.lane_bits
         waits, turn = Signal(range(lane_bits + 2)), Signal(range(p.batch))
         number: Any = Array(one.number for one in chosen)[turn]
         found: Any = Array(one.largest for one in chosen)[turn]
         largest = found[: BINARY16.width]
         given = self.predictions.payload
-        # Groups are counted as they have lanes, of which some may not be there.
+        # A lane number has a power of two of codes; only `units` of them are used.
         token = number[lane_bits:] * p.units + number[:lane_bits]
         code = Mux(largest[-1], largest ^ SIGN, ~largest)
         m.d.comb += [
@@ -185,7 +188,7 @@ class LargestSum(Unit):
                 with m.If(over):
                     m.d.sync += waits.eq(lane_bits + 1)
                     m.next = "WAIT"
-            # The last sums are on their way through the comparison.
+            # The last sums are still in the comparator tree.
             with m.State("WAIT"):
                 m.d.sync += waits.eq(waits - 1)
                 with m.If(waits == 0):

@@ -1,4 +1,4 @@
-"""What a token's way through decoder layers consists of: a table of operations on slices."""
+"""The program of a token: the operations on slices that take it through all decoder layers."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,31 +6,31 @@ from typing import Any
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
-from hdl.lad.control.slice_walk import LOOPS, walk_layout
+from hdl.lad.control.slice_walk import LOOPS, loops_layout
 from hdl.lad.lad_parameters import LadParameters
 from hdl.lad.sfm.sfm_parameters import Function
 
 MOVES = 3
-"""Walks at most that an operation's operands need."""
+"""Largest number of reads of an operation, each with its own nested loops."""
 
 
-class Way(enum.Enum, shape=4):
-    """What a slice that is read becomes.
+class Destination(enum.Enum, shape=4):
+    """Destination of a slice that is read.
 
     Members
     -------
     TASK : int
-        Nothing: a task of the linear module begins.
+        No operand: starts a task of the linear module.
     INPUTS : int
         An input of the linear module.
     VECTORS, FACTORS, ADDENDS : int
         Operands of the special function module.
     KEY, VALUE : int
-        The key and the value of the steps that follow.
+        The key and the value of the attention steps that follow.
     QUERY : int
-        A step's query; it begins with it.
+        The query of an attention step, which it starts.
     STATES : int
-        A part of a hidden state that leaves.
+        A slice of a hidden state that is output.
     """
 
     TASK = 0
@@ -45,12 +45,12 @@ class Way(enum.Enum, shape=4):
 
 
 class Source(enum.Enum, shape=2):
-    """Where the slices come from that an operation writes.
+    """Source of the slices that an operation writes.
 
     Members
     -------
     OUTSIDE : int
-        The stream of slices.
+        The stream `slices` from outside.
     SUMS : int
         The linear module.
     RESULTS : int
@@ -63,8 +63,8 @@ class Source(enum.Enum, shape=2):
 
 
 @dataclass(frozen=True)
-class Walk:
-    """Slices of an area: rounds and stride of the outer, the middle and the inner loop."""
+class Loops:
+    """Addresses of slices: base, and (rounds, stride) of the outer, middle and inner loop."""
 
     base: int
     outer: tuple[int, int] = (1, 0)
@@ -73,7 +73,7 @@ class Walk:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its fields."""
+        """Return the fields of the hardware's record."""
         loops = {name: getattr(self, name) for name in LOOPS}
         return {"base": self.base} | {
             name: {"rounds": rounds, "stride": stride} for name, (rounds, stride) in loops.items()
@@ -82,26 +82,26 @@ class Walk:
 
 @dataclass(frozen=True)
 class Operation:
-    """Operands that are read, and what is written; the next one begins behind both.
+    """Operands to read and slices to write; the next operation begins when both are complete.
 
     Members
     -------
-    moves : tuple of (Way, Walk)
-        Of each in turn what its inner loop reads, as often as the loops around it say.
-    writes : tuple of (Source, Walk)
-        At most one.
+    moves : tuple of (Destination, Loops)
+        Reads, in rotation: each reads the slices of its inner loop, then the next one continues.
+    writes : tuple of (Source, Loops)
+        The destination; at most one.
     function : Function
-        Of the special function module.
+        Function of the special function module.
     outputs : int
-        Slices of a linear layer's output.
+        Slices of the output of a linear layer.
     groups : int
-        Instead of them groups of sums of which none is written: those of a piece of the vocabulary.
+        For a piece of the LM head, instead of `outputs`: groups of sums, which are not written.
     joins : bool
-        It begins when the attention of all heads has been written.
+        Begin only when the attention outputs of all heads have been written.
     """
 
-    moves: tuple[tuple[Way, Walk], ...] = ()
-    writes: tuple[tuple[Source, Walk], ...] = ()
+    moves: tuple[tuple[Destination, Loops], ...] = ()
+    writes: tuple[tuple[Source, Loops], ...] = ()
     function: Function = Function.ADD
     outputs: int = 0
     groups: int = 0
@@ -110,17 +110,18 @@ class Operation:
 
 @dataclass
 class LayerProgram:
-    """The operations of a token: its arrival, a layer as often as there are layers, its leaving.
+    """The operations of a token: its input, the operations of a layer, and its output.
 
-    With a vocabulary the states leave behind each layer, and the last line is a piece of it.
-    A layer's projections and steps are repeated for each period. Every linear layer goes from the
-    area of inputs, or that of the attention, to that of sums; every function in between goes back.
-    The loops over samples are the middle ones.
+    The operations of `layer` are repeated per layer, those of `period` per period. With a
+    vocabulary, the states are output after every layer, and the last instruction computes one piece
+    of the LM head; it is repeated once per piece. Every linear layer reads the area `inputs` or
+    `attended` and writes `sums`; every function between them reads `sums` and writes the others.
+    The middle loops are those over samples.
 
     Parameters
     ----------
     p : LadParameters
-        Dimensions.
+        Dimensions of model and tile.
     """
 
     p: LadParameters
@@ -129,10 +130,10 @@ class LayerProgram:
     period: range = range(0)
 
     def __post_init__(self) -> None:
-        """Write it down."""
+        """Generate the operations."""
         p, at = self.p, self.p.areas
         states = self._all(at.state, p.width)
-        self._load(Walk(at.angles, inner=(2 * p.batch, 1)))
+        self._load(Loops(at.angles, inner=(2 * p.batch, 1)))
         self._load(states)
         first = len(self.operations)
         self._norm()
@@ -140,7 +141,7 @@ class LayerProgram:
         self._linear(p.width, p.projected)
         self._rotary()
         self._attention()
-        # Periods differ in nothing but their weights: these lines are repeated for each.
+        # Periods differ in their weights only: these operations are repeated for each.
         self.period = range(part, len(self.operations))
         self._linear(p.heads, p.width, attended=True)
         self._residual(states)
@@ -149,10 +150,10 @@ class LayerProgram:
         self._gate()
         self._linear(p.gated, p.width)
         self._residual(states)
-        leaves = Operation(((Way.STATES, states),))
+        leaves = Operation(((Destination.STATES, states),))
         if p.vocabulary:
             self.operations.append(leaves)
-        # Lines up to here are repeated for each layer.
+        # The operations up to here are repeated for each layer.
         self.layer = range(first, len(self.operations))
         if p.vocabulary:
             self._norm()
@@ -160,75 +161,81 @@ class LayerProgram:
         else:
             self.operations.append(leaves)
 
-    def _all(self, base: int, slices: int) -> Walk:
-        """Walk over the slices of all samples, one side by side with the other samples'."""
+    def _all(self, base: int, slices: int) -> Loops:
+        """Return the addresses of all samples' slices; slices of one index are adjacent."""
         batch = self.p.batch
-        return Walk(base, outer=(slices, batch), middle=(batch, 1))
+        return Loops(base, outer=(slices, batch), middle=(batch, 1))
 
-    def _rows(self, base: int, slices: int) -> Walk:
-        """Walk over one sample's slices, then over the next one's."""
+    def _rows(self, base: int, slices: int) -> Loops:
+        """Return the addresses of one sample's slices, then of the next sample's."""
         batch = self.p.batch
-        return Walk(base, middle=(batch, 1), inner=(slices, batch))
+        return Loops(base, middle=(batch, 1), inner=(slices, batch))
 
-    def _load(self, target: Walk) -> None:
+    def _load(self, target: Loops) -> None:
         self.operations.append(Operation(writes=((Source.OUTSIDE, target),)))
 
-    def _function(self, function: Function, target: Walk, *moves: tuple[Way, Walk]) -> None:
+    def _function(
+        self, function: Function, target: Loops, *moves: tuple[Destination, Loops]
+    ) -> None:
         self.operations.append(Operation(moves, ((Source.RESULTS, target),), function))
 
     def _norm(self) -> None:
-        """Normalise the states sample by sample, with weights that come from outside."""
+        """Normalise the states sample by sample, with weights from outside."""
         p, at = self.p, self.p.areas
-        self._load(Walk(at.factors, inner=(p.width, 1)))
+        self._load(Loops(at.factors, inner=(p.width, 1)))
         self._function(
             Function.RMS_NORM,
             self._rows(at.inputs, p.width),
-            (Way.VECTORS, self._rows(at.state, p.width)),
-            (Way.FACTORS, Walk(at.factors, middle=(p.batch, 0), inner=(p.width, 1))),
+            (Destination.VECTORS, self._rows(at.state, p.width)),
+            (Destination.FACTORS, Loops(at.factors, middle=(p.batch, 0), inner=(p.width, 1))),
         )
 
     def _linear(self, inputs: int, outputs: int, *, attended: bool = False) -> None:
         """Multiply by the next matrix."""
         p, at = self.p, self.p.areas
         base = at.attended if attended else at.inputs
-        task = (Way.TASK, Walk(base))
-        taken = (Way.INPUTS, Walk(base, inner=(inputs * p.batch, 1)))
-        given = (Source.SUMS, Walk(at.sums, inner=(outputs * p.batch, 1)))
+        task = (Destination.TASK, Loops(base))
+        taken = (Destination.INPUTS, Loops(base, inner=(inputs * p.batch, 1)))
+        given = (Source.SUMS, Loops(at.sums, inner=(outputs * p.batch, 1)))
         operation = Operation((task, taken), (given,), outputs=outputs, joins=attended)
         self.operations.append(operation)
 
     def _piece(self) -> None:
-        """Multiply by the next rows of the vocabulary's matrix, whose sums are only compared."""
+        """Multiply by the next rows of the LM head, whose sums are compared and not written."""
         p, base = self.p, self.p.areas.inputs
-        taken = (Way.INPUTS, Walk(base, inner=(p.width * p.batch, 1)))
-        self.operations.append(Operation(((Way.TASK, Walk(base)), taken), groups=p.piece_groups))
+        taken = (Destination.INPUTS, Loops(base, inner=(p.width * p.batch, 1)))
+        self.operations.append(
+            Operation(((Destination.TASK, Loops(base)), taken), groups=p.piece_groups)
+        )
 
     def _rotary(self) -> None:
-        """Turn queries and keys where they stand: cosine and sine are one inner loop."""
+        """Rotate queries and keys in place; cosine and sine form the inner loop."""
         p, at = self.p, self.p.areas
         heads = (p.heads + p.kv_heads) // p.periods
         turned = self._all(at.sums, heads)
-        angles = Walk(at.angles, outer=(heads, 0), middle=(p.batch, 1), inner=(2, p.batch))
-        self._function(Function.ROTARY, turned, (Way.VECTORS, turned), (Way.FACTORS, angles))
+        angles = Loops(at.angles, outer=(heads, 0), middle=(p.batch, 1), inner=(2, p.batch))
+        self._function(
+            Function.ROTARY, turned, (Destination.VECTORS, turned), (Destination.FACTORS, angles)
+        )
 
     def _attention(self) -> None:
-        """Begin the steps of a key/value head's query heads, one sample behind the other."""
+        """Start the steps of a key/value head's query heads, sample by sample."""
         p, at = self.p, self.p.areas
-        # Rows of the one matrix: queries, keys, values.
+        # Order of the rows in the matrix: queries, keys, values.
         heads = p.kv_heads // p.periods
         keys = at.sums + heads * p.shared * p.batch
         values = keys + heads * p.batch
         moves = (
-            (Way.KEY, self._all(keys, heads)),
-            (Way.VALUE, self._all(values, heads)),
-            (Way.QUERY, self._heads(at.sums, heads)),
+            (Destination.KEY, self._all(keys, heads)),
+            (Destination.VALUE, self._all(values, heads)),
+            (Destination.QUERY, self._heads(at.sums, heads)),
         )
         self.operations.append(Operation(moves))
 
-    def _heads(self, base: int, heads: int) -> Walk:
-        """Walk over slices of query heads in the order of their steps."""
+    def _heads(self, base: int, heads: int) -> Loops:
+        """Return the addresses of query heads in the order of their steps."""
         p = self.p
-        return Walk(
+        return Loops(
             base,
             outer=(heads, p.shared * p.batch),
             middle=(p.batch, 1),
@@ -236,33 +243,37 @@ class LayerProgram:
         )
 
     @property
-    def outputs(self) -> Walk:
-        """Where a layer's attention goes, whenever it comes."""
+    def outputs(self) -> Loops:
+        """Addresses of a layer's attention outputs, in the order of the steps."""
         return self._heads(self.p.areas.attended, self.p.kv_heads)
 
-    def _residual(self, states: Walk) -> None:
+    def _residual(self, states: Loops) -> None:
         """Add the sums to the states."""
         sums = self._all(self.p.areas.sums, self.p.width)
-        self._function(Function.ADD, states, (Way.VECTORS, states), (Way.ADDENDS, sums))
+        self._function(
+            Function.ADD, states, (Destination.VECTORS, states), (Destination.ADDENDS, sums)
+        )
 
     def _gate(self) -> None:
-        """Multiply the gate's SiLU by the up projection."""
+        """Multiply the SiLU of `gate_proj` by `up_proj`."""
         p, at = self.p, self.p.areas
         gate, up = (self._all(at.sums + skipped * p.batch, p.gated) for skipped in (0, p.gated))
         inner = self._all(at.inputs, p.gated)
-        self._function(Function.SILU, inner, (Way.VECTORS, gate), (Way.FACTORS, up))
+        self._function(Function.SILU, inner, (Destination.VECTORS, gate), (Destination.FACTORS, up))
 
     @property
     def layout(self) -> data.StructLayout:
-        """An operation in the table."""
+        """Layout of an operation in the table."""
         p = self.p
-        walk = walk_layout(p.place_shape)
+        loops = loops_layout(p.place_shape)
         return data.StructLayout(
             {
-                "moves": data.ArrayLayout(data.StructLayout({"way": Way, "walk": walk}), MOVES),
+                "moves": data.ArrayLayout(
+                    data.StructLayout({"destination": Destination, "loops": loops}), MOVES
+                ),
                 "number": range(MOVES + 1),
                 "source": Source,
-                "target": walk,
+                "target": loops,
                 "writes": 1,
                 "function": Function,
                 "slices": unsigned(p.tile.linear.slices.bit_length()),
@@ -277,34 +288,38 @@ class LayerProgram:
 
     @property
     def table(self) -> tuple[int, ...]:
-        """The operations as bits."""
+        """The operations, encoded as integers."""
         return tuple(self._bits(one) for one in self.operations)
 
     def _bits(self, operation: Operation) -> int:
-        """Return an operation's bits."""
+        """Return the encoding of an operation."""
         units, rows = self.p.tile.linear.units, operation.outputs * self.p.head_size
         groups = operation.groups or -(-rows // units)
         rounds, more = divmod(max(groups - 1, 0), self.p.tiles)
-        nowhere = Walk(0)
-        # Every line of the table has all fields; what is not used is never looked at.
+        nowhere = Loops(0)
+        # Every entry of the table has all fields; unused ones are ignored.
         missing = MOVES - len(operation.moves)
-        moves = (*operation.moves, *[(Way.TASK, nowhere)] * missing)
+        moves = (*operation.moves, *[(Destination.TASK, nowhere)] * missing)
         ((source, target),) = operation.writes or ((Source.OUTSIDE, nowhere),)
-        inputs = [walk for way, walk in operation.moves if way is Way.INPUTS]
+        inputs = [
+            loops for destination, loops in operation.moves if destination is Destination.INPUTS
+        ]
         fields: dict[int | str, Any] = {
-            "moves": [{"way": way, "walk": walk.record} for way, walk in moves],
+            "moves": [
+                {"destination": destination, "loops": loops.record} for destination, loops in moves
+            ],
             "number": len(operation.moves),
             "source": source,
             "target": target.record,
             "writes": bool(operation.writes),
             "function": operation.function,
-            "slices": sum(walk.inner[0] // self.p.batch for walk in inputs),
+            "slices": sum(loops.inner[0] // self.p.batch for loops in inputs),
             "groups": groups,
-            # Of the first tile; so many behind it have as many.
+            # Groups of the first tile; the next `more` tiles have as many, the others one less.
             "rounds": rounds + 1 if groups else 0,
             "more": more,
             "joins": operation.joins,
-            # The last group's rows that there are.
+            # Rows of the last group that exist.
             "rest": rows - (groups - 1) * units if operation.outputs else 0,
         }
         if self.p.vocabulary:

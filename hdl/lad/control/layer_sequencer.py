@@ -1,4 +1,4 @@
-"""Lead a token through decoder layers: slices between one memory and the modules of a tile."""
+"""Sequencer of the decoder layers: it moves slices between a memory and the modules of a tile."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.largest_sum import LargestSum
-from hdl.lad.control.layer_program import MOVES, LayerProgram, Source, Way
+from hdl.lad.control.layer_program import MOVES, Destination, LayerProgram, Source
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.control.sum_slices import SumSlices
 from hdl.lad.lad_parameters import LadParameters
@@ -24,53 +24,54 @@ class _Shown:
     Members
     -------
     valid, taken : Signal
-        There is one; it is handed over.
-    way : Signal
-        What it becomes.
+        It is valid; it is transferred.
+    destination : Signal
+        Its destination.
     sample : Signal
-        Whose it is, where that matters.
+        Its sample, where the destination needs it.
     busy : Signal
-        It is there, or another one of the operation is to come.
+        It is valid, or the operation has further slices to read.
     """
 
     valid: Signal
     taken: Signal
-    way: Any
+    destination: Any
     sample: Signal
     busy: Signal
 
 
 class LayerSequencer(Unit):
-    """Do the operations of a `LayerProgram`, one behind the other, with all samples of a batch.
+    """Execute the operations of a `LayerProgram` in order, for all samples of a batch.
 
-    An operation reads slices from the memory on chip for the modules that need them, and writes
-    what these give, or what comes from outside. What an operation reads is there when it begins;
-    within one, a slice is overwritten by what came of it, or not at all.
+    An operation reads slices from the on-chip memory for the modules, and writes their results, or
+    slices from outside. All operands of an operation are in the memory when it begins. Within an
+    operation, a slice is overwritten only by the result computed from it.
 
-    **Latency** 2 cycles from the last slice written to the next operation's first one read.
-    **Throughput** a slice a cycle in, and one out.
+    **Latency** 2 cycles from the last slice written to the first slice that the next operation
+    reads. **Throughput** one slice read and one written per cycle.
 
     Parameters
     ----------
     parameters : LadParameters
-        Dimensions.
+        Dimensions of model and tile.
 
     Members
     -------
     slices : In(stream)
-        What comes from outside, in the program's order: `values`; with angles their sample's
-        `length`, and with a vocabulary whether the token `predicts`.
+        Slices from outside in the program's order: `values`; with cosines and sines the `length` of
+        their sample and, with a vocabulary, `predicts`.
     sums, results, outputs : In(stream)
-        From linear module, special function module and attention.
+        Results of the linear module, the special function module and the attention pipeline.
     tasks, inputs, vectors, factors, addends, steps : Out(stream)
-        To them.
+        Their operands.
     coming : Out(stream)
-        The head-samples of a token's steps, as soon as it is there.
+        The heads of all steps of a token, when the token arrives.
     states : Out(stream)
-        Hidden states behind the last layer, slice by slice, of all samples; and whether any
-        denominator on the way was `not_positive`. With a vocabulary those behind every layer.
+        Hidden states after the last layer, for each slice index all samples; `not_positive` if any
+        denominator of the token so far was not above 0. With a vocabulary, the states after every
+        layer.
     predictions : Out(stream)
-        As of `LargestSum`; only with a vocabulary.
+        As in `LargestSum`; only with a vocabulary.
     """
 
     def __init__(self, *, parameters: LadParameters) -> None:
@@ -100,13 +101,13 @@ class LayerSequencer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Let the walks of an operation run beside each other; then the next one begins."""
+        """Run the address generators of an operation in parallel; then begin the next operation."""
         m = Module()
         p = self.parameters
         m.submodules.memory = memory = Memory(
             depth=p.areas.end, width=p.tile.vector.vector_layout.size
         )
-        # The operation stands in registers: the table is read once for it.
+        # The operation is registered, so that the table is read once per operation.
         operation = Signal(self.program.layout, reset_less=True)
         begin, writing = Signal(), Signal()
         shown = self._read(m, operation, begin, memory)
@@ -116,17 +117,18 @@ class LayerSequencer(Unit):
         if p.vocabulary:
             busy |= self._predict(m, operation, begin)
         else:
-            # All sums become slices.
+            # All sums are written as slices.
             written = m.submodules.sum_slices.sums
             m.d.comb += [written.valid.eq(self.sums.valid), self.sums.ready.eq(written.ready)]
-        # Angles come first: what came with them stays for the token.
+        # The cosines and sines are the first slices of a token; their flags apply to the whole
+        # token.
         predicts = Signal(reset_less=True)
         first, ended = self._advance(m, operation, begin, busy, (starts, attended, predicts))
         self._name_heads(m, first & writing)
         self._hand_out(m, operation, shown, memory.read_data)
         self._begin_steps(m, shown, memory.read_data, ended)
 
-        # All samples' lengths come twice: those that came last stay.
+        # Each sample's length arrives twice per token; the second value overwrites the first.
         lengths = [Signal(p.tile.length_shape, name=f"length_{i}") for i in range(p.batch)]
         with m.If(first & self.slices.valid & self.slices.ready):
             m.d.sync += Cat(lengths).eq(Cat(*lengths[1:], self.slices.payload.length))
@@ -151,7 +153,7 @@ class LayerSequencer(Unit):
         busy: Value,
         course: tuple[Signal, Signal, Signal],
     ) -> tuple[Value, Signal]:
-        """Go through the table; return whether at the first line, and whether a token ends."""
+        """Advance through the table; return flags for its first operation and for a token's end."""
         p, layer, period = self.parameters, self.program.layer, self.program.period
         starts, attended, predicts = course
         lines = self.program.table
@@ -159,13 +161,14 @@ class LayerSequencer(Unit):
         line, number, ended = Signal(range(len(lines))), Signal(range(p.layers)), Signal()
         part = Signal(range(p.periods))
         with m.FSM(name="operations"):
-            # The table is a multiplexer of constants: it has a cycle to itself.
+            # The table is a multiplexer of constants, and has a cycle of its own.
             with m.State("FETCH"):
                 m.d.sync += Value.cast(operation).eq(table[line])
                 m.next = "BEGIN"
-            # All four walks take their first place; what needs the attention waits for all of it.
+            # The four address generators load their base; `joins` waits for all attention outputs.
             with m.State("BEGIN"), m.If(~operation.joins | attended):
-                # All of a layer's attention is there then: the next one's begins at the front.
+                # At `joins` a layer's attention is complete: the next layer's outputs begin at the
+                # base.
                 m.d.comb += [begin.eq(1), starts.eq((line == 0) | operation.joins)]
                 m.next = "MOVE"
             with m.State("MOVE"), m.If(~busy):
@@ -174,7 +177,8 @@ class LayerSequencer(Unit):
                     m.d.sync += part.eq(0)
                     with m.If(part != p.periods - 1):
                         m.d.sync += [part.eq(part + 1), line.eq(period.start)]
-                # All layers are one part of the table: only what comes from outside differs.
+                # All layers use the same part of the table; they differ in the data from outside
+                # only.
                 with m.If(line == layer.stop - 1):
                     m.d.sync += number.eq(0)
                     with m.If(number != p.layers - 1):
@@ -186,13 +190,13 @@ class LayerSequencer(Unit):
         return line == 0, ended
 
     def _last(self, m: Module, line: Signal, number: Value, predicts: Value) -> Value:
-        """Return whether a line is a token's last, when it is done."""
+        """Return whether an operation is a token's last one."""
         p, last = self.parameters, len(self.program.operations) - 1
         if not p.vocabulary:
             return line == last
         piece = Signal(range(p.pieces))
         layers_end = (line == self.program.layer.stop - 1) & (number == p.layers - 1)
-        # Its last line is a piece of the vocabulary, and is repeated as often as there are pieces.
+        # The last operation computes one piece of the LM head; it is repeated once per piece.
         with m.If(line == last):
             m.d.sync += [piece.eq(piece + 1), line.eq(last)]
             with m.If(piece == p.pieces - 1):
@@ -200,9 +204,9 @@ class LayerSequencer(Unit):
         return (layers_end & ~predicts) | ((line == last) & (piece == p.pieces - 1))
 
     def _predict(self, m: Module, operation: Any, begin: Value) -> Signal:
-        """Let sums of the vocabulary be compared; return whether a piece's are still coming."""
+        """Connect the argmax; return whether sums of a piece of the LM head are outstanding."""
         comparing = Signal()
-        m.submodules.largest_sum = largest = LargestSum(parameters=self.parameters.largest_sum)
+        m.submodules.largest_sum = largest = LargestSum(parameters=self.parameters.argmax)
         connect_streams(m, largest.predictions, self.predictions)
         sums = self.sums
         written = m.submodules.sum_slices.sums
@@ -219,42 +223,44 @@ class LayerSequencer(Unit):
         return comparing
 
     def _read(self, m: Module, operation: Any, begin: Value, memory: Any) -> _Shown:
-        """Let an operation's moves take turns wherever an inner loop ends."""
+        """Read the operands of an operation; after each inner loop the next move continues."""
         p = self.parameters
-        walks = [SliceWalk(parameters=self.places) for _ in range(MOVES)]
-        # One read port: moves have it in turns, and the order of slices is theirs.
+        generators = [SliceWalk(parameters=self.places) for _ in range(MOVES)]
+        # The moves share one read port, in the order in which the modules need the slices.
         turn, left, issue = Signal(range(MOVES)), Signal(), Signal()
         shown = _Shown(
             Signal(name="shown"),
             Signal(name="taken"),
-            Signal(Way, name="way", reset_less=True),
+            Signal(Destination, name="destination", reset_less=True),
             Signal(range(p.batch), name="sample", reset_less=True),
             Signal(name="reading"),
         )
         pauses, ends = (
-            Array(getattr(walk, name) for walk in walks)[turn] for name in ("pauses", "ends")
+            Array(getattr(generator, name) for generator in generators)[turn]
+            for name in ("pauses", "ends")
         )
         m.d.comb += [
-            # The memory's output is what is shown: it stands until the next read.
+            # The memory's output is constant until the next read.
             issue.eq(left & (~shown.valid | shown.taken)),
             memory.read_enable.eq(issue),
-            memory.read_address.eq(Array(walk.place for walk in walks)[turn]),
+            memory.read_address.eq(Array(generator.place for generator in generators)[turn]),
             shown.busy.eq(left | shown.valid),
         ]
-        for index, walk in enumerate(walks):
-            m.submodules[f"move_{index}"] = walk
+        for index, generator in enumerate(generators):
+            m.submodules[f"move_{index}"] = generator
             m.d.comb += [
-                walk.walk.eq(operation.moves[index].walk),
-                walk.start.eq(begin),
-                walk.advance.eq(issue & (turn == index)),
+                generator.loops.eq(operation.moves[index].loops),
+                generator.start.eq(begin),
+                generator.advance.eq(issue & (turn == index)),
             ]
         with m.If(begin):
             m.d.sync += [left.eq(operation.number != 0), turn.eq(0)]
         with m.If(issue):
             m.d.sync += [
-                # The way goes with the slice: the next one may be another move's.
-                shown.way.eq(Array(move.way for move in operation.moves)[turn]),
-                shown.sample.eq(Array(walk.middle for walk in walks)[turn]),
+                # The destination is registered with the slice, since the next slice can be another
+                # move's.
+                shown.destination.eq(Array(move.destination for move in operation.moves)[turn]),
+                shown.sample.eq(Array(generator.middle for generator in generators)[turn]),
             ]
             with m.If(pauses):
                 m.d.sync += turn.eq(turn + 1)
@@ -273,9 +279,10 @@ class LayerSequencer(Unit):
         writing: Signal,
         layers: tuple[Signal, Signal],
     ) -> None:
-        """Write what comes from an operation's source in the order of its walk, and the attention.
+        """Write the slices of an operation's source, and the attention outputs.
 
-        A layer's outputs come while later operations are under way: they have a walk of their own.
+        Attention outputs arrive while later operations run, and have an address generator of their
+        own.
         """
         p = self.parameters
         starts, attended = layers
@@ -286,7 +293,7 @@ class LayerSequencer(Unit):
             sums.sums.payload.eq(self.sums.payload.sums),
             sums.groups.eq(operation.groups),
             sums.rest.eq(operation.rest),
-            target.walk.eq(operation.target),
+            target.loops.eq(operation.target),
             target.start.eq(begin),
         ]
         sources = {
@@ -294,9 +301,9 @@ class LayerSequencer(Unit):
             Source.SUMS: sums.slices,
             Source.RESULTS: self.results,
         }
-        # One write port: the attention's slices take it where nothing else does.
+        # One write port: attention outputs use it in cycles in which the operation does not.
         m.d.comb += [
-            outputs.walk.eq(outputs.walk.shape().const(self.program.outputs.record)),
+            outputs.loops.eq(outputs.loops.shape().const(self.program.outputs.record)),
             outputs.start.eq(starts),
             self.outputs.ready.eq(~target.advance),
             outputs.advance.eq(self.outputs.valid & self.outputs.ready),
@@ -306,7 +313,7 @@ class LayerSequencer(Unit):
             m.d.sync += attended.eq(0)
         with m.Elif(outputs.advance & outputs.ends):
             m.d.sync += attended.eq(1)
-        # The memory is always ready to write: sources wait only for their operation.
+        # The memory can always be written: a source waits only until its operation begins.
         with m.Switch(operation.source):
             for source, port in sources.items():
                 with m.Case(source):
@@ -326,29 +333,30 @@ class LayerSequencer(Unit):
             m.d.sync += writing.eq(0)
 
     def _hand_out(self, m: Module, operation: Any, shown: _Shown, content: Value) -> None:
-        """Give the slice that is shown to whom its way says."""
+        """Transfer the slice at the memory's output to its destination."""
         p = self.parameters
         task = self.tasks.payload
         ports = {
-            Way.INPUTS: self.inputs,
-            Way.VECTORS: self.vectors,
-            Way.FACTORS: self.factors,
-            Way.ADDENDS: self.addends,
-            Way.QUERY: self.steps,
-            Way.STATES: self.states,
+            Destination.INPUTS: self.inputs,
+            Destination.VECTORS: self.vectors,
+            Destination.FACTORS: self.factors,
+            Destination.ADDENDS: self.addends,
+            Destination.QUERY: self.steps,
+            Destination.STATES: self.states,
         }
-        with m.Switch(shown.way):
-            for way, port in ports.items():
-                with m.Case(way):
+        with m.Switch(shown.destination):
+            for destination, port in ports.items():
+                with m.Case(destination):
                     m.d.comb += [
                         port.valid.eq(shown.valid),
                         shown.taken.eq(shown.valid & port.ready),
                     ]
-            # Tasks, keys and values go into registers, which never wait.
+            # Tasks, keys and values are registered, and can always be accepted.
             with m.Default():
                 m.d.comb += shown.taken.eq(shown.valid)
-        # A task stands until its last product has begun; the operation ends behind its sums.
-        with m.If(shown.valid & (shown.way == Way.TASK)):
+        # A task is valid until its last product begins; the operation ends when its sums are
+        # written.
+        with m.If(shown.valid & (shown.destination == Destination.TASK)):
             m.d.sync += self.tasks.valid.eq(1)
         with m.Elif(self.tasks.ready):
             m.d.sync += self.tasks.valid.eq(0)
@@ -365,8 +373,8 @@ class LayerSequencer(Unit):
         ]
 
     def _name_heads(self, m: Module, arrives: Value) -> None:
-        """Name all head-samples of a token that has arrived, in the order of their steps."""
-        # Steps of all layers are known as soon as the token is there.
+        """Output the heads of all steps of a token when it arrives, in the order of the steps."""
+        # The steps of all layers are known as soon as the token arrives.
         names, arrived, begins = Signal(), Signal(), Signal()
         m.d.sync += arrived.eq(arrives)
         m.d.comb += [self.coming.valid.eq(names), begins.eq(arrived & ~arrives)]
@@ -378,7 +386,7 @@ class LayerSequencer(Unit):
             m.d.sync += names.eq(0)
 
     def _number(self, m: Module, payload: Any, begins: Value, goes: Value) -> Value:
-        """Count groups, which tiles have in turns; return whether this is a token's last head."""
+        """Assign a number and a tile to the head of each step; return whether it is the last."""
         p, shared = self.parameters, self.parameters.tile.shared
         head, tile = Signal.like(payload.head), Signal.like(payload.tile)
         turn, final = Signal(range(shared)), Signal()
@@ -389,7 +397,7 @@ class LayerSequencer(Unit):
         with m.Elif(goes & ~final):
             m.d.sync += [head.eq(head + 1), turn.eq(turn + 1)]
         with m.Elif(goes):
-            # The next group is the next tile's, and begins there where this one began here.
+            # The next group belongs to the next tile; the number advances after the last tile.
             m.d.sync += [head.eq(head - (shared - 1)), tile.eq(tile + 1), turn.eq(0)]
             with m.If(tile == p.tiles - 1):
                 m.d.sync += [tile.eq(0), head.eq(head + 1)]
@@ -397,12 +405,12 @@ class LayerSequencer(Unit):
         return (head == rounds * shared + shared - 1) & (tile == more)
 
     def _begin_steps(self, m: Module, shown: _Shown, content: Value, ended: Value) -> None:
-        """Keep key and value for the steps of their queries; number the head-samples."""
+        """Hold key and value for the steps of their queries; number the heads of the steps."""
         step = self.steps.payload
-        for way, part in ((Way.KEY, step.key), (Way.VALUE, step.value)):
-            held = Signal.like(part, name=f"held_{way.name.lower()}", reset_less=True)
+        for destination, part in ((Destination.KEY, step.key), (Destination.VALUE, step.value)):
+            held = Signal.like(part, name=f"held_{destination.name.lower()}", reset_less=True)
             m.d.comb += part.eq(held)
-            with m.If(shown.valid & (shown.way == way)):
+            with m.If(shown.valid & (shown.destination == destination)):
                 m.d.sync += held.eq(content)
         m.d.comb += Value.cast(step.query).eq(content)
         # Heads of all layers are numbered in the order of their steps.

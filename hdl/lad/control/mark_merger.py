@@ -1,4 +1,4 @@
-"""Modes and counts behind a step: those of the groups, with those of active positions put in."""
+"""Modes and counts of all positions after a step."""
 
 from typing import Any
 
@@ -12,29 +12,30 @@ from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.unit import Unit
 
 CHANGE = data.StructLayout({"mode": MODE_BITS, "count": COUNT_BITS})
-"""Of an active position."""
+"""New mode and count of an active position."""
 
 
 class MarkMerger(Unit):
-    """Join two streams that ascend: groups of positions, and the changes of those active in them.
+    """Merge two ascending streams: groups of positions, and the changes of their active positions.
 
-    **Latency** 0 cycles. **Throughput** a change a cycle, or a group that has none.
+    **Latency** 0 cycles. **Throughput** one change per cycle, or one group without a change.
 
     Parameters
     ----------
     parameters : LadTileParameters
-        Dimensions.
+        Lanes and shapes of positions and heads.
 
     Members
     -------
     groups : In(stream)
-        `counts`, `modes`, which lanes are `active`, `last`.
+        `counts` and `modes` of a group of positions, its `active` lanes, `last` of the step.
     changes : In(stream)
         `mode` and `count` of each active position, in order.
     merged : Out(stream)
-        The `group`'s number in its step, `modes`, `counts` and `last`; `head` is set elsewhere.
+        `group`, the group's number in its step, `modes`, `counts` and `last`; `head` is set by the
+        tile.
     active : Out(lanes)
-        Which of the group's lanes were active.
+        The lanes of the group that were active.
     """
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
@@ -49,14 +50,14 @@ class MarkMerger(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Fill in the lowest active lane; with the last one the group leaves."""
+        """Insert each change in the lowest active lane left; output the group with the last one."""
         m = Module()
         p, lanes = self.parameters, self.parameters.apid.lanes
         group, change, merged = self.groups.payload, self.changes.payload, self.merged.payload
         given, left, lowest = (Signal(lanes, name=name) for name in ("given", "left", "lowest"))
         number, ends, leaves = Signal(p.group_shape), Signal(), Signal()
         m.d.comb += [
-            # Both streams ascend: the next change is always the lowest active lane's.
+            # Both streams ascend: the next change belongs to the lowest active lane that is left.
             left.eq(group.active & ~given),
             lowest.eq(left & (~left + 1)),
             ends.eq(left == lowest),
@@ -64,13 +65,13 @@ class MarkMerger(Unit):
             leaves.eq(self.merged.valid & self.merged.ready),
             self.groups.ready.eq(leaves),
             self.changes.ready.eq(self.groups.valid & left.any() & (~ends | self.merged.ready)),
-            # The last change of a group passes through in the cycle in which the group leaves.
+            # The last change of a group is inserted in the cycle in which the group is output.
             merged.group.eq(number),
             merged.last.eq(group.last),
             self.active.eq(group.active),
         ]
         for lane in range(lanes):
-            # Changes come one by one; those of a group wait here for its last.
+            # Earlier changes of a group are held until its last one arrives.
             held = Signal(CHANGE, name=f"held_{lane}", reset_less=True)
             for field, whole in (("mode", "modes"), ("count", "counts")):
                 kept = Mux(given[lane], held[field], group[whole][lane])

@@ -1,4 +1,4 @@
-"""Where the attention pipeline may stop, so that other layers have the vector units."""
+"""Pause of the attention pipeline, during which other layers use the vector units."""
 
 from typing import Any
 
@@ -10,28 +10,28 @@ from hdl.unit import Unit
 
 
 class PipelinePause(Unit):
-    """Stop the pipeline between stage 4 and stage 5, and say when no vector unit works for it.
+    """Stop the pipeline between stages 4 and 5, and report when it uses no vector unit (IV-D).
 
-    Steps that have begun pass stage 2, which hands what it finds on; those that stage 5 has begun
-    pass stage 6 too. All others stay where they are, with everything that is fetched for them,
-    until nobody wants the vector units any more. Stages 3 and 4 need none and go on.
+    Steps that have begun complete stage 2, and steps that stage 5 has begun complete stage 6. All
+    others are held in place with their fetched data until `wanted` is 0. Stages 3 and 4 use no
+    vector unit and continue.
 
-    **Latency** `idle` a cycle behind what ends last. **Throughput** a step a cycle.
+    **Latency** `idle` one cycle after the last step completes. **Throughput** one step per cycle.
 
     Members
     -------
     wanted : In(1)
-        Others want the vector units, or have them; no step begins meanwhile.
+        Other layers request or use the vector units; no step begins.
     begun, scored : In(1)
-        A step begins; one has passed stage 2.
+        A step begins; a step has completed stage 2.
     identified, computed : In(1)
-        A step waits for stage 5, and for stage 6.
+        A step is ready to enter stage 5, or stage 6.
     identifies, computes : Out(1)
-        It is shown there, and stays so until it is taken.
+        The step may enter; constant until it does.
     parted, ended : In(1)
-        Stage 5 takes its step, its last position being under way; stage 6, its output being there.
+        Stage 5 has issued the last position of its step; stage 6 has computed its output.
     idle : Out(1)
-        No vector unit works for the pipeline, and none begins while they are wanted.
+        The pipeline uses no vector unit, and begins no operation while `wanted` is 1.
     """
 
     def __init__(self) -> None:
@@ -40,23 +40,25 @@ class PipelinePause(Unit):
         super().__init__({name: In(1) for name in inputs} | {name: Out(1) for name in outputs})
 
     def elaborate(self, platform: Any) -> Module:
-        """Count steps in stage 2, and those that stages 5 and 6 have begun and not both ended."""
+        """Count the steps in stage 2, and those that are in stage 5 or 6."""
         m = Module()
         scoring, apart = Signal(range(SLOTS + 1)), Signal(range(SLOTS + 1))
         opened, stops, enters = Signal(), Signal(), Signal()
         m.d.comb += [
-            # What stage 2 gives needs room behind it: nothing stops before it is empty.
+            # The results of stage 2 need room downstream: nothing is stopped before stage 2 is
+            # empty.
             stops.eq(self.wanted & (scoring == 0)),
             self.identifies.eq(self.identified & (opened | ~stops)),
-            # Both see a step at once, and stage 5 is done with the one before earlier: it is never
-            # behind. What it has begun is let in, for it does not end alone.
+            # Both stages are offered a step in the same cycle, and stage 5 completes the previous
+            # one first. Stage 6 admits every step that stage 5 has begun, because stage 5 depends
+            # on it.
             self.computes.eq(self.computed & (~stops | (apart != 0))),
             enters.eq(self.identifies & ~opened),
             self.idle.eq((scoring == 0) & (apart == 0)),
         ]
         m.d.sync += [
             scoring.eq(scoring + self.begun - self.scored),
-            # Stage 5 runs ahead of stage 6, by which its steps are counted off.
+            # Stage 5 begins steps earlier than stage 6 completes them; the difference is in flight.
             apart.eq(apart + enters - self.ended),
             opened.eq((opened | enters) & ~self.parted),
         ]

@@ -1,4 +1,4 @@
-"""A group's last active positions, fetched ahead of the steps that ask for some of them."""
+"""Prefetch of the previous step's active positions (Section IV-D)."""
 
 from typing import Any
 
@@ -16,49 +16,50 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 OWED = data.StructLayout({"ahead": 1})
-"""Of a row that is to come."""
+"""Requested row: `ahead` if it is a prefetch."""
 
 
 class PositionPrefetcher(Unit):
-    """Stand between those who ask for active positions and the memory outside.
+    """Prefetch the rows of positions that were active in a head's previous step.
 
-    A bit for each position of each head says whether it was active in the head's last step. The
-    heads whose steps come next are named, each once a step, in the steps' order; as soon as the
-    first of a group is, the rows of all positions that were active in any of the group's heads are
-    asked for, as long as there is room. What of them is needed `ActiveUnion` says; what misses is
-    asked for outside, and the answers leave in the order of the requests.
+    One bit per position and head stores whether the position was active in the head's last step.
+    The heads of the next steps are announced in the order of the steps. When the first head of a
+    group is announced, the unit requests the rows of all positions that were active in any head of
+    the group, while there is room. `ActiveUnion` selects the rows that a step needs, and requests
+    missing rows. Answers are output in the order of the step's positions.
 
-    **Latency** 2 cycles more for what comes from outside. **Throughput** a row or a request a
-    cycle; a row that nobody asked for takes a cycle too.
+    **Latency** 2 additional cycles for rows from outside. **Throughput** one row or request per
+    cycle; a prefetched row that no head needs takes one cycle, too.
 
     Parameters
     ----------
     parameters : LadTileParameters
-        Dimensions.
+        Sizes of groups, queues and rows.
 
     Members
     -------
     heads : In(stream)
-        Whose positions to fetch, a head a step; a group's first is taken when the steps before of
-        all its heads have ended.
+        Heads of the next steps, one per step. The first head of a group is accepted when the
+        previous steps of all its heads are complete.
     begins : In(1)
         A step begins.
     may_begin : Out(1)
-        The next step's head has been taken.
+        The head of the next step has been accepted.
     freed, freed_head : In
-        A step has ended, and whose.
+        A step is complete, and its head.
     record : In(struct)
-        With `enable`, which lanes of a `head`'s `group` were `active` in its step; `last`.
+        With `enable`: the lanes of the `group` of a `head` that were `active` in its step; `last`
+        group.
     asked : In(stream)
-        A step's active positions, ascending; `last`.
+        The active positions of a step in ascending order; `last` with the highest one.
     answered : Out(stream)
         Their rows, in order.
     requests : Out(stream)
-        What outside is asked for.
+        Positions to fetch from outside.
     fetched : In(stream)
-        Its rows, in order.
+        Their rows, in order.
     hits, misses : Out(32)
-        Positions that were asked for since reset, and were there, or not.
+        Number of positions of `asked` since reset that were on chip, and that were not.
     """
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
@@ -81,27 +82,28 @@ class PositionPrefetcher(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """List what to fetch ahead; let the union decide; part what comes by why it was asked."""
+        """Connect list, union and requests; route each answer by the reason of its request."""
         m = Module()
         p = self.parameters
         walked = stream.Signature(p.listed_layout).create(path=("walked",))
         named = stream.Signature(p.head_layout).create(path=("named",))
-        # As many rows have room as are listed: what the list waits for is never stuck behind them.
+        # The queue of rows holds as many rows as positions are listed: a listed row is never
+        # blocked.
         m.submodules.listed = listed = MemoryFifo(shape=p.listed_layout, depth=p.prefetched)
         m.submodules.missed = missed = Fifo(shape=p.place_layout, depth=2)
         m.submodules.rows = rows = MemoryFifo(shape=p.active_layout, depth=p.prefetched)
-        # Of each row that is asked for, whether it was asked for ahead.
+        # For each request in flight: whether it is a prefetch.
         m.submodules.owed = owed = MemoryFifo(shape=OWED, depth=REQUESTED)
         m.submodules.union = union = ActiveUnion(parameters=p)
         self._name(m, named)
-        head = self._walk(m, named, walked)
+        head = self._list(m, named, walked)
         self._request(m, (walked, head), listed.source, missed.sink, owed.source)
         connect_streams(m, listed.sink, union.listed)
         connect_streams(m, rows.sink, union.ahead)
         connect_streams(m, self.asked, union.asked)
         connect_streams(m, union.missed, missed.source)
         connect_streams(m, union.answered, self.answered)
-        # Answers come in the order of the requests: the oldest that is owed is this one.
+        # Answers arrive in the order of the requests: this one is the oldest request's.
         early = owed.sink.payload.ahead
         there = self.fetched.valid & owed.sink.valid
         m.d.comb += [
@@ -119,11 +121,11 @@ class PositionPrefetcher(Unit):
         return m
 
     def _name(self, m: Module, named: Any) -> None:
-        """Let a group wait for its steps before, which write its rows; count heads named."""
+        """Hold back a group until its previous steps are complete; count announced heads."""
         p, head = self.parameters, self.heads.payload.head
         turn, first, final = Signal(range(p.shared)), Signal(), Signal(p.head_shape)
-        # Rows and bits of a group are what its steps before wrote: until the last one is written
-        # back, which is that of its last head, the group is away.
+        # The previous steps of a group write its rows and its bits. A group is `away` until its
+        # last head's step is written back.
         away, ahead = Signal(p.heads), Signal(range(p.prefetched + 4))
         free = ~(first & away.bit_select(final, 1)) & ~ahead.all()
         m.d.comb += [
@@ -144,15 +146,16 @@ class PositionPrefetcher(Unit):
                 m.d.sync += away.bit_select(final, 1).eq(1)
 
     def _recorded(self, m: Module, group: Value, head: Value) -> tuple[Any, Signal]:
-        """Return the memory of a bit a position, and which heads have been recorded in it."""
+        """Return the memory with one bit per position, and the heads that have a record in it."""
         p, record = self.parameters, self.record
-        # After reset nothing is known: the memory need not be cleared.
+        # After reset no head is known, so that the memory needs no initialisation.
         known, half = Signal(p.heads), Signal(p.heads)
         m.submodules.memory = memory = Memory(
             depth=p.heads << len(group) + 1, width=p.apid.lanes + 1
         )
         m.d.comb += [
-            # A step's groups leave while its own list may still be read: each has a half.
+            # A step's groups are written while its previous list may still be read: each has its
+            # own half.
             memory.write_address.eq(
                 Cat(record.group, ~half.bit_select(record.head, 1), record.head)
             ),
@@ -160,14 +163,14 @@ class PositionPrefetcher(Unit):
             memory.write_enable.eq(record.enable),
             memory.write_data.eq(Cat(record.active, record.last)),
         ]
-        # A head is known once a step of it has been recorded to the end.
+        # A head is known when one of its steps has been recorded completely.
         with m.If(record.enable & record.last):
             m.d.sync += known.bit_select(record.head, 1).eq(1)
             m.d.sync += half.bit_select(record.head, 1).eq(~half.bit_select(record.head, 1))
         return memory, known
 
-    def _walk(self, m: Module, named: Any, walked: Any) -> Signal:
-        """Go through a group's bits, and end its list; return the head that names its rows."""
+    def _list(self, m: Module, named: Any, walked: Any) -> Signal:
+        """List the positions of a group's bits, then the end; return the group's first head."""
         p, head = self.parameters, Signal(self.parameters.head_shape, reset_less=True)
         group, base = Signal(p.group_shape), Signal(p.apid.position_shape)
         turn, reader = Signal(range(p.shared)), Signal(p.head_shape)
@@ -180,7 +183,7 @@ class PositionPrefetcher(Unit):
         place = data.StructLayout({"position": p.apid.position_shape, "last": 1})
         m.submodules.drain = drain = PositionDrain(lanes=p.apid.lanes, entry=entry, position=place)
         m.d.comb += [
-            # Active in any of the group's heads.
+            # Active in any head of the group.
             active.eq(gathered | memory.read_data[:-1]),
             drain.entries.payload.base.eq(base),
             drain.entries.payload.active.eq(active),
@@ -191,7 +194,7 @@ class PositionPrefetcher(Unit):
             walked.payload.ends.eq(ended),
         ]
         with m.FSM(name="walk"):
-            # One group at a time: the lists are in the order of the steps.
+            # One group of heads at a time, so that the lists are in the order of the steps.
             with m.State("NAME"):
                 m.d.comb += named.ready.eq(1)
                 m.d.sync += [head.eq(named.payload.head), group.eq(0), base.eq(0)]
@@ -199,7 +202,7 @@ class PositionPrefetcher(Unit):
                     m.next = "END"
                     with m.If(known.bit_select(named.payload.head + (p.shared - 1), 1)):
                         m.next = "READ"
-            # The bits of one head after the other; each is there a cycle later.
+            # The bits of one head after another; each is valid one cycle after its read.
             with m.State("READ"):
                 m.d.comb += memory.read_enable.eq(1)
                 m.d.sync += [turn.eq(turn + 1), gathered.eq(Mux(turn == 0, 0, active))]
@@ -207,14 +210,15 @@ class PositionPrefetcher(Unit):
                     m.d.sync += turn.eq(0)
                     m.next = "GIVE"
             with m.State("GIVE"):
-                # Only the step's newest position is active for sure, so that groups may be empty.
+                # Only the newest position is active in every step, so that a group of positions can
+                # be empty.
                 m.d.comb += drain.entries.valid.eq(active.any())
                 with m.If(~active.any() | drain.entries.ready):
                     m.d.sync += [group.eq(group + 1), base.eq(base + p.apid.lanes)]
                     m.next = "READ"
                     with m.If(memory.read_data[-1]):
                         m.next = "END"
-            # A list has an end of its own: of heads without a step it is all there is.
+            # Every list has an end; the list of a head without a previous step has nothing else.
             with m.State("END"):
                 m.d.comb += ended.eq(1)
                 with m.If(walked.ready):
@@ -224,7 +228,7 @@ class PositionPrefetcher(Unit):
     def _request(
         self, m: Module, walk: tuple[Any, Value], listed: Any, missed: Any, owed: Any
     ) -> None:
-        """Ask for what misses first, and for positions as they are listed."""
+        """Request missing rows first, then the listed positions."""
         p, (walked, head) = self.parameters, walk
         m.submodules.asks = asks = Fifo(shape=p.place_layout, depth=2)
         connect_streams(m, asks.sink, self.requests)
@@ -247,16 +251,16 @@ class PositionPrefetcher(Unit):
 
 
 def fetch_active(m: Module, tile: Any, slots: Any, actives: Any, record: Any) -> Value:
-    """Connect who asks for active positions with outside; return whether a step may begin.
+    """Connect the fetcher of active positions with the tile's streams, through a prefetcher if any.
 
     Parameters
     ----------
     tile : LadTile
-        Has the streams to outside.
+        The tile, which has the streams to outside.
     slots, actives : StepSlots, ActiveFetcher
-        Say when steps begin and end; and ask.
+        The slots of the steps, and the fetcher of active positions.
     record : struct
-        What was active in a group that leaves.
+        Active positions of a group of a step that is complete.
     """
     p = tile.parameters
     if p.prefetched == 0:

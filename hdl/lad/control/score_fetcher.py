@@ -1,4 +1,4 @@
-"""Stage 1: G of a step, and the keys of its centres and of its large modes."""
+"""Stage 1: G of a step, and the keys of its centres (C) and of its large modes (M)."""
 
 from typing import Any
 
@@ -7,41 +7,41 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.apid.position_drain import PositionDrain
-from hdl.lad.group_walk import large_modes, walk_groups
+from hdl.lad.group_walk import count_groups, large_modes
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 REQUESTED = 64
-"""Keys that are asked for and not there yet, at most."""
+"""Maximum number of keys requested and not yet answered."""
 
 
 class ScoreFetcher(Unit):
-    """Ask for the keys that the scores need as G passes, so that nothing lists them on chip.
+    """Request the keys of C and M while G passes, so that no list of them is stored.
 
-    **Latency** 4 cycles from a group of G to its first key's request. **Throughput** a group and a
-    key a cycle.
+    **Latency** 4 cycles from a group of G to its first key's request. **Throughput** one group and
+    one key per cycle.
 
     Parameters
     ----------
     parameters : LadTileParameters
-        Dimensions.
+        Lanes, capacity and shapes of positions and heads.
 
     Members
     -------
     steps : In(stream)
-        A step's `head` and `length`; taken with its last group.
+        `head` and `length` of a step; transferred with its last group.
     groups : In(stream)
         G of its positions, from outside.
     rows : Out(stream)
-        The same, for the attention score module.
+        The same groups, for the EAS module.
     requests : Out(stream)
-        `head` and `position` of a key.
+        `head` and `position` of a key to fetch.
     fetched : In(stream)
-        These `key`s and their `norm`s, in order.
+        The requested `key` and its `norm`, in order.
     keys : Out(stream)
-        For the attention score module.
+        Keys of C and M, for the EAS module.
     """
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
@@ -58,7 +58,7 @@ class ScoreFetcher(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Let G pass to the scores; list the positions of a group that are wanted."""
+        """Forward G; queue the positions of each group whose keys are needed."""
         m = Module()
         p, lanes = self.parameters, self.parameters.apid.lanes
         entry = data.StructLayout(
@@ -71,7 +71,8 @@ class ScoreFetcher(Unit):
             }
         )
         position = data.StructLayout({"position": p.apid.position_shape, "centre": 1, "last": 1})
-        # A step's groups wait for its keys; the next step's come meanwhile.
+        # The groups of a step are queued until its keys arrive, with room for the next step's
+        # groups.
         m.submodules.waiting = waiting = MemoryFifo(
             shape=p.eas.group_layout, depth=2 * max(p.apid.groups, 2)
         )
@@ -83,7 +84,7 @@ class ScoreFetcher(Unit):
 
         room, taken = Signal(), Signal()
         m.d.comb += [
-            # A group takes both places or none, so that G and the list of keys stay in step.
+            # A group enters both queues or none, so that G and keys stay synchronised.
             room.eq(self.steps.valid & waiting.source.ready & wanted.source.ready),
             taken.eq(self.groups.valid & room),
             self.groups.ready.eq(room),
@@ -92,7 +93,7 @@ class ScoreFetcher(Unit):
         ]
         self._list(m, taken, wanted.source)
 
-        # Who is asked for is remembered until the key is there.
+        # A requested position is queued until its key arrives.
         named, key = drain.positions, self.keys.payload
         m.d.comb += [
             self.requests.valid.eq(named.valid & requested.source.ready),
@@ -113,15 +114,15 @@ class ScoreFetcher(Unit):
         return m
 
     def _list(self, m: Module, taken: Value, wanted: Any) -> None:
-        """Say which positions of a group are centres or in M; the newest comes with the step."""
+        """Mark the positions of a group in C or M; the step itself contains the newest key."""
         apid = self.parameters.apid
-        # The same walk as the modules behind have: all see the same lanes.
-        walk = walk_groups(m, apid, length=self.steps.payload.length, taken=taken)
-        base, remaining = walk.base, walk.remaining
-        m.d.comb += self.steps.ready.eq(taken & walk.ends)
+        # The EAS and APID modules count groups in the same way: all of them see the same lanes.
+        cursor = count_groups(m, apid, length=self.steps.payload.length, taken=taken)
+        base, remaining = cursor.base, cursor.remaining
+        m.d.comb += self.steps.ready.eq(taken & cursor.ends)
         group, entry = self.groups.payload, wanted.payload
         active = []
-        for lane, precise in enumerate(large_modes(apid, walk, group.modes)):
+        for lane, precise in enumerate(large_modes(apid, cursor, group.modes)):
             own = Signal(apid.position_shape, name=f"own_{lane}")
             m.d.comb += [
                 own.eq(base + lane),
@@ -132,7 +133,8 @@ class ScoreFetcher(Unit):
             entry.base.eq(base),
             entry.head.eq(self.steps.payload.head),
             entry.active.eq(Cat(active)),
-            # The newest may have a group of its own: then the last key is in the one before.
+            # The newest position can have a group of its own: the last key is then in the previous
+            # group.
             entry.last.eq(remaining <= apid.lanes + 1),
             wanted.valid.eq(taken & Cat(active).any()),
         ]

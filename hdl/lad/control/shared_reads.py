@@ -1,4 +1,4 @@
-"""One stream of requests and one of answers for several tiles."""
+"""Several tiles share one stream of requests and one of answers."""
 
 from typing import Annotated, Any
 
@@ -14,32 +14,32 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 MOST_PARTS = 1 << 20
-"""Parts that a tile's memory can hold."""
+"""Largest number of parts in a tile's answer memory."""
 
 
 @parameter_object
 class SharedReadsParameters(Parameters):
-    """Dimensions of shared reads; they also drive their model and testbench.
+    """Dimensions of shared reads; they also configure model and testbench.
 
     Parameters
     ----------
     request_bits : int
-        Of what a tile asks for.
+        Bits of a request.
     answer_bits : int
-        Of a part of an answer.
+        Bits of a part of an answer.
     tiles : int
-        How many.
+        Number of tiles.
     waiting : int
-        Answers of a tile that have room.
+        Answers per tile for which there is room.
     parts : int
-        Parts of an answer at most; `waiting` answers have at most 2**20.
+        Largest number of parts of an answer; `waiting` answers have at most 2**20 parts.
     step : int
-        What a part covers of a request's `amount`.
+        Amount of a request that one part covers.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     request_bits: Annotated[int, Range(1, 64, "bits")] = 18
@@ -50,14 +50,14 @@ class SharedReadsParameters(Parameters):
     step: Annotated[int, Range(1, 64, "items")] = 12
 
     def __post_init__(self) -> None:
-        """Check each parameter, and that a tile's answers fit into its memory."""
+        """Check each parameter, and that the answers fit into a tile's memory."""
         super().__post_init__()
         held = self.waiting * self.parts
         require(held <= MOST_PARTS, f"waiting * parts must be at most {MOST_PARTS}", held)
 
     @property
     def most(self) -> int:
-        """The largest amount."""
+        """Largest amount of a request."""
         return self.parts * self.step
 
     @property
@@ -79,34 +79,35 @@ class SharedReadsParameters(Parameters):
 
 
 class SharedReads(Unit):
-    """Let tiles take turns in asking a memory that answers all of them in order.
+    """Arbitrate the requests of several tiles, round-robin, and distribute the answers.
 
-    What a tile does not take at once would stand before the others' answers, and tiles whose
-    streams wait for each other's would wait for ever. So a request goes out only if its whole
-    answer has room in a memory of its tile.
+    The memory answers in the order of the requests. An answer that its tile does not accept would
+    block the others' answers, and tiles whose streams depend on each other could deadlock. A
+    request is therefore sent only if its tile's memory has room for the whole answer.
 
-    **Latency** 0 cycles to a request, 2 more to an answer. **Throughput** one of each a cycle.
+    **Latency** 0 cycles for a request, 2 for an answer. **Throughput** one request and one part per
+    cycle.
 
     Parameters
     ----------
     parameters : SharedReadsParameters
-        Dimensions.
+        Widths, tiles and answer memories.
 
     Members
     -------
     asked : In(stream).array(tiles)
-        An `item`, and the `amount` that it asks for, 1 at least.
+        An `item`, and the requested `amount`, at least 1.
     answered : Out(stream).array(tiles)
-        The parts, in order.
+        The parts of a tile's answers, in order.
     requests : Out(stream)
-        An `item`, and the `tile` that asks.
+        An `item`, and the requesting `tile`.
     fetched : In(stream)
         The parts of all answers, in the order of the requests.
 
     Raises
     ------
     ValueError
-        By `SharedReadsParameters`.
+        If `parameters` is invalid, see `SharedReadsParameters`.
     """
 
     def __init__(self, *, parameters: SharedReadsParameters) -> None:
@@ -121,18 +122,19 @@ class SharedReads(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Ask in turns, remember who asked for how much, and hand out parts by that."""
+        """Arbitrate requests, queue their tiles and amounts, and distribute the parts."""
         m = Module()
         p = self.parameters
         m.submodules.turns = turns = Arbiter(shape=p.asked_layout, sources=p.tiles)
         owed = data.StructLayout({"amount": range(p.most + 1), "tile": range(p.tiles)})
-        # The oldest entry of a FIFO stands at its output, and needs no place in its memory.
+        # The oldest entry of a FIFO is in its output register, and needs no entry of the memory.
         m.submodules.owed = owes = MemoryFifo(shape=owed, depth=max(p.tiles * p.waiting - 1, 2))
         m.submodules.requests = out = Fifo(shape=p.request_layout, depth=2)
         connect_streams(m, out.sink, self.requests)
         granted = turns.sink.payload
         m.d.comb += [
-            # Who is owed always has a place: no tile has more requests than answers have room.
+            # The queue has room for all requests in flight, since each tile has room for `waiting`
+            # answers.
             turns.sink.ready.eq(out.source.ready),
             out.source.valid.eq(turns.sink.valid),
             out.source.payload["item"].eq(granted["item"]["item"]),
@@ -151,7 +153,7 @@ class SharedReads(Unit):
         return m
 
     def _count(self, m: Module, owed: Any) -> Signal:
-        """Count an answer's parts; return whether this one is its last."""
+        """Count the parts of an answer; return whether this is its last part."""
         p = self.parameters
         begun, last = Signal(), Signal()
         rest = Signal.like(owed.payload.amount)
@@ -164,7 +166,7 @@ class SharedReads(Unit):
         return last
 
     def _tile(self, m: Module, number: int, turns: Any, last: Signal) -> Any:
-        """Keep room for a tile's answers; return where they go."""
+        """Reserve room for a tile's answers; return the sink of the parts."""
         p = self.parameters
         kept = data.StructLayout({"part": p.answer, "last": 1})
         depth = max(p.waiting * p.parts - 1, 2)

@@ -1,4 +1,4 @@
-"""A walk through slices: three loops, each with a stride of its own."""
+"""Nested-loop address generator: three loops, each with its own stride."""
 
 from typing import Annotated, Any
 
@@ -10,11 +10,11 @@ from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
 
 LOOPS = ("outer", "middle", "inner")
-"""Of a walk."""
+"""The loops, outermost first."""
 
 
-def walk_layout(place: Shape) -> data.StructLayout:
-    """Return a walk's record: where it begins, and of each loop the rounds and the stride."""
+def loops_layout(place: Shape) -> data.StructLayout:
+    """Return the record of a sequence: its base, and the rounds and stride of each loop."""
     return data.StructLayout(
         {"base": place}
         | {name: data.StructLayout({"rounds": place, "stride": place}) for name in LOOPS}
@@ -23,16 +23,16 @@ def walk_layout(place: Shape) -> data.StructLayout:
 
 @parameter_object
 class SliceWalkParameters(Parameters):
-    """Dimensions of a walk; they also drive its testbench.
+    """Dimensions of the address generator; they also configure its testbench.
 
     Parameters
     ----------
     bits : int
-        Of a place and of a number of rounds.
+        Bits of an address and of a number of rounds.
 
     Raises
     ------
-    ValueError
+    If a parameter breaks its rule; the message contains the rule and the value.
         If a rule above is broken, with the rule and the value.
     """
 
@@ -40,46 +40,47 @@ class SliceWalkParameters(Parameters):
 
     @property
     def place(self) -> Shape:
-        """Shape of a place."""
+        """Shape of an address."""
         return unsigned(self.bits)
 
     @property
-    def walk_layout(self) -> data.StructLayout:
-        """A walk's record."""
-        return walk_layout(self.place)
+    def loops_layout(self) -> data.StructLayout:
+        """Record of a sequence of addresses."""
+        return loops_layout(self.place)
 
 
 class SliceWalk(Unit):
-    """Go from place to place.
+    """Generate the addresses of three nested loops.
 
-    Whoever has several walks at the same time can change between them wherever an inner loop ends.
+    Several sequences can be interleaved wherever an inner loop ends.
 
-    **Latency** `place` is there a cycle after `start`. **Throughput** a place a cycle.
+    **Latency** 1 cycle from `start` to `place`. **Throughput** one address per cycle.
 
     Parameters
     ----------
     parameters : SliceWalkParameters
-        Dimensions.
+        Bits of an address.
 
     Members
     -------
-    walk : In(struct)
-        Stands from `start` to the walk's end; each loop has a round at least.
+    loops : In(struct)
+        Base and loops, constant from `start` to the end of the sequence; each loop has at least one
+        round.
     start : In(1)
-        Begin, also in the middle of another walk.
+        Begin a sequence, also in the middle of another one.
     advance : In(1)
-        Go on; not beyond the end.
+        Move to the next address; not beyond the end.
     place : Out(place)
-        Where it is.
+        The current address.
     middle : Out(place)
         The round of the middle loop.
     pauses, ends : Out(1)
-        The inner loop is in its last round; so are all three.
+        The inner loop is in its last round; all three loops are.
 
     Raises
     ------
     ValueError
-        By `SliceWalkParameters`.
+        If `parameters` is invalid, see `SliceWalkParameters`.
     """
 
     def __init__(self, *, parameters: SliceWalkParameters) -> None:
@@ -87,7 +88,7 @@ class SliceWalk(Unit):
         place = parameters.place
         super().__init__(
             {
-                "walk": In(parameters.walk_layout),
+                "loops": In(parameters.loops_layout),
                 "start": In(1),
                 "advance": In(1),
                 "place": Out(place),
@@ -98,7 +99,7 @@ class SliceWalk(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Each loop keeps the place where its round began: no stride is ever multiplied."""
+        """Store the address at which each loop's round began, so that no stride is multiplied."""
         m = Module()
         place = self.parameters.place
         begins = {"inner": self.place} | {
@@ -110,17 +111,18 @@ class SliceWalk(Unit):
             for name in ("outer", "inner")
         }
         last = {name: Signal(name=f"{name}_last") for name in LOOPS}
-        # Rounds are compared one by one: none of the three loops knows the others' lengths.
+        # Each loop compares its own round with its own number of rounds.
         for name in LOOPS:
-            m.d.comb += last[name].eq(rounds[name] == self.walk[name].rounds - 1)
+            m.d.comb += last[name].eq(rounds[name] == self.loops[name].rounds - 1)
         m.d.comb += [
             self.pauses.eq(last["inner"]),
             self.ends.eq(last["inner"] & last["middle"] & last["outer"]),
         ]
         with m.If(self.start):
-            m.d.sync += [begin.eq(self.walk.base) for begin in begins.values()]
+            m.d.sync += [begin.eq(self.loops.base) for begin in begins.values()]
             m.d.sync += [count.eq(0) for count in rounds.values()]
-        # The innermost loop that is not in its last round goes on; those in it begin anew there.
+        # The innermost loop that is not in its last round advances; the loops inside it start
+        # again.
         with m.Elif(self.advance), m.Switch(Cat(last["inner"], last["middle"])):
             for pattern, name, anew in (
                 ("-0", "inner", ()),
@@ -128,7 +130,7 @@ class SliceWalk(Unit):
                 ("11", "outer", ("middle", "inner")),
             ):
                 with m.Case(pattern):
-                    following = begins[name] + self.walk[name].stride
+                    following = begins[name] + self.loops[name].stride
                     m.d.sync += [begins[one].eq(following) for one in (name, *anew)]
                     m.d.sync += rounds[name].eq(rounds[name] + 1)
                     m.d.sync += [rounds[one].eq(0) for one in anew]

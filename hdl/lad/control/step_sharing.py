@@ -1,4 +1,4 @@
-"""Steps handed to tiles, and their outputs put back into the steps' order."""
+"""Distribution of steps to tiles, and reordering of their outputs."""
 
 from typing import Any
 
@@ -14,27 +14,28 @@ from hdl.unit import Unit
 
 
 class StepSharing(Unit):
-    """Give each step to the tile that has its head; let outputs leave in the order of the steps.
+    """Send each step to the tile of its head; output the results in the order of the steps.
 
-    A tile must never wait for another one's output, so its outputs have room for all its steps.
+    A tile must not wait for the output of another tile: there is room for the outputs of all its
+    steps.
 
-    **Latency** 0 cycles to a tile, 4 from there. **Throughput** one of each a cycle.
+    **Latency** 0 cycles to a tile, 4 from there. **Throughput** one step and one output per cycle.
 
     Parameters
     ----------
     parameters : LadTilesParameters
-        Dimensions.
+        Number of tiles, and payloads.
 
     Members
     -------
     steps : In(stream)
-        A step, and its `tile`.
+        A step, with its `tile`.
     dealt : Out(stream).array(tiles)
-        The tiles' steps.
+        The steps of each tile.
     given : In(stream).array(tiles)
-        Their outputs.
+        The outputs of each tile.
     outputs : Out(stream)
-        The same in the steps' order, each with its `tile`.
+        The outputs in the order of the steps, each with its `tile`.
     """
 
     def __init__(self, *, parameters: LadTilesParameters) -> None:
@@ -50,11 +51,11 @@ class StepSharing(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Deal; remember the order; take each tile's output in its turn."""
+        """Distribute the steps, queue their tiles, and output the results in that order."""
         m = Module()
         p = self.parameters
         turn = data.StructLayout({"tile": p.tile_shape})
-        # The oldest entry of a FIFO stands at its output, and needs no place in its memory.
+        # The oldest entry of a FIFO is in its output register, and needs no entry of the memory.
         m.submodules.order = order = MemoryFifo(shape=turn, depth=p.tiles * SLOTS - 1)
         steps, tile, next_tile = self.steps, self.steps.payload.tile, order.sink.payload.tile
         ready, valid, payloads = [], [], []
@@ -72,7 +73,7 @@ class StepSharing(Unit):
                 Value.cast(dealt.payload).eq(Value.cast(steps.payload)),
                 given.sink.ready.eq(self.outputs.ready & order.sink.valid & out),
             ]
-            # From a step's begin to its output's leaving.
+            # In flight from the step's transfer until its output is transferred.
             begins = dealt.valid & dealt.ready
             m.d.sync += pending.eq(pending + begins - (leaves & out))
             ready.append(dealt.ready & room)

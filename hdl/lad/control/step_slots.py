@@ -1,4 +1,4 @@
-"""Which head each stage works for, and which heads have to wait for their write-back."""
+"""Heads of the steps in flight; a head waits for the write-back of its previous step."""
 
 from typing import Any
 
@@ -9,39 +9,39 @@ from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.unit import Unit
 
 SLOTS = 8
-"""Steps in the pipeline at most: one a stage, and those that wait between two stages."""
+"""Largest number of steps in flight: one per stage, and two between stages."""
 
 ENDS = ("positions", "centres", "counters", "marks", "columns", "outputs")
-"""What ends apart in each step, in order of the steps each."""
+"""Streams of a step that end at different times, in the order of `ended` and `heads`."""
 
 
 class StepSlots(Unit):
-    """Give each step a slot when it begins, and free it when everything of it has ended.
+    """Assign a slot to each step when it begins, and free it when all its streams have ended.
 
-    Steps pass the pipeline in order, so that each stage finds its step's head by counting its own
-    ends. A head that is in a slot cannot begin: its step before is not written back.
+    Steps pass the pipeline in order: each stream finds its current head by counting its own ends. A
+    head that has a slot cannot begin a step, since its previous step is not written back yet.
 
     Parameters
     ----------
     parameters : LadTileParameters
-        Dimensions.
+        Shape of a head's number.
 
     Members
     -------
     head : In
-        Of the step that wants to begin.
+        Head of the next step.
     free : Out(1)
-        It may.
+        Its step may begin.
     begin : In(1)
-        It does.
+        Its step begins.
     ended : In(len(ENDS))
-        Of a step, the part of that place in `ENDS` ends in this cycle.
+        A step's stream of that index in `ENDS` ends in this cycle.
     heads : Out.array(len(ENDS))
-        The head whose part each works for.
+        Head whose step each of the streams belongs to.
     freed : Out(1)
-        A step has ended, all of it.
+        All streams of a step have ended.
     freed_head : Out
-        Whose it was.
+        Head of that step.
     """
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
@@ -59,13 +59,13 @@ class StepSlots(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Keep a ring of heads; each part has a pointer into it."""
+        """Keep a ring of heads, with one pointer per stream."""
         m = Module()
         p = self.parameters
         heads = [Signal(p.head_shape, name=f"head_{slot}") for slot in range(SLOTS)]
         taken = [Signal(name=f"taken_{slot}") for slot in range(SLOTS)]
-        # Steps since reset, modulo two rings: those that began, those that ended, and of each part
-        # those that it has done. Parts end at different times, but each in the order of the steps.
+        # Counters of steps modulo two rings: begun, completed, and completed per stream. Streams
+        # end at different times, but each one ends in the order of the steps.
         newest, oldest, *done = (
             Signal(range(2 * SLOTS), name=name) for name in ("newest", "oldest", *ENDS)
         )
@@ -90,5 +90,5 @@ class StepSlots(Unit):
 
 
 def _slot(step: Signal) -> Value:
-    """Return the place in the ring of the step of a number."""
+    """Return the index in the ring of a step's number."""
     return step[:-1]

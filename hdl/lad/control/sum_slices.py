@@ -1,4 +1,4 @@
-"""Sums of a linear layer, some rows at a time for one sample after the other, put into slices."""
+"""Conversion of a linear layer's sums, a few rows of all samples at a time, into slices."""
 
 from typing import Annotated, Any
 
@@ -14,23 +14,23 @@ from hdl.unit import Unit
 
 @parameter_object
 class SumSlicesParameters(Parameters):
-    """Dimensions of slices of sums; they also drive their testbench.
+    """Dimensions of the conversion; they also configure its testbench.
 
     Parameters
     ----------
     units : int
-        Sums of a transfer.
+        Sums per transfer.
     head_size : int
-        Sums of a slice.
+        Sums per slice.
     batch : int
-        Samples, whose sums of the same rows follow each other.
+        Number of samples, whose sums of the same rows follow each other.
     groups : int
-        Transfers of each sample at most, in a linear layer.
+        Largest number of transfers per sample in a linear layer.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     units: Annotated[int, Range(2, 16, "sums")] = 7
@@ -40,45 +40,46 @@ class SumSlicesParameters(Parameters):
 
     @property
     def sums_layout(self) -> data.ArrayLayout:
-        """Payload of the stream of sums."""
+        """Payload of `sums`."""
         return data.ArrayLayout(FP16, self.units)
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """Payload of the stream of slices."""
+        """Payload of `slices`."""
         return data.StructLayout({"values": data.ArrayLayout(FP16, self.head_size)})
 
 
 class SumSlices(Unit):
-    """Give each sample's sums in slices, in the order slice by slice, in each sample by sample.
+    """Collect the sums of each sample into slices; for each slice index, output all samples.
 
-    A layer's sums begin a slice. Where they do not fill their last one, it is filled up with what
-    stands behind them in their last transfer, and with 0.
+    A layer's first sum is the first of a slice. The last slice is filled up with the surplus
+    elements of the last transfer, and with 0.
 
-    **Latency** 1 cycle from the sums that complete a slice. **Throughput** a transfer a cycle on
-    the narrower side, also from layer to layer where sums fill their slices.
+    **Latency** 1 cycle from the sums that complete a slice. **Throughput** one transfer per cycle
+    on the narrower side, also between layers if the sums fill their slices.
 
     Parameters
     ----------
     parameters : SumSlicesParameters
-        Dimensions.
+        Units, head size and batch.
 
     Members
     -------
     groups : In(range(groups + 1))
-        Transfers of each sample, 1 at least; stands from a layer's first sums until the last ones
-        are taken, and may then be the next layer's, whatever slices are still to come.
+        Transfers per sample, at least 1. Constant from a layer's first sums until its last ones are
+        transferred; it may then change, even if slices are still to be output.
     rest : In(range(units + 1))
-        Sums of the last of them, 1 at least; stands as long.
+        Sums in the last of these transfers, at least 1; constant for the same time.
     sums : In(stream)
-        From the linear module: of each group of rows the sums of all samples in turns.
+        From the linear module: for each group of rows the sums of all samples, one sample per
+        transfer.
     slices : Out(stream)
-        Slices' `values`.
+        The `values` of a slice.
 
     Raises
     ------
     ValueError
-        By `SumSlicesParameters`.
+        If `parameters` is invalid, see `SumSlicesParameters`.
     """
 
     def __init__(self, *, parameters: SumSlicesParameters) -> None:
@@ -93,7 +94,7 @@ class SumSlices(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Give each sample a gearbox; they fill, and are emptied, in turns."""
+        """Assign a gearbox to each sample; fill and empty the gearboxes round-robin."""
         m = Module()
         p = self.parameters
         boxes = [
@@ -110,7 +111,7 @@ class SumSlices(Unit):
         for sample, box in enumerate(boxes):
             m.submodules[f"sample_{sample}"] = box
             m.d.comb += [
-                # Items go to all; valid says whose they are.
+                # The items are connected to all gearboxes; `valid` selects the sample.
                 box.source.payload["items"].eq(self.sums.payload),
                 box.source.payload.last.eq(last),
                 box.source.payload.count.eq(self.rest),
@@ -119,11 +120,12 @@ class SumSlices(Unit):
             ]
             with m.If(emptied == sample):
                 m.d.comb += self.slices.payload["values"].eq(box.sink.payload["items"])
-        # Samples fill alike: their slices are complete one behind the other.
+        # All samples receive equal numbers of sums: their slices are complete in the samples'
+        # order.
         for turn, moves in ((filled, comes), (emptied, leaves)):
             with m.If(moves):
                 m.d.sync += turn.eq(Mux(turn == p.batch - 1, 0, turn + 1))
-        # All samples have had their part of a group: the next one comes.
+        # A group is complete when all samples have received their sums.
         with m.If(comes & (filled == p.batch - 1)):
             m.d.sync += group.eq(Mux(last, 0, group + 1))
         return m

@@ -1,4 +1,4 @@
-"""Linear layers on the vector units of all tiles: groups of rows in turns."""
+"""Linear layers on the vector units of all tiles: groups of rows are assigned round-robin."""
 
 from typing import Any
 
@@ -13,32 +13,32 @@ from hdl.unit import Unit
 
 
 class TaskSharing(Unit):
-    """Let tiles multiply the same inputs with different rows of one matrix.
+    """Let all tiles multiply the same inputs by different rows of one matrix.
 
-    Groups of rows go to the tiles in turns, and so do the weights, slice by slice: a transfer that
-    one tile keeps for all samples of a batch is followed by the next tile's. Sums come back in the
-    order of the groups.
+    Groups of rows are assigned to the tiles round-robin, and so are the weights, slice by slice:
+    while one tile uses a transfer for all samples of a batch, the next tiles receive theirs. Sums
+    are output in the order of the groups.
 
-    **Latency** 0 cycles. **Throughput** a transfer of weights a cycle.
+    **Latency** 0 cycles. **Throughput** one transfer of weights per cycle.
 
     Parameters
     ----------
     parameters : LadTilesParameters
-        Dimensions.
+        Number of tiles, and payloads.
 
     Members
     -------
     tasks : In(stream)
-        As the linear module's; `groups` is that of the first tile, `more` tiles behind it have as
-        many, and all others one less.
+        As in `LinearModule`; `groups` is that of the first tile; the next `more` tiles have as many
+        groups, all others one less.
     inputs, weights : In(stream)
-        As the linear module's of one large tile.
+        As in `LinearModule`, for one module with the units of all tiles.
     sums : Out(stream)
-        Likewise.
+        As in `LinearModule`, in the order of the groups.
     tile_tasks, tile_inputs, tile_weights : Out(stream).array(tiles)
-        To the tiles.
+        Tasks, inputs and weights of each tile.
     tile_sums : In(stream).array(tiles)
-        From them.
+        Sums of each tile.
     """
 
     def __init__(self, *, parameters: LadTilesParameters) -> None:
@@ -60,11 +60,11 @@ class TaskSharing(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Hand out the task, its inputs to all, its weights in turns; collect the sums."""
+        """Distribute the task, broadcast its inputs, assign its weights; collect the sums."""
         m = Module()
         p = self.parameters
         task, tasks = self.tasks.payload, self.tasks
-        # Sums are collected while the next task may already be there.
+        # Sums are collected while the next task can already be in progress.
         m.submodules.collected = collected = MemoryFifo(shape=p.task_layout, depth=2)
         noted = Signal()
         notes = tasks.valid & ~noted & collected.source.ready
@@ -72,7 +72,7 @@ class TaskSharing(Unit):
             collected.source.valid.eq(tasks.valid & ~noted),
             collected.source.payload.eq(task),
         ]
-        # A task ends in each tile when its last product there has begun.
+        # A tile has completed its task when its last product has begun.
         done = [Signal(name=f"done_{number}") for number in range(p.tiles)]
         ends = []
         has = [self._has(task, number) for number in range(p.tiles)]
@@ -93,7 +93,7 @@ class TaskSharing(Unit):
         return m
 
     def _less(self, task: Any, number: int) -> Value:
-        """Return whether a tile has a group less than the first."""
+        """Return whether a tile has one group less than the first tile."""
         return task.more < number if number else Const(0, 1)
 
     def _has(self, task: Any, number: int) -> Value:
@@ -101,7 +101,7 @@ class TaskSharing(Unit):
         return (task.groups != 1) | ~self._less(task, number)
 
     def _inputs(self, m: Module, has: list[Value]) -> None:
-        """Show an input to all tiles that work when all of them can take it."""
+        """Transfer an input to all tiles that take part, when all of them are ready."""
         takes = [tile.ready | ~works for tile, works in zip(self.tile_inputs, has, strict=True)]
         m.d.comb += self.inputs.ready.eq(self.tasks.valid & every(takes))
         for number, tile in enumerate(self.tile_inputs):
@@ -111,7 +111,7 @@ class TaskSharing(Unit):
             ]
 
     def _turns(self, m: Module, name: str, task: Any, moves: Value) -> tuple[Signal, Signal]:
-        """Go from tile to tile, round by round; return whose turn it is, and whether the last."""
+        """Count through the tiles, round by round; return the tile and a flag for the last one."""
         p = self.parameters
         tile = Signal(p.tile_shape, name=f"{name}_tile")
         left, last = Signal(p.tile.linear.groups.bit_length(), name=f"{name}_round"), Signal()
@@ -125,7 +125,7 @@ class TaskSharing(Unit):
         return tile, last
 
     def _weights(self, m: Module) -> None:
-        """Give each group's slice to its tile; every slice begins with the first one."""
+        """Transfer each group's slice to its tile; every slice begins with the first tile."""
         moves = self.weights.valid & self.weights.ready
         turn, _last = self._turns(m, "weights", self.tasks.payload, moves)
         ready = Array(tile.ready for tile in self.tile_weights)[turn]
@@ -137,7 +137,7 @@ class TaskSharing(Unit):
             ]
 
     def _sums(self, m: Module, task: Any) -> None:
-        """Take a group's sums of all samples from its tile, then the next group's."""
+        """Read the sums of a group for all samples from its tile, then those of the next group."""
         p = self.parameters
         sample, ends = Signal(range(p.tile.linear.samples)), Signal()
         moves = self.sums.valid & self.sums.ready

@@ -1,4 +1,4 @@
-"""The vector units of a tile, which work for the attention pipeline or for other layers."""
+"""The vector units of a tile, shared by the attention pipeline and the other layers."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ from hdl.unit import Unit
 
 
 class Turn(enum.Enum, shape=2):
-    """Who has the vector units.
+    """User of the vector units.
 
     Members
     -------
     ATTENTION : int
-        The modules of the pipeline.
+        The modules of the attention pipeline.
     LINEAR : int
-        Linear layers.
+        The linear module.
     FUNCTION : int
-        The special function module, which needs the first one only.
+        The special function module, which uses the first unit only.
     """
 
     ATTENTION = 0
@@ -33,28 +33,28 @@ class Turn(enum.Enum, shape=2):
 
 
 class UnitPool(Unit):
-    """Give all vector units to one of three users at a time.
+    """Connect all vector units to one of three users at a time.
 
-    Results are shown to all, but valid for the one whose turn it is: who changes the turn waits
-    until no operation is under way.
+    Results are connected to all users; their valid bits are gated by `turn`. `turn` may change only
+    while no operation is in flight.
 
     **Latency** and **Throughput** those of the vector units.
 
     Parameters
     ----------
     parameters : VectorProcessingUnitParameters
-        The vector units.
+        Vector size and register stages of the units.
     number : int
-        How many.
+        Number of vector units.
 
     Members
     -------
     turn : In(Turn)
-        Whom they work for.
+        The current user.
     attention, linear : In(VectorPort).array(number)
-        The users' ports.
+        Ports of the pipeline's modules and of the linear module.
     function : In(VectorPort)
-        The special function module's.
+        Port of the special function module.
     """
 
     def __init__(self, *, parameters: VectorProcessingUnitParameters, number: int) -> None:
@@ -66,12 +66,13 @@ class UnitPool(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Choose operands by turn; gate what says that there is a result."""
+        """Select the operands by `turn`; gate the valid bits of the results."""
         m = Module()
         for index in range(self.number):
             unit = VectorProcessingUnit(parameters=self.parameters)
             m.submodules[f"unit_{index}"] = unit
-            # In the pipeline each unit belongs to a module for good, as the paper's colours show.
+            # In the pipeline each unit is assigned to one module, as the colours of the paper's
+            # Figure 4 show.
             users = [(Turn.ATTENTION, self.attention[index]), (Turn.LINEAR, self.linear[index])]
             if index == 0:
                 users.append((Turn.FUNCTION, self.function))
@@ -82,7 +83,7 @@ class UnitPool(Unit):
                         Value.cast(getattr(unit.port, name)).eq(Value.cast(getattr(user, name)))
                         for name in ("load", "i_vec1", "valid", "operation", "i_vec2", "i_scal")
                     ]
-                # Results need no multiplexer: a user looks at them only where they are valid.
+                # Results need no multiplexer: a user reads them only when its valid bit is 1.
                 m.d.comb += [
                     user.o_vec.eq(unit.port.o_vec),
                     user.o_scal.eq(unit.port.o_scal),

@@ -1,4 +1,4 @@
-"""Turns of those who have a tile's vector units: the pipeline, linear layers, functions."""
+"""Arbitration of a tile's vector units between pipeline, linear layers and special functions."""
 
 from typing import Any
 
@@ -8,25 +8,26 @@ from hdl.lad.control.unit_pool import Turn
 
 
 def give_turns(m: Module, tile: Any, pause: Any, pool: Any, linear: Any, sfm: Any) -> Value:
-    """Give turns, a task or a row at a time; return whether a step may begin.
+    """Grant the vector units for one task or row at a time; return whether a step may begin.
 
     Parameters
     ----------
     tile : LadTile
-        Has the streams of tasks and vectors, and that of appends, with which a step begins.
+        The tile with the streams of tasks and vectors, and of appends, with which a step begins.
     pause : PipelinePause
-        Lets the pipeline come to rest.
+        Stops the pipeline, and reports when it uses no vector unit.
     pool : UnitPool
         The vector units.
     linear, sfm : LinearModule, SpecialFunctionModule
-        Who has them between steps.
+        The other users.
     """
     turn, begun, over, offered = Signal(Turn), Signal(), Signal(), Signal()
-    # What was offered outside stands: then that step begins before a task.
+    # A valid `appends` must not be withdrawn: its step then begins before a task.
     m.d.sync += offered.eq(tile.appends.valid & ~tile.appends.ready)
     free = pause.idle & ~offered
-    # One task a turn: the next one must not begin beside the last products of this one. A row
-    # is over when its results are gone; nothing of the next one is taken in that cycle.
+    # One task per grant: the next one must not begin in parallel with the last products of this
+    # one. A row ends when its results have been transferred; the next row is not accepted in that
+    # cycle.
     tasked = (turn == Turn.LINEAR) & ~over
     rowed = (turn == Turn.FUNCTION) & (~begun | sfm.busy)
     for ours, theirs, selected in (
@@ -46,13 +47,13 @@ def give_turns(m: Module, tile: Any, pause: Any, pool: Any, linear: Any, sfm: An
                 m.d.sync += turn.eq(Turn.LINEAR)
             with m.Elif(tile.vectors.valid):
                 m.d.sync += turn.eq(Turn.FUNCTION)
-        # A task's turn ends when its last sum is behind the adders.
+        # The grant of a task ends when its last sum has been added.
         with m.Case(Turn.LINEAR):
             with m.If(tile.tasks.valid & tile.tasks.ready):
                 m.d.sync += over.eq(1)
             with m.If(over & ~linear.busy):
                 m.d.sync += turn.eq(Turn.ATTENTION)
-        # A row's, when its last result is gone.
+        # The grant of a row ends when its last result has been transferred.
         with m.Case(Turn.FUNCTION):
             with m.If(tile.vectors.valid & tile.vectors.ready):
                 m.d.sync += begun.eq(1)

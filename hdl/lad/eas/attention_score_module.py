@@ -1,4 +1,4 @@
-"""LAD's attention score module: scores of a step, and the new key's centre."""
+"""LAD's efficient attention score (EAS) module: Section IV-B (2), Algorithm 1."""
 
 from typing import Any
 
@@ -17,52 +17,56 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 UNITS = 2
-"""Vector units: one with the query, one with the new key."""
+"""Vector units: one holds the query, the other the new key."""
 
 IN_FLIGHT = 4
-"""Steps whose centre is not fetched yet, at most."""
+"""Maximum number of steps whose centre has not been transferred yet."""
 
 
 class AttentionScoreModule(Unit):
-    """Score all positions of a step, and find the centre of its new key.
+    """Compute the scores of all positions of a step, and the key centre of its new key.
 
-    One vector unit holds the query (EAS.1, EAS.3), the other the new key (EAS.4, EAS.5): so each
-    key is fetched once, where two lanes of one task would fetch the centres twice. The new key
-    comes first, by itself.
+    One vector unit holds the query (EAS.1, EAS.3), the other one the new key (EAS.4, EAS.5), so
+    that each key is fetched once; two lanes of one task would fetch the centres twice. The new key
+    is processed before all others.
 
-    **Latency** with f keys, of n positions: ``2 + f + scalar_latency`` cycles to the last score,
-    then ``ceil(n / lanes) + 3 + multiply_stages + ceil(log2(lanes))`` to the maximum; the centre
-    comes `cosine_stages` + `divide_stages` + 1 cycles behind the last dot product. **Throughput** a
-    step in ``max(2 + f, ceil(n / lanes))`` cycles, and one for its divider.
+    **Latency** with f keys and n positions: ``2 + f + scalar_latency`` cycles to the last score,
+    then ``ceil(n / lanes) + 3 + multiply_stages + ceil(log2(lanes))`` to the maximum. The centre is
+    output `cosine_stages` + `divide_stages` + 1 cycles after the last dot product. **Throughput**
+    one step per ``max(2 + f, ceil(n / lanes))`` cycles, and one cycle for the step's division.
 
-    **Numerics** FP16. A position of M has its own score, another ``dnorm * <q, centre>``; their
-    maximum is IEEE 754's. LAD, Section IV-B (2), Algorithm 1.
+    **Numerics** FP16. The score of a position in M (large modes) is the dot product with its key;
+    that of any other position is ``dnorm * <q, centre>``. The maximum is that of IEEE 754. LAD,
+    Section IV-B (2), Algorithm 1.
 
     Parameters
     ----------
     parameters : AttentionScoreModuleParameters
-        Dimensions.
+        Vector size, lanes, intervals and register stages.
     shared : bool
-        Whether the vector units stand outside.
+        Use vector units outside the module, through `units`.
 
     Members
     -------
     steps : In(stream)
-        The `query`, divided by the root of the head size, the new `key`, and the `length` with it.
+        The `query` divided by the square root of the head size, the new `key`, and the `length`
+        including the new position.
     keys : In(stream)
-        Every centre and every position of M before the newest, ascending: `key`, `position`,
-        `norm`, whether it is a `centre`, `last`; none of the first step, where there are none.
+        Every key centre and every position of M below the newest position, in ascending order:
+        `key`, `position`, `norm`, `centre` if it is a centre, `last`. A step of length 1 has none.
     groups : In(stream)
-        Of G, for the next `lanes` positions, the `centres`, their `ratios`, `modes` and `counts`;
-        M are the two top modes, the first position and the `recent` latest.
+        For the next `lanes` positions of G: `centres` (the paper's cid), `ratios` (dnorm), `modes`
+        (mode) and `counts` (cnt). M consists of the positions with the two top modes, position 0,
+        and the `recent` latest positions.
     headers : Out(stream)
-        For the active position module: `length` and `maximum`.
+        To APID: the step's `length` and the `maximum` (max_s) of its scores.
     scores : Out(stream)
-        For the same: `scores`, `modes` and `counts` of `lanes` positions.
+        To APID: `scores`, `modes` and `counts` of `lanes` positions.
     centres : Out(stream)
-        Of the new `position` its `centre`, the `norm` and the `ratio` of both norms.
+        For the new `position`: its `centre` (cid), `norm`, and the signed `ratio` (dnorm) of its
+        norm to the centre's.
     units : Out(VectorPort).array(2)
-        The vector units; only with `shared`.
+        Ports of the vector units; only with `shared`.
     """
 
     def __init__(self, *, parameters: AttentionScoreModuleParameters, shared: bool = False) -> None:
@@ -81,10 +85,10 @@ class AttentionScoreModule(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Send the keys through both units; hand the products on."""
+        """Send each key through both units; forward the dot products."""
         m = Module()
         p = self.parameters
-        # Both units get the same keys in the same cycles; only what their rows hold differs.
+        # Both units process the same keys in the same cycles; only their register rows differ.
         units = vector_units(m, self, p.vector, UNITS)
         m.submodules.rescaler = rescaler = ScoreRescaler(parameters=p)
         m.submodules.updater = updater = CentreUpdater(parameters=p)
@@ -95,7 +99,7 @@ class AttentionScoreModule(Unit):
         connect_streams(m, found.sink, self.centres)
 
         item = self._keys(m, units, rescaler.lengths, found)
-        # Whose product it is comes out of the units' pipeline with it.
+        # Position and norm of a key are delayed by the latency of the units.
         ended = delay_line(m, item, p.vector.scalar_latency, name="item")[-1]
         m.d.comb += [
             rescaler.write.eq(units[0].o_scal_valid),
@@ -105,42 +109,42 @@ class AttentionScoreModule(Unit):
             updater.valid.eq(units[1].o_scal_valid),
             updater.product.eq(units[1].o_scal),
             updater.item.eq(ended),
-            # Its room was kept when the step began.
+            # The FIFO has room: it was reserved when the step began.
             found.source.valid.eq(updater.found),
             found.source.payload.eq(updater.result),
         ]
         return m
 
     def _keys(self, m: Module, units: list[Any], lengths: Any, found: Any) -> Any:
-        """Load both units, issue the newest key, then the others; return what goes with each."""
+        """Load both units; issue the newest key, then the others; return their side information."""
         p = self.parameters
         step, key = self.steps.payload, self.keys.payload
         issue, free, loads = Signal(), Signal(), Signal()
         item = Signal(p.item_layout)
-        # Steps on their way: their centres have room, and their scores a half of the tables.
+        # Steps in flight; each has reserved an entry for its centre and a half of the score tables.
         pending = Signal(range(IN_FLIGHT + 1))
         taken = found.sink.valid & found.sink.ready
         m.d.sync += pending.eq(pending + loads - taken)
         with m.FSM(name="keys") as fsm:
-            # Query and new key into the two register rows.
+            # Load query and new key into the register rows.
             with m.State("LOAD"):
                 m.d.comb += loads.eq(self.steps.valid & lengths.ready & (pending != IN_FLIGHT))
                 with m.If(loads):
                     m.next = "NEWEST"
-            # The new key first: its norm is needed by every cosine behind it.
+            # The new key is first, since all cosines need its norm.
             with m.State("NEWEST"):
                 m.d.comb += [issue.eq(free), self.steps.ready.eq(free)]
                 with m.If(free):
                     m.next = "KEYS"
                     with m.If(item.last):
                         m.next = "LOAD"
-            # EAS.1, EAS.3 and EAS.5 at once: each key passes both units.
+            # EAS.1, EAS.3 and EAS.5 in parallel: each key passes through both units.
             with m.State("KEYS"):
                 m.d.comb += [issue.eq(self.keys.valid & free), self.keys.ready.eq(free)]
                 with m.If(issue & item.last):
                     m.next = "LOAD"
         newest = fsm.ongoing("NEWEST")
-        # The cycle in which the divider takes the norms: nothing arrives there beside them.
+        # The divider needs one cycle for the two norms; no key is issued for that cycle.
         decides = delay_line(m, issue & item.last, p.divide_stages + 1, name="decides", reset=True)[
             -1
         ]
@@ -151,7 +155,7 @@ class AttentionScoreModule(Unit):
             item.newest.eq(newest),
             item.position.eq(Mux(newest, step.length - 1, key.position)),
             item.norm.eq(key.norm),
-            # The new key is no centre yet, whatever stands on the stream beside it.
+            # The new key is not a centre yet, whatever value `keys` has in that cycle.
             item.centre.eq(key.centre & ~newest),
             item.last.eq(Mux(newest, step.length == 1, key.last)),
         ]

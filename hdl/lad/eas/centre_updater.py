@@ -1,4 +1,4 @@
-"""The centre of a new key: norm, cosines, and the largest of them (Algorithm 1)."""
+"""Key centre of a new key: norm, cosines and their maximum (Algorithm 1)."""
 
 from typing import Any
 
@@ -17,35 +17,37 @@ from hdl.unit import Unit
 
 
 class CentreUpdater(Unit):
-    """Take the new key's dot products, with itself first, and find its centre.
+    """Find the key centre of the new key from its dot products, that with itself first.
 
-    Nothing here waits: who feeds it leaves a cycle free in which the divider takes the two norms.
+    The unit, the paper's center updater, cannot stall. Upstream keeps one cycle free of dot
+    products, in which the divider divides the two norms.
 
     **Latency** `cosine_stages` + `divide_stages` + 1 cycles from the last dot product to the
-    centre. **Throughput** one dot product a cycle, but `bubble` cycles behind a step's last.
+    centre. **Throughput** one dot product per cycle; one free cycle per step.
 
-    **Numerics** FP16, each operation rounded once: ``norm = sqrt(<k, k>)``, the least normal number
-    if that is 0; ``cos = <k, c> / (norm * norm_c)``. Of equal |cos| the first centre is taken, and
-    none that is not above 0.98; a NaN is not.
+    **Numerics** FP16, each operation rounded once: ``norm = sqrt(<k, k>)``, or the smallest normal
+    number if that is 0; ``cos = <k, c> / (norm * norm_c)``. The centre with the largest |cos| is
+    selected; ties resolve to the first one. A |cos| that is not above 0.98, or a NaN, selects none:
+    the key then becomes a centre itself.
 
     Parameters
     ----------
     parameters : AttentionScoreModuleParameters
-        Dimensions.
+        Width of a position and register stages.
 
     Members
     -------
     valid : In(1)
-        There is a dot product.
+        A dot product is valid.
     product : In(16)
-        It.
+        The dot product in FP16.
     item : In(item_layout)
-        Whether it is the `newest` key's with itself; else the position, the `norm` and whether it
-        is a `centre`; the `last` of the step.
+        What accompanies the dot product: `newest` if it is that of the new key with itself;
+        otherwise `position`, `norm` and `centre` of the other key; `last` of the step.
     found : Out(1)
-        The step's centre is here.
+        `result` is valid in this cycle.
     result : Out(centre_layout)
-        It.
+        The new key's `position`, `centre` (the paper's cid), `norm`, and `ratio` (dnorm).
     """
 
     def __init__(self, *, parameters: AttentionScoreModuleParameters) -> None:
@@ -61,10 +63,11 @@ class CentreUpdater(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Norm, cosines, largest cosine, one behind the other."""
+        """Compute norm, cosines and their maximum in one pipeline."""
         m = Module()
         p = self.parameters
-        # The newest key's norm is known when the first centre's product leaves this line.
+        # The new key's norm is valid when the first centre's product is at the end of this delay
+        # line.
         m.submodules.root = root = FloatSqrt(stages=p.root_stages)
         m.d.comb += Value.cast(root.a).eq(self.product)
         product = delay_line(m, self.product, p.root_stages, name="product")[-1]
@@ -77,14 +80,15 @@ class CentreUpdater(Unit):
             measured.eq(item),
         ]
         with m.If(item.newest):
-            # A key of length 0 has no direction; some norm keeps the quotients defined.
+            # A key of norm 0 has no direction; the smallest normal number keeps the quotients
+            # defined.
             m.d.comb += measured.norm.eq(Mux(length[:-1].any(), length, LEAST_NORM))
         with m.If(valid & item.newest):
             m.d.sync += norm.eq(measured.norm)
 
         m.submodules.multiply = multiply = FloatMultiply(stages=p.multiply_stages)
         m.submodules.divide = divide = FloatDivide(stages=p.divide_stages)
-        # The product of both norms is the divisor; the dot product waits for it.
+        # The divisor is the product of both norms; the dot product is delayed to match.
         dividend = delay_line(m, product, p.multiply_stages, name="dividend")[-1]
         stages = p.multiply_stages + p.divide_stages
         item = delay_line(m, measured, stages, name="measured")[-1]
@@ -94,7 +98,7 @@ class CentreUpdater(Unit):
         m.d.comb += [
             Value.cast(multiply.a).eq(measured.norm),
             Value.cast(multiply.b).eq(norm),
-            # Port 1 of the paper's multiplexers: dnorm, in the cycle that was left free.
+            # Port 1 of the paper's multiplexers: dnorm, in the free cycle.
             Value.cast(divide.a).eq(Mux(decides, best["own_norm"], dividend)),
             Value.cast(divide.b).eq(Mux(decides, best["centre_norm"], Value.cast(multiply.result))),
         ]
@@ -102,7 +106,7 @@ class CentreUpdater(Unit):
         return m
 
     def _best(self, m: Module, valid: Value, item: Any, cosine: Value) -> dict[str, Signal]:
-        """Return the registers that follow the largest cosine since the newest key passed."""
+        """Return the registers of the largest |cos| of the step so far, and of its centre."""
         p = self.parameters
         position = p.position_bits
         shapes = {"cosine": FP16, "centre": position, "centre_norm": FP16}
@@ -119,7 +123,7 @@ class CentreUpdater(Unit):
                 best["own"].eq(item.position),
                 best["own_norm"].eq(item.norm),
             ]
-        # Strictly larger: the first of equal ones stays.
+        # Strictly larger, so that ties resolve to the first centre.
         with m.Elif(valid & item.centre & compare.less):
             m.d.sync += [
                 best["cosine"].eq(cosine),
@@ -129,7 +133,7 @@ class CentreUpdater(Unit):
         return best
 
     def _decide(self, m: Module, decides: Value, best: dict[str, Signal], ratio: Value) -> None:
-        """Lines 10 to 17 of Algorithm 1, while the quotient of the norms is on its way."""
+        """Implement lines 10 to 17 of Algorithm 1 while the norms are divided."""
         p = self.parameters
         m.submodules.near = near = FloatCompare()
         m.d.comb += [
@@ -139,10 +143,10 @@ class CentreUpdater(Unit):
         decision = Cat(near.less, best["cosine"][-1], best["own"], best["centre"], best["own_norm"])
         waited = delay_line(m, decision, p.divide_stages, name="decision")[-1]
         bits = p.position_bits
-        # The decision waits for the quotient that goes with it.
+        # The decision is delayed until the quotient of the norms is valid.
         own, centre = waited[2 : 2 + bits], waited[2 + bits : 2 + 2 * bits]
         one = Const(BINARY16.one, FP16)
-        # A negative cosine's ratio is negative; both norms' quotient is not.
+        # The ratio has the sign of the cosine; the quotient of the norms has none.
         signed = Cat(ratio[:-1], ratio[-1] ^ waited[1])
         m.d.comb += [
             self.found.eq(delay_line(m, decides, p.divide_stages, name="found", reset=True)[-1]),

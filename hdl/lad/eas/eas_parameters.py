@@ -1,4 +1,4 @@
-"""What the parts of LAD's attention score module share: dimensions and payloads."""
+"""Dimensions and payloads of LAD's attention score (EAS) module."""
 
 from typing import Annotated
 
@@ -13,13 +13,13 @@ from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
 from hdl.parameters import Parameters, Range, parameter_object
 
 THRESHOLD = BINARY16.from_fraction(0.98)
-"""Above which |cos| two keys count as collinear (Algorithm 1)."""
+"""Threshold of |cos| above which two keys count as collinear (Algorithm 1)."""
 
 LEAST_NORM = 1 << BINARY16.mantissa_bits
-"""Taken for a norm of 0: the smallest normal number."""
+"""Replaces a norm of 0: the smallest normal number."""
 
 CENTRE_BITS = 16
-"""Bits of a centre's position in G."""
+"""Bits of a centre's position (cid) in G."""
 
 
 @parameter_object
@@ -31,9 +31,10 @@ class AttentionScoreModuleParameters(Parameters):
     Parameters
     ----------
     vector : VectorProcessingUnitParameters
-        The two vector units.
+        Dimensions of the two vector units.
     apid : ActivePositionModuleParameters
-        The module that gets the scores: its lanes, capacity, recent positions and intervals.
+        Dimensions of the APID module, which receives the scores: lanes, capacity, recent positions,
+        intervals.
     multiply_stages : int
         Register stages of a multiplier.
     root_stages : int
@@ -44,7 +45,7 @@ class AttentionScoreModuleParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
@@ -55,25 +56,25 @@ class AttentionScoreModuleParameters(Parameters):
 
     @property
     def position_bits(self) -> int:
-        """Bits of a position."""
+        """Bits of a position's index."""
         return (self.apid.capacity - 1).bit_length()
 
     @property
     def cosine_stages(self) -> int:
         """Register stages from a dot product with the new key to its cosine."""
-        # One behind the other: the root gives the norm, that the divisor, that the cosine.
+        # The root outputs the norm, the multiplier the divisor, the divider the cosine.
         return self.root_stages + self.multiply_stages + self.divide_stages
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Payload of the stream of steps."""
+        """Payload of `steps`."""
         vector = self.vector.vector_layout
         length = range(self.apid.capacity + 1)
         return data.StructLayout({"query": vector, "key": vector, "length": length})
 
     @property
     def key_layout(self) -> data.StructLayout:
-        """Payload of the stream of keys."""
+        """Payload of `keys`."""
         return data.StructLayout(
             {
                 "key": self.vector.vector_layout,
@@ -93,7 +94,7 @@ class AttentionScoreModuleParameters(Parameters):
 
     @property
     def group_layout(self) -> data.StructLayout:
-        """Payload of the stream of G: what is kept of the next positions, but their norms."""
+        """Payload of `groups`: the fields of G but norm, of `lanes` positions."""
         lanes = self.apid.lanes
         return data.StructLayout(
             {
@@ -106,7 +107,7 @@ class AttentionScoreModuleParameters(Parameters):
 
     @property
     def centre_layout(self) -> data.StructLayout:
-        """Payload of the stream of centres."""
+        """Payload of `centres`."""
         position = self.position_bits
         return data.StructLayout(
             {"position": position, "centre": position, "norm": FP16, "ratio": FP16}

@@ -1,4 +1,4 @@
-"""Scores of all positions from those of their centres, and the largest of them."""
+"""Scores of all positions from the scores of their key centres, and their maximum."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.fp16 import FP16
-from hdl.lad.group_walk import large_modes, walk_groups
+from hdl.lad.group_walk import count_groups, large_modes
 from hdl.memory.memory import Memory
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
@@ -25,38 +25,40 @@ LOWEST = BINARY16.sign_mask | (BINARY16.infinity or 0)
 
 
 class ScoreRescaler(Unit):
-    """Look up the score of each position's centre, multiply, and follow the maximum (EAS.2).
+    """Look up the score of each position's centre, multiply it by dnorm, track the maximum (EAS.2).
 
-    Scores that were computed come by position, a step in one half of the tables, while the step
-    before is looked up in the other half. There are as many copies of a table as lanes, so that a
-    group is looked up in a cycle. A position of M stands there itself: EAS.3 needs no second pass.
+    Computed scores (the paper's sc) are written at their position into one half of the tables,
+    while the other half serves the previous step. Each lane has its own copy of the tables, so that
+    a group is looked up in one cycle. A position of M has its own score in the tables; EAS.3 needs
+    no second pass.
 
-    **Latency** 2 + `multiply_stages` cycles from a group to its scores; the maximum comes
-    ``ceil(log2(lanes)) + 2`` cycles behind the last. **Throughput** `lanes` positions a cycle.
+    **Latency** 2 + `multiply_stages` cycles from a group to its scores; the maximum is output
+    ``ceil(log2(lanes)) + 2`` cycles after the last scores. **Throughput** `lanes` positions per
+    cycle.
 
-    **Numerics** one rounding; the maximum is IEEE 754's, so NaN if any score is.
+    **Numerics** one rounding; the maximum is that of IEEE 754: a NaN if any score is a NaN.
 
     Parameters
     ----------
     parameters : AttentionScoreModuleParameters
-        Dimensions.
+        Lanes, capacity, intervals and register stages.
 
     Members
     -------
     lengths : In(stream)
-        A step's number of positions, as it begins.
+        The number of positions of each step, when it begins.
     write : In(1)
-        A score comes.
+        A computed score is valid.
     position, score : In
-        Whose, and the score.
+        The score in FP16 and its position.
     last : In(1)
-        It is the step's last.
+        The score is the last one of its step.
     groups : In(stream)
-        Of G, `lanes` positions; those of a step wait until its scores are there.
+        `lanes` positions of G; those of a step are accepted when its scores are complete.
     steps : Out(stream)
-        For APID: `length` and `maximum`.
+        To APID: `length` and `maximum` of a step.
     scores : Out(stream)
-        For APID: `scores`, `modes` and `counts`.
+        To APID: `scores`, `modes` and `counts` of `lanes` positions.
     """
 
     def __init__(self, *, parameters: AttentionScoreModuleParameters) -> None:
@@ -76,11 +78,12 @@ class ScoreRescaler(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Choose addresses; look up, multiply; compare behind."""
+        """Select the table addresses; look up, multiply, and compare the products."""
         m = Module()
         p, apid = self.parameters, self.parameters.apid
         levels = ceil_log2(apid.lanes)
-        # Room for a step that APID reads and one that comes, with what is still compared.
+        # Room for the step that APID reads and for the next one, and for groups still being
+        # compared.
         depth = max(2 * apid.groups, apid.groups + levels + 5)
         m.submodules.fifo = fifo = MemoryFifo(shape=apid.group_layout, depth=depth)
         m.submodules.headers = headers = Fifo(shape=apid.step_layout, depth=2)
@@ -90,11 +93,11 @@ class ScoreRescaler(Unit):
         connect_streams(m, self.lengths, begun.source)
 
         move, taken, ends = Signal(), Signal(), Signal()
-        # Halves of the tables that hold a step's scores, complete.
+        # Halves of the tables with the complete scores of a step.
         filled = Signal(range(3))
         m.d.comb += [
-            # Both are out of registers: whoever is full stops tables, multipliers and maximum
-            # together.
+            # Both `ready` are outputs of registers: either one stalls tables, multipliers and
+            # maximum together.
             move.eq(fifo.source.ready & headers.source.ready),
             taken.eq(self.groups.valid & (filled != 0) & move),
             self.groups.ready.eq((filled != 0) & move),
@@ -107,11 +110,12 @@ class ScoreRescaler(Unit):
 
         late = 1 + p.multiply_stages
         group = self.groups.payload
-        # Beside the products: whose they are, and what APID needs of G.
+        # Delayed in parallel with the products: present lanes, the step's end, and the fields for
+        # APID.
         beside = Cat(present, ends, length, Value.cast(group.modes), Value.cast(group.counts))
         waited = delay_line(m, beside, late, name="beside", enable=move)[-1]
         valid = delay_line(m, taken, late, name="valid", enable=move, reset=True)[-1]
-        # Where the step's end and length stand in what waited.
+        # Bit positions of the step's end and length in the delayed word.
         header, modes = apid.lanes + 1 + len(length), len(Value.cast(group.modes))
         m.d.comb += [
             fifo.source.valid.eq(valid & move),
@@ -119,7 +123,7 @@ class ScoreRescaler(Unit):
             Value.cast(fifo.source.payload.modes).eq(waited[header : header + modes]),
             Value.cast(fifo.source.payload.counts).eq(waited[header + modes :]),
         ]
-        # Lanes beyond the length must not win the maximum.
+        # Lanes at or above the length must not affect the maximum.
         there = [Mux(waited[lane], product, LOWEST) for lane, product in enumerate(products)]
         self._maximum(m, move, valid, waited[apid.lanes : header], there, headers.source)
         return m
@@ -127,32 +131,32 @@ class ScoreRescaler(Unit):
     def _group(
         self, m: Module, taken: Value, length: Value, ends: Value
     ) -> tuple[Value, Value, list[Value]]:
-        """Return the group's first position, its lanes that are there, and those in M."""
+        """Return the group's first position, its present lanes, and its lanes in M."""
         apid = self.parameters.apid
-        walk = walk_groups(m, apid, length=length, taken=taken)
+        cursor = count_groups(m, apid, length=length, taken=taken)
         present = Signal(apid.lanes)
         m.d.comb += [
-            ends.eq(walk.ends),
-            present.eq(Cat(walk.remaining > lane for lane in range(apid.lanes))),
+            ends.eq(cursor.ends),
+            present.eq(Cat(cursor.remaining > lane for lane in range(apid.lanes))),
         ]
-        return walk.base, present, large_modes(apid, walk, self.groups.payload.modes)
+        return cursor.base, present, large_modes(apid, cursor, self.groups.payload.modes)
 
     def _products(
         self, m: Module, move: Value, ends: Value, base: Value, precise: list[Value]
     ) -> list[Value]:
-        """Return the lanes' scores; the tables' halves change places from step to step."""
+        """Return the lanes' scores; the tables' halves alternate between steps."""
         p = self.parameters
         reads, writes = Signal(), Signal()
         m.d.sync += [reads.eq(reads ^ ends), writes.eq(writes ^ (self.write & self.last))]
         products, group = [], self.groups.payload
         for lane, exact in enumerate(precise):
-            # A copy a lane: any centre may be asked for by all lanes in one cycle.
+            # One copy per lane: all lanes may address any centre in one cycle.
             table = Memory(depth=2 << p.position_bits, width=16)
             m.submodules[f"table_{lane}"] = table
             m.submodules[f"multiply_{lane}"] = multiply = FloatMultiply(
                 stages=p.multiply_stages, enable=True
             )
-            # A position in M has a score of its own in the table, with factor 1.
+            # A position in M has its own score in the table, and the factor 1.
             own = Signal(p.position_bits, name=f"own_{lane}")
             one = Const(BINARY16.one, FP16)
             factor = Mux(exact, one, group.ratios[lane])
@@ -177,10 +181,10 @@ class ScoreRescaler(Unit):
     def _maximum(
         self, m: Module, move: Value, valid: Value, header: Value, level: list[Value], steps: Any
     ) -> None:
-        """Compare the lanes pair by pair, then with the groups before; say a step's maximum."""
+        """Compare the lanes pairwise, then with the previous groups; output the step's maximum."""
         depth = 0
         while len(level) > 1:
-            # A lane without a partner goes up a level as it is.
+            # A lane without a partner moves to the next level unchanged.
             odd = level[len(level) & ~1 :]
             pairs = []
             for index in range(len(level) // 2):
@@ -202,7 +206,7 @@ class ScoreRescaler(Unit):
         ends, length = waited[0], waited[1:]
         so_far, begins = Signal(FP16, reset_less=True), Signal(init=1)
         m.submodules.largest = largest = FloatExtreme(maximum=True)
-        # The maximum leaves out of a register: APID subtracts it in the cycle in which it is there.
+        # The maximum is registered: APID subtracts it in the cycle in which it arrives.
         found = delay_line(m, valid & ends, 1, name="found", enable=move, reset=True)[-1]
         m.d.comb += [
             Value.cast(largest.a).eq(level[0]),

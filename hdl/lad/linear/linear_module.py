@@ -1,4 +1,4 @@
-"""LAD's linear layers: rows of weights stand in the vector units, samples pass by."""
+"""LAD's linear layers: the vector units hold rows of weights and process all samples with them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -28,22 +28,22 @@ class LinearModuleParameters(Parameters):
     Parameters
     ----------
     vector : VectorProcessingUnitParameters
-        The vector units.
+        Dimensions of the vector units.
     units : int
-        How many.
+        Number of vector units, and of outputs that are computed in parallel.
     samples : int
-        Of a batch, for which each weight is fetched once.
+        Largest number of samples of a batch; each weight is fetched once for all of them.
     slices : int
-        Slices of an input at most.
+        Largest number of slices of an input.
     groups : int
-        Groups of `units` outputs at most.
+        Largest number of groups of `units` outputs.
     add_stages : int
         Register stages of an adder.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
@@ -55,17 +55,17 @@ class LinearModuleParameters(Parameters):
 
     @property
     def pace(self) -> int:
-        """Cycles from the product of a sum to that of the next slice, for it to be written."""
+        """Cycles until a sum is written, and the product of its next slice can follow."""
         return self.add_stages + 2
 
     @property
     def in_flight(self) -> int:
-        """Results that have room when their last products begin, for one of them a cycle."""
+        """Results in flight from their last products to `outputs`, at one result per cycle."""
         return self.vector.scalar_latency + self.add_stages + 4
 
     @property
     def task_layout(self) -> data.StructLayout:
-        """Payload of the stream of tasks."""
+        """Payload of `tasks`."""
         return data.StructLayout(
             {
                 "samples": range(self.samples + 1),
@@ -76,35 +76,35 @@ class LinearModuleParameters(Parameters):
 
     @property
     def input_layout(self) -> data.StructLayout:
-        """Payload of the stream of inputs."""
+        """Payload of `inputs`."""
         return data.StructLayout({"slice": self.vector.vector_layout})
 
     @property
     def weights_layout(self) -> data.StructLayout:
-        """Payload of the stream of weights."""
+        """Payload of `weights`."""
         rows = data.ArrayLayout(self.vector.vector_layout, self.units)
         return data.StructLayout({"rows": rows})
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """Payload of the stream of outputs."""
+        """Payload of `outputs`."""
         return data.StructLayout({"sums": data.ArrayLayout(FP16, self.units), "last": 1})
 
 
 @dataclass(frozen=True)
-class _Walk:
-    """Which product begins in this cycle.
+class _Product:
+    """The product that begins in this cycle.
 
     Members
     -------
     go : Value
-        One does.
+        A product begins.
     loads : Value
-        It is the first with its weights, which come now.
+        It is the first product with its weights, which are transferred now.
     place : Signal
-        Of its sum among those of a slice.
+        Address of its sum in the units' memories.
     first, last, ends : Value
-        It is of the first slice, of the last one, and the last of all.
+        The product is of the first slice; of the last slice; the last product of the task.
     """
 
     go: Value
@@ -116,43 +116,44 @@ class _Walk:
 
 
 class LinearModule(Unit):
-    """Multiply the inputs of a batch with a matrix, as many rows side by side as vector units.
+    """Multiply the inputs of a batch by a matrix, one row per vector unit in parallel.
 
-    The inputs wait in a memory. A transfer brings one slice of `units` rows, which the vector units
-    keep while the samples' slices pass: a weight is fetched once for the whole batch. Slice after
-    slice is added to the sums, which stand in a memory a unit; so a task's products follow each
-    other without waiting for an adder.
+    The inputs are stored in a memory. A transfer of weights is one slice of `units` rows. The
+    vector units hold it while the slices of all samples pass, so that each weight is fetched once
+    per batch. The products of a slice are added to sums in a memory per unit; a task's products
+    therefore follow each other without waiting for an adder.
 
     **Latency** ``scalar_latency + add_stages + 4`` cycles from the last weights to their outputs.
-    **Throughput** a transfer of weights in as many cycles as there are samples; from the last of a
-    slice's sums to the next slice's first, `pace` cycles pass if there are fewer than `pace` sums.
+    **Throughput** one transfer of weights per as many cycles as there are samples. If a slice has
+    fewer than `pace` sums, the next slice begins `pace` cycles after the last of them.
 
-    **Numerics** FP16: dot products of slices as the vector unit adds; the slices' are added one
-    after the other, from 0, each sum rounded once. LAD, Section IV-B, IV-C.
+    **Numerics** FP16: dot products of slices in the vector unit's order; the results of the slices
+    are added sequentially, from 0, each sum rounded once. LAD, Section IV-B, IV-C.
 
     Parameters
     ----------
     parameters : LinearModuleParameters
-        Dimensions.
+        Vector size, numbers of units, samples, slices and groups, register stages.
     shared : bool
-        Whether the vector units stand outside.
+        Use vector units outside the module, through `units`.
 
     Members
     -------
     tasks : In(stream)
-        Numbers of `samples`, `slices` and `groups`, each at least 1; taken when the last product
-        has begun.
+        Numbers of `samples`, `slices` and `groups`, each at least 1. Transferred when the last
+        product begins.
     inputs : In(stream)
-        The first `slice` of each sample, then the second ones, and so on; zeros fill the last.
+        The first `slice` of each sample, then the second one of each, and so on; the last slice is
+        padded with zeros.
     weights : In(stream)
-        The first slice of each group of rows, then the second ones; zeros fill the last slice, and
-        anything the rows that a last group does not have.
+        The first slice of each group of rows, then the second one of each, and so on. The last
+        slice is padded with zeros; missing rows of the last group have any value.
     outputs : Out(stream)
-        For each group the `sums` of all samples; `last` with the task's last.
+        The `sums` of each group for all samples; `last` with the last sums of a task.
     busy : Out(1)
         The vector units are in use.
     units : Out(VectorPort).array(units)
-        The vector units; only with `shared`.
+        Ports of the vector units; only with `shared`.
     """
 
     def __init__(self, *, parameters: LinearModuleParameters, shared: bool = False) -> None:
@@ -170,7 +171,7 @@ class LinearModule(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Fill the memory of inputs; let products begin; add up behind the vector units."""
+        """Fill the input memory, issue the products, and add the units' results to the sums."""
         m = Module()
         p = self.parameters
         units = vector_units(m, self, p.vector, p.units)
@@ -179,27 +180,27 @@ class LinearModule(Unit):
         m.submodules.inputs_memory = memory = Memory(
             depth=max(p.samples * p.slices, 2), width=p.vector.vector_layout.size
         )
-        walk = self._walk(m, memory, self._room(m))
-        # The weights stand in the units a cycle later, when the input has been read.
-        begins = delay_line(m, walk.go, 1, name="begins", reset=True)[-1]
+        product = self._issue(m, memory, self._room(m))
+        # The weights are in the units one cycle later, when the input has been read.
+        begins = delay_line(m, product.go, 1, name="begins", reset=True)[-1]
         for unit, row in zip(units, self._rows(), strict=True):
             m.d.comb += [
-                unit.load.eq(walk.loads),
+                unit.load.eq(product.loads),
                 unit.i_vec1.eq(row),
                 unit.valid.eq(begins),
                 unit.operation.eq(Operation.DOT_PRODUCT),
                 Value.cast(unit.i_vec2).eq(memory.read_data),
             ]
         latency = p.vector.scalar_latency
-        marks = Cat(walk.first, walk.last, walk.ends)
-        # Where a product's sum stands travels beside it through the vector units.
-        read = delay_line(m, walk.go, latency, name="reads", reset=True)
-        place = delay_line(m, walk.place, latency + 1 + p.add_stages, name="place")
+        marks = Cat(product.first, product.last, product.ends)
+        # The address of a sum is delayed in parallel with the vector units.
+        read = delay_line(m, product.go, latency, name="reads", reset=True)
+        place = delay_line(m, product.place, latency + 1 + p.add_stages, name="place")
         marked = delay_line(m, marks, latency + 1 + p.add_stages, name="marks")
         added = delay_line(m, read[-1], 1 + p.add_stages, name="added", reset=True)
         last = marked[-1]
         m.d.comb += [
-            self.busy.eq(walk.go | Cat(read[1:]).any() | Cat(added[1:]).any()),
+            self.busy.eq(product.go | Cat(read[1:]).any() | Cat(added[1:]).any()),
             results.source.valid.eq(added[-1] & last[1]),
             results.source.payload.last.eq(last[2]),
         ]
@@ -209,7 +210,7 @@ class LinearModule(Unit):
             )
             m.submodules[f"add_{index}"] = add = FloatAdd(stages=p.add_stages)
             m.d.comb += [
-                # The sum so far stands beside the product in the cycle in which that comes.
+                # The previous sum is read in the cycle in which the product is valid.
                 sums.read_enable.eq(read[-1]),
                 sums.read_address.eq(place[latency]),
                 Value.cast(add.a).eq(Mux(marked[latency + 1][0], 0, sums.read_data)),
@@ -222,25 +223,25 @@ class LinearModule(Unit):
         return m
 
     def _rows(self) -> list[Any]:
-        """Return the rows of the weights' transfer."""
+        """Return the rows of a transfer of weights."""
         rows = self.weights.payload["rows"]
         return [rows[index] for index in range(self.parameters.units)]
 
     def _room(self, m: Module) -> tuple[Value, Signal]:
-        """Return whether another result has room, and what keeps room for one."""
+        """Return whether a further result has room, and the signal that reserves room for one."""
         p = self.parameters
-        # Nothing behind the vector units can wait: a result has a place before it is begun.
+        # The pipeline after the vector units cannot stall: room is reserved when a product begins.
         pending, keeps = Signal(range(p.in_flight + 1)), Signal()
-        # Counted from a product's begin to its sum's leaving.
+        # Reserved from the product's first cycle until the sum is transferred.
         leaves = self.outputs.valid & self.outputs.ready
         m.d.sync += pending.eq(pending + keeps - leaves)
         return pending != p.in_flight, keeps
 
-    def _walk(self, m: Module, memory: Any, room: tuple[Value, Signal]) -> _Walk:
-        """Go through slices, groups and samples; read the input of each product."""
+    def _issue(self, m: Module, memory: Any, room: tuple[Value, Signal]) -> _Product:
+        """Count through slices, groups and samples; read the input of each product."""
         p = self.parameters
         task = self.tasks.payload
-        # Three loops: slices outside, groups in them, samples inside, so that weights stand still.
+        # Three loops: slices, groups, samples. Samples are innermost: the weights do not change.
         sample, number = Signal(range(p.samples)), Signal(range(p.slices))
         group, place = Signal(range(p.groups)), Signal(range(p.samples * p.groups))
         base, written = (
@@ -260,7 +261,7 @@ class LinearModule(Unit):
                         with m.If(last_slice):
                             m.d.sync += number.eq(0)
                             m.next = "MULTIPLY"
-            # A transfer of weights serves all samples before the next is taken.
+            # Each transfer of weights serves all samples before the next one is accepted.
             with m.State("MULTIPLY"):
                 # A sum is written before the next slice reads it.
                 paced = (place != 0) | (waited == p.pace)
@@ -283,7 +284,7 @@ class LinearModule(Unit):
                 with m.If(last_group):
                     m.d.sync += [group.eq(0), place.eq(0), number.eq(number + 1)]
                     m.d.sync += base.eq(base + task.samples)
-                    # So many sums between two of one place leave time to write the first.
+                    # With `pace` sums or more per slice, a sum is written in time for the next.
                     m.d.sync += waited.eq(Mux(place >= p.pace - 1, p.pace, 1))
                     with m.If(last_slice):
                         m.d.sync += [number.eq(0), base.eq(0)]
@@ -293,7 +294,7 @@ class LinearModule(Unit):
             memory.write_address.eq(written),
             memory.write_data.eq(Value.cast(self.inputs.payload.slice)),
             memory.read_enable.eq(go),
-            # Inputs came slice by slice: those of a slice stand side by side.
+            # The samples' slices of one index are adjacent.
             memory.read_address.eq(base + sample),
         ]
-        return _Walk(go, go & (sample == 0), place, number == 0, last_slice, ends)
+        return _Product(go, go & (sample == 0), place, number == 0, last_slice, ends)

@@ -1,4 +1,4 @@
-"""How far a coefficient of one interval's line is from that of another's."""
+"""Difference between the coefficients of two intervals' lines."""
 
 from typing import Any
 
@@ -13,28 +13,29 @@ from hdl.unit import Unit
 
 
 class LineDifference(Unit):
-    """Look up two coefficients and subtract them, rounded once.
+    """Look up two coefficients and subtract them, rounded once: the paper's alpha or beta.
 
-    Two lookups and a subtraction: a table of all pairs of intervals would be larger.
+    Two lookups and a subtractor are smaller than a table of all pairs of intervals.
 
-    **Latency** ``1 + stages`` cycles. **Throughput** one difference a cycle. **Numerics** FP16.
+    **Latency** ``1 + stages`` cycles. **Throughput** one difference per cycle. **Numerics** FP16.
     LAD, Section IV-B (4).
 
     Parameters
     ----------
     codes : tuple[int, ...]
-        The intervals' slopes or intercepts.
+        FP16 codes of the slopes a or the intercepts b of all intervals.
     stages : int
         Register stages of the subtraction.
 
     Members
     -------
     enable : In(1)
-        The registers move.
+        The registers load.
     interval, mode : In(4)
-        Whose coefficient, and whose is subtracted; those behind the last are the last.
+        The interval whose coefficient is the minuend, and the one whose is the subtrahend. Numbers
+        beyond the table select the last interval.
     result : Out(16)
-        The difference.
+        The difference in FP16.
     """
 
     def __init__(self, *, codes: tuple[int, ...], stages: int) -> None:
@@ -44,7 +45,7 @@ class LineDifference(Unit):
         super().__init__(members | {"result": Out(FP16)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Look up, and subtract a cycle later."""
+        """Look up both coefficients; subtract them one cycle later."""
         m = Module()
         line = Array(Const(code, FP16) for code in self.codes)
         m.submodules.subtract = subtract = FloatAdd(

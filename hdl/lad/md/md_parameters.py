@@ -1,4 +1,4 @@
-"""What the parts of LAD's mode discrepancy module share: dimensions and payloads."""
+"""Dimensions and payloads of LAD's mode discrepancy (MD) module."""
 
 from typing import Annotated, Any
 
@@ -21,11 +21,11 @@ class ModeDiscrepancyModuleParameters(Parameters):
     Parameters
     ----------
     vector : VectorProcessingUnitParameters
-        The vector units, one a lane.
+        Dimensions of the vector units; each lane has one.
     lanes : int
-        Active positions looked at in a cycle.
+        Active positions processed per cycle.
     capacity : int
-        Positions of a step at most.
+        Largest number of positions of a step.
     table : IntervalTable
         The intervals and their lines.
     add_stages : int
@@ -36,7 +36,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
@@ -47,34 +47,34 @@ class ModeDiscrepancyModuleParameters(Parameters):
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     def __post_init__(self) -> None:
-        """Check the rules between the parameters."""
+        """Check the type of the table."""
         super().__post_init__()
         known = isinstance(self.table, IntervalTable)
         require(known, "table must be an IntervalTable", self.table)
 
     @property
     def in_flight(self) -> int:
-        """Transfers between a key and the use of its score, for one of them a cycle."""
+        """Transfers in flight between a key and the use of its score, at one transfer per cycle."""
         return self.vector.scalar_latency + 3
 
     @property
     def counters_layout(self) -> data.ArrayLayout:
-        """How often a position's score was in each interval."""
+        """Counters of a position: in how many steps its score was in each interval."""
         return data.ArrayLayout(COUNT_BITS, self.table.intervals)
 
     @property
     def position_shape(self) -> Any:
-        """Shape of a position."""
+        """Shape of a position's index."""
         return unsigned((self.capacity - 1).bit_length())
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Payload of the stream of steps."""
+        """Payload of `steps`."""
         return data.StructLayout({"query": self.vector.vector_layout, "maximum": FP16})
 
     @property
     def mark_layout(self) -> data.StructLayout:
-        """What is known of an active position beside its key."""
+        """State of an active position: all that accompanies its key."""
         return data.StructLayout(
             {
                 "position": self.position_shape,
@@ -88,7 +88,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
 
     @property
     def side_layout(self) -> data.StructLayout:
-        """What waits for the scores of a transfer."""
+        """Side information of a transfer, held until its scores are valid."""
         return data.StructLayout(
             {
                 "marks": data.ArrayLayout(self.mark_layout, self.lanes),
@@ -100,7 +100,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
 
     @property
     def active_layout(self) -> data.StructLayout:
-        """Payload of the stream of active positions."""
+        """Payload of `active`."""
         return data.StructLayout(
             {
                 "keys": data.ArrayLayout(self.vector.vector_layout, self.lanes),
@@ -112,12 +112,12 @@ class ModeDiscrepancyModuleParameters(Parameters):
 
     @property
     def coefficient_layout(self) -> data.StructLayout:
-        """A position's differences of coefficients, and whether the caches follow them."""
+        """Coefficients of a position for the AC module."""
         return data.StructLayout({"alpha_score": FP16, "alpha": FP16, "beta": FP16, "update": 1})
 
     @property
     def update_layout(self) -> data.StructLayout:
-        """What is known of a position behind the step."""
+        """State of a position after the step."""
         return data.StructLayout(
             {
                 "position": self.position_shape,
@@ -129,7 +129,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
         )
 
     def lanes_layout(self, layout: Any) -> data.StructLayout:
-        """Payload of a stream with a value a lane."""
+        """Payload of a stream with one value per lane."""
         return data.StructLayout(
             {"lanes": data.ArrayLayout(layout, self.lanes), "present": self.lanes, "last": 1}
         )

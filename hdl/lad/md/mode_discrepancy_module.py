@@ -1,4 +1,4 @@
-"""LAD's mode discrepancy module: exact scores of active positions, and what follows from them."""
+"""LAD's mode discrepancy (MD) module: Section IV-B (4)."""
 
 from typing import Any
 
@@ -23,43 +23,46 @@ from hdl.unit import Unit
 
 
 class ModeDiscrepancyModule(Unit):
-    """Look at `lanes` active positions a cycle: score, interval, counters, mode, coefficients.
+    """Process `lanes` active positions per cycle: score, interval, counters, mode, coefficients.
 
-    The vector units do not wait; a score takes a place in a FIFO that was kept for it. What is
-    known of a position waits in a memory until its score is there.
+    The vector units cannot stall: each score has a reserved entry in a FIFO. The state of a
+    position is held in a memory until its score is valid.
 
     **Latency** ``scalar_latency + 2 * add_stages + multiply_stages + 5`` cycles from a key to its
-    coefficients. **Throughput** `lanes` positions a cycle, and a cycle a step for its query.
+    coefficients. **Throughput** `lanes` positions per cycle, and one cycle per step for its query.
 
-    **Numerics** FP16: ``s = <query, key>`` as the vector unit adds, ``x = s - maximum``,
-    ``alpha = a[interval] - a[mode]``, ``beta = b[interval] - b[mode]`` and ``alpha_score = alpha *
-    s``, each rounded once; the mode is the one before the step. Counts end at 4095. LAD, Section
-    IV-B (4).
+    **Numerics** FP16, each operation rounded once: ``s = <query, key>`` in the vector unit's order,
+    ``x = s - maximum``, ``alpha = a[interval] - a[mode]``, ``beta = b[interval] - b[mode]``,
+    ``alpha_score = alpha * s``. The mode is that before the step. Counters saturate at 4095. LAD,
+    Section IV-B (4).
 
     Parameters
     ----------
     parameters : ModeDiscrepancyModuleParameters
-        Dimensions.
+        Vector size, lanes, intervals and register stages.
     shared : bool
-        Whether the vector units stand outside.
+        Use vector units outside the module, through `units`.
 
     Members
     -------
     steps : In(stream)
-        A step's `query`, divided by the root of the head size, and the `maximum` of its scores.
+        The `query` divided by the square root of the head size, and the `maximum` (the paper's
+        max_s) of the scores.
     active : In(stream)
-        `keys` and `marks` of up to `lanes` active positions, those `present`; `last` with a step's
-        last. A mark's `counters` are of all intervals, its `count` replaces that of its `mode`. A
-        `recent` position is in no cache; one that `graduates` is recent, and comes in.
+        `keys` and `marks` of up to `lanes` active positions (J), those marked in `present`; `last`
+        with the last ones of a step. A mark is the state of its position: `counters` of all
+        intervals; `mode` and its `count`, which replaces the counter of that interval; `recent` if
+        the position is in no cache yet; `graduates` if it enters the caches in this step.
     coefficients : Out(stream)
-        In each lane, for the attention computation, `alpha_score`, `alpha` and `beta`, and whether
-        there is an `update` of the caches by them; `present` and `last` as they came.
+        Per lane, for the AC module: `alpha_score` (the paper's _a), `alpha`, `beta`, and `update`
+        if the position is in U, so that the caches are updated; `present` and `last` of the
+        transfer.
     updates : Out(stream)
-        In each lane the `position` behind the step: its `mode`, `count` and `counters`, and whether
-        it is an `update`; `present` and `last`. A recent position that does not graduate has mode
-        and count 0.
+        Per lane: the `position` and, after the step, its `mode`, `count` and `counters`; `update`
+        if it is in U; `present` and `last`. A recent position that does not graduate has mode 0 and
+        count 0.
     units : Out(VectorPort).array(lanes)
-        The vector units; only with `shared`.
+        Ports of the vector units; only with `shared`.
     """
 
     def __init__(
@@ -78,16 +81,16 @@ class ModeDiscrepancyModule(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Have the scores computed, and join them with what waits for them."""
+        """Issue the keys, and join the scores with the state of their positions."""
         m = Module()
         p = self.parameters
         units = vector_units(m, self, p.vector, p.lanes)
-        # Vector units do not wait, so a score has a place before its key is issued.
+        # Vector units cannot stall: an entry for the score is reserved before its key is issued.
         row = ArrayLayout(FP16, p.lanes)
         m.submodules.scores = scores = Fifo(shape=row, depth=p.in_flight)
         m.submodules.sides = sides = MemoryFifo(shape=p.side_layout, depth=p.in_flight)
 
-        # A step begins with a cycle in which the vector units take its query.
+        # Each step begins with one cycle in which the vector units load its query.
         loaded, issue, used = Signal(), Signal(), Signal()
         waiting = Signal(range(p.in_flight + 1))
         active, step = self.active.payload, self.steps.payload
@@ -95,7 +98,7 @@ class ModeDiscrepancyModule(Unit):
             issue.eq(loaded & self.active.valid & (waiting != p.in_flight)),
             self.active.ready.eq(loaded & (waiting != p.in_flight)),
             self.steps.ready.eq(issue & active.last),
-            # What a position brings along waits beside its dot product, in the same order.
+            # The state of a position is queued in the order of the dot products.
             sides.source.valid.eq(issue),
             sides.source.payload.marks.eq(active.marks),
             sides.source.payload.present.eq(active.present),
@@ -104,13 +107,13 @@ class ModeDiscrepancyModule(Unit):
             scores.source.valid.eq(units[0].o_scal_valid),
         ]
         m.d.sync += [
-            # A product under way has its place behind the unit, which cannot wait.
+            # A product in flight occupies its reserved entry.
             waiting.eq(waiting + issue - used),
             loaded.eq((loaded | self.steps.valid) & ~self.steps.ready),
         ]
         for lane, unit in enumerate(units):
             m.d.comb += [
-                # The query is loaded once a step; all its keys pass by it.
+                # The query is loaded once per step.
                 unit.load.eq(self.steps.valid & ~loaded),
                 unit.i_vec1.eq(step.query),
                 unit.valid.eq(issue),
@@ -123,7 +126,7 @@ class ModeDiscrepancyModule(Unit):
         return m
 
     def _discrepancies(self, m: Module, scores: Any, sides: Any) -> None:
-        """Turn scores into updates, and these into coefficients, in one pipeline."""
+        """Compute updates from scores, and coefficients from updates, in one pipeline."""
         p = self.parameters
         kinds = (("updates", p.update_layout), ("coefficients", p.coefficient_layout))
         outputs = []
@@ -135,13 +138,13 @@ class ModeDiscrepancyModule(Unit):
         updates, coefficients = outputs
         move, begins = Signal(), Signal()
         m.d.comb += [
-            # The FIFOs' ready is out of registers: who waits there stops the whole pipeline.
+            # `ready` of the FIFOs is the output of a register, and enables the whole pipeline.
             move.eq(updates.ready & coefficients.ready),
             begins.eq(scores.valid & sides.valid & move),
             scores.ready.eq(sides.valid & move),
             sides.ready.eq(scores.valid & move),
         ]
-        # Updates leave as soon as the mode is known, coefficients two operators later.
+        # Updates are output when the mode is known, coefficients two operators later.
         early = p.add_stages + 3
         late = early + p.add_stages + p.multiply_stages
         flags = Signal(StructLayout({"present": p.lanes, "last": 1}))
@@ -157,11 +160,11 @@ class ModeDiscrepancyModule(Unit):
                 output.payload.present.eq(marked[cycle].present),
                 output.payload.last.eq(marked[cycle].last),
             ]
-        # Operands come out of registers, for the FIFOs may just have been empty.
+        # Operands are registered first: the FIFOs may just have become non-empty.
         maximum = delay_line(m, sides.payload.maximum, 1, name="maximum", enable=move)[-1]
         for lane in range(p.lanes):
             mark = sides.payload.marks[lane]
-            # Each lane is a pipeline of its own: positions of a transfer never meet.
+            # Lanes are independent: the positions of a transfer differ.
             update, interval, mode = self._update(
                 m, lane, move, scores.payload[lane], maximum, mark
             )
@@ -177,16 +180,16 @@ class ModeDiscrepancyModule(Unit):
     def _update(
         self, m: Module, lane: int, move: Value, score: Value, maximum: Value, mark: Any
     ) -> tuple[Any, Value, Value]:
-        """Return a lane's position behind the step, and a cycle before, its interval and mode.
+        """Return a lane's position after the step, and one cycle earlier its interval and mode.
 
-        The maximum is a cycle later than the score and the mark.
+        The maximum arrives one cycle after the score and the mark.
         """
         p = self.parameters
         m.submodules[f"subtract_{lane}"] = subtract = FloatAdd(
             subtractor=True, stages=p.add_stages, enable=True
         )
         m.submodules[f"update_{lane}"] = update = ModeUpdate(parameters=p)
-        # The mark is as late as the difference that it belongs to.
+        # The mark is delayed by the latency of the difference.
         waited = delay_line(m, mark, 1 + p.add_stages, name=f"mark_{lane}", enable=move)[-1]
         minuend = delay_line(m, score, 1, name=f"minuend_{lane}", enable=move)[-1]
         m.d.comb += [
@@ -203,7 +206,7 @@ class ModeDiscrepancyModule(Unit):
     def _differences(
         self, m: Module, lane: int, move: Value, interval: Any, mode: Any, score: Any, one: Any
     ) -> None:
-        """Set a lane's coefficients: of the interval less those of the mode before the step."""
+        """Drive a lane's alpha, beta and alpha_score: the actual interval less the mode."""
         p = self.parameters
         m.submodules[f"product_{lane}"] = product = FloatMultiply(
             stages=p.multiply_stages, enable=True
@@ -218,7 +221,7 @@ class ModeDiscrepancyModule(Unit):
                 difference.enable.eq(move),
             ]
             results[name] = difference.result
-        # The product is the last of the three: the differences wait for it.
+        # The product is computed last; the differences are delayed to match.
         held = delay_line(
             m,
             Cat(results["alpha"], results["beta"]),

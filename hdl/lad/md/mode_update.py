@@ -1,4 +1,4 @@
-"""What a step makes of one active position's counters and mode."""
+"""Update of one active position's counters and mode."""
 
 from typing import Any
 
@@ -14,28 +14,29 @@ from hdl.unit import Unit
 
 
 class ModeUpdate(Unit):
-    """Find a score's interval, count it, and say whether it becomes the position's mode.
+    """Find a score's interval, increment its counter, and decide whether it becomes the mode.
 
-    **Latency** 2 cycles. **Throughput** one position a cycle. **Numerics** the interval is the
+    **Latency** 2 cycles. **Throughput** one position per cycle. **Numerics** the interval is the
     number of lower bounds below the difference; a NaN is in interval 0.
 
     Parameters
     ----------
     parameters : ModeDiscrepancyModuleParameters
-        Dimensions.
+        Intervals, capacity and register stages.
 
     Members
     -------
     enable : In(1)
-        The registers move.
+        The registers load.
     difference : In(16)
-        A score less the maximum.
+        A score less the maximum, in FP16.
     mark : In(mark_layout)
-        Its position.
+        State of the position before the step.
     interval, mode : Out(4)
-        Where the score is, and the mode whose line the caches hold; a cycle before `result`.
+        The interval of the score, and the mode whose line the caches contain; valid one cycle
+        before `result`.
     result : Out(update_layout)
-        The position behind the step.
+        State of the position after the step.
     """
 
     def __init__(self, *, parameters: ModeDiscrepancyModuleParameters) -> None:
@@ -52,40 +53,41 @@ class ModeUpdate(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare with all bounds; then count, and compare counts."""
+        """Compare with all bounds; one cycle later count, and compare the counters."""
         m = Module()
         p = self.parameters
-        # An order-preserving code turns every bound into one unsigned comparison.
+        # In an order-preserving encoding each bound is one unsigned comparison.
         key, above = Signal(FP16), Signal(p.table.intervals - 1)
         number = ~is_nan(self.difference)
         m.d.comb += [
             key.eq(ordered(self.difference)),
             above.eq(Cat((key > ordered_constant(code)) & number for code in p.table.lowers)),
         ]
-        # The bounds ascend: the comparators' ones stand together below.
+        # Bounds ascend: the highest comparator that is 1 gives the interval.
         found = Signal(MODE_BITS)
         for index, one in enumerate(above, start=1):
             with m.If(one):
                 m.d.comb += found.eq(index)
 
         mark = Signal(p.mark_layout, reset_less=True)
-        # A mode has four bits, of which a short table does not use all.
+        # A mode code has four bits, more than a short table needs.
         top = p.table.intervals - 1
         old_mode = Mux(self.mark.mode > top, top, self.mark.mode)
         with m.If(self.enable):
             m.d.sync += [
                 mark.eq(self.mark),
                 self.interval.eq(found),
-                # What is not in the caches has no line there, as if its mode were interval 0.
+                # A recent position is in no cache, as if its mode were the tail, whose line is 0.
                 self.mode.eq(Mux(self.mark.recent, 0, old_mode)),
             ]
 
         counters = [Signal(COUNT_BITS, name=f"counter_{index}") for index in range(top + 1)]
         for index, counter in enumerate(counters):
-            # The mode's count is kept beside the mode, where non-active steps count too.
+            # APID counts non-active steps in the mode's count only, which thus replaces that
+            # counter.
             fresh = ~mark.recent & (self.mode == index)
             m.d.comb += counter.eq(Mux(fresh, mark.count, mark.counters[index]))
-        # Both counters are read before either is written: the comparison is of this step.
+        # Both counters are read before either is written.
         before = Array(counters)[self.interval]
         counted, update = Signal(COUNT_BITS), Signal()
         overtakes = (self.interval != self.mode) & (counted > Array(counters)[self.mode])
@@ -99,7 +101,8 @@ class ModeUpdate(Unit):
         ]
         for index, counter in enumerate(counters):
             m.d.comb += result.counters[index].eq(Mux(self.interval == index, counted, counter))
-        # Nobody counts a young position's mode, as it has none: its counters alone are kept.
+        # APID increments no count of a recent position, which has no mode yet; `counters` hold its
+        # history.
         young = mark.recent & ~mark.graduates
         own = Array(result.counters[index] for index in range(top + 1))[result.mode]
         m.d.comb += result.count.eq(Mux(young, 0, own))

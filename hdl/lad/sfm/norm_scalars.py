@@ -1,4 +1,4 @@
-"""The scalar side of a norm: the sum over a row, its mean, and the reciprocal deviation."""
+"""Scalar part of a norm: the sum over a row, its mean, and the reciprocal deviation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from hdl.unit import Unit
 
 @dataclass(frozen=True)
 class _Registers:
-    """Operands that stand for a whole step, and what the adder works for."""
+    """Operands of the multiplier, root and adder, constant during a step, and the adder's mode."""
 
     total: Signal
     first: Signal
@@ -29,37 +29,37 @@ class _Registers:
 
 
 class NormScalars(Unit):
-    """Add the dot products of a row's slices, and make of the sum what scales the row.
+    """Add the dot products of a row's slices, and compute the mean or deviation from the sum.
 
-    One multiplier, one adder and one reciprocal root do one step after the other.
+    One multiplier, one adder and one reciprocal root perform the steps sequentially.
 
-    **Latency** of a mean ``multiply_stages + 1`` cycles, of a deviation ``3 * multiply_stages +
-    add_stages + root_stages + 5``. **Throughput** a term in ``add_stages + 1`` cycles.
+    **Latency** ``multiply_stages + 1`` cycles to a mean, ``3 * multiply_stages + add_stages +
+    root_stages + 5`` cycles to a deviation. **Throughput** one term per ``add_stages + 1`` cycles.
 
-    **Numerics** FP16 throughout, each step rounded: ``mean = total * (1 / width)``,
-    ``deviation = 1 / sqrt(mean + epsilon * scale * scale)``.
+    **Numerics** FP16, each step rounded: ``mean = total * (1 / width)``, ``deviation = 1 /
+    sqrt(mean + epsilon * scale * scale)``.
 
     Parameters
     ----------
     parameters : SpecialFunctionModuleParameters
-        Dimensions.
+        Width of a row and register stages.
 
     Members
     -------
     clear : In(1)
-        The sum becomes 0.
+        Set the sum to 0.
     term, term_valid : In(16), In(1)
-        A dot product to add.
+        A dot product to add, in FP16, and its valid bit.
     added : Out(1)
-        The sum now has a term more.
+        A term has been added to the sum.
     begin_mean, begin_deviation : In(1)
-        The sum is complete: compute this. With a mean the sum becomes 0.
+        Compute the result from the complete sum. With `begin_mean` the sum becomes 0.
     scale, epsilon : In(16)
-        By what the row was scaled, and what stands below the root beside its mean.
+        Factor by which the row was scaled, and the epsilon of the norm, both in FP16.
     mean, deviation : Out(16)
-        Results; each stays until the next of its kind.
+        Results in FP16, constant until the next result of the same kind.
     done : Out(1)
-        The result that was asked for is there from the next cycle on.
+        The requested result is valid from the next cycle on.
     """
 
     def __init__(self, *, parameters: SpecialFunctionModuleParameters) -> None:
@@ -74,7 +74,7 @@ class NormScalars(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Go from step to step; each waits as many cycles as its operator has stages."""
+        """Build the operators and the sum; the FSM of `_steps` sequences them."""
         m = Module()
         p = self.parameters
         stages = p.vector.multiply_stages
@@ -85,7 +85,7 @@ class NormScalars(Unit):
         square, floor = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
         first, second = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
         summed = delay_line(m, self.term_valid, p.add_stages, name="summed", reset=True)[-1]
-        # One adder serves both: outside the last step it adds terms to the sum.
+        # One adder for two uses: it adds epsilon in one step, and terms to the sum otherwise.
         rooting = Signal()
         m.d.comb += [
             Value.cast(multiply.a).eq(first),
@@ -105,7 +105,7 @@ class NormScalars(Unit):
         return m
 
     def _steps(self, m: Module, registers: "_Registers", results: list[Value]) -> None:
-        """Use one multiplier, adder and root in turns: a row's scalars need each only rarely."""
+        """Sequence one multiplier, adder and root; a row needs each of them a few times only."""
         p, r = self.parameters, registers
         stages = p.vector.multiply_stages
         multiplied, added, rooted = results
@@ -117,10 +117,10 @@ class NormScalars(Unit):
             m.d.sync += left.eq(cycles)
             m.next = state
 
-        # The width is a constant: dividing by it is a product.
+        # The width is a constant: division by it is a multiplication.
         inverse = Const(p.reciprocal_width, FP16)
         with m.FSM(name="steps"):
-            # Terms are added up until one of both results is asked for.
+            # Terms are added until a result is requested.
             with m.State("SUM"):
                 with m.If(self.begin_mean):
                     m.d.sync += [r.first.eq(r.total), r.second.eq(inverse)]
@@ -132,7 +132,7 @@ class NormScalars(Unit):
                 m.d.sync += self.mean.eq(multiplied)
                 m.d.comb += self.done.eq(1)
                 m.next = "SUM"
-            # Epsilon is scaled twice, as the squares that it is added to are.
+            # Epsilon is multiplied by the scale twice, as are the squares to which it is added.
             with m.State("SCALED"), m.If(ends):
                 m.d.sync += r.first.eq(multiplied)
                 begin(stages, "SQUARED")
@@ -142,13 +142,13 @@ class NormScalars(Unit):
             with m.State("DIVIDED"), m.If(ends):
                 m.d.sync += r.product.eq(multiplied)
                 begin(p.add_stages, "RAISED")
-            # The sum is not needed any more: its adder is free for epsilon.
+            # The sum is not needed any more: the adder is free to add epsilon.
             with m.State("RAISED"):
                 m.d.comb += r.rooting.eq(1)
                 with m.If(ends):
                     m.d.sync += r.square.eq(added)
                     begin(p.root_stages, "ROOT")
-            # 1 over the root of mean square and epsilon.
+            # 1 / sqrt(mean square + epsilon).
             with m.State("ROOT"), m.If(ends):
                 m.d.sync += self.deviation.eq(rooted)
                 m.d.comb += self.done.eq(1)

@@ -1,4 +1,4 @@
-"""What the parts of LAD's special function module share: functions, dimensions, payloads."""
+"""Functions, dimensions and payloads of LAD's special function module (SFM)."""
 
 from fractions import Fraction
 from typing import Annotated
@@ -12,7 +12,7 @@ from hdl.parameters import Parameters, Range, parameter_object, require
 
 
 class Function(enum.Enum, shape=3):
-    """What becomes of a vector or a row.
+    """Function to apply to a vector or a row.
 
     Members
     -------
@@ -21,11 +21,11 @@ class Function(enum.Enum, shape=3):
     RMS_NORM : int
         ``factor * x / sqrt(E(x * x) + epsilon)``, over a row.
     ROTARY : int
-        ``x * cos + turned(x) * sin``, of one vector; the factors are cos, then sin.
+        ``x * cos + rotated(x) * sin``, of one vector; the factors are cos, then sin.
     SILU : int
-        ``x / (1 + exp(-x)) * factor``, of one vector; the factor is the up projection.
+        ``x / (1 + exp(-x)) * factor``, of one vector; the factor is the output of `up_proj`.
     ADD : int
-        ``x + addend``, of one vector: what a residual path adds.
+        ``x + addend``, of one vector: a residual addition.
     """
 
     LAYER_NORM = 0
@@ -44,11 +44,11 @@ class SpecialFunctionModuleParameters(Parameters):
     Parameters
     ----------
     vector : VectorProcessingUnitParameters
-        The vector unit that serves the module.
+        Dimensions of the vector unit that the module uses.
     width : int
         Elements of a row that is normalised.
     lanes : int
-        Elements whose sigmoid is computed side by side.
+        Elements whose sigmoids are computed in parallel.
     add_stages : int
         Register stages of an adder.
     exp_stages : int
@@ -61,8 +61,9 @@ class SpecialFunctionModuleParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, the head size is odd, the width is no multiple of the head size,
-        or the head size no multiple of the lanes; with the rule and the value.
+        If a parameter breaks its rule, the head size is odd, the width is no multiple of the head
+        size, or the head size is no multiple of the lanes; the message contains the rule and the
+        value.
     """
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
@@ -83,7 +84,7 @@ class SpecialFunctionModuleParameters(Parameters):
 
     @property
     def slices(self) -> int:
-        """Vectors of a row."""
+        """Vectors per row."""
         return self.width // self.vector.head_size
 
     @property
@@ -98,17 +99,17 @@ class SpecialFunctionModuleParameters(Parameters):
 
     @property
     def pace(self) -> int:
-        """Cycles from one dot product of a row to the next, for the sum of both to be ready."""
+        """Cycles per dot product of a row, so that each is added before the next one is ready."""
         return self.add_stages + 1
 
     @property
     def vector_layout(self) -> data.StructLayout:
-        """Payload of the stream of what is worked on."""
+        """Payload of `vectors`."""
         return data.StructLayout(
             {"values": self.vector.vector_layout, "function": Function, "epsilon": FP16}
         )
 
     @property
     def values_layout(self) -> data.StructLayout:
-        """Payload of the other streams."""
+        """Payload of `factors`, `addends` and `results`."""
         return data.StructLayout({"values": self.vector.vector_layout})

@@ -1,4 +1,4 @@
-"""The sigmoid of a vector, some elements a cycle."""
+"""Sigmoid of a vector, several elements per cycle."""
 
 from typing import Any
 
@@ -15,27 +15,27 @@ from hdl.unit import Unit
 
 
 class SigmoidLanes(Unit):
-    """``1 / (1 + exp(-x))`` of each element of a vector, `lanes` elements a cycle.
+    """``1 / (1 + exp(-x))`` of each element of a vector, `lanes` elements per cycle.
 
-    **Latency** ``head_size / lanes + sigmoid_stages + 1`` cycles. **Throughput** one vector in that
-    time. **Numerics** `FloatExp`, `FloatAdd` and `TakagiReciprocal` in FP16; below -11.09 the
+    **Latency** ``head_size / lanes + sigmoid_stages + 1`` cycles. **Throughput** one vector in the
+    same time. **Numerics** `FloatExp`, `FloatAdd` and `TakagiReciprocal` in FP16; below -11.09 the
     exponential is infinite and the sigmoid 0.
 
     Parameters
     ----------
     parameters : SpecialFunctionModuleParameters
-        Dimensions.
+        Vector size, lanes and register stages.
 
     Members
     -------
     values : In(ArrayLayout(16, head_size))
-        The vector; stays until `done`.
+        The vector in FP16, read at `begin`.
     begin : In(1)
-        Compute its sigmoid.
+        Start the computation.
     sigmoids : Out(ArrayLayout(16, head_size))
-        The results; they stay until the next `begin`.
+        The results in FP16, constant from `done` until the next `begin`.
     done : Out(1)
-        They are there from the next cycle on.
+        `sigmoids` is valid from the next cycle on.
     """
 
     def __init__(self, *, parameters: SpecialFunctionModuleParameters) -> None:
@@ -46,13 +46,13 @@ class SigmoidLanes(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Turn the vector past the lanes, and shift their results in."""
-        # The sigmoid is the one function with an exponential: few lanes, since few rows need it.
+        """Shift the vector past the lanes, and shift the results in."""
+        # Only the sigmoid needs an exponential, and few rows need a sigmoid: a few lanes suffice.
         m = Module()
         p = self.parameters
         width = p.lanes * BINARY16.width
         groups = p.vector.head_size // p.lanes
-        # A shift register instead of a multiplexer in front of the lanes.
+        # A shift register replaces a multiplexer at the input of the lanes.
         turning = Signal(p.vector.head_size * BINARY16.width, reset_less=True)
         group, moves = Signal(range(groups)), Signal()
         with m.If(self.begin):
@@ -78,7 +78,7 @@ class SigmoidLanes(Unit):
             ]
             results.append(Value.cast(reciprocal.result))
 
-        # The last group's mark comes out with its results.
+        # The last group is marked in parallel with its results.
         last = moves & (group == groups - 1)
         stages = p.sigmoid_stages
         moved = delay_line(m, moves, stages, name="moved", reset=True)[-1]

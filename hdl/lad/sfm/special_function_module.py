@@ -1,4 +1,4 @@
-"""LAD's special function module: norms, rotary embedding and SiLU (Section IV-B (6))."""
+"""LAD's special function module (SFM): norms, rotary embedding and SiLU (Section IV-B (6))."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,34 +21,35 @@ from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
 PACED = ("SUM", "SQUARES", "BIAS")
-"""Passes whose slices follow each other at the adders' pace."""
+"""Passes that issue one slice per `pace` cycles, the latency of an adder."""
 
 WEIGHTED = ("WEIGHT", "COSINE", "SINE")
-"""Passes whose slices are multiplied by a vector of the stream of factors."""
+"""Passes that multiply each slice by a vector of `factors`."""
 
 SUMMED = ("SUM", "SQUARES")
-"""Passes of dot products, which are added up."""
+"""Passes of dot products, which `NormScalars` adds up."""
 
 ADDED = ("CENTRE", "BIAS", "SINE")
-"""Passes whose results come from the adders."""
+"""Passes whose results are output by the adders."""
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """The pass that is under way.
+    """The current pass.
 
     Members
     -------
     on : Callable[[str], Value]
-        Whether it is the one of a name.
+        Return whether the pass of that name is active.
     place, done : Signal
-        The slice that is read next, and the one whose result comes next.
+        Index of the slice to read next, and of the slice whose result is due next.
     issue : Signal
         A slice is read from the memory in this cycle.
     shown, held : Value
-        It was read a cycle ago and stands at the memory's output; or two cycles ago.
+        The slice was read one cycle ago and is at the memory's output; or it was read two cycles
+        ago.
     epsilon : Signal
-        The row's.
+        Epsilon of the row, in FP16.
     """
 
     on: Callable[[str], Value]
@@ -60,52 +61,53 @@ class _Pass:
     epsilon: Signal
 
     def any(self, names: Sequence[str]) -> Value:
-        """Whether it is one of several."""
+        """Return whether one of several passes is active."""
         return Cat(self.on(name) for name in names).any()
 
 
 class SpecialFunctionModule(Unit):
-    """What a decoder layer needs beside linear layers and attention, pass by pass over a row.
+    """Compute what a decoder layer needs in addition to linear layers and attention.
 
-    A row waits in a memory. Each pass reads its slices, has the vector unit or the adders work on
-    them, and writes them back. Before a norm, the row is multiplied by the power of two that brings
-    its largest element to between 1 and 2: neither its squares nor their sum can then overflow.
+    A row is stored in a memory. Each pass reads the row's slices, processes them in the vector unit
+    or the adders, and writes them back. Before a norm, the row is scaled by the power of two that
+    brings its largest element to between 1 and 2; then neither the squares nor their sum can
+    overflow.
 
-    **Latency** each pass takes a cycle a slice, those of `PACED` ``add_stages + 1``, and as long as
-    what works in it; RMSNorm has six passes, LayerNorm ten, rotary embedding and SiLU four and five
-    over one slice. **Throughput** one row or vector at a time.
+    **Latency** each pass takes one cycle per slice, a pass of `PACED` ``add_stages + 1``, plus the
+    latency of its operators. RMSNorm has six passes, LayerNorm ten; rotary embedding and SiLU have
+    four and five over one slice. **Throughput** one row or vector at a time.
 
-    **Numerics** FP16 throughout, each step rounded to nearest, ties to even; 1 / sqrt(v) is
-    `FloatReciprocalSqrt`'s, the sigmoid's reciprocal `TakagiReciprocal`'s. Bounds on the page.
-    LAD, Section IV-B (6).
+    **Numerics** FP16, each step rounded to nearest, ties to even; 1 / sqrt(v) is that of
+    `FloatReciprocalSqrt`, the sigmoid's reciprocal that of `TakagiReciprocal`. The page lists the
+    error bounds. LAD, Section IV-B (6).
 
     Parameters
     ----------
     parameters : SpecialFunctionModuleParameters
-        Dimensions.
+        Vector size, width, lanes and register stages.
     shared : bool
-        Whether the vector unit stands outside.
+        Use a vector unit outside the module, through `units`.
 
     Members
     -------
     vectors : In(stream)
-        `values` of a vector or of a row's next slice; `function` and `epsilon` the same for all
-        slices of a row.
+        `values` of a vector or of the next slice of a row; `function` and `epsilon`, which are the
+        same for all slices of a row.
     factors : In(stream)
-        Weights of a norm, slice by slice; cosines, then sines; or the up projection.
+        Weights of a norm, slice by slice; cosines, then sines; or the output of `up_proj`.
     addends : In(stream)
-        Biases of a LayerNorm, slice by slice; or what is added to a vector.
+        Biases of a LayerNorm, slice by slice; or the vector to add.
     results : Out(stream)
-        Vectors, or a row's slices, in order.
+        Vectors, or the slices of a row, in order.
     busy : Out(1)
-        A row or vector is under way, or its results are.
+        A row or vector is being processed, or its results are being output.
     units : Out(VectorPort).array(1)
-        The vector unit; only with `shared`.
+        Port of the vector unit; only with `shared`.
 
     Raises
     ------
     ValueError
-        By `SpecialFunctionModuleParameters`.
+        If `parameters` is invalid, see `SpecialFunctionModuleParameters`.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class SpecialFunctionModule(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect memory, vector unit, adders and scalars; which of them works, the pass says."""
+        """Connect memory, vector unit, adders and scalars; the pass selects their operands."""
         m = Module()
         p = self.parameters
         (port,) = vector_units(m, self, p.vector, 1)
@@ -138,11 +140,12 @@ class SpecialFunctionModule(Unit):
         now = self._passes(m, retire, scalars.done | sigmoid.done)
         item = Signal(p.vector.vector_layout)
         scale = self._scale(m, now)
-        # A turn is two products: the cosine's waits for the sine's, then both are added.
+        # A rotation is two products and a sum: the product with cos is held until the other is
+        # ready.
         first_product = Signal(p.vector.vector_layout, reset_less=True)
         with m.If(now.on("COSINE") & port.o_vec_valid):
             m.d.sync += first_product.eq(port.o_vec)
-        # Scaling by a power of two first: exact, and no square can overflow behind it.
+        # Scaling by a power of two is exact, and no later square can overflow.
         scalar = Mux(now.on("SCALE"), scale, scalars.deviation)
         self._vector_unit(m, port, now, item, sigmoid.sigmoids, scalar)
         sums, summed = self._adders(m, port, now, item, first_product, scalars.mean)
@@ -156,7 +159,8 @@ class SpecialFunctionModule(Unit):
             self.vectors.ready.eq(now.on("LOAD")),
             self.busy.eq(~now.on("LOAD") | (now.done != 0)),
             self.factors.ready.eq(now.issue & now.any(WEIGHTED)),
-            # A pass with biases is paced: the next one is not looked at before this one is gone.
+            # The pass with biases is paced, so that each bias is transferred before the next is
+            # needed.
             self.addends.ready.eq(now.shown & now.on("BIAS")),
             retire.eq(
                 arrives
@@ -182,25 +186,25 @@ class SpecialFunctionModule(Unit):
         return m
 
     def _passes(self, m: Module, retire: Value, computed: Value) -> _Pass:
-        """Go from pass to pass; read the slices of each."""
+        """Sequence the passes; read the slices of each."""
         p = self.parameters
         offered = self.vectors.payload
-        # What the stream says of its first slice holds for the row.
+        # Function and epsilon of the first slice apply to the whole row.
         function = Signal(Function, reset_less=True)
         epsilon = Signal(FP16, reset_less=True)
         place, done = (Signal(range(p.slices + 1), name=name) for name in ("place", "done"))
         ends, issue, rest = Signal(), Signal(), Signal(range(p.pace))
         with m.FSM(name="passes") as fsm:
-            for name, ways in self._ways(function).items():
+            for name, successors in self._successors(function).items():
                 with m.State(name), m.If(ends):
-                    for condition, following in ways:
+                    for condition, following in successors:
                         with m.If(condition):
                             m.next = following
         on = fsm.ongoing
         with m.If(on("LOAD")):
             m.d.sync += [function.eq(offered.function), epsilon.eq(offered.epsilon)]
 
-        # While a row arrives its function stands on the stream, later in the register.
+        # While a row arrives, the function is that of the stream; later it is the registered one.
         latest = Mux(on("LOAD"), Value.cast(offered.function), Value.cast(function))
         count = Mux(latest <= Function.RMS_NORM.value, p.slices, 1)
         shown = delay_line(m, issue, 2, name="shown", reset=True)
@@ -209,7 +213,8 @@ class SpecialFunctionModule(Unit):
         taken = self.results.valid & self.results.ready
         needs = (~now.any(WEIGHTED) | self.factors.valid) & (~on("BIAS") | self.addends.valid)
         waits = now.any(("LOAD", "MEAN", "DEVIATION"))
-        # A slice is read only when what it meets is there: nothing behind the memory waits.
+        # A slice is read only when its other operand is available: nothing after the memory can
+        # stall.
         room = Mux(on("OUT"), ~self.results.valid | self.results.ready, needs)
         m.d.comb += [
             issue.eq(more & (rest == 0) & room & ~waits),
@@ -221,15 +226,15 @@ class SpecialFunctionModule(Unit):
         with m.If(retire):
             m.d.sync += done.eq(done + 1)
         with m.If(ends):
-            # Every pass goes over the row from its begin.
+            # Every pass begins at the first slice of the row.
             m.d.sync += [place.eq(0), done.eq(0), rest.eq(0)]
-        # The memory's output is the stream's payload: it stands until the next read.
+        # The memory's output is the payload of `results`, and is constant until the next read.
         with m.If(on("OUT") & (issue | self.results.ready)):
             m.d.sync += self.results.valid.eq(issue)
         return now
 
-    def _ways(self, function: Any) -> dict[str, list[tuple[Value, str]]]:
-        """Return which pass follows each, the last condition that holds counting."""
+    def _successors(self, function: Any) -> dict[str, list[tuple[Value, str]]]:
+        """Return the successors of each pass; the last condition that is true decides."""
         offered = self.vectors.payload.function
         always = Const(1, 1)
         layer_norm = function == Function.LAYER_NORM
@@ -238,7 +243,7 @@ class SpecialFunctionModule(Unit):
                 (always, "SCALE"),
                 (offered == Function.ROTARY, "COSINE"),
                 (offered == Function.SILU, "SIGMOID"),
-                # A sum alone is the last pass of a LayerNorm.
+                # A residual addition alone is the last pass of a LayerNorm.
                 (offered == Function.ADD, "BIAS"),
             ],
             "SCALE": [(always, "SQUARES"), (layer_norm, "SUM")],
@@ -260,7 +265,7 @@ class SpecialFunctionModule(Unit):
     def _scale(self, m: Module, now: _Pass) -> Value:
         """Return the power of two that brings the row's largest element to between 1 and 2."""
         exponents = [value[10:15] for value in self.vectors.payload.values]
-        # The maximum takes two cycles: of groups, then of these and of what came before.
+        # The maximum takes two cycles: within groups, then over groups and previous slices.
         groups = [_largest(exponents[start : start + 16]) for start in range(0, len(exponents), 16)]
         arrives = now.on("LOAD") & self.vectors.valid
         held = delay_line(m, Cat(groups), 1, name="groups")[-1]
@@ -278,8 +283,8 @@ class SpecialFunctionModule(Unit):
     def _vector_unit(
         self, m: Module, port: Any, now: _Pass, item: Any, sigmoids: Any, scalar: Value
     ) -> None:
-        """Give the vector unit a pass's slices; what they are multiplied by is loaded before."""
-        # A turned vector is the halves exchanged, one of them negated: wires only.
+        """Drive the vector unit with the slices of a pass; the row is loaded one cycle earlier."""
+        # The rotated vector has its halves exchanged and one of them negated: wires only.
         half = self.parameters.vector.head_size // 2
         squares, scaled = now.on("SQUARES"), now.any(("SCALE", "NORMALISE"))
         operation = Mux(scaled, Operation.SCALE, Operation.ELEMENT_WISE)
@@ -288,7 +293,7 @@ class SpecialFunctionModule(Unit):
             port.valid.eq((now.shown & works) | (now.held & squares)),
             Value.cast(port.operation).eq(Mux(now.any(SUMMED), Operation.DOT_PRODUCT, operation)),
             port.i_scal.eq(scalar),
-            # A square's own slice is loaded once the memory shows it.
+            # For squares, the slice itself is loaded into the row when the memory outputs it.
             port.load.eq(Mux(squares, now.shown, now.issue)),
         ]
         for lane, loaded in enumerate(port.i_vec1):
@@ -308,16 +313,17 @@ class SpecialFunctionModule(Unit):
     def _adders(
         self, m: Module, port: Any, now: _Pass, item: Any, first_product: Any, mean: Value
     ) -> tuple[Any, Value]:
-        """Return sums and whether there are any: of a slice, or of both products of a turn."""
+        """Return sums and their valid bit: of a slice, or of both products of a rotation."""
         p = self.parameters
         sums = Signal(p.vector.vector_layout)
         sine, centre = now.on("SINE"), now.on("CENTRE")
-        # Centring adds the negated mean in the adders that serve residual sums.
+        # Centring adds the negated mean, in the adders of residual additions.
         negated = Cat(mean[:-1], ~mean[-1])
         for lane in range(p.vector.head_size):
             m.submodules[f"add_{lane}"] = add = FloatAdd(stages=p.add_stages)
             addend = Mux(centre, negated, self.addends.payload.values[lane])
-            # The pass chooses for all lanes: sums begin a cycle later.
+            # The pass selects the operands of all lanes; a register separates selection and
+            # addition.
             terms = Cat(
                 Mux(sine, first_product[lane], item[lane]), Mux(sine, port.o_vec[lane], addend)
             )
@@ -333,7 +339,7 @@ class SpecialFunctionModule(Unit):
 
 
 def _largest(codes: list[Value]) -> Value:
-    """Return the largest of some unsigned values, as a tree."""
+    """Return the largest of some unsigned values, compared in a tree."""
     while len(codes) > 1:
         pairs = zip(codes[::2], codes[1::2], strict=False)
         codes = [Mux(a > b, a, b) for a, b in pairs] + codes[len(codes) // 2 * 2 :]

@@ -1,4 +1,4 @@
-"""LAD's vector processing unit: multipliers, a register row, an adder tree (Section IV-B (1))."""
+"""LAD's vector processing unit (VPU): Section IV-B (1), Figure 5 (b)."""
 
 from typing import Annotated, Any
 
@@ -15,16 +15,16 @@ from hdl.unit import Unit
 
 
 class Operation(enum.Enum, shape=unsigned(2)):
-    """What a vector processing unit computes.
+    """Operation of a vector processing unit.
 
     Members
     -------
     DOT_PRODUCT : int
-        DP: the sum of the products of the register row and `i_vec2`.
+        DP: the dot product of the register row and `i_vec2`.
     ELEMENT_WISE : int
-        EM: those products.
+        EM: their element-wise product.
     SCALE : int
-        S: the products of `i_scal` and `i_vec2`.
+        S: the product of `i_scal` and `i_vec2`.
     """
 
     DOT_PRODUCT = 0
@@ -50,7 +50,7 @@ class VectorProcessingUnitParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     head_size: Annotated[int, Range(2, 256, "elements")] = 128
@@ -79,37 +79,37 @@ class VectorProcessingUnitParameters(Parameters):
 
 
 class VectorPort(Signature):
-    """What a module of the attention pipeline gives a vector unit and gets from it.
+    """Connection of a module to a vector processing unit.
 
-    Directions are those of the module that has the unit compute.
+    Directions are those of the module that uses the unit.
 
     Parameters
     ----------
     parameters : VectorProcessingUnitParameters
-        The unit's dimensions.
+        Vector size of the unit.
 
     Members
     -------
     load : Out(1)
-        The register row takes `i_vec1`, for operands from the next cycle on.
+        The register row loads `i_vec1`, for operations from the next cycle on.
     i_vec1 : Out(ArrayLayout(16, head_size))
-        What it takes.
+        The vector to load.
     valid : Out(1)
-        There is an operation in this cycle.
+        An operation begins in this cycle.
     operation : Out(Operation)
-        Which.
+        The kind of the operation.
     i_vec2 : Out(ArrayLayout(16, head_size))
-        Its vector.
+        The second vector of the operation.
     i_scal : Out(16)
-        Its scalar, for `Operation.SCALE`.
+        The scalar of an `Operation.SCALE`.
     o_vec : In(ArrayLayout(16, head_size))
         The products, `vector_latency` cycles after the operands.
     o_vec_valid : In(1)
-        An `Operation.ELEMENT_WISE` or `Operation.SCALE` ends in this cycle.
+        An `Operation.ELEMENT_WISE` or `Operation.SCALE` completes in this cycle.
     o_scal : In(16)
-        Their sum, `scalar_latency` cycles after the operands.
+        The dot product, `scalar_latency` cycles after the operands.
     o_scal_valid : In(1)
-        An `Operation.DOT_PRODUCT` ends in this cycle.
+        An `Operation.DOT_PRODUCT` completes in this cycle.
     """
 
     def __init__(self, parameters: VectorProcessingUnitParameters) -> None:
@@ -133,33 +133,33 @@ class VectorPort(Signature):
 class VectorProcessingUnit(Unit):
     """Dot products, element-wise products and scaled vectors of `head_size` FP16 numbers.
 
-    The register row holds one vector for many dot products, so that only the other comes from a
-    memory. Nothing in the unit waits: who has it compute keeps room for the result.
+    The register row holds one vector for many dot products, so that only the other vector is read
+    from a memory. The unit cannot stall: its user reserves room for each result.
 
     **Latency** `vector_latency` = `multiply_stages` cycles to a vector, `scalar_latency` =
-    ``multiply_stages + ceil(log2(head_size)) * add_stages`` to a dot product. **Throughput** one
-    operation a cycle, whichever follows whichever; the row is loaded beside an operation that
-    still uses the old vector.
+    ``multiply_stages + ceil(log2(head_size)) * add_stages`` cycles to a dot product. **Throughput**
+    one operation per cycle, in any sequence of kinds. The row can be loaded in the cycle of an
+    operation that uses its old vector.
 
-    **Numerics** FP16 throughout: each product and each sum is rounded to nearest, ties to even,
-    subnormals included; adjacent pairs are added first. Of a dot product,
-    ``abs(o_scal - exact) <= (levels + 1) * 2**-11 * 1.01 * sum(abs(a * b)) + head_size * 2**-25``
-    while nothing overflows. Infinities and NaNs by IEEE 754. LAD, Section IV-B (1), Figure 5 (b).
+    **Numerics** FP16: each product and each sum is rounded to nearest, ties to even, subnormals
+    included. Adjacent pairs are added first. For a dot product without overflow, ``abs(o_scal -
+    exact) <= (levels + 1) * 2**-11 * 1.01 * sum(abs(a * b)) + head_size * 2**-25``. Infinities and
+    NaNs as in IEEE 754. LAD, Section IV-B (1), Figure 5 (b).
 
     Parameters
     ----------
     parameters : VectorProcessingUnitParameters
-        Dimensions.
+        Vector size and register stages.
 
     Members
     -------
     port : In(VectorPort)
-        Operations and results.
+        Operations and their results.
 
     Raises
     ------
     ValueError
-        By `VectorProcessingUnitParameters`.
+        If `parameters` is invalid, see `VectorProcessingUnitParameters`.
     """
 
     def __init__(self, *, parameters: VectorProcessingUnitParameters) -> None:
@@ -167,18 +167,19 @@ class VectorProcessingUnit(Unit):
         super().__init__({"port": In(VectorPort(parameters))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Choose the first factors, multiply, add up."""
+        """Select the first factors, multiply, and add in a tree."""
         m = Module()
         p, port = self.parameters, self.port
-        # One vector for many operations: only the other one has to come each cycle.
+        # The row serves many operations; only the other vector changes every cycle.
         row = Signal(p.vector_layout, reset_less=True)
         with m.If(port.load):
             m.d.sync += row.eq(port.i_vec1)
 
-        # The tree runs freely beside every operation: its registers have no enable, which would
-        # cost a multiplexer a bit, and what it adds up for a vector operation is not looked at.
+        # The tree's registers have no enable, which would cost one multiplexer per bit. The tree
+        # also adds the products of vector operations; that sum is ignored.
         m.submodules.tree = tree = FloatTree(terms=p.head_size, stages=p.tree_stages)
-        # Multiplexer 1 of the paper's figure; multiplexer 0 is the register row itself.
+        # The multiplexers of the paper's Figure 5 (b): port 0 is the register row, port 1 the
+        # scalar.
         scale = port.operation == Operation.SCALE
         for lane in range(p.head_size):
             m.submodules[f"multiply_{lane}"] = multiply = FloatMultiply(stages=p.multiply_stages)

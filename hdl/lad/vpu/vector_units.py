@@ -1,4 +1,4 @@
-"""Vector units of a module's own, or those that stand outside."""
+"""Vector units inside a module, or ports to vector units outside."""
 
 from typing import Any
 
@@ -15,18 +15,18 @@ from hdl.lad.vpu.vector_processing_unit import (
 def unit_members(
     parameters: VectorProcessingUnitParameters, number: int, *, shared: bool
 ) -> dict[str, Any]:
-    """Return the member `units` of a module whose vector units stand outside, else nothing."""
+    """Return the member `units` of a module that uses vector units outside, else an empty dict."""
     return {"units": Out(VectorPort(parameters)).array(number)} if shared else {}
 
 
 def vector_units(
     m: Module, owner: Any, parameters: VectorProcessingUnitParameters, number: int
 ) -> list[Any]:
-    """Return the ports of so many vector units, as the module sees them."""
+    """Return the ports of `number` vector units, seen from the module."""
     ports: list[Any] = []
     for index in range(number):
         port: Any = VectorPort(parameters).create(path=(f"unit_{index}",))
-        # The module is the same either way; a tile lets others use its units in turns.
+        # The module's code is the same either way; in a tile, other modules use its units too.
         if owner.shared:
             connect(m, flipped(owner.units[index]), port)
         else:

@@ -7,7 +7,7 @@ import cocotb
 import numpy as np
 
 from golden.lad.control.slice_walk import LOOPS, slice_walk
-from hdl.lad.control.layer_program import LayerProgram, Walk
+from hdl.lad.control.layer_program import LayerProgram, Loops
 from hdl.lad.control.slice_walk import SliceWalkParameters
 from hdl.lad.presets import PAPER, SMOLLM2, TINY
 from testbenches.bench import Bench, catalog_parameters
@@ -41,7 +41,7 @@ class Walker:
     def __init__(self, bench: Bench, pattern: str, left: float = 0.0) -> None:
         self.p: SliceWalkParameters = catalog_parameters()
         self.bench, self.pauses, self.left = bench, bench.pauses(pattern), left
-        names = ("walk", "start", "advance")
+        names = ("loops", "start", "advance")
         self.inputs = {name: Port(getattr(bench.dut, name)) for name in names}
         self.clear()
 
@@ -74,8 +74,8 @@ class Walker:
         self.goes = goes
         if self.begins:
             self.next_rows = list(map(tuple, slice_walk(self.walks[0], self.p.bits).tolist()))
-            layout: Any = self.p.walk_layout
-            self.inputs["walk"].value = layout.const(self.walks.pop(0)).as_value().value
+            layout: Any = self.p.loops_layout
+            self.inputs["loops"].value = layout.const(self.walks.pop(0)).as_value().value
 
     def sample(self) -> None:
         """Look at the outputs of the walk under way."""
@@ -125,7 +125,7 @@ def layer_walks(bits: int) -> list[Record]:
     """Return every walk of the largest layers whose places have as many bits."""
     fitting = [p for p in (TINY, SMOLLM2, PAPER) if p.place_shape.width <= bits] or [TINY]
     program = LayerProgram(fitting[-1])
-    walks: list[Walk] = [program.outputs]
+    walks: list[Loops] = [program.outputs]
     for operation in program.operations:
         walks += [walk for _what, walk in (*operation.moves, *operation.writes)]
     # Of fewer bits than the smallest layers have, the lower ones.

@@ -58,8 +58,8 @@ def test_presets_are_those_of_layers() -> None:
     entry = entry_named("largest_sum")
     speaking: LadParameters = replace(SMOLLM2, vocabulary=49152)
     assert (speaking.pieces, speaking.piece_groups) == (16, 439)
-    assert entry.parameters("smollm2") == LargestSumParameters() == speaking.largest_sum
-    assert entry.parameters("tiny") == TINY.largest_sum
+    assert entry.parameters("smollm2") == LargestSumParameters() == speaking.argmax
+    assert entry.parameters("tiny") == TINY.argmax
 
 
 def test_too_few_groups_are_worded() -> None:
