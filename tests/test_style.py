@@ -148,6 +148,8 @@ PLAIN = (
     "tests/veda/*/*.py",
     "hdl/lad/*.py",
     "hdl/lad/*/*.py",
+    "docs/lad/*.md",
+    "docs/lad/*/*.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
