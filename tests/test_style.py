@@ -148,6 +148,8 @@ PLAIN = (
     "tests/veda/*/*.py",
     "hdl/lad/*.py",
     "hdl/lad/*/*.py",
+    "golden/lad/*.py",
+    "golden/lad/*/*.py",
     "docs/lad/*.md",
     "docs/lad/*/*.md",
 )

@@ -1,4 +1,4 @@
-"""Key centres of LAD in float64: Algorithm 1, line by line and all at once."""
+"""Key centres of LAD in float64: Algorithm 1, incrementally and from all keys at once."""
 
 from dataclasses import dataclass, field
 
@@ -9,30 +9,30 @@ Floats = NDArray[np.float64]
 
 THRESHOLD = 0.98
 LEAST_NORM = 2.0**-14
-"""Taken for the norm of a key of norm 0: the smallest normal FP16 number."""
+"""Replaces the norm of a key of norm 0: the smallest normal FP16 number."""
 
 
 @dataclass(kw_only=True, eq=False)
 class KeyCentres:
-    """The centres of one key/value head.
+    """The key centres of one key/value head.
 
     Parameters
     ----------
     threshold : float
-        Above which |cos| two keys count as collinear.
+        Threshold of |cos| above which two keys count as collinear.
 
     Members
     -------
     keys : list of array [d]
-        Every key.
+        All keys.
     norms : list of float
-        Their lengths.
+        Norms of the keys.
     centre : list of int
-        cid: the centre whose direction a key has, itself if it is one.
+        cid: the centre of each key, itself if it is a centre.
     ratio : list of float
-        dnorm: by what the centre's score is multiplied.
+        dnorm: the factor of the centre's score.
     members : list of int
-        The centres, ascending.
+        Positions of the centres (C), ascending.
     """
 
     threshold: float = THRESHOLD
@@ -43,7 +43,7 @@ class KeyCentres:
     members: list[int] = field(default_factory=list)
 
     def add(self, key: Floats) -> None:
-        """Take the new key of a decoding step; of equal cosines the first centre wins."""
+        """Add the new key of a decode step; ties resolve to the first centre."""
         now = len(self.keys)
         norm = float(np.linalg.norm(key)) or LEAST_NORM
         best, place = 0.0, 0
@@ -62,7 +62,7 @@ class KeyCentres:
         self.norms.append(norm)
 
     def scores(self, query: Floats) -> Floats:
-        """Return the scores of all keys by their centres' directions."""
+        """Return the scores of all keys, computed from those of their centres."""
         of_centres = {place: float(query @ self.keys[place]) for place in self.members}
         return np.array(
             [of_centres[c] * r for c, r in zip(self.centre, self.ratio, strict=True)], np.float64
@@ -72,7 +72,7 @@ class KeyCentres:
 def all_centres(keys: Floats, threshold: float = THRESHOLD) -> tuple[NDArray[np.int64], Floats]:
     """Return cid and dnorm of keys [n, d] by brute force, from the matrix of all cosines.
 
-    Written apart from `KeyCentres`: a key is a centre if no earlier centre is close to it.
+    Independent of `KeyCentres`: a key is a centre if no earlier centre is close to it.
     """
     norms = np.linalg.norm(keys, axis=1)
     norms[norms == 0] = LEAST_NORM
@@ -85,7 +85,7 @@ def all_centres(keys: Floats, threshold: float = THRESHOLD) -> tuple[NDArray[np.
         candidates = np.flatnonzero(close[now, :now] & is_centre[:now])
         is_centre[now] = not len(candidates)
         if len(candidates):
-            # `argmax` takes the first of equal values.
+            # `argmax` resolves ties to the lowest index.
             best = candidates[np.argmax(np.abs(cosines[now, candidates]))]
             centre[now] = best
             ratio[now] = np.sign(cosines[now, best]) * norms[now] / norms[best]

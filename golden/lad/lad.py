@@ -1,4 +1,4 @@
-"""Decoder layers on LAD, bit for bit: norms, projections, heads, feed-forward layer."""
+"""Decoder layers on LAD, bit-exact: norms, projections, heads, feed-forward layer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from hdl.lad.lad_parameters import LadParameters
 Codes = NDArray[np.uint16]
 Reals = NDArray[np.float64]
 Project = Callable[[str, Codes], Codes]
-"""From a matrix's name and what it multiplies to the sums."""
+"""Function from a matrix's name and its inputs to the sums."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,11 @@ class LayerWeights:
     input_norm, post_norm : array [width]
         Weights of both norms.
     query, key, value, output : array
-        Projections; the query's is divided by the root of the head size.
+        Projections; that of the query is divided by the square root of the head size.
     gate, up, down : array
         The feed-forward layer.
     epsilon : int
-        FP16 code, of both norms.
+        FP16 code of the epsilon of both norms.
     """
 
     input_norm: Codes
@@ -57,30 +57,30 @@ def decoder_layer(
     numbers: Sequence[int],
     project: Project | None = None,
 ) -> tuple[Codes, list[Step]]:
-    """Return a token's hidden state [width] behind the layer, and its heads' steps.
+    """Return a token's hidden state [width] after the layer, and the steps of its heads.
 
     Parameters
     ----------
     tile : LadTile
-        Has the heads.
+        The tile with the heads.
     weights : LayerWeights
-        The layer.
+        Weights of the layer.
     state : array [width]
-        FP16 codes.
+        FP16 codes of the hidden state.
     cosine, sine : array [head_size]
-        Of the token's position.
+        FP16 codes for the token's position.
     numbers : Sequence[int]
-        Of each query head, which of the tile's heads it is.
+        Index of each query head among the tile's heads.
     project : Project, optional
-        Multiplies by the layer's matrices in another way, to the same codes.
+        Another way to multiply by the layer's matrices, with the same result.
     """
     size = tile.parameters.vector.head_size
     w = weights
 
-    def plainly(name: str, inputs: Codes) -> Codes:
+    def directly(name: str, inputs: Codes) -> Codes:
         return linear(getattr(w, name), inputs[np.newaxis], head_size=size)[0]
 
-    by = project or plainly
+    by = project or directly
     normed = row_norm(state, w.input_norm, w.epsilon, size)
     queries, keys, vectors = (
         by(name, normed).reshape(-1, size) for name in ("query", "key", "value")
@@ -100,21 +100,21 @@ def decoder_layer(
 
 @dataclass(frozen=True)
 class Lad:
-    """An accelerator: its tile's heads are all layers' heads of all samples.
+    """An accelerator; the tile's heads are the query heads of all layers and samples.
 
     Parameters
     ----------
     p : LadParameters
-        Dimensions.
+        Dimensions of model and tiles.
     tile : LadTile
-        What stands outside.
+        The tile, with all data outside.
     """
 
     p: LadParameters
     tile: LadTile
 
     def numbers(self, layer: int, sample: int) -> list[int]:
-        """Return which heads a sample's query heads of a layer are."""
+        """Return the indices of a sample's query heads of a layer."""
         p, each = self.p, self.p.tile.shared
         numbers = []
         for kv_head in range(layer * p.kv_heads, (layer + 1) * p.kv_heads):
@@ -124,7 +124,7 @@ class Lad:
         return numbers
 
     def layer(self, number: int) -> int:
-        """Return the layer of a head."""
+        """Return the layer of a head's index."""
         head, tile = divmod(number, self.p.tiles)
         group = head // self.p.tile.shared * self.p.tiles + tile
         return group * self.p.tile.shared // (self.p.heads * self.p.batch)
@@ -132,16 +132,16 @@ class Lad:
     def token(
         self, layers: Sequence[LayerWeights], states: Codes, cosines: Codes, sines: Codes
     ) -> tuple[Codes, list[Step]]:
-        """Return the hidden states [layers, batch, width] behind each layer, and all steps.
+        """Return the hidden states [layers, batch, width] after each layer, and all steps.
 
         Parameters
         ----------
         layers : Sequence[LayerWeights]
-            As many as there are.
+            Weights of all layers.
         states : array [batch, width]
-            FP16 codes.
+            FP16 codes of the hidden states.
         cosines, sines : array [batch, head_size]
-            Of each sample's position.
+            FP16 codes for each sample's position.
         """
         outputs, steps = [], []
         for sample, (state, cosine, sine) in enumerate(zip(states, cosines, sines, strict=True)):
@@ -155,28 +155,28 @@ class Lad:
         return np.stack(outputs).reshape(len(states), len(layers), -1).swapaxes(0, 1), steps
 
     def sums(self, norm_weight: Codes, vocabulary: Codes, states: Codes) -> Codes:
-        """Return each sample's sums [batch, tokens] of the vocabulary.
+        """Return each sample's sums [batch, tokens] of the LM head.
 
         Parameters
         ----------
         norm_weight : array [width]
             FP16 codes of the last norm.
         vocabulary : array [tokens, width]
-            FP16 codes of the matrix.
+            FP16 codes of the LM head.
         states : array [batch, width]
-            Behind the last layer.
+            FP16 codes of the states after the last layer.
         """
         size = self.p.head_size
         normed = np.stack([row_norm(state, norm_weight, self.p.epsilon, size) for state in states])
         return linear(vocabulary, normed, head_size=size)
 
     def vocabulary_products(self) -> int:
-        """Return the same of the vocabulary's matrix."""
+        """Return the number of products of slices per vector unit for the LM head."""
         p = self.p
         return p.batch * p.pieces * p.piece_groups * p.width if p.vocabulary else 0
 
     def products(self, weights: LayerWeights) -> int:
-        """Return how many products of slices a layer's matrices need of each vector unit."""
+        """Return the number of products of slices per vector unit for a layer's matrices."""
         linear = self.p.tile.linear
         matrices = (
             np.concatenate([weights.query, weights.key, weights.value]),
@@ -191,7 +191,7 @@ class Lad:
 
 
 def row_norm(state: Codes, weight: Codes, epsilon: int, size: int) -> Codes:
-    """Return a hidden state [width] normalised, without its mean."""
+    """Return the RMSNorm of a hidden state [width]."""
     normed = norm(state, weight, weight, np.array(epsilon), head_size=size, rms=True)
     return normed.reshape(state.shape)
 
@@ -204,13 +204,13 @@ def exact_layer(
     *,
     head_size: int,
 ) -> Reals:
-    """Return the states [tokens, width] behind the layer with exact attention, in float64."""
+    """Return the states [tokens, width] after the layer with exact attention, in float64."""
     w = {name: values(getattr(weights, name)) for name in weights.__dataclass_fields__}
 
     def normed(x: Reals, weight: Reals) -> Reals:
         return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + w["epsilon"]) * weight
 
-    def turned(x: Reals) -> Reals:
+    def rotated(x: Reals) -> Reals:
         lower, upper = np.split(x, 2, axis=-1)
         other = np.concatenate([-upper, lower], axis=-1)
         return x * cosines[:, np.newaxis] + other * sines[:, np.newaxis]
@@ -219,7 +219,7 @@ def exact_layer(
         return (x @ w[name].T).reshape(len(x), -1, head_size)
 
     inner = normed(states, w["input_norm"])
-    queries, keys = turned(heads(inner, "query")), turned(heads(inner, "key"))
+    queries, keys = rotated(heads(inner, "query")), rotated(heads(inner, "key"))
     vectors = heads(inner, "value")
     shared = queries.shape[1] // keys.shape[1]
     keys, vectors = (np.repeat(part, shared, axis=1) for part in (keys, vectors))

@@ -1,4 +1,4 @@
-"""LAD's tile, bit for bit: decoding steps of a head, module after module, and what they move."""
+"""LAD's tile, bit-exact: the decode steps of heads, through all modules, and their traffic."""
 
 from dataclasses import dataclass, field
 
@@ -17,22 +17,22 @@ Integers = NDArray[np.int64]
 
 @dataclass(kw_only=True, eq=False)
 class Head:
-    """What the memory outside holds of one head's decoding.
+    """Data of one head in the memory outside.
 
     Members
     -------
     keys, values : array [capacity, d]
         FP16 codes of the KV cache.
     centres, norms, ratios, modes, counts : array [capacity]
-        G.
+        The fields of G.
     counters : array [capacity, intervals]
-        How often a position was in each interval; the mode's is stale.
+        CNT: number of steps in which a position was in each interval; the mode's counter is stale.
     caches : array [d + 1, d + 2]
-        A to F as the attention computation module has them.
+        A to F in the layout of the attention computation module.
     length : int
-        Positions.
+        Number of positions.
     latest : array
-        Positions that were active in the last step.
+        Active positions of the last step.
     """
 
     keys: Codes
@@ -71,11 +71,11 @@ class Moved:
     Members
     -------
     groups : int
-        Of G, read and written.
+        Groups of G, read and written.
     keys : int
-        Keys of centres and of M, but for the new one.
+        Keys of C and M, read, without the new one.
     active : int
-        Keys, values and counters of J, read; counters written.
+        Keys, values and counters of J, read; counters of J, written.
     caches : int
         Columns of the caches, read and written.
     """
@@ -88,25 +88,25 @@ class Moved:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step gives.
+    """Result of a step.
 
     Members
     -------
     output : array [d]
-        FP16 codes.
+        FP16 codes of the attention output.
     not_positive : bool
-        Whether the denominator was not above 0.
+        The denominator was not above 0.
     maximum : int
-        FP16 code of m.
+        FP16 code of max_s.
     fetched, active, changed : array
-        Positions whose keys the scores needed, J and U; ascending.
+        Positions whose keys stage 1 fetched; J; U. Ascending.
     moved : Moved
-        Traffic.
+        Rows that the step moved.
     ahead, hits : int
-        Positions that can be fetched ahead, of a group's first step the last J of all its heads;
-        and those of J that were on chip, ahead or left by a head before.
+        Positions to prefetch: in a group's first step the last J of all its heads. Positions of J
+        that were on chip, prefetched or kept by a previous head.
     crowded : int
-        Positions that the group's following heads do not find on chip for want of room.
+        Positions that the next heads of the group do not find on chip because there was no room.
     """
 
     output: Codes
@@ -122,7 +122,7 @@ class Step:
 
 
 def equation_7(p: LadTileParameters, step: Step) -> float:
-    """Return the cycles that the paper's formula gives a step."""
+    """Return the cycles of a step in the paper's Equation 7."""
     n = int(step.active[-1]) + 1
     size, active, changed = p.vector.head_size, len(step.active), len(step.changed)
     return max(
@@ -135,21 +135,21 @@ def equation_7(p: LadTileParameters, step: Step) -> float:
 
 @dataclass(kw_only=True, eq=False)
 class LadTile:
-    """A tile and the heads that it serves.
+    """A tile and its heads; also a model of several tiles.
 
     Parameters
     ----------
     parameters : LadTileParameters
-        Dimensions.
+        Dimensions of the tile.
     tiles : int
-        How many of them have the heads in turns.
+        Number of tiles to which the heads are assigned round-robin.
 
     Members
     -------
     heads : list of Head
-        One for each head of each sample.
+        The data of each head.
     kept : dict[int, array]
-        In each tile, positions whose rows a group's heads so far have left on chip; ascending.
+        Per tile: positions whose rows a group's heads have kept on chip so far; ascending.
     """
 
     parameters: LadTileParameters
@@ -158,19 +158,19 @@ class LadTile:
     kept: dict[int, Integers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Begin with empty heads unless there are some."""
+        """Create empty heads if none are given."""
         p = self.parameters
         self.heads = self.heads or [Head.empty(p) for _ in range(p.heads)]
 
     def step(self, number: int, query: Codes, key: Codes, value: Codes) -> Step:
-        """Decode one token of a head: stages 1 to 6, and the write-back.
+        """Compute one decode step of a head: stages 1 to 6, and the write-back.
 
         Parameters
         ----------
         number : int
-            Which head.
+            Index of the head.
         query, key, value : array [d]
-            FP16 codes; the query is divided by the root of d.
+            FP16 codes; the query is divided by the square root of d.
         """
         p, head = self.parameters, self.heads[number]
         new = head.length
@@ -180,7 +180,7 @@ class LadTile:
         head.counters[new] = 0
         intervals, recent = p.table.intervals, p.recent
 
-        # Stages 1 and 2: the keys of C and M, scores, the new key's centre.
+        # Stages 1 and 2: the keys of C and M, scores, the centre of the new key.
         precise = large_modes(head.modes[:n], intervals=intervals, recent=recent)
         centres = np.nonzero(head.centres[:new] == np.arange(new))[0]
         fetched = np.union1d(centres, np.nonzero(precise[:-1])[0]).astype(np.int64)
@@ -192,7 +192,7 @@ class LadTile:
         head.centres[new] = new if found.centre < 0 else found.centre
         head.norms[new], head.ratios[new] = found.norm, found.ratio
 
-        # Stage 3: who left its mode's interval; all others count.
+        # Stage 3: active positions; the counts of all others are incremented.
         identified = identify(
             scored.scores,
             scored.maximum,
@@ -216,7 +216,7 @@ class LadTile:
         head.modes[active], head.counts[active] = changes.mode, changes.count
         head.counters[active] = changes.counters
 
-        # Stage 6: the output, and the caches behind the step.
+        # Stage 6: the output, and the updated caches.
         corrections = Corrections(
             changes.alpha_score,
             changes.alpha,
@@ -252,10 +252,10 @@ class LadTile:
         )
 
     def _union(self, number: int, active: Integers) -> tuple[int, int, int]:
-        """Return how many rows come ahead, how many of J are on chip, how many have no room there.
+        """Return the numbers of prefetched rows, of rows of J on chip, and of rows without room.
 
-        What the group has on chip stays there until its last head; of what comes to it as many
-        positions as have room, the lowest first.
+        Rows on chip are kept until the group's last head. Of the other rows the lowest positions
+        are kept for which there is room.
         """
         p = self.parameters
         place, tile = number // self.tiles % p.shared, number % self.tiles

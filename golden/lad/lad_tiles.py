@@ -1,4 +1,4 @@
-"""LAD's tiles, bit for bit: no head knows in which tile it is, nor of any other."""
+"""LAD's tiles, bit-exact: the result of a head does not depend on its tile."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,32 +9,32 @@ from hdl.lad.lad_tiles_parameters import LadTilesParameters
 
 @dataclass(frozen=True)
 class Place:
-    """Where a head-sample is, or many are: the tile, and the number there."""
+    """Tile of one or several heads, and their index in it."""
 
     tile: Any
     head: Any
 
 
 def place(p: LadTilesParameters, number: Any) -> Place:
-    """Return the place of a head-sample, or of an array of them: tiles have them in turns."""
+    """Return the tile and index of a head, or of an array of heads: assigned round-robin."""
     return Place(number % p.tiles, number // p.tiles)
 
 
 def group_numbers(p: LadTilesParameters, group: int) -> list[int]:
-    """Return the numbers of a group's heads: tiles have groups in turns, each in one tile."""
+    """Return the heads of a group: groups are assigned to the tiles round-robin."""
     first, tile = group // p.tiles * p.tile.shared, group % p.tiles
     return [(first + one) * p.tiles + tile for one in range(p.tile.shared)]
 
 
 def lad_tiles(p: LadTilesParameters, heads: list[Head] | None = None) -> LadTile:
-    """Return a model of all tiles, whose heads are numbered as `place` has them.
+    """Return a model of all tiles, whose heads are numbered as in `place`.
 
     Parameters
     ----------
     p : LadTilesParameters
-        Dimensions.
+        Number and dimensions of the tiles.
     heads : list of Head, optional
-        Those of all tiles; empty ones by themselves.
+        Heads of all tiles; empty ones by default.
     """
     number = p.tile.heads * p.tiles
     heads = heads or [Head.empty(p.tile) for _ in range(number)]

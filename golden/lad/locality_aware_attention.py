@@ -13,16 +13,16 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RECENT = 16
-"""The latest positions: the caches do not contain them, and each is active in mode 0."""
+"""Number of latest positions, which are in no cache and active with mode 0."""
 COUNT_LIMIT = 4095
-"""Where a counter of 12 bits stops."""
+"""Saturation value of a counter of 12 bits."""
 LARGE_MODES = 2
-"""As many top intervals make a position's mode a large one, whose scores are computed exactly."""
+"""Number of top intervals that are large modes, whose scores are computed exactly."""
 
 
 @dataclass(kw_only=True, eq=False)
 class IntermediateCaches:
-    """A to F of Equation 5.
+    """Intermediate caches A to F of Equation 5.
 
     Members
     -------
@@ -45,7 +45,7 @@ class IntermediateCaches:
 
     @classmethod
     def empty(cls, size: int) -> "IntermediateCaches":
-        """Return the caches of no position."""
+        """Return the caches without any position."""
         return cls(
             key_value=np.zeros((size, size)),
             slope_value=np.zeros(size),
@@ -57,7 +57,7 @@ class IntermediateCaches:
     def of_modes(
         cls, keys: Floats, values: Floats, modes: Integers, lines: Lines
     ) -> "IntermediateCaches":
-        """Return the caches that serve positions with these modes, from Equation 5."""
+        """Return the caches of all positions with these modes (Equation 5)."""
         slopes, intercepts = lines.slopes[modes], lines.intercepts[modes]
         return cls(
             key_value=(slopes[:, np.newaxis] * keys).T @ values,
@@ -69,7 +69,7 @@ class IntermediateCaches:
         )
 
     def add(self, slope: float, intercept: float, key: Floats, value: Floats) -> None:
-        """Change one position's coefficients by `slope` and `intercept` (Equation 6)."""
+        """Change the coefficients of one position by `slope` and `intercept` (Equation 6)."""
         self.key_value += slope * np.outer(key, value)
         self.slope_value += slope * value
         self.intercept_value += intercept * value
@@ -87,18 +87,18 @@ class IntermediateCaches:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """What one decoding step of a head did.
+    """Result of a decode step of a head.
 
     Members
     -------
     output : array [d]
-        The attention's output; 0 where the denominator is not above 0.
+        The attention output; 0 if the denominator is not above 0.
     denominator : float
-        Of Equation 4.
+        Denominator of Equation 4.
     maximum : float
-        m, the largest of the final scores.
+        max_s, the maximum of the final scores.
     precise, active, changed : array
-        M, J and U, ascending positions.
+        Positions of M, J and U, ascending.
     """
 
     output: Floats
@@ -111,16 +111,17 @@ class Step:
 
 @dataclass(kw_only=True, eq=False)
 class LocalityAwareHead:
-    """One query head; query heads of a group may share `centres`, which its owner feeds.
+    """One query head; the query heads of a group can share `centres`, which one of them updates.
 
     Parameters
     ----------
     intervals : IntervalParameters
-        The piecewise linear exponential.
+        Partition and fit of the piecewise linear exponential.
     size : int
-        d.
+        The head size d.
     threshold : float
-        Of Algorithm 1; infinity makes each key its own centre, so that all scores are exact.
+        Threshold of Algorithm 1; with infinity each key is its own centre, so that all scores are
+        exact.
 
     Members
     -------
@@ -129,9 +130,9 @@ class LocalityAwareHead:
     modes : list of int
         Mode interval of each position; 0 for the latest 16.
     counts : list of array [I]
-        How often a position was in each interval.
+        Number of steps in which each position was in each interval.
     caches : IntermediateCaches
-        A to F over all positions but the latest 16.
+        A to F over all positions except the latest 16.
     """
 
     intervals: IntervalParameters
@@ -143,22 +144,22 @@ class LocalityAwareHead:
     counts: list[Integers] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Begin with no position."""
+        """Begin without positions."""
         self.lines = rounded_lines(self.intervals)
         self.centres = KeyCentres(threshold=self.threshold)
         self.caches = IntermediateCaches.empty(self.size)
 
     def step(self, query: Floats, key: Floats, value: Floats) -> Step:
-        """Decode one token.
+        """Compute the attention for one token.
 
         Parameters
         ----------
         query : numpy.ndarray
-            [d], already divided by the square root of d.
+            [d], divided by the square root of d.
         key, value : numpy.ndarray
-            [d], those of the new token.
+            [d], of the new token.
         """
-        # The new key's own centre is not known before Algorithm 1 has run; its score is exact.
+        # Algorithm 1 has not yet found the new key's centre; its score is exact.
         approximate = np.append(self.centres.scores(query), 0.0)
         self.centres.add(key)
         self.keys.append(key)
@@ -199,7 +200,7 @@ class LocalityAwareHead:
         )
 
     def _identify(self, x: Floats, old: int) -> list[int]:
-        """Return J; count the mode intervals of all others."""
+        """Return J; increment the mode's counter of all other positions."""
         active = []
         for position, number in enumerate(self.lines.intervals(x)):
             mode = self.modes[position]
@@ -216,7 +217,8 @@ class LocalityAwareHead:
         self._count(position, number)
         slope = float(self.lines.slopes[number] - self.lines.slopes[mode])
         intercept = float(self.lines.intercepts[number] - self.lines.intercepts[mode])
-        # The oldest of the latest 16 enters the caches with the interval of this step.
+        # The oldest of the latest 16 positions is added to the caches with its interval of this
+        # step.
         graduates = position == old and len(self.keys) >= RECENT
         rises = position < old and number != mode and counts[number] > counts[mode]
         if graduates or rises:

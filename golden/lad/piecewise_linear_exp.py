@@ -1,4 +1,4 @@
-"""The piecewise linear exponential of LAD: float64 from Section III-A, and the FP16 lookup."""
+"""Piecewise linear exponential of LAD: float64 from Section III-A, and the FP16 lookup."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 NODES = 40
-"""Points of the quadrature; the integrals are exact in float64 with far fewer."""
+"""Points of the quadrature; far fewer would make the integrals exact in float64."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,22 +33,22 @@ class Lines:
     intercepts: Floats
 
     def intervals(self, x: Floats) -> Integers:
-        """Return the interval of each x; a NaN's is the tail, an x above 0 is in the top one."""
-        # As MD's comparators do: one less than the number of bounds that are strictly below x.
+        """Return the interval of each x: the tail for a NaN, the top one for x above 0."""
+        # As MD's comparators: the number of bounds strictly below x, less one.
         place = np.searchsorted(self.lower, x, side="left") - 1
         return np.where(np.isnan(x), 0, np.maximum(place, 0))
 
     def __call__(self, x: Floats) -> Floats:
         """Return the approximation of e^x in float64."""
         number = self.intervals(x)
-        # In the tail both coefficients are 0, also where x is minus infinity.
+        # In the tail both coefficients are 0, also for minus infinity.
         inside = np.where(number > 0, x, 0.0)
         return self.slopes[number] * inside + self.intercepts[number]
 
 
 @cache
 def fitted_lines(p: IntervalParameters) -> Lines:
-    """Return the lines in float64: least squares over each interval by quadrature."""
+    """Return the lines in float64: least squares over each interval, by quadrature."""
     slopes, intercepts = [0.0], [0.0]
     for lower, upper in pairwise((*p.lower_bounds, 0.0)):
         slope, intercept = _fit(lower, upper, p.fit)
@@ -63,7 +63,7 @@ def fitted_lines(p: IntervalParameters) -> Lines:
 
 @cache
 def rounded_lines(p: IntervalParameters) -> Lines:
-    """Return the lines with coefficients rounded to FP16, as the hardware's tables hold them."""
+    """Return the lines with coefficients rounded to FP16, as in the hardware's tables."""
     exact = fitted_lines(p)
     return Lines(
         lower=exact.lower.astype(np.float16).astype(np.float64),
@@ -77,7 +77,7 @@ def _fit(lower: float, upper: float, fit: Fit) -> tuple[float, float]:
     points, weights = np.polynomial.legendre.leggauss(NODES)
     x = lower + (upper - lower) * (points + 1) / 2
     root = np.sqrt(weights)
-    # In powers of x - lower: then the constant is the line's value at the lower end.
+    # In powers of x - lower, so that the constant is the line's value at the lower end.
     (slope, start), *_ = np.linalg.lstsq(
         np.stack([(x - lower) * root, root], axis=1), np.exp(x) * root, rcond=None
     )
@@ -99,16 +99,16 @@ def softmax_error(scores: Floats, lines: Lines) -> Floats:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Found:
-    """What the lookup gives for each score, codes as integers.
+    """Result of the lookup for each score, codes as integers.
 
     Members
     -------
     interval : array [...]
-        The interval that the score is in.
+        Index of the score's interval.
     active : array [...]
-        1 where that is not the mode interval.
+        1 if it is not the mode.
     slope, intercept : array [...]
-        FP16 codes of the interval's a and b.
+        FP16 codes of a and b of the interval.
     """
 
     interval: Integers
@@ -118,23 +118,23 @@ class Found:
 
 
 def look_up(scores: Integers, modes: Integers, p: IntervalParameters) -> Found:
-    """Return the intervals, their coefficients, and which scores have left their mode interval.
+    """Return the intervals, their coefficients, and a flag for active positions.
 
     Parameters
     ----------
     scores : numpy.ndarray
         FP16 codes of scores less the maximum, any shape.
     modes : numpy.ndarray
-        For each the number of its mode interval.
+        Mode of each position.
     p : IntervalParameters
-        The intervals.
+        Partition and fit.
     """
     lines = rounded_lines(p)
     x = np.asarray(scores).astype(np.uint16).view(np.float16).astype(np.float64)
     upper = np.append(lines.lower[1:], np.inf)
-    # APID compares with the bounds of the mode interval, MD looks for the interval.
+    # APID compares with the bounds of the mode; MD computes the interval.
     inside = (x > lines.lower[modes]) & (x <= upper[modes])
-    # Minus infinity and NaN are in the tail, although no comparison says so.
+    # Minus infinity and NaN are in the tail, although no comparison is true for them.
     tail = np.isneginf(x) | np.isnan(x)
     interval = lines.intervals(x)
     return Found(

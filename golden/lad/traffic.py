@@ -1,4 +1,4 @@
-"""Off-chip traffic of decoding steps, by what it is for, from the sizes of the paper's sets."""
+"""Off-chip traffic of decode steps by purpose, from the sizes of the paper's sets."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,23 +20,23 @@ CLASSES = (
     "CNT written",
     "appends",
 )
-"""What moves."""
+"""Purposes of the traffic."""
 
 
 def traffic(p: LadTileParameters, steps: Iterable[Step]) -> Counter[str]:
-    """Return the bits that steps move.
+    """Return the number of bits that steps move, by purpose.
 
-    G is read and written in whole groups of lanes: cid, dnorm, and mode with count as one word; a
-    new position's cid leaves in as many bits as it needs. Norms stand with the keys, because only a
-    centre's is ever needed: with every key that the scores need one is read. What keys and values
-    are fetched ahead comes with what then still misses.
+    G is read and written in whole groups of lanes: cid, dnorm, and one word with mode and count. A
+    new position's cid is written with as many bits as it needs. Norms are stored with the keys,
+    since only a centre's is ever needed; every key that the scores need is read with its norm.
+    Prefetched keys and values are counted with those that still miss.
 
     Parameters
     ----------
     p : LadTileParameters
-        Dimensions.
+        Dimensions of the tile.
     steps : Iterable[Step]
-        Of any heads.
+        Steps of any heads.
     """
     d, number, bits = p.vector.head_size, p.eas.position_bits, Counter[str]()
     caches = (d**2 + 3 * d + 2) * p.ac.cache_format.width

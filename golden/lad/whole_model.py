@@ -1,4 +1,4 @@
-"""A whole language model on LAD: all layers token by token, the final norm, the vocabulary."""
+"""A whole language model on LAD: all layers token by token, the final norm, the LM head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes, values
-from golden.lad.control.largest_sum import first_largest
+from golden.lad.control.largest_sum import argmax_token
 from golden.lad.lad import Lad, LayerWeights, decoder_layer, row_norm
 from golden.lad.lad_tile import Head, Step
 from golden.lad.lad_tiles import lad_tiles
@@ -23,18 +23,18 @@ MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
 
 @dataclass(frozen=True, eq=False)
 class HalfModel:
-    """A language model as FP16 codes.
+    """Weights of a language model as FP16 codes.
 
     Members
     -------
     layers : list of LayerWeights
-        The feed-forward layer is filled up with zeros to whole slices.
+        Weights of all layers; the feed-forward layer is padded with zeros to whole slices.
     final_norm : array [width]
         Weights of the last norm.
     vocabulary : array [tokens, width]
-        The projection.
+        The LM head.
     rope_base : float
-        Of the angles.
+        Base of the rotary embedding's angles.
     """
 
     layers: list[LayerWeights]
@@ -44,12 +44,12 @@ class HalfModel:
 
     @classmethod
     def of(cls, model: LanguageModel, p: LadParameters) -> "HalfModel":
-        """Round a model's weights.
+        """Convert a model's weights to FP16.
 
         Raises
         ------
         UserError
-            If one is too large for FP16.
+            If a weight is too large for FP16.
         """
         s = model.shape
 
@@ -61,8 +61,9 @@ class HalfModel:
                 raise UserError(f"the weights of {name} in {where} must fit FP16, up to 65504")
             return found
 
-        def turned(layer: int, name: str, scale: float = 1.0) -> Codes:
-            # Here an element turns with the one half a head behind, in the file with its neighbour.
+        def rotated(layer: int, name: str, scale: float = 1.0) -> Codes:
+            # Here an element is paired with the one half a head above; in the file with its
+            # neighbour.
             rows = rounded(layer, name, scale).reshape(-1, s.head_size // 2, 2, s.width)
             return rows.swapaxes(1, 2).reshape(-1, s.width)
 
@@ -71,8 +72,8 @@ class HalfModel:
             LayerWeights(
                 input_norm=rounded(number, "input_norm"),
                 post_norm=rounded(number, "feed_forward_norm"),
-                query=turned(number, "query", s.head_size**-0.5),
-                key=turned(number, "key"),
+                query=rotated(number, "query", s.head_size**-0.5),
+                key=rotated(number, "key"),
                 value=rounded(number, "value"),
                 output=rounded(number, "output"),
                 gate=np.pad(rounded(number, "gate"), (filled, (0, 0))),
@@ -93,20 +94,20 @@ def angles(position: int, head_size: int, base: float) -> tuple[Codes, Codes]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenResult:
-    """What a token of each sample leaves behind.
+    """Result of one token of each sample.
 
     Members
     -------
     states : array [layers, batch, width]
-        Hidden states behind each layer.
+        Hidden states after each layer.
     steps : list of list of Step
-        Of each layer, sample by sample, head by head.
+        Steps of each layer, sample by sample, head by head.
     flags : array [layers]
-        Whether any denominator until there was not positive.
+        Whether any denominator up to that layer was not above 0.
     sums : array [batch, tokens] or None
-        Of the vocabulary, if the token predicts.
+        Sums of the LM head, if the token predicts.
     predictions : list of (int, int)
-        Of each sample the token that follows, and its sum.
+        For each sample the predicted token, and its sum.
     """
 
     states: Codes
@@ -118,19 +119,19 @@ class TokenResult:
 
 @dataclass(eq=False)
 class WholeModel:
-    """All layers, and all that stands outside of their heads.
+    """All layers of a model, and the data of their heads outside.
 
     Parameters
     ----------
     p : LadParameters
-        Dimensions.
+        Dimensions of model and tiles.
     model : HalfModel
-        The model.
+        Weights of the model.
 
     Members
     -------
     lad : Lad
-        Its tile has the heads of all layers.
+        The accelerator, whose tile has the heads of all layers.
     """
 
     p: LadParameters
@@ -138,7 +139,7 @@ class WholeModel:
     lad: Lad = field(init=False)
 
     def __post_init__(self) -> None:
-        """Lay the matrices out; begin with empty heads."""
+        """Convert the matrices; begin with empty heads."""
         size = self.p.head_size
         self._matrices = [
             {name: HalfMatrix(getattr(layer, name), size) for name in MATRICES}
@@ -148,26 +149,26 @@ class WholeModel:
         self.begin()
 
     def begin(self, heads: list[Head] | None = None) -> None:
-        """Begin a text, or go on where heads are, of whose last step nothing is on chip."""
+        """Begin a text, or continue from given heads without any row on chip."""
         self.lad = Lad(self.p, lad_tiles(self.p.shared_tiles, heads))
         for head in self.lad.tile.heads:
             head.latest = head.latest[:0]
 
     def step(self, position: int, states: Codes, *, predict: bool = True) -> TokenResult:
-        """Take a token of each sample through all layers.
+        """Compute one token of each sample through all layers.
 
         Parameters
         ----------
         position : int
-            Of all samples' tokens.
+            Position of all samples' tokens.
         states : array [batch, width]
             Rows of the embedding.
         predict : bool
-            Whether the vocabulary follows.
+            Compute the LM head after the last layer.
         """
         p, size = self.p, self.p.head_size
         cosine, sine = angles(position, size, self.model.rope_base)
-        behind, steps = [], []
+        after, steps = [], []
         for layer, (weights, matrices) in enumerate(
             zip(self.model.layers, self._matrices, strict=True)
         ):
@@ -186,7 +187,7 @@ class WholeModel:
                 rows.append(row)
                 done += own
             states = np.stack(rows)
-            behind.append(states)
+            after.append(states)
             steps.append(done)
         flags = np.array([any(step.not_positive for step in own) for own in steps])
         sums = None
@@ -196,15 +197,15 @@ class WholeModel:
                 [self._vocabulary(row_norm(state, weight, p.epsilon, size)) for state in states]
             )
         return TokenResult(
-            states=np.stack(behind),
+            states=np.stack(after),
             steps=steps,
             flags=np.logical_or.accumulate(flags),
             sums=sums,
-            predictions=[] if sums is None else [first_largest(own) for own in sums],
+            predictions=[] if sums is None else [argmax_token(own) for own in sums],
         )
 
     def products(self, *, predict: bool) -> int:
-        """Return how many products of slices a token's matrices need of each vector unit."""
+        """Return the number of products of slices per vector unit for a token's matrices."""
         layers: Sequence[Any] = self.model.layers
         own = sum(self.lad.products(weights) for weights in layers)
         return own + (self.lad.vocabulary_products() if predict else 0)

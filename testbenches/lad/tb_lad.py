@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
-from golden.lad.control.largest_sum import first_largest
+from golden.lad.control.largest_sum import argmax_token
 from golden.lad.lad import Lad
 from golden.lad.lad_tile import Step, equation_7
 from golden.lad.lad_tiles import lad_tiles
@@ -124,7 +124,7 @@ class LadBench:
         self.driver.send(self.layers, states, cosines, sines, lengths, vocabulary)
         behind, steps = model.token(self.layers, states, cosines, sines)
         sums = model.sums(*vocabulary, behind[-1]) if vocabulary else []
-        return Answer(states=behind, steps=steps, predictions=[first_largest(one) for one in sums])
+        return Answer(states=behind, steps=steps, predictions=[argmax_token(one) for one in sums])
 
     async def run(self, tokens: int) -> tuple[int, int]:
         """Take tokens through all layers; compare the states, and what stands outside.

@@ -1,1 +1,1 @@
-"""Models of LAD's attention computation module."""
+"""Golden model of LAD's attention computation (AC) module."""

@@ -1,4 +1,4 @@
-"""LAD's attention by intermediate caches: the truth in float64, and the bit-exact model."""
+"""LAD's attention from intermediate caches: float64 reference and bit-exact model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ ONE = 0x3C00
 
 @dataclass(frozen=True)
 class Corrections:
-    """Active positions [n] in their order: FP16 codes of coefficients, keys [n, d], values."""
+    """Active positions [n] in order: FP16 codes of coefficients, keys [n, d] and values [n, d]."""
 
     alpha_score: Codes
     alpha: Codes
@@ -34,16 +34,16 @@ class Corrections:
 def exact_attention(
     caches: Reals, query: Any, maximum: Any, corrections: Corrections
 ) -> tuple[Reals, float, Reals]:
-    """Return output [d], denominator and caches behind the step, in float64 (Equations 4 to 6).
+    """Return output [d], denominator and updated caches in float64 (Equations 4 to 6).
 
     Parameters
     ----------
     caches : array [d + 1, d + 2]
-        Column by column A, with its elements of B and C; at last D, E and F.
+        Columns of A, each with its elements of B and C; the last one is D, E and F.
     query, maximum : array [d], scalar
-        FP16 codes.
+        FP16 codes of the query and of max_s.
     corrections : Corrections
-        Active positions.
+        The active positions.
     """
     q, m = values(query), float(values(maximum))
     base = caches[:, :-2] @ q - m * caches[:, -2] + caches[:, -1]
@@ -60,7 +60,7 @@ def exact_attention(
 
 
 def factors(x: Any, maximum: Any, slope: Any, intercept: Any) -> Codes:
-    """Return codes of ``x - maximum * slope + intercept``, three roundings."""
+    """Return codes of ``x - maximum * slope + intercept``, rounded three times (cf)."""
     product = element_wise(np.asarray(maximum), slope)
     difference = float_add(BINARY16, np.asarray(x), product, 1)
     return float_add(BINARY16, difference, np.asarray(intercept)).astype(np.uint16)
@@ -68,7 +68,7 @@ def factors(x: Any, maximum: Any, slope: Any, intercept: Any) -> Codes:
 
 @dataclass(frozen=True)
 class Computed:
-    """What the module gives: output [d] in FP16 and its flag, and the caches behind the step."""
+    """Results of a step: output [d] in FP16, flag of the denominator, and updated caches."""
 
     output: Codes
     not_positive: bool
@@ -85,16 +85,17 @@ def attention(
     lanes: int,
     interleaved: int,
 ) -> Computed:
-    """Return a step's output and caches, bit for bit as the hardware.
+    """Return a step's output and caches, bit-exact.
 
     Parameters
     ----------
     caches : array [d + 1, d + 2]
-        Codes of `cache_format`, laid out as for `exact_attention`.
+        Codes of `cache_format`, in the layout of `exact_attention`.
     query, maximum, corrections
-        As there.
+        As in `exact_attention`.
     lanes, interleaved : int
-        Position i is added in lane ``i % lanes``, to one of `interleaved` sums in turn.
+        Position i is added in lane ``i % lanes``, to one of `interleaved` partial sums,
+        round-robin.
     """
     narrow = float_convert(cache_format, BINARY16, caches) if cache_format != BINARY16 else caches
     narrow = narrow.astype(np.uint16)
@@ -132,7 +133,7 @@ def _widened(codes: Codes, cache_format: FloatFormat) -> Words:
 def _updated(
     caches: Words, corrections: Corrections, cache_format: FloatFormat, lanes: int
 ) -> Words:
-    """Return the caches with one position after the other added, lane by lane."""
+    """Return the caches with the positions of U added one by one, lane by lane."""
     chosen = np.nonzero(corrections.update)[0]
     for position in sorted(chosen, key=lambda index: (index % lanes, index)):
         extended = np.append(corrections.values[position], np.uint16(ONE))

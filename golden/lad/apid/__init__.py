@@ -1,1 +1,1 @@
-"""Models of LAD's active position identification module."""
+"""Golden model of LAD's active position identification (APID) module."""

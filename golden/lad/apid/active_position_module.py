@@ -1,4 +1,4 @@
-"""LAD's active positions: the truth in float64, and the bit-exact model."""
+"""LAD's active position identification: float64 reference and bit-exact model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,21 +16,21 @@ Flags = NDArray[np.bool_]
 
 
 def exact_interval(difference: Any, table: IntervalTable) -> Integers:
-    """Return the interval of real differences: how many lower bounds are below them."""
+    """Return the intervals of real differences: the number of lower bounds below them."""
     lowers = values(np.array(table.lowers))
     return np.sum(lowers < np.asarray(difference)[..., np.newaxis], axis=-1)
 
 
 @dataclass(frozen=True)
 class Identified:
-    """What the module says of a step.
+    """Result of a step.
 
     Members
     -------
     active : array of bool [n]
-        Positions whose score is not in their mode's interval, and the latest ones.
+        Positions whose score is outside the interval of their mode, and the latest ones (J).
     counts : array [n]
-        Counts behind the step.
+        Counts of the modes after the step (cnt).
     """
 
     active: Flags
@@ -40,18 +40,18 @@ class Identified:
 def identify(
     scores: Any, maximum: Any, modes: Any, counts: Any, *, table: IntervalTable, recent: int
 ) -> Identified:
-    """Return active positions and counts of a step of n positions, bit for bit as the hardware.
+    """Return active positions and counts of a step of n positions, bit-exact.
 
     Parameters
     ----------
     scores, maximum : array [n], scalar
-        FP16 codes.
+        FP16 codes of the scores and of max_s.
     modes, counts : array [n]
-        Each position's mode, and how often its score was in that interval.
+        Mode of each position, and the number of steps in which its score was in that interval.
     table : IntervalTable
         The intervals.
     recent : int
-        Latest positions, which are active whatever their scores.
+        Number of latest positions, which are always active.
     """
     scores, modes, counts = np.asarray(scores), np.asarray(modes), np.asarray(counts)
     difference = values(float_add(BINARY16, scores, np.full_like(scores, maximum), 1))

@@ -1,1 +1,1 @@
-"""Models of what leads LAD's layers."""
+"""Golden models of LAD's control: argmax, addresses, slices and shared reads."""

@@ -1,4 +1,4 @@
-"""The token that a sample predicts: the first of the largest sums of the vocabulary's matrix."""
+"""Argmax over the LM head: the token that a sample predicts."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,10 +8,10 @@ from golden.arith.float_values import QUIET_NAN
 Codes = NDArray[np.uint16]
 
 
-def first_largest(sums: Codes) -> tuple[int, int]:
-    """Return which of a vocabulary's sums is the largest, the first of equal ones, and its code.
+def argmax_token(sums: Codes) -> tuple[int, int]:
+    """Return the argmax of the sums and its code; ties resolve to the lowest index.
 
-    Both zeros are equal, and are shown as +0; a NaN is below every number.
+    -0 and +0 are equal, and the code is then that of +0; a NaN is below every number.
     """
     size = (sums & 0x7FFF).astype(np.int32)
     number = np.where(sums >> 15 == 1, -size, size)

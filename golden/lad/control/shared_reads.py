@@ -1,49 +1,49 @@
-"""Reads that tiles share: what a memory answers, what each tile gets, and whose turn it is."""
+"""Shared reads: answers of the memory, answers per tile, and arbitration."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import shake_128
 
 Read = tuple[int, int]
-"""An item, and the amount that is asked for."""
+"""A request: item, and amount."""
 
 
 def answer(read: Read, tile: int, number: int, *, step: int, bits: int) -> list[int]:
-    """Return the parts of an answer, of which no two are alike.
+    """Return the parts of an answer, all different from each other.
 
     Parameters
     ----------
     read : Read
-        What is asked for.
+        The request.
     tile, number : int
-        Who asks, and how often it has asked before.
+        Requesting tile, and the number of its previous requests.
     step : int
-        What a part covers of the amount.
+        Amount that one part covers.
     bits : int
-        Of a part.
+        Bits of a part.
     """
     item, amount = read
     count = sum(1 for _ in range(0, amount, step))
-    octets = (bits + 7) // 8
+    size = (bits + 7) // 8
     parts = []
     for part in range(count):
-        told = f"{item} of {tile}: {number}, {part}"
-        word = int.from_bytes(shake_128(told.encode()).digest(octets), "little")
+        text = f"{item} of {tile}: {number}, {part}"
+        word = int.from_bytes(shake_128(text.encode()).digest(size), "little")
         parts.append(word & ((1 << bits) - 1))
     return parts
 
 
 def answers(reads: Sequence[Read], tile: int, *, step: int, bits: int) -> list[list[int]]:
-    """Return a tile's answers in the order of its reads, whatever others ask in between."""
+    """Return a tile's answers in the order of its reads; they do not depend on other tiles."""
     return [answer(read, tile, number, step=step, bits=bits) for number, read in enumerate(reads)]
 
 
 class Turns:
-    """Round robin: from the tile behind the last one, and what is not taken stays on offer.
+    """Round-robin arbitration between tiles; a grant is held until it is accepted.
 
     Parameters
     ----------
     tiles : int
-        How many; the last of them had the turn before the first cycle.
+        Number of tiles; the last one counts as granted before the first cycle.
     """
 
     def __init__(self, tiles: int) -> None:
@@ -52,19 +52,19 @@ class Turns:
         self.offered: int | None = None
 
     def _order(self) -> Iterator[int]:
-        """Yield all tiles, the one that had the turn at the end."""
+        """Yield all tiles, beginning after the last one granted."""
         for distance in range(1, self.tiles + 1):
             yield (self.had + distance) % self.tiles
 
     def cycle(self, asking: Sequence[bool], taken: bool) -> int | None:
-        """Pass a cycle, and return who is served in it.
+        """Simulate one cycle, and return the tile that is served in it, if any.
 
         Parameters
         ----------
         asking : Sequence[bool]
-            Who asks and may.
+            Tiles that request and have room.
         taken : bool
-            Whether an offer is taken.
+            The request is accepted.
         """
         if self.offered is None:
             self.offered = next((tile for tile in self._order() if asking[tile]), None)

@@ -1,4 +1,4 @@
-"""A walk through slices: where it is in each of its rounds, by multiplication."""
+"""Addresses of three nested loops, computed by multiplication."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -10,26 +10,26 @@ from numpy.typing import NDArray
 LOOPS = ("outer", "middle", "inner")
 
 
-def slice_walk(walk: Mapping[str, Any], bits: int) -> NDArray[np.int64]:
-    """Return the places of a walk, one a row.
+def slice_walk(loops: Mapping[str, Any], bits: int) -> NDArray[np.int64]:
+    """Return the addresses of a sequence, one per row.
 
     Parameters
     ----------
-    walk : Mapping[str, Any]
-        Its `base`, and of each loop the `rounds` and the `stride`.
+    loops : Mapping[str, Any]
+        Its `base`, and the `rounds` and the `stride` of each loop.
     bits : int
-        Of a place.
+        Bits of an address.
 
     Returns
     -------
     numpy.ndarray
-        int64, shape (places, 4): the place, the middle loop's round, whether the inner loop pauses
-        and whether the walk ends.
+        int64, shape (addresses, 4): address, round of the middle loop, and flags for the last round
+        of the inner loop and of all loops.
     """
-    rounds, strides = ([walk[name][what] for name in LOOPS] for what in ("rounds", "stride"))
+    rounds, strides = ([loops[name][what] for name in LOOPS] for what in ("rounds", "stride"))
     rows = []
     for number in product(*map(range, rounds)):
-        place = walk["base"] + sum(n * stride for n, stride in zip(number, strides, strict=True))
+        place = loops["base"] + sum(n * stride for n, stride in zip(number, strides, strict=True))
         pauses = number[2] == rounds[2] - 1
         ends = all(n == count - 1 for n, count in zip(number, rounds, strict=True))
         rows.append((place % (1 << bits), number[1], pauses, ends))

@@ -1,4 +1,4 @@
-"""Slices of a linear layer's sums: each sample's rows behind each other, cut at a slice's size."""
+"""Slices of a linear layer's sums: each sample's sums, concatenated and cut into slices."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,17 +7,17 @@ Codes = NDArray[np.uint16]
 
 
 def sum_slices(sums: Codes, rest: int, head_size: int) -> Codes:
-    """Return a layer's slices [slices * batch, head_size], slice by slice, in each by sample.
+    """Return a layer's slices [slices * batch, head_size]: for each slice index all samples.
 
     Parameters
     ----------
     sums : array [groups, batch, units]
-        As they come.
+        Sums in the order of the stream.
     rest : int
-        Of the last group; what stands behind them is no sum. A last slice that the sums do not fill
-        is filled up with it, and with 0.
+        Number of sums in the last group. A last slice that the sums do not fill is filled up with
+        the surplus elements of that group, and with 0.
     head_size : int
-        Sums of a slice.
+        Sums per slice.
     """
     groups, batch, units = sums.shape
     slices = -(-((groups - 1) * units + rest) // head_size)

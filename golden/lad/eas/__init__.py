@@ -1,1 +1,1 @@
-"""Models of LAD's attention score module."""
+"""Golden model of LAD's attention score (EAS) module."""

@@ -1,4 +1,4 @@
-"""LAD's attention scores and key centres: the truth in float64, and the bit-exact model."""
+"""LAD's attention scores and key centres: float64 reference and bit-exact model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +20,13 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 THRESHOLD = int(codes(0.98))
-"""Above which |cos| two keys count as collinear."""
+"""Threshold of |cos| above which two keys count as collinear."""
 LEAST_NORM = int(codes(2.0**-14))
-"""Taken for a norm of 0."""
+"""Replaces a norm of 0."""
 
 
 def large_modes(modes: Any, *, intervals: int, recent: int) -> Flags:
-    """Return M of a step: large modes, the first position, and the `recent` latest."""
+    """Return M of a step: the positions with large modes, position 0, and the `recent` latest."""
     modes = np.asarray(modes)
     precise = modes >= intervals - LARGE_MODES
     precise[0] = True
@@ -36,7 +36,7 @@ def large_modes(modes: Any, *, intervals: int, recent: int) -> Flags:
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores [n] of a step and their maximum, as FP16 codes."""
+    """Scores [n] of a step and their maximum (max_s), as FP16 codes."""
 
     scores: Codes
     maximum: int
@@ -45,18 +45,18 @@ class Scored:
 def attention_scores(
     query: Any, keys: Any, centres: Any, ratios: Any, precise: Flags, fetched: Any
 ) -> Scored:
-    """Return EAS.1 to EAS.3 of a step of n positions, bit for bit as the hardware.
+    """Return the results of EAS.1 to EAS.3 for n positions, bit-exact.
 
     Parameters
     ----------
     query, keys : array [d], [f, d]
-        FP16 codes; the keys are those of the positions `fetched`.
+        FP16 codes; the keys of the positions `fetched`.
     centres, ratios : array [n]
         cid and dnorm.
     precise : array of bool [n]
-        M, whose scores are not taken from a centre.
+        M, whose scores do not use a centre.
     fetched : array [f]
-        At least the centres, and the positions of M.
+        Positions with a key: at least the centres, and M.
     """
     fetched, centres = np.asarray(fetched), np.asarray(centres)
     table = np.zeros(len(centres), np.uint16)
@@ -69,21 +69,21 @@ def attention_scores(
 
 
 def largest(scores: Codes) -> int:
-    """Return the code of the largest score, which is the same in whatever order they are compared.
+    """Return the code of the largest score, which does not depend on the order of comparisons.
 
-    NaN if any is; +0 is above -0.
+    The result is NaN if any score is; +0 is above -0.
     """
     left = scores
     while len(left) > 1:
         half = (len(left) + 1) // 2
         left = float_extreme(BINARY16, left[:half], left[-half:], maximum=True).astype(np.uint16)
-    # A single NaN is shown as the one that comparing gives.
+    # A single score that is a NaN also becomes the NaN of a comparison.
     return int(float_extreme(BINARY16, left, left, maximum=True)[0])
 
 
 @dataclass(frozen=True)
 class Centre:
-    """What Algorithm 1 says of a new key: cid, and FP16 codes of its norm and of dnorm."""
+    """Result of Algorithm 1 for a new key: cid, and FP16 codes of its norm and of dnorm."""
 
     centre: int
     norm: int
@@ -91,14 +91,14 @@ class Centre:
 
 
 def key_centre(key: Any, keys: Any, positions: Any, norms: Any) -> Centre:
-    """Return EAS.4 and EAS.5 of a step, bit for bit as the hardware.
+    """Return the result of EAS.4 and EAS.5, bit-exact; `centre` is -1 if the key is a new centre.
 
     Parameters
     ----------
     key : array [d]
-        The new key, whose position is behind all others'.
+        FP16 codes of the new key.
     keys, positions, norms : array [c, d], [c], [c]
-        The centres in the order in which they come, of which the first of equal ones is taken.
+        The centres in the order of their transfer; ties resolve to the first one.
     """
     key, norms = np.asarray(key), np.asarray(norms).astype(np.uint16)
     square = dot_product(key, key[np.newaxis])
@@ -109,7 +109,7 @@ def key_centre(key: Any, keys: Any, positions: Any, norms: Any) -> Centre:
         return new
     sizes = float_multiply(BINARY16, norms, np.full_like(norms, norm)).astype(np.uint16)
     cosines = divide(dot_product(key, np.asarray(keys)), sizes)
-    # A NaN is no candidate.
+    # A NaN is never selected.
     lengths = np.nan_to_num(np.abs(values(cosines)), nan=-1.0, posinf=np.inf)
     best = int(np.argmax(lengths))
     if not lengths[best] > values(THRESHOLD):

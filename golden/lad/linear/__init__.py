@@ -1,1 +1,1 @@
-"""Models of LAD's linear layers."""
+"""Golden models of LAD's linear layers."""

@@ -1,7 +1,7 @@
-"""LAD's linear layers for whole models: the same sums as `linear`, a thousand times as fast.
+"""LAD's linear layers for whole models: the same sums as `linear`, a thousand times faster.
 
-PyTorch multiplies and adds FP16 through float32 and rounds once: exact products, and sums for which
-the 24 bits of float32 are enough that the second rounding changes nothing.
+PyTorch multiplies and adds FP16 in float32 and rounds the result. Products are exact, and the 24
+bits of float32 suffice for sums, so that the second rounding changes nothing.
 """
 
 from typing import Any
@@ -15,18 +15,18 @@ from golden.lad.linear.linear_module import sliced
 Codes = NDArray[np.uint16]
 
 ROWS = 4096
-"""That are multiplied together: what is between is small enough for a core's cache."""
+"""Rows that are multiplied together: their products fit into a core's cache."""
 
 
 class HalfMatrix:
-    """A matrix whose rows stand side by side, slice by slice.
+    """A matrix, stored slice by slice with all rows of a slice adjacent.
 
     Parameters
     ----------
     weights : array [rows, columns]
         FP16 codes.
     head_size : int
-        Elements of a slice.
+        Elements per slice.
     """
 
     def __init__(self, weights: Codes, head_size: int) -> None:
@@ -48,7 +48,7 @@ class HalfMatrix:
             total = torch.zeros(part.shape[-1], dtype=torch.float16)
             for rows, slice_ in zip(part, vector, strict=True):
                 level = rows * slice_[:, None]
-                # Adjacent pairs; a last one without a partner goes up unchanged.
+                # Adjacent pairs; a last one without a partner moves to the next level unchanged.
                 while len(level) > 1:
                     pairs = len(level) // 2
                     added = level[0 : 2 * pairs : 2] + level[1 : 2 * pairs : 2]

@@ -1,4 +1,4 @@
-"""LAD's linear layers: the truth in float64, and the bit-exact model."""
+"""LAD's linear layers: float64 reference and bit-exact model."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def exact_linear(weights: Any, inputs: Any) -> NDArray[np.float64]:
 
 
 def sliced(matrix: Any, head_size: int) -> Codes:
-    """Return rows [..., columns] cut into slices [..., slices, head_size], the last with zeros."""
+    """Return rows [..., columns] as slices [..., slices, head_size], padded with zeros."""
     matrix = np.asarray(matrix, np.uint16)
     missing = -matrix.shape[-1] % head_size
     padding = [(0, 0)] * (matrix.ndim - 1) + [(0, missing)]
@@ -27,14 +27,14 @@ def sliced(matrix: Any, head_size: int) -> Codes:
 
 
 def linear(weights: Any, inputs: Any, *, head_size: int) -> Codes:
-    """Return outputs [samples, rows], bit for bit as the hardware: slice after slice is added.
+    """Return outputs [samples, rows], bit-exact: the slices are added sequentially.
 
     Parameters
     ----------
     weights, inputs : array [rows, columns], [samples, columns]
         FP16 codes.
     head_size : int
-        Elements of a slice.
+        Elements per slice.
     """
     left, right = sliced(weights, head_size), sliced(inputs, head_size)
     total = np.zeros((right.shape[0], left.shape[0]), np.uint16)

@@ -1,1 +1,1 @@
-"""Models of LAD's mode discrepancy module."""
+"""Golden model of LAD's mode discrepancy (MD) module."""

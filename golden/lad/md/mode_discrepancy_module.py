@@ -1,4 +1,4 @@
-"""LAD's mode discrepancy: the truth in float64, and the bit-exact model."""
+"""LAD's mode discrepancy: float64 reference and bit-exact model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +26,11 @@ class Positions:
     Members
     -------
     mode, count : array [n]
-        The mode, and how often the score was there.
+        The mode, and the number of steps in which the score was in it.
     counters : array [n, intervals]
-        How often it was in each interval; the mode's is not looked at.
+        The same for each interval; the mode's counter is ignored.
     recent, graduates : array of bool [n]
-        Whether it is in no cache yet, and whether it comes in with this step.
+        The position is in no cache yet; it enters the caches in this step.
     """
 
     mode: Integers
@@ -42,18 +42,19 @@ class Positions:
 
 @dataclass(frozen=True)
 class Discrepancies:
-    """The same positions behind it, and their coefficients, as FP16 codes.
+    """The same positions after the step, and their coefficients, as FP16 codes.
 
     Members
     -------
     score, alpha_score, alpha, beta : array [n]
-        The exact score, and the differences between its interval's line and the mode's.
+        The exact score; the coefficients of its interval less those of the mode, alpha also times
+        the score (`_a`).
     interval, mode, count : array [n]
-        Where the score is; the mode and its count from now on.
+        Interval of the score; the new mode and its count.
     counters : array [n, intervals]
-        All counts.
+        Counters of all intervals after the step.
     update : array of bool [n]
-        Whether the caches follow.
+        The position is in U: it updates the caches.
     """
 
     score: Codes
@@ -70,16 +71,16 @@ class Discrepancies:
 def discrepancies(
     query: Any, keys: Any, maximum: int, before: Positions, *, table: IntervalTable
 ) -> Discrepancies:
-    """Return what a step makes of its active positions, bit for bit as the hardware.
+    """Return the new state and the coefficients of a step's active positions, bit-exact.
 
     Parameters
     ----------
     query, keys : array [head_size], [n, head_size]
         FP16 codes.
     maximum : int
-        FP16 code.
+        FP16 code of max_s.
     before : Positions
-        The positions.
+        State of the positions before the step.
     table : IntervalTable
         Intervals and lines.
     """
@@ -95,7 +96,7 @@ def discrepancies(
     standard = counters[rows, mode]
     counted = np.minimum(counters[rows, interval] + 1, HIGHEST_COUNT)
     counters[rows, interval] = counted
-    # Its own interval cannot overtake a mode.
+    # The mode's own counter cannot exceed itself.
     overtakes = kept & (interval != mode) & (counted > standard)
     update = before.graduates | overtakes
     new_mode = np.where(update, interval, mode)

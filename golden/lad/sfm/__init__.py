@@ -1,1 +1,1 @@
-"""Models of LAD's special function module."""
+"""Golden model of LAD's special function module (SFM)."""

@@ -1,4 +1,4 @@
-"""LAD's special function module: the truth in float64, and the bit-exact model."""
+"""LAD's special functions: float64 reference and bit-exact model."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ def exact_norm(x: Any, weight: Any, bias: Any, epsilon: Any, *, rms: bool) -> Re
 
 
 def exact_rotary(x: Any, cosine: Any, sine: Any) -> Reals:
-    """Return vectors turned by their angles, in float64."""
-    return values(x) * values(cosine) + values(turned(x)) * values(sine)
+    """Return vectors rotated by their angles, in float64."""
+    return values(x) * values(cosine) + values(rotated(x)) * values(sine)
 
 
 def exact_silu(x: Any, up: Any) -> Reals:
@@ -38,8 +38,8 @@ def exact_silu(x: Any, up: Any) -> Reals:
         return values(x) / (1 + np.exp(-values(x))) * values(up)
 
 
-def turned(x: Any) -> Codes:
-    """Return vectors with their halves exchanged and what was the upper one negated."""
+def rotated(x: Any) -> Codes:
+    """Return vectors with exchanged halves, the former upper half negated."""
     lower, upper = np.split(np.asarray(x, np.uint16), 2, axis=-1)
     return np.concatenate([upper ^ np.uint16(0x8000), lower], axis=-1)
 
@@ -60,7 +60,7 @@ def row_scale(x: Codes) -> Codes:
 
 
 def norm(x: Any, weight: Any, bias: Any, epsilon: Any, *, head_size: int, rms: bool) -> Codes:
-    """Return rows [..., width] normalised, bit for bit as the hardware.
+    """Return rows [..., width] normalised, bit-exact.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def norm(x: Any, weight: Any, bias: Any, epsilon: Any, *, head_size: int, rms: b
     epsilon : array [...]
         FP16 codes.
     head_size : int
-        Elements of a slice: the sums go slice by slice.
+        Elements per slice: the sums are added slice by slice.
     rms : bool
-        Whether the mean stays in the row.
+        RMSNorm: do not subtract the mean.
     """
     x = np.asarray(x, np.uint16)
     scale = row_scale(x)
@@ -92,7 +92,7 @@ def _sliced(row: Codes, head_size: int) -> Codes:
 
 
 def _mean(row: Codes, other: Codes, head_size: int) -> Codes:
-    """Return [..., 1] the mean of products: slices in turn, times the reciprocal of the width."""
+    """Return the mean [..., 1] of products: slices added sequentially, times 1 / width."""
     terms = dot_product(other, _sliced(row, head_size))
     total = np.zeros(terms.shape[:-1], np.uint16)
     for part in np.moveaxis(terms, -1, 0):
@@ -101,8 +101,8 @@ def _mean(row: Codes, other: Codes, head_size: int) -> Codes:
 
 
 def rotary(x: Any, cosine: Any, sine: Any) -> Codes:
-    """Return vectors turned by their angles."""
-    return add(element_wise(cosine, x), element_wise(sine, turned(x)))
+    """Return vectors rotated by their angles."""
+    return add(element_wise(cosine, x), element_wise(sine, rotated(x)))
 
 
 def silu(x: Any, up: Any) -> Codes:

@@ -1,1 +1,1 @@
-"""Models of LAD's vector processing unit."""
+"""Golden model of LAD's vector processing unit (VPU)."""

@@ -1,4 +1,4 @@
-"""LAD's vector processing unit: the truth in float64, and the bit-exact model."""
+"""LAD's vector processing unit: float64 reference and bit-exact model."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ def exact_dot_product(a: Any, b: Any) -> Reals:
 
 
 def dot_product_bound(a: Any, b: Any) -> Reals:
-    """Return the largest errors that dot products may have while nothing overflows."""
+    """Return upper bounds of the errors of dot products without overflow."""
     size = np.sum(np.abs(values(a) * values(b)), axis=-1)
     roundings = (np.shape(a)[-1] - 1).bit_length() + 1
-    # A product below the normal numbers is off by half of the smallest subnormal at most.
+    # The error of a product below the normal numbers is at most half of the smallest subnormal.
     return roundings * 2.0**-11 * 1.01 * size + np.shape(a)[-1] * 2.0**-25
 
 
@@ -34,5 +34,5 @@ def element_wise(a: Any, b: Any) -> Codes:
 
 
 def dot_product(a: Any, b: Any) -> Codes:
-    """Return the codes of dot products over the last axis: products, then adjacent pairs."""
+    """Return the codes of dot products over the last axis: products, sums of adjacent pairs."""
     return float_tree(BINARY16, element_wise(a, b)).astype(np.uint16)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import INFINITY, LARGEST, codes
-from golden.lad.control.largest_sum import first_largest
+from golden.lad.control.largest_sum import argmax_token
 from golden.llm import open_trace
 from golden.llm.language_model import open_language_model
 from golden.llm.layers import rms_norm
@@ -78,7 +78,7 @@ class SearchBench:
         received.clear()
         for sums in searches:
             self.offer(sums)
-        expected = np.array([first_largest(own) for sums in searches for own in sums])
+        expected = np.array([argmax_token(own) for sums in searches for own in sums])
         cycles = await self.bench.run(until=lambda: len(received) == len(expected))
         # Nothing more comes.
         await self.bench.step(20)

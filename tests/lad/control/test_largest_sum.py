@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from golden.arith.float_values import values
-from golden.lad.control.largest_sum import first_largest
+from golden.lad.control.largest_sum import argmax_token
 from hdl.catalog import entry_named
 from hdl.lad.control.largest_sum import LargestSumParameters
 from hdl.lad.lad_parameters import LadParameters
@@ -34,7 +34,7 @@ def test_the_first_of_the_largest() -> None:
     for kind in kinds:
         for sums in kind.astype(np.uint16):
             token, number = first_in_order(sums)
-            found, code = first_largest(sums)
+            found, code = argmax_token(sums)
             assert found == token
             assert np.array_equal(values(code), number, equal_nan=True)
             assert code != 0x8000
@@ -50,7 +50,7 @@ def test_the_first_of_the_largest() -> None:
     ],
 )
 def test_choices_by_hand(sums: list[int], expected: tuple[int, int]) -> None:
-    assert first_largest(np.array(sums, np.uint16)) == expected
+    assert argmax_token(np.array(sums, np.uint16)) == expected
 
 
 def test_presets_are_those_of_layers() -> None:
