@@ -150,6 +150,11 @@ PLAIN = (
     "hdl/lad/*/*.py",
     "golden/lad/*.py",
     "golden/lad/*/*.py",
+    "testbenches/lad/[!s]*.py",
+    "testbenches/lad/schedule.py",
+    "testbenches/lad/*/*.py",
+    "tests/lad/*.py",
+    "tests/lad/*/*.py",
     "docs/lad/*.md",
     "docs/lad/*/*.md",
 )

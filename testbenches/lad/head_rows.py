@@ -1,4 +1,4 @@
-"""What stands outside of a head-sample's attention, in a file: its rows, and the ports to them."""
+"""Data of LAD's heads in a file: their rows, and the ports to them."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from testbenches.packing import unpack
 
 
 class HeadRows:
-    """The rows of all head-samples of an accelerator, zero where nobody has written.
+    """Rows of all heads of an accelerator; rows that were never written are 0.
 
     Parameters
     ----------
     p : LadParameters
-        Dimensions.
+        Dimensions of model and tiles.
     file : Path
-        Where they are; `create` writes it anew.
+        The file; `create` creates it.
     """
 
     def __init__(self, p: LadParameters, file: Path) -> None:
@@ -54,12 +54,12 @@ class HeadRows:
         self.size = end
 
     def create(self) -> None:
-        """Write a file of zeros, which takes no space."""
+        """Create a sparse file of zeros."""
         with self.file.open("wb") as file:
             file.truncate(self.size)
 
     def memory(self) -> Rows:
-        """Return what stands before the file."""
+        """Return the memory in front of the file."""
         p, t = self.p.shared_tiles, self.p.tile
         planes, lanes = self.planes, t.apid.lanes
         of_group = {name: planes[name] for name in ("centres", "ratios", "modes", "counts")}
@@ -142,13 +142,13 @@ class HeadRows:
         )
 
     def octets(self, name: str, mode: Any = "r") -> NDArray[np.uint8]:
-        """Map a plane: octets [heads, elements, octet]."""
+        """Map a plane: bytes [heads, elements, byte]."""
         plane = self.planes[name]
         shape = (self.heads, plane.each, plane.element_bytes)
         return np.memmap(self.file, np.uint8, mode, offset=plane.first, shape=shape)
 
     def read(self, name: str, length: int) -> NDArray[Any]:
-        """Return the first elements of each head as a model's `Head` has them."""
+        """Return the first elements of each head in the layout of a model's `Head`."""
         octets = np.ascontiguousarray(self.octets(name)[:, :length])
         t = self.p.tile
         if name == "counters":
@@ -163,12 +163,12 @@ class HeadRows:
         return np.asarray(number)
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
-        """Write the first elements of each head, as octets."""
+        """Write the first elements of each head, as bytes."""
         for name, octets in state.items():
             self.octets(name, "r+")[:, : octets.shape[1]] = octets
 
     def state(self, length: int) -> dict[str, NDArray[Any]]:
-        """Return the octets of so many positions, and the caches."""
+        """Return the bytes of `length` positions, and the caches."""
         columns = self.p.tile.ac.columns
         return {
             name: np.array(self.octets(name)[:, : columns if name == "caches" else length])
@@ -176,7 +176,7 @@ class HeadRows:
         }
 
     def model_heads(self, length: int) -> list[Head]:
-        """Return all heads as the model has them."""
+        """Return all heads in the model's form."""
         heads = [Head.empty(self.p.tile) for _ in range(self.heads)]
         found = {name: self.read(name, length) for name in (*ROWS, "counters")}
         caches = self.read("caches", self.p.tile.ac.columns)
@@ -188,7 +188,7 @@ class HeadRows:
         return heads
 
     def difference(self, heads: list[Head], length: int) -> tuple[str, int, str] | None:
-        """Return what differs first from a model's heads: the rows' name, the head, and words."""
+        """Return the first difference from a model's heads: name of the rows, head, and words."""
         own_mode = None
         for name in (*ROWS, "counters", "caches"):
             theirs = [getattr(head, name) for head in heads]
@@ -201,7 +201,7 @@ class HeadRows:
             if name == "modes":
                 own_mode = expected
             if name == "counters":
-                # The mode's own counter is stale outside: its truth is the count beside the mode.
+                # The mode's own counter is stale outside; its value is the count next to the mode.
                 assert own_mode is not None
                 stale = np.arange(expected.shape[-1]) == own_mode[..., np.newaxis]
                 expected, found = (np.where(stale, 0, rows) for rows in (expected, found))

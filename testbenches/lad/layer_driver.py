@@ -1,4 +1,4 @@
-"""What lies outside LAD beside its heads' rows: weights, norms, angles, hidden states."""
+"""Data outside LAD except for its heads' rows: weights, norms, angles, hidden states."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ Codes = NDArray[np.uint16]
 
 
 def real_weights(p: LadParameters, layer: int) -> LayerWeights:
-    """Return a layer of SmolLM2, of which smaller matrices have a part and larger ones repeats.
+    """Return a layer of SmolLM2; smaller matrices have a part of it, larger ones repeat it.
 
-    Parts are scaled so that sums keep their size.
+    Parts are scaled, so that sums keep their magnitude.
     """
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     width, heads, shared = p.tile.sfm.width, p.heads * p.head_size, p.kv_heads * p.head_size
@@ -46,18 +46,18 @@ def real_weights(p: LadParameters, layer: int) -> LayerWeights:
 def real_vocabulary(p: LadParameters) -> tuple[Codes, Codes]:
     """Return a last norm's weights [width], and a matrix [tokens, width] with equal rows.
 
-    The rows are SmolLM2's of a feed-forward layer. Of the equal ones the first has to win, also
-    where others are between them.
+    The rows are those of a feed-forward layer of SmolLM2. Ties must resolve to the lowest token,
+    also with other tokens in between.
     """
     weights = real_weights(p, LAYERS[-1])
     rows = resized(weights.gate, -(-p.vocabulary // 2))
     return weights.post_norm, np.concatenate([rows, rows])[: p.vocabulary]
 
 
-def drawn_vocabulary(p: LadParameters, rng: np.random.Generator) -> tuple[Codes, Codes]:
-    """Return a last norm's weights and a matrix whose sums are equal, next to it, or no numbers.
+def random_vocabulary(p: LadParameters, rng: np.random.Generator) -> tuple[Codes, Codes]:
+    """Return a last norm's weights, and a matrix whose sums are equal, neighbours, or NaNs.
 
-    Only a state's first element passes the norm: each sum is a product.
+    Only the first element of a state passes the norm, so that each sum is one product.
     """
     weights = np.where(np.arange(p.tile.sfm.width) == 0, codes(np.ones(1)), 0).astype(np.uint16)
     matrix = random_codes(rng, (p.vocabulary, p.tile.sfm.width))
@@ -72,26 +72,26 @@ def drawn_vocabulary(p: LadParameters, rng: np.random.Generator) -> tuple[Codes,
 
 
 def real_states(p: LadParameters, layer: int, tokens: range) -> Codes:
-    """Return the hidden states [tokens, width] that come into a layer of SmolLM2."""
+    """Return the hidden states [tokens, width] that are input to a layer of SmolLM2."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     states = trace.hidden(layer)[0][tokens.start : tokens.stop]
     return codes(resized(states, p.tile.sfm.width, axis=1))
 
 
 def resized(array: Any, size: int, *, axis: int = 0) -> Any:
-    """Return the first elements along an axis, which begins anew where it ends."""
+    """Return the first elements along an axis, which repeats after its end."""
     return np.take(array, np.arange(size), axis=axis, mode="wrap")
 
 
 class LayerDriver:
-    """The streams of slices and weights, filled in the program's order.
+    """Driver of the streams of slices and weights, in the program's order.
 
     Parameters
     ----------
     bench : Any
-        Has the streams `slices`, `weights` and `states`.
+        Bench with the streams `slices`, `weights` and `states`.
     p : LadParameters
-        Dimensions.
+        Dimensions of model and tiles.
     """
 
     def __init__(self, bench: Any, p: LadParameters) -> None:
@@ -106,30 +106,30 @@ class LayerDriver:
         lengths: list[int],
         vocabulary: tuple[Codes, Codes] | None = None,
     ) -> None:
-        """Offer what a token of each sample needs.
+        """Queue the data of one token of each sample.
 
         Parameters
         ----------
         layers : list[LayerWeights]
-            All layers.
+            Weights of all layers.
         states : array [batch, width]
             Hidden states.
         cosines, sines : array [batch, head_size]
-            Of each sample's position.
+            Angles for each sample's position.
         lengths : list[int]
-            Of each sample, with this token.
+            Positions of each sample, including this token.
         vocabulary : tuple, optional
-            The last norm's weights [width] and the matrix [tokens, width], if the token predicts.
+            The last norm's weights [width] and the LM head [tokens, width], if the token predicts.
         """
         size = self.p.head_size
         predicts = int(vocabulary is not None)
         self._slices(np.concatenate([cosines, sines]), np.tile(lengths, 2), predicts)
-        # Slice by slice of all samples.
+        # For each slice index all samples.
         self._slices(states.reshape(len(states), -1, size).swapaxes(0, 1))
         for w in layers:
             for norm in (w.input_norm, w.post_norm):
                 self._slices(norm)
-            # Of each period its heads' rows.
+            # For each period the rows of its heads.
             parts = (np.split(one, self.p.periods) for one in (w.query, w.key, w.value))
             for rows in zip(*parts, strict=True):
                 self._matrix(np.concatenate(rows))
@@ -139,7 +139,7 @@ class LayerDriver:
         if vocabulary is not None:
             norm, matrix = vocabulary
             self._slices(norm)
-            # Rows behind the last token's are noise, as those behind any matrix.
+            # Rows after the last token are noise, like the missing rows of any matrix.
             rows = self.p.piece_groups * self.p.tile.linear.units
             missing = self.p.pieces * rows - len(matrix)
             noise = self.streams.bench.numpy_rng.integers(0, 1 << 16, (missing, matrix.shape[1]))

@@ -1,4 +1,4 @@
-"""What a tile finds outside: the memory of all heads, which answers requests in order."""
+"""Memory outside a tile: the data of all heads; it answers requests in order."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -37,28 +37,28 @@ CARRIED = {
     "counters": {"CNT written": ("counters",)},
     "columns": {"A to F written": ("word",)},
 }
-"""What each stream carries beside places, by what it is for."""
+"""Words of each stream except for addresses, by purpose."""
 
 ROWS = ("keys", "values", "centres", "norms", "ratios", "modes", "counts")
-"""What there is of each position, beside its counters."""
+"""Data of each position except for its counters."""
 
 
 class Outside:
-    """Rows of heads behind a tile's streams.
+    """The rows of all heads, connected to a tile's streams.
 
-    A request is answered with what stands in the memory at that moment, and what is written in
-    the same cycle is not seen: that is the least that the tile may count on.
+    A request is answered with the content of the memory at that time; writes of the same cycle are
+    not visible. This is the least that a tile may rely on.
 
     Parameters
     ----------
     bench : Bench
-        Moves the streams.
+        Bench that moves the streams.
     p : LadTileParameters
-        The tile's dimensions.
+        Dimensions of the tile.
     source, sink : str
-        Pauses of answers, and of requests and writes.
+        Stall patterns of answers, and of requests and writes.
     shared : LadTilesParameters, optional
-        Several tiles, whose heads are numbered in turns.
+        Number of tiles, to which the heads are assigned round-robin.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Outside:
         bench.add(self)
 
     def clear(self) -> None:
-        """Forget everything, as in a reset; what nobody has written is noise, but the caches."""
+        """Discard everything; rows that were never written are noise, except for the caches."""
         p, rng = self.p, self.bench.numpy_rng
         self.seen = {name: len(sink.received) for name, sink in self.sinks.items()}
         self.before = dict(self.seen)
@@ -122,23 +122,23 @@ class Outside:
                 array[:] = rng.integers(0, high, array.shape).astype(array.dtype)
 
     def named(self, layout: Any) -> Any:
-        """Return a payload with what names its tile."""
+        """Return a payload with the tile's number."""
         return self.shared.named(layout) if self.shared else layout
 
     def place(self, number: Any) -> dict[str, Any]:
-        """Return the fields that name heads."""
+        """Return the fields that identify heads."""
         return vars(place(self.shared, number)) if self.shared else {"head": number}
 
     def number(self, row: Any) -> Any:
-        """Return the numbers of the heads that rows name."""
+        """Return the indices of the heads of rows."""
         return row["head"] * self.tiles + row["tile"] if self.shared else row["head"]
 
     def head(self, row: Any) -> Head:
-        """Return the head that a row names."""
+        """Return the head of a row."""
         return self.heads[int(self.number(row)[0])]
 
     def load(self, heads: list[Head]) -> None:
-        """Let heads go on where a model's are."""
+        """Load the data of a model's heads."""
         for ours, theirs in zip(self.heads, heads, strict=True):
             n = ours.length = theirs.length
             for name in (*ROWS, "counters"):
@@ -147,7 +147,7 @@ class Outside:
 
     @property
     def carried(self) -> Counter[str]:
-        """Bits that were handed over since the last reset, by what they are for."""
+        """Bits transferred since the last reset, by purpose."""
         bits = Counter[str]()
         for name, parts in CARRIED.items():
             if name in self.sources:
@@ -160,7 +160,7 @@ class Outside:
         return bits
 
     def check(self, heads: list[Head], steps: list[Step]) -> None:
-        """Compare what stands here with a model's heads, and the traffic with its steps'."""
+        """Compare the data with that of a model's heads, and the traffic with that of its steps."""
         carried, expected = self.carried, traffic(self.p, steps)
         for what in CLASSES:
             self.bench.compare(what, np.array([expected[what]]), np.array([carried[what]]))
@@ -169,14 +169,14 @@ class Outside:
             n = ours.length
             for name in ROWS:
                 self.bench.compare(name, getattr(ours, name)[:n], getattr(theirs, name)[:n])
-            # The mode's own counter is stale outside: its truth is the count beside the mode.
+            # The mode's own counter is stale outside; its value is the count next to the mode.
             own = np.arange(self.p.table.intervals) == ours.modes[:n, np.newaxis]
             for_all = [np.where(own, 0, head.counters[:n]) for head in (ours, theirs)]
             self.bench.compare("counters", *for_all)
             self.bench.compare("caches", ours.caches, theirs.caches, show=hex)
 
     def _check_hits(self, steps: list[Step]) -> None:
-        """Compare the counters of what was on chip when it was asked for, and what was not."""
+        """Compare the counters of requested positions that were on chip, and that were not."""
         if not self.p.prefetched:
             return
         hits = sum(step.hits for step in steps)
@@ -188,7 +188,7 @@ class Outside:
         """Do nothing: the streams drive themselves."""
 
     def sample(self) -> None:
-        """Answer what was asked for, then keep what was written."""
+        """Answer the requests, then store the writes."""
         steps: dict[str, Callable[[Any], None]] = {
             "group_requests": self._groups,
             "key_requests": self._key,
@@ -266,7 +266,7 @@ class Outside:
         head.counters[at] = row["counters"]
 
     def _column(self, row: Any) -> None:
-        # Columns of different tiles may come in turns.
+        # Columns of different tiles can be interleaved.
         tile = int(row["tile"][0]) if self.shared else 0
         self.head(row).caches[self.column[tile]] = row["word"][0].astype(np.uint64)
         self.column[tile] = 0 if row["last"][0] else self.column[tile] + 1

@@ -1,4 +1,4 @@
-"""When a layer's projections and the stages of its head-samples were at work, cycle by cycle."""
+"""Recorder of a layer's schedule: cycles of its projections and of the stages of its steps."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from testbenches.packing import from_integers, unpack
 
 
 class Schedule:
-    """Watch weights go in, and what each step sends to the memory.
+    """Record the transfers of weights, and what each step writes to the memory.
 
     Parameters
     ----------
     bench : Any
-        Has `weights`, `outside` and `bench`.
+        Bench with `weights`, `outside` and `bench`.
     p : LadParameters
-        Dimensions.
+        Dimensions of model and tiles.
     """
 
     def __init__(self, bench: Any, p: LadParameters) -> None:
@@ -25,22 +25,23 @@ class Schedule:
         bench.bench.add(self)
 
     def clear(self) -> None:
-        """Forget everything, as in a reset."""
+        """Discard everything, as in a reset."""
         self.weights.clear()
 
     def drive(self) -> None:
         """Do nothing."""
 
     def sample(self) -> None:
-        """Keep the cycle in which weights are taken."""
+        """Record the cycle of a transfer of weights."""
         if self.streams.weights.accepted:
             self.weights.append(self.streams.bench.cycle)
 
     def token(self, number: int) -> dict[str, Any]:
         """Return one token's projections and steps of the first layer, in cycles from its first.
 
-        Each projection has its first and last transfer of weights; each step its tile, the
-        cycles in which it begins, leaves stage 2, is first and last seen behind stage 5, and ends.
+        Each projection has its first and last transfer of weights. Each step has its tile, and the
+        cycles in which it begins, completes stage 2, is first and last observed after stage 5, and
+        ends.
         """
         p = self.p
         units = p.tile.linear.units
@@ -70,12 +71,12 @@ class Schedule:
         }
 
     def _steps(self, number: int) -> int:
-        """Return the number of the step behind a token's first layer."""
+        """Return the number of the first step after a token's first layer."""
         p = self.p
         return (number * p.layers + 1) * p.heads * p.batch
 
     def _events(self, name: str) -> dict[int, list[int]]:
-        """Return the cycles in which a head-sample has sent something, since the last reset."""
+        """Return the cycles of a head's transfers on a stream since the last reset."""
         outside = self.streams.outside
         layout = outside.layouts[name]
         seen = outside.sinks[name].received[outside.before[name] :]
@@ -86,7 +87,7 @@ class Schedule:
         return events
 
     def _of(self, steps: range) -> list[list[int]]:
-        """Return a row for each step, all heads of a token having one each."""
+        """Return one row per step; all heads of a token have one step each."""
         p = self.p
         heads = p.layers * p.heads * p.batch
         begins, scored, columns, marked = (
@@ -97,7 +98,8 @@ class Schedule:
             head, token = step % heads, step // heads
             begin = begins[head][token]
             end = columns[head][(token + 1) * p.tile.ac.columns - 1]
-            # A step's counters are those between its begin and its end: a head has one at a time.
+            # A step's counters are written between its begin and end: a head has one step at a
+            # time.
             seen = [cycle for cycle in marked[head] if begin <= cycle <= end]
             tile = head % p.tiles
             rows.append([tile, begin, scored[head][token], seen[0], seen[-1], end])

@@ -1,4 +1,4 @@
-"""Testbench of LAD: hidden states in, hidden states behind all layers out, token after token."""
+"""Testbench of LAD: hidden states through all layers, token by token."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +18,7 @@ from testbenches.applicable import only_if
 from testbenches.bench import TIMEOUT, Bench, catalog_parameters, record_fact
 from testbenches.lad.layer_driver import (
     LayerDriver,
-    drawn_vocabulary,
+    random_vocabulary,
     real_states,
     real_vocabulary,
     real_weights,
@@ -34,21 +34,21 @@ from testbenches.streams import four_states
 Codes = NDArray[np.uint16]
 
 SLICE_CYCLES = 100
-"""More than the special function module takes for a slice."""
+"""Upper bound of the special function module's cycles per slice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the model gives for a token of each sample.
+    """Expected results for a token of each sample.
 
     Members
     -------
     states : array [layers, batch, width]
-        Behind each layer.
+        Hidden states after each layer.
     steps : list of Step
         Sample by sample, layer by layer, head by head.
     predictions : list of (int, int)
-        Of each sample the token and its sum, if the token predicts.
+        For each sample the token and its sum, if the token predicts.
     """
 
     states: Codes
@@ -57,12 +57,12 @@ class Answer:
 
 
 class LadBench:
-    """The accelerator, all that lies outside, and the model beside it."""
+    """The accelerator, all data outside, and the model."""
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: LadParameters = catalog_parameters()
         p = self.p
-        # Rotated or activated slices pass the special function module one by one, and all of them
+        # Rotated or activated slices pass the special function module one by one, all of them
         # before the next matrix.
         alone = p.batch * max(p.heads + p.kv_heads, p.feed_forward // p.head_size)
         self.bench = Bench(dut, salt, timeout=TIMEOUT + SLICE_CYCLES * alone)
@@ -78,11 +78,11 @@ class LadBench:
             real_weights(self.p, LAYERS[layer % len(LAYERS)]) for layer in range(self.p.layers)
         ]
         self.vocabulary = real_vocabulary(self.p) if self.p.vocabulary else None
-        # Whether each token has a vocabulary of its own, on which its choice is hard.
+        # Each token has its own LM head, whose argmax is difficult.
         self.draws = False
 
     async def begin(self) -> Lad:
-        """Reset; let each sample have some positions more than the one before."""
+        """Reset; each sample has more positions than the previous one."""
         p, rng = self.p, self.rng
         await self.bench.reset()
         self.states.received.clear()
@@ -91,26 +91,26 @@ class LadBench:
         model = Lad(p, lad_tiles(p.shared_tiles))
         for layer in range(p.layers):
             for sample in range(p.batch):
-                # Query heads of a key/value head have its keys and values.
+                # Query heads of a key/value head share its keys and values.
                 groups = np.reshape(model.numbers(layer, sample), (-1, p.shared))
                 for group in groups.tolist() * self.begun(sample):
                     key, value = codes(rng.standard_normal((2, p.head_size)))
                     for head in group:
                         model.tile.step(head, codes(rng.standard_normal(p.head_size)), key, value)
-        # What is not on chip yet: who was active.
+        # Not on chip yet: the record of active positions.
         for head in model.tile.heads:
             head.latest = head.latest[:0]
-        # The first head's denominator begins below 0, and grows with its positions.
+        # The first head's denominator begins below 0, and increases with its positions.
         model.tile.heads[0].caches[-1, -1] = p.tile.ac.cache_format.from_fraction(Fraction(-3, 2))
         self.outside.load(model.tile.heads)
         return model
 
     def begun(self, sample: int) -> int:
-        """Return how many positions a sample has before its first token."""
+        """Return the number of a sample's positions before its first token."""
         return min(3 * sample, max(self.p.tile.capacity - 3, 0))
 
     def offer(self, model: Lad, token: int) -> Answer:
-        """Offer a token of each sample; return what the model gives."""
+        """Queue a token of each sample; return the expected results."""
         p = self.p
         first = 1 + token * p.batch
         states = real_states(p, LAYERS[0], range(first, first + p.batch))
@@ -120,16 +120,16 @@ class LadBench:
         # Tokens of a prompt do not predict.
         vocabulary = self.vocabulary if token % 3 != 1 or self.draws else None
         if vocabulary and self.draws:
-            vocabulary = drawn_vocabulary(p, self.rng)
+            vocabulary = random_vocabulary(p, self.rng)
         self.driver.send(self.layers, states, cosines, sines, lengths, vocabulary)
         behind, steps = model.token(self.layers, states, cosines, sines)
         sums = model.sums(*vocabulary, behind[-1]) if vocabulary else []
         return Answer(states=behind, steps=steps, predictions=[argmax_token(one) for one in sums])
 
     async def run(self, tokens: int) -> tuple[int, int]:
-        """Take tokens through all layers; compare the states, and what stands outside.
+        """Run tokens through all layers; compare the states, and all data outside.
 
-        Return the cycles, and those that products and Equation 7 leave no way around.
+        Return the cycles, and the lower bound by products and Equation 7.
         """
         p, model = self.p, await self.begin()
         tokens = min(tokens, p.tile.capacity - self.begun(p.batch - 1))
@@ -169,7 +169,7 @@ class LadBench:
         return end - start, round(bound / p.tiles)
 
     def _flags(self, answer: Answer) -> NDArray[np.bool_]:
-        """Return whether any denominator until behind each layer was not positive."""
+        """Return whether any denominator up to each layer was not positive."""
         flags = np.array([step.not_positive for step in answer.steps])
         layers = flags.reshape(self.p.batch, self.p.layers, -1).any(axis=(0, 2))
         return np.logical_or.accumulate(layers)
@@ -187,23 +187,23 @@ class LadBench:
 
 
 TOKENS = 20
-"""Enough for positions to leave the latest ones."""
+"""Enough tokens for positions to graduate."""
 
 
 PAIRS = [("random", "bursty"), ("adversarial", "random"), ("bursty", "adversarial")]
-"""Pauses of all streams in, and of all streams out."""
+"""Stall patterns of all input and all output streams."""
 
 
 @cocotb.test()
 async def tokens(dut: Any) -> None:
-    """Token after token, of all samples, through all layers."""
+    """Run token after token of all samples through all layers."""
     bench = LadBench(dut, "tokens")
     p = bench.p
     number = TOKENS if p.tile.sfm.width < 100 else 1
     schedule = Schedule(bench, p)
     cycles, ideal = await bench.run(number)
     if p.periods > 1:
-        # The last token but one, between others.
+        # The second last token, which has a token before and after it.
         for name, value in schedule.token(number - 2).items():
             record_fact("schedule", name, value)
     bench.bench.record(
@@ -217,7 +217,7 @@ async def tokens(dut: Any) -> None:
 @cocotb.parametrize((("source", "sink"), PAIRS))
 @only_if(lambda run: run.parameters.tile.sfm.width < 100, "weights take the model minutes")
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Pauses of every stream."""
+    """Run stall patterns on every stream."""
     await LadBench(dut, f"stalls {source} {sink}", source, sink).run(3)
 
 
@@ -227,7 +227,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     "there is no vocabulary, or weights take the model minutes",
 )
 async def choices(dut: Any) -> None:
-    """Choose between equal sums, next ones, zeros, infinities, and what is no number."""
+    """Predict from equal sums, neighbours, zeros, infinities and NaNs."""
     bench = LadBench(dut, "choices", sink="random")
     bench.draws = True
     for _ in range(1 if four_states() else 2):
@@ -237,7 +237,7 @@ async def choices(dut: Any) -> None:
 @cocotb.test()
 @only_if(lambda run: run.parameters.tile.sfm.width < 100, "weights take the model minutes")
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a token, which leaves nothing behind."""
+    """Reset within a token; no state may remain."""
     bench = LadBench(dut, "resets", "random", "bursty")
     rounds, longest, tokens = (1, 800, 1) if four_states() else (4, 4000, 2)
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""Testbench of LAD's tile: decoding of several heads in turns, with all that it writes back."""
+"""Testbench of LAD's tile: interleaved decoding of several heads, with all write-backs."""
 
 import copy
 from typing import Any
@@ -21,7 +21,7 @@ from testbenches.lad.tile_bench import (
     check_any_counts,
     check_full_queues,
     check_interruptions,
-    drawn_turns,
+    random_order,
     long_steps,
     random_work,
     real_work,
@@ -34,12 +34,12 @@ LENGTHS = (512, 1024, 2048)
 """Positions in the steady state."""
 
 GROUPS = 3
-"""Groups of heads in drawn work, so that each has many steps."""
+"""Groups of heads in random work, so that each has many steps."""
 
 
 @cocotb.test()
 async def real_decoding(dut: Any) -> None:
-    """SmolLM2's decoding from the first token on, all heads in turns."""
+    """Run SmolLM2's decoding from the first token on, all heads interleaved."""
     bench = LadTileBench(dut, "real_decoding")
     p = bench.p
     length = min(p.capacity, 200 if context()["full"] else 48)
@@ -48,7 +48,7 @@ async def real_decoding(dut: Any) -> None:
     check_union(p, answers)
     seen = [cycle for cycle, _payload in bench.outputs.received]
     moved = [answer.moved for answer in answers]
-    # Equation 7, the slowest of its terms, for the steps behind the first.
+    # The largest term of Equation 7, for the steps after the first.
     ideal = sum(equation_7(p, answer) for answer in answers[1:])
     bench.bench.record(
         cycles=seen[-1] - seen[0],
@@ -63,11 +63,11 @@ async def real_decoding(dut: Any) -> None:
 
 
 def check_union(p: LadTileParameters, answers: list[Step]) -> None:
-    """Require that heads found what those of their group before them left, if not everything."""
+    """Require that heads use some rows, but not all, that previous heads of their group kept."""
     followers = [one for at, one in enumerate(answers) if at % p.shared]
     shared = sum(one.hits for one in followers)
     assert (shared > 0) == (p.shared > 1)
-    # Where a step has more active positions than have room, some are fetched again.
+    # If a step has more active positions than room, some are fetched again.
     leaving = [one for at, one in enumerate(answers) if (at + 1) % p.shared]
     crowds = any(len(one.active) > p.kept for one in leaving)
     assert crowds <= (sum(one.crowded for one in answers) > 0)
@@ -76,12 +76,12 @@ def check_union(p: LadTileParameters, answers: list[Step]) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any decoding, with linear layers and functions in between, under pairs of pause patterns."""
+    """Run random decoding, with linear layers and functions in between, under pairs of stalls."""
     bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
     tasks = [bench.random_task() for _ in range(4)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
-    turns = drawn_turns(bench, rng, 30, most=GROUPS)
+    turns = random_order(bench, rng, 30, most=GROUPS)
     await bench.run(random_work(bench, rng, turns), tasks, rows=rows)
 
 
@@ -92,7 +92,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     "of large heads, or in four states, it takes long",
 )
 async def full_queues(dut: Any, slow: str) -> None:
-    """Short steps while one output is taken so seldom that all before it is full."""
+    """Run short steps while one output is so rarely ready that all upstream is full."""
     await check_full_queues(dut, slow, 20)
 
 
@@ -102,13 +102,13 @@ async def full_queues(dut: Any, slow: str) -> None:
     "of large heads, or in four states, it takes long",
 )
 async def interruptions(dut: Any) -> None:
-    """Short steps, and a linear layer in any of the cycles in which they begin."""
+    """Run short steps, and a linear layer in any of the cycles in which they begin."""
     await check_interruptions(LadTileBench(dut, "interruptions"))
 
 
 @cocotb.test()
 async def one_head_to_the_end(dut: Any) -> None:
-    """One head alone, each step behind the one before, until its memory is full."""
+    """Run one head alone, each step after the previous one, until its memory is full."""
     bench = LadTileBench(dut, "one_head_to_the_end")
     length = min(bench.p.capacity, 60)
     await bench.run(real_work(bench, length, groups=1))
@@ -120,14 +120,14 @@ async def one_head_to_the_end(dut: Any) -> None:
     "of large heads, or in four states, it takes long",
 )
 async def any_counts(dut: Any) -> None:
-    """Counters of all sizes, and steps that were announced long before."""
+    """Run counters of all sizes, and steps that are announced long before."""
     await check_any_counts(LadTileBench(dut, "any_counts"))
 
 
 @cocotb.test()
 @cocotb.parametrize((("source", "sink"), [("none", "none"), ("bursty", "random")]))
 async def all_active(dut: Any, source: str, sink: str) -> None:
-    """Every position is active in every step: more than has room on chip."""
+    """Make every position active in every step: more than there is room for on chip."""
     await check_all_active(LadTileBench(dut, f"all_active {source} {sink}", source, sink))
 
 
@@ -137,10 +137,10 @@ async def all_active(dut: Any, source: str, sink: str) -> None:
     "long decodings of whole heads, in the full version",
 )
 async def steady_state(dut: Any) -> None:
-    """Decode nine heads in turns at some lengths; record the cycles from a step to the next."""
+    """Decode nine interleaved heads at some lengths; record the interval of steps in cycles."""
     bench = LadTileBench(dut, "steady_state")
     p = bench.p
-    # One head is decoded by the model, and stands outside nine times.
+    # The model decodes one head; the memory outside has nine copies of it.
     begun, heads, rounds = LadTile(parameters=p), min(p.heads, 9), 3
     steps = long_steps(p, LAYERS[1])
     for length in LENGTHS:
@@ -150,14 +150,14 @@ async def steady_state(dut: Any) -> None:
             begun.step(0, *steps[now])
         there = [copy.deepcopy(begun.heads[0]) for _ in range(heads)]
         there += bench.empty()[heads:]
-        # Who was active is on chip only behind a step here.
+        # The record of active positions is on chip only after a step.
         for head in there:
             head.latest = head.latest[:0]
         work: Work = [
             (head, *steps[now]) for now in range(length - rounds, length) for head in range(heads)
         ]
         answers = await bench.run(work, heads=there)
-        # Behind the first round, until the last step begins.
+        # After the first round, until the last step begins.
         seen = [cycle for cycle, _payload in bench.outputs.received][heads:]
         ideal = [equation_7(p, answer) for answer in answers[heads + 1 :]]
         record_fact(
@@ -175,14 +175,14 @@ async def steady_state(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = LadTileBench(dut, "resets", "random", "bursty")
     rng = bench.bench.numpy_rng
     for _ in range(4):
         await bench.bench.reset()
-        bench.send(random_work(bench, rng, drawn_turns(bench, rng, 12, most=GROUPS)))
+        bench.send(random_work(bench, rng, random_order(bench, rng, 12, most=GROUPS)))
         bench.send_task(bench.random_task())
         bench.send_rows(random_rows(bench.p.sfm, rng, 2))
         for _cycle in range(bench.bench.rng.randint(1, 600)):
             await bench.bench.step()
-    await bench.run(random_work(bench, rng, drawn_turns(bench, rng, 12, most=GROUPS)))
+    await bench.run(random_work(bench, rng, random_order(bench, rng, 12, most=GROUPS)))

@@ -1,4 +1,4 @@
-"""Testbench of LAD's tiles: head-samples in turns, linear layers on all tiles, one memory."""
+"""Testbench of LAD's tiles: interleaved heads, linear layers on all tiles, one memory."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from testbenches.lad.tile_bench import (
     check_any_counts,
     check_full_queues,
     check_interruptions,
-    drawn_turns,
+    random_order,
     random_work,
     real_work,
 )
@@ -24,7 +24,7 @@ from testbenches.lad.vectors import prepare as prepare
 from testbenches.streams import four_states
 
 PAIRS = [("random", "bursty"), ("adversarial", "random"), ("bursty", "adversarial")]
-"""Pauses of all streams in, and of all streams out."""
+"""Stall patterns of all input and all output streams."""
 
 GROUPS = 6
 """Groups of heads in decodings, so that each has many steps."""
@@ -32,12 +32,12 @@ GROUPS = 6
 
 @cocotb.test()
 async def real_decoding(dut: Any) -> None:
-    """SmolLM2's decoding from the first token on, all heads in turns."""
+    """Run SmolLM2's decoding from the first token on, all heads interleaved."""
     bench = LadTileBench(dut, "real_decoding")
     length = min(bench.p.capacity, 24)
     answers = await bench.run(real_work(bench, length, groups=min(len(bench.groups), GROUPS)))
     seen = [cycle for cycle, _payload in bench.outputs.received]
-    # All tiles work at once: Equation 7 of those that are behind each other in one.
+    # All tiles run in parallel: Equation 7 of the steps that follow each other in one tile.
     ideal = sum(equation_7(bench.p, answer) for answer in answers[1:]) / bench.outside.tiles
     bench.bench.record(
         cycles=seen[-1] - seen[0],
@@ -49,12 +49,12 @@ async def real_decoding(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize((("source", "sink"), PAIRS))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any decoding, with linear layers and functions in between, under pauses of all streams."""
+    """Run random decoding, with linear layers and functions in between, under stalls."""
     bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
     tasks = [bench.random_task() for _ in range(6)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(6)]
-    turns = drawn_turns(bench, rng, 60, most=GROUPS)
+    turns = random_order(bench, rng, 60, most=GROUPS)
     await bench.run(random_work(bench, rng, turns), tasks, rows=rows)
 
 
@@ -65,7 +65,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     "of large heads, or in four states, it takes long",
 )
 async def full_queues(dut: Any, slow: str) -> None:
-    """Short steps of all tiles while one output is taken so seldom that all before it is full."""
+    """Run short steps of all tiles while one output is so rarely ready that all is full."""
     await check_full_queues(dut, slow, 40)
 
 
@@ -75,7 +75,7 @@ async def full_queues(dut: Any, slow: str) -> None:
     "of large heads, or in four states, it takes long",
 )
 async def interruptions(dut: Any) -> None:
-    """Short steps of all tiles, and a linear layer in any of the cycles in which they begin."""
+    """Run short steps of all tiles, and a linear layer in any of the cycles in which they begin."""
     await check_interruptions(LadTileBench(dut, "interruptions"))
 
 
@@ -85,27 +85,27 @@ async def interruptions(dut: Any) -> None:
     "of large heads, or in four states, it takes long",
 )
 async def any_counts(dut: Any) -> None:
-    """Counters of all sizes, and steps that were announced long before."""
+    """Run counters of all sizes, and steps that are announced long before."""
     await check_any_counts(LadTileBench(dut, "any_counts"))
 
 
 @cocotb.test()
 async def all_active(dut: Any) -> None:
-    """Every position is active in every step of all tiles, whose rows leave no room."""
+    """Make every position active in every step of all tiles, whose rows leave no room."""
     await check_all_active(LadTileBench(dut, "all_active", "none", "bursty"))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = LadTileBench(dut, "resets", "random", "bursty")
     rng = bench.bench.numpy_rng
     rounds, steps = (1, 4) if four_states() else (3, 16)
     for _ in range(rounds):
         await bench.bench.reset()
-        bench.send(random_work(bench, rng, drawn_turns(bench, rng, steps, most=GROUPS)))
+        bench.send(random_work(bench, rng, random_order(bench, rng, steps, most=GROUPS)))
         bench.send_task(bench.random_task())
         bench.send_rows(random_rows(bench.p.sfm, rng, 2))
         for _cycle in range(bench.bench.rng.randint(1, 40 * steps)):
             await bench.bench.step()
-    await bench.run(random_work(bench, rng, drawn_turns(bench, rng, steps, most=GROUPS)))
+    await bench.run(random_work(bench, rng, random_order(bench, rng, steps, most=GROUPS)))

@@ -1,4 +1,4 @@
-"""Testbench of the piecewise linear exponential: every score, real scores, stalls, resets."""
+"""Testbench of the piecewise linear exponential: all scores, real scores, stalls, resets."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def real_scores() -> NDArray[np.int64]:
 
 
 def bounds() -> NDArray[np.int64]:
-    """Return the codes at and around each bound, and those that are no numbers."""
+    """Return the codes at and next to each bound, and NaNs and infinities."""
     p = catalog_parameters()
     near = np.array(p.bound_codes)[:, np.newaxis] + np.arange(-1, 2)
     special = [0x0000, 0x8000, 0x0001, 0x8001, 0x7C00, 0xFC00, 0x7C01, 0xFC01, 0x7E00, 0xFFFF]
@@ -38,7 +38,7 @@ def bounds() -> NDArray[np.int64]:
 
 
 def items_of(scores: NDArray[np.int64], modes: NDArray[np.int64] | int) -> Fields:
-    """Fill lanes with scores, the first ones again where they do not come out even."""
+    """Fill lanes with scores; repeat the first ones to fill the last transfer."""
     lanes = catalog_parameters().lanes
     items = -(-len(scores) // lanes)
     modes = np.broadcast_to(modes, len(scores))
@@ -49,7 +49,7 @@ def items_of(scores: NDArray[np.int64], modes: NDArray[np.int64] | int) -> Field
 
 
 async def run_scores(bench: StreamBench, items: Fields) -> int:
-    """Run scores and compare everything; return the cycles."""
+    """Run scores and compare all results; return the cycles."""
     cycles = await bench.run(items)
     found = look_up(items["values"], items["modes"], catalog_parameters().table)
     bench.check(
@@ -64,7 +64,7 @@ async def run_scores(bench: StreamBench, items: Fields) -> int:
 
 
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
-    """Attach the unit's streams."""
+    """Connect the unit's streams."""
     p = catalog_parameters()
     return StreamBench(
         dut,
@@ -84,7 +84,7 @@ def random_items(bench: StreamBench, count: int) -> Fields:
 
 @cocotb.test()
 async def every_score(dut: Any) -> None:
-    """All 65,536 codes at full rate, with modes in turns."""
+    """Run all 65,536 codes at full rate; modes alternate."""
     bench = bench_for(dut, "every_score")
     scores = np.arange(0, 1 << 16, 64 if four_states() else 1)
     items = items_of(scores, np.arange(len(scores)) % catalog_parameters().intervals)
@@ -94,7 +94,7 @@ async def every_score(dut: Any) -> None:
 
 @cocotb.test()
 async def every_mode_at_the_bounds(dut: Any) -> None:
-    """Each bound, its neighbours and what is no number, against each mode."""
+    """Run each bound, its neighbours, NaNs and infinities against each mode."""
     bench = bench_for(dut, "every_mode_at_the_bounds")
     modes, scores = np.meshgrid(np.arange(catalog_parameters().intervals), bounds())
     await run_scores(bench, items_of(scores.reshape(-1), modes.reshape(-1)))
@@ -102,7 +102,7 @@ async def every_mode_at_the_bounds(dut: Any) -> None:
 
 @cocotb.test()
 async def real(dut: Any) -> None:
-    """Scores of SmolLM2; each one's mode is the interval of its neighbour."""
+    """Run scores of SmolLM2; the mode of each is the interval of its neighbour."""
     bench = bench_for(dut, "real")
     scores = real_scores()
     p = catalog_parameters()
@@ -115,14 +115,14 @@ async def real(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random scores under every pair of pause patterns."""
+    """Run random scores under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     await run_scores(bench, random_items(bench, 200))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = bench_for(dut, "resets", "random", "bursty")
     items = random_items(bench, 60)
     await bench.disturb(items, times=12, longest=40)

@@ -1,4 +1,4 @@
-"""What drives tiles of LAD and compares them: steps, linear layers, and the memory outside."""
+"""Bench of LAD's tiles: steps, linear layers, special functions, and the memory outside."""
 
 from itertools import zip_longest
 from typing import Any
@@ -29,16 +29,16 @@ from testbenches.streams import filling_pauses
 
 Codes = NDArray[np.uint16]
 Work = list[tuple[int, Codes, Codes, Codes]]
-"""Steps: a head, its query, key and value."""
+"""Steps: head, query, key and value."""
 
 OUTPUTS = ("outputs", "sums", "results")
-"""Streams out of what begins and ends in the tile."""
+"""Output streams that begin and end in the tile."""
 
 
 class LadTileBench:
-    """A tile or several, the memory outside, and the model beside it.
+    """One or several tiles, the memory outside, and the model.
 
-    Heads are numbered over all tiles, which have them in turns.
+    Heads are numbered over all tiles, round-robin.
     """
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
@@ -62,12 +62,12 @@ class LadTileBench:
 
     @property
     def heads(self) -> int:
-        """Heads of all tiles."""
+        """Number of heads of all tiles."""
         return len(self.outside.heads)
 
     @property
     def groups(self) -> list[list[int]]:
-        """The numbers of each group's heads, which share keys and values."""
+        """The indices of the heads of each group, which share keys and values."""
         there = self.shared or LadTilesParameters(tile=self.p, tiles=1)
         return [group_numbers(there, group) for group in range(self.heads // self.p.shared)]
 
@@ -76,7 +76,7 @@ class LadTileBench:
         return [Head.empty(self.p) for _ in range(self.heads)]
 
     def send(self, work: Work, *, later: int = 0) -> list[int]:
-        """Offer steps behind those of each head that stand outside; return the last, not offered.
+        """Queue steps after the existing positions of each head; return the last ones, not queued.
 
         All of them are announced.
         """
@@ -97,7 +97,7 @@ class LadTileBench:
         return steps[len(steps) - later :]
 
     def send_task(self, task: Task, *, later: int = 0) -> list[int]:
-        """Offer a linear layer; return the last weights, not offered."""
+        """Queue a linear layer; return the last weights, not queued."""
         payloads = task_payloads(self.p.linear, task, self.bench.numpy_rng, self.shared)
         weights = payloads["weights"]
         payloads["weights"] = weights[: len(weights) - later]
@@ -111,7 +111,7 @@ class LadTileBench:
         return random_task(self.p.linear, rng, tiles=self.outside.tiles)
 
     def send_rows(self, rows: Rows) -> None:
-        """Offer rows to the special function module."""
+        """Queue rows of the special function module."""
         for name, payloads in rows.payloads().items():
             self.functions[name].send(payloads)
 
@@ -125,10 +125,10 @@ class LadTileBench:
         after: int = 0,
         announced: int = 0,
     ) -> list[Step]:
-        """Run steps after a reset; compare all outputs, and what stands outside in the end.
+        """Reset, run steps, and compare all outputs and the final data outside.
 
-        Linear layers and special functions, if there are any, come in between, `after` some cycles;
-        heads may have begun. All steps may be `announced` some cycles before they come.
+        Linear layers and special functions, if any, are queued `after` some cycles; heads can have
+        positions. All steps can be `announced` some cycles in advance.
         """
         await self.bench.reset()
         tile = LadTile(parameters=self.p, heads=heads or self.empty(), tiles=self.outside.tiles)
@@ -137,13 +137,13 @@ class LadTileBench:
         self.sums.received.clear()
         self.results.received.clear()
         tasks, rows = tasks or [], rows or []
-        # Some steps come when all else is over, which must leave the way free.
+        # Some steps are queued when all other work is done, to check that nothing is blocked.
         some = len(work) // 3 if tasks or rows else 0
         held = self.send(work, later=len(work) if announced else some)
         total = sum(task.outputs(self.p.linear) for task in tasks)
         results = sum(len(part) for one in rows for part in one.results)
         answers = [tile.step(*one) for one in work]
-        # The write-back of the last step comes behind its output.
+        # The write-back of the last step follows its output.
         columns = len(work) * self.p.ac.columns
         marks = sum(answer.moved.groups for answer in answers)
         wrote = {"columns": columns, "marks": marks, "centres": len(work)}
@@ -152,7 +152,7 @@ class LadTileBench:
             await self.bench.step()
         for task, row in zip_longest(tasks, rows):
             if task:
-                # Who has his weights already waits for those who have not.
+                # A tile that already has its weights waits for the others.
                 last = self.send_task(task, later=1)
                 await self._pause()
                 self.linear["weights"].send(last)
@@ -183,7 +183,7 @@ class LadTileBench:
         return answers
 
     async def _pause(self) -> None:
-        """Let some cycles pass."""
+        """Wait for some cycles."""
         for _ in range(self.bench.rng.randint(1, 400)):
             await self.bench.step()
 
@@ -201,7 +201,7 @@ class LadTileBench:
 
 
 def real_work(bench: LadTileBench, length: int, *, groups: int) -> Work:
-    """Return SmolLM2's decoding of some groups in turns, each of another layer."""
+    """Return SmolLM2's decoding of some interleaved groups, each of another layer."""
     p = bench.p
     size, shared = p.vector.head_size, p.shared
     parts = []
@@ -227,16 +227,16 @@ def long_steps(p: LadTileParameters, layer: int) -> list[tuple[Codes, Codes, Cod
     return list(zip(codes(values(queries) / np.sqrt(size)), keys, vectors, strict=True))
 
 
-def drawn_turns(
+def random_order(
     bench: LadTileBench, rng: np.random.Generator, steps: int, *, most: int | None = None
 ) -> NDArray[np.int64]:
-    """Draw whose turn it is in so many steps at least: numbers of groups, `most` different ones."""
+    """Return a random order of at least `steps` steps: numbers of groups, `most` different ones."""
     there = rng.permutation(len(bench.groups))[:most]
     return rng.choice(there, -(-steps // bench.p.shared))
 
 
 def random_work(bench: LadTileBench, rng: np.random.Generator, turns: NDArray[np.int64]) -> Work:
-    """Return steps of groups in turns, with keys that are collinear, equal, or zero."""
+    """Return interleaved steps of groups, with keys that are collinear, equal, or zero."""
     p, groups = bench.p, bench.groups
     size = p.vector.head_size
     work: Work = []
@@ -259,12 +259,12 @@ def random_work(bench: LadTileBench, rng: np.random.Generator, turns: NDArray[np
 
 
 def turns_of_all(bench: LadTileBench, rng: np.random.Generator, steps: int) -> NDArray[np.int64]:
-    """Return whose turn it is in so many steps at least: each again only behind all others."""
+    """Return an order of at least `steps` steps: each group again only after all others."""
     return np.resize(rng.permutation(len(bench.groups)), -(-steps // bench.p.shared))
 
 
 def begun_heads(bench: LadTileBench, groups: list[list[int]], length: int) -> list[Head]:
-    """Return heads; positions of some groups' were in each interval any number of times."""
+    """Return heads; in some groups, positions have counters of any value."""
     p, rng, heads = bench.p, bench.bench.numpy_rng, bench.empty()
     intervals = p.table.intervals
     for numbers in groups:
@@ -282,7 +282,7 @@ def begun_heads(bench: LadTileBench, groups: list[list[int]], length: int) -> li
 
 
 async def check_any_counts(bench: LadTileBench) -> None:
-    """Begin heads whose counters are any numbers, and announce all steps long before they come."""
+    """Begin with heads whose counters have any value, and announce all steps long in advance."""
     p, rng = bench.p, bench.bench.numpy_rng
     length, steps = p.capacity // 2, min(p.capacity // 2, 6)
     begun = [bench.groups[place] for place in rng.permutation(len(bench.groups))[:9]]
@@ -297,7 +297,7 @@ async def check_any_counts(bench: LadTileBench) -> None:
 
 
 async def check_full_queues(dut: Any, slow: str, length: int) -> None:
-    """Run short steps while one output is taken so seldom that all before it is full."""
+    """Run short steps while one output is so rarely ready that all upstream is full."""
     bench = LadTileBench(dut, f"full_queues {slow}")
     sink = getattr(bench, slow) if slow in OUTPUTS else bench.outside.sinks[slow]
     sink.pauses = filling_pauses(bench.bench.rng)
@@ -308,13 +308,13 @@ async def check_full_queues(dut: Any, slow: str, length: int) -> None:
 
 
 async def check_interruptions(bench: LadTileBench) -> None:
-    """Run as many steps as there are slots, and let others want the vector units at any cycle.
+    """Run as many steps as there are slots, and request the vector units at any cycle.
 
-    Between the first step's beginning and its maximum all of them may wait for stages 5 and 6.
+    Between the first step's begin and its maximum, all steps can be waiting for stages 5 and 6.
     """
     rng, slots = bench.bench.numpy_rng, SLOTS * bench.outside.tiles
     for after in range(0, 40, 2):
-        # A third of the steps comes behind the linear layer.
+        # A third of the steps follows the linear layer.
         work = random_work(bench, rng, turns_of_all(bench, rng, 3 * slots // 2))
         await bench.run(work, [bench.random_task()], after=after)
 
@@ -324,7 +324,7 @@ async def check_all_active(bench: LadTileBench) -> None:
     p, rng = bench.p, bench.bench.numpy_rng
     size, length = p.vector.head_size, p.capacity - 8
     begun = bench.groups[: 2 * bench.outside.tiles]
-    # Equal scores are in the top interval; modes are another, and their counters out of reach.
+    # Equal scores are in the top interval; the modes differ, and their counters cannot be exceeded.
     keys = np.zeros((p.capacity, size), np.uint16)
     work: Work = []
     for _ in range(6):
@@ -340,6 +340,6 @@ async def check_all_active(bench: LadTileBench) -> None:
             head.norms[:length] = head.ratios[:length] = ONE
             head.values[:length] = vectors
     answers = await bench.run(work, heads=heads)
-    # Later those that leave the latest ones take the mode of their score.
+    # Later, graduating positions have the mode of their score.
     for answer in answers[: len(begun) * p.shared]:
         assert len(answer.active) == length + 1

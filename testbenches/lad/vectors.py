@@ -14,11 +14,11 @@ TOKENS = 640
 
 
 LONG_TEXT, LONG_TOKENS = "news", 2080
-"""A trace as long as the largest memories of positions."""
+"""Length of a trace, that of the largest memories of positions."""
 
 
 def prepare(p: Any) -> None:
-    """Capture the tensors before the simulator starts: a testbench has this under its own name."""
+    """Capture the tensors before the simulator starts; a testbench exports this function."""
     open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
 
 
@@ -27,7 +27,7 @@ def head_vectors(
 ) -> Codes:
     """Return a head's `q`, `k` or `v` [tokens, head_size] as FP16 codes.
 
-    A size beyond the model's takes the next heads' elements too, so that all are real.
+    If the size is larger than the model's, the next heads' elements follow, so that all are real.
     """
     if long:
         trace = open_trace(text=LONG_TEXT, tokens=LONG_TOKENS, layers=LAYERS)
@@ -42,7 +42,7 @@ def head_vectors(
 
 
 def random_codes(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
-    """Return codes of which some are any code, and most of middling size."""
+    """Return random codes: some uniform over all codes, most of medium magnitude."""
     middling = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-8, 4, shape))
     return np.where(rng.random(shape) < 0.1, rng.integers(0, 1 << 16, shape), middling).astype(
         np.uint16

@@ -1,4 +1,4 @@
-"""A model's weights as the octets of LAD's transfers, and where each layer's stand in a file."""
+"""A model's weights as the bytes of LAD's transfers, and their addresses in a file."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
@@ -17,10 +17,10 @@ Codes = NDArray[np.uint16]
 
 
 def matrix_octets(matrix: Codes, p: LadParameters) -> NDArray[np.uint8]:
-    """Return a matrix [rows, columns] as transfers [transfers, octets]; missing rows are zeros."""
+    """Return a matrix [rows, columns] as transfers [transfers, bytes]; missing rows are zeros."""
     units, size = p.tile.linear.units, p.head_size
     rows = sliced(np.pad(matrix, ((0, -len(matrix) % units), (0, 0))), size)
-    # Slice by slice, and in each one group of rows behind the other.
+    # Slice by slice; within a slice one group of rows after another.
     transfers = rows.reshape(-1, units, *rows.shape[1:]).transpose(2, 0, 1, 3)
     octets = np.ascontiguousarray(transfers.reshape(-1, units * size)).view(np.uint8)
     # Wide ports are made of words of 32 bits.
@@ -39,14 +39,14 @@ def layer_matrices(layer: LayerWeights, p: LadParameters) -> list[Codes]:
 
 
 def vocabulary_pieces(matrix: Codes, p: LadParameters) -> list[Codes]:
-    """Return the pieces of the vocabulary's matrix; rows that are no token's are zeros."""
+    """Return the pieces of the LM head; rows that are no tokens are zeros."""
     rows = p.piece_groups * p.tile.linear.units
     filled = np.pad(matrix, ((0, p.pieces * rows - len(matrix)), (0, 0)))
     return np.split(filled, p.pieces)
 
 
 def file_pieces(model: HalfModel, p: LadParameters) -> Iterable[tuple[int, NDArray[np.uint8]]]:
-    """Return what a file has of each layer, and of the vocabulary."""
+    """Return the file's data of each layer, and of the LM head."""
     place = 0
     layers = (layer_matrices(layer, p) for layer in model.layers)
     for parts in chain(layers, [vocabulary_pieces(model.vocabulary, p)]):
@@ -56,7 +56,7 @@ def file_pieces(model: HalfModel, p: LadParameters) -> Iterable[tuple[int, NDArr
 
 
 def file_items(file: Path, p: LadParameters) -> Sequence[FileItems]:
-    """Return where each layer's weights stand, and behind them the vocabulary's."""
+    """Return the addresses of each layer's weights, followed by the LM head's."""
     units, size = p.tile.linear.units, p.head_size
     shapes = [
         *[(p.projected, p.width)] * p.periods,

@@ -1,4 +1,4 @@
-"""LAD's model: whole layers against exact attention in float64; its program; its parameters."""
+"""LAD: the model's layers against exact attention in float64; its program; its parameters."""
 
 import re
 from dataclasses import replace
@@ -40,13 +40,13 @@ def preset(name: str) -> LadParameters:
         ({"feed_forward": 16}, "tile.linear.groups must be at least 5, not 4"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         replace(preset("tiny"), **change)
 
 
 def visited(loops: Loops) -> list[int]:
-    """Return the places of a loops, loop in loop."""
+    """Return the addresses of nested loops, in order."""
     rounds_of = [range(rounds) for rounds, _stride in (loops.outer, loops.middle, loops.inner)]
     return [
         loops.base + a * loops.outer[1] + b * loops.middle[1] + c * loops.inner[1]
@@ -62,7 +62,7 @@ def test_the_program_reads_what_was_written(name: str) -> None:
     p = preset(name)
     program = LayerProgram(p)
     written: set[int] = set()
-    # The layer's part twice: what it reads of the layer before must be there too.
+    # The layer's part twice, because it also reads results of the previous layer.
     part = list(program.layer)
     for line in [*range(part[-1] + 1), *part, *range(part[-1] + 1, len(program.operations))]:
         operation = program.operations[line]
@@ -72,15 +72,15 @@ def test_the_program_reads_what_was_written(name: str) -> None:
             assert len(set(visited(loops))) == len(visited(loops))
             assert max(visited(loops)) < p.areas.end
             written.update(visited(loops))
-        # What the attention gives comes before the operation that waits for it.
+        # The attention's outputs are written before the operation that waits for them.
         if operation.joins:
             written.difference_update(visited(program.outputs))
         elif any(destination is Destination.QUERY for destination, _loops in operation.moves):
             written.update(visited(program.outputs))
 
 
-def test_every_head_takes_its_keys_and_values() -> None:
-    """Queries of a group meet the key and the value that were projected for their sample."""
+def test_every_query_head_uses_its_key_and_value() -> None:
+    """The queries of a group use the key and the value that were projected for their sample."""
     tiny = preset("tiny")
     linear = replace(tiny.tile.linear, slices=6, groups=6)
     p = replace(
@@ -106,21 +106,21 @@ def test_every_head_takes_its_keys_and_values() -> None:
                 assert outputs[number] == p.areas.attended + head * p.batch + sample
                 numbers = Lad(p, lad_tiles(p.shared_tiles)).numbers(0, sample)
                 where = place(p.shared_tiles, numbers[head])
-                # Tiles have groups in turns; a head alone is a group where none shares.
+                # Tiles have groups round-robin; without sharing, each head is a group.
                 turn, one = divmod(number, p.tile.shared)
                 assert where.tile == turn % p.tiles
                 assert where.head == turn // p.tiles * p.tile.shared + one
                 number += 1
 
 
-def test_the_vocabulary_meets_the_last_norm() -> None:
-    """What leaves is the layer's second sum, and that sum's norm meets the vocabulary."""
+def test_lm_head_multiplies_the_last_norm() -> None:
+    """The states that are output are the layer's second sum, whose norm is the LM head's input."""
     p = preset("tiny")
     program = LayerProgram(p)
     writer: dict[int, int] = {}
     read: list[set[int]] = []
     for line, operation in enumerate(program.operations):
-        # Of each operation who wrote what it reads first, or what its task multiplies.
+        # For each operation: the writer of its first operand, or of its task's inputs.
         reads = [
             loops for destination, loops in operation.moves if destination is not Destination.TASK
         ]
@@ -146,7 +146,7 @@ def test_the_vocabulary_meets_the_last_norm() -> None:
 
 
 def test_tiles_share_the_groups_of_a_matrix() -> None:
-    """What the tiles have of all rounds are the groups of the whole."""
+    """The groups of all tiles and rounds together are the groups of the matrix."""
     for tiles in range(1, 6):
         tiny = preset("tiny_turns")
         linear = replace(tiny.tile.linear, groups=8)
@@ -162,7 +162,7 @@ def test_tiles_share_the_groups_of_a_matrix() -> None:
 
 
 def error_of_layers(p: LadParameters, layers: list[LayerWeights], states: Codes) -> float:
-    """Return the model's largest error over the largest element, against exact attention."""
+    """Return the model's largest error, relative to the largest element of exact attention."""
     model = Lad(p, LadTile(parameters=p.tile))
     turns = [angles(p.tile.sfm, token) for token in range(len(states))]
     cosines, sines = (np.stack([turn[part] for turn in turns]) for part in range(2))
@@ -181,7 +181,7 @@ def error_of_layers(p: LadParameters, layers: list[LayerWeights], states: Codes)
 
 @pytest.mark.parametrize("name", ["tiny", "smollm2"])
 def test_a_layer_of_smollm2_is_float64_s(name: str) -> None:
-    """Parts of the matrices of a layer, and all of them: nine heads on three."""
+    """Parts of the matrices of a layer, and all of them: nine query heads on three."""
     p = replace(preset(name), layers=1)
     layer = LAYERS[1]
     states = real_states(p, layer, range(1, 21 if name == "tiny" else 4))

@@ -1,4 +1,4 @@
-"""The tile's model: against float64, against caches built anew, and its counters; parameters."""
+"""The tile's model: against float64, against recomputed caches, its counters; parameters."""
 
 import re
 from dataclasses import replace
@@ -72,7 +72,7 @@ def parameters() -> LadTileParameters:
         ),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         LadTileParameters(**change)
 
@@ -89,7 +89,7 @@ def test_modules_share_the_vector_unit_and_recent_positions() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_decoding_is_float64_s(layer: int) -> None:
-    """Every step of SmolLM2's decoding: active positions, modes, centres and outputs."""
+    """Compare every step of SmolLM2's decoding: active positions, modes, centres, outputs."""
     p = parameters()
     tile = LadTile(parameters=p)
     exact = LocalityAwareHead(intervals=IntervalParameters(intervals=12), size=64)
@@ -106,7 +106,7 @@ def test_decoding_is_float64_s(layer: int) -> None:
         assert not step.not_positive
     head = tile.heads[0]
     same = head.centres[:STEPS] == np.array(exact.centres.centre)
-    # A score within FP16's rounding of a bound may be on its other side, and stay there.
+    # A score within FP16's rounding of a bound can be in the other interval, and stay there.
     assert differ < 0.01 * positions
     assert same.mean() > 0.98
     assert np.mean(head.modes[:STEPS] == np.array(exact.modes)) > 0.97
@@ -121,8 +121,8 @@ def test_decoding_is_float64_s(layer: int) -> None:
 
 
 def _check_caches(p: LadTileParameters, head: Any) -> None:
-    """A to F are what the modes say, built at once in float64; the latest are in none of them."""
-    # The graduate of the last step is in the caches, with the interval that it had then.
+    """A to F are those of the modes, computed at once in float64; they exclude the latest."""
+    # The graduate of the last step is in the caches, with its interval of that step.
     old = np.arange(STEPS) <= STEPS - p.recent
     modes = head.modes[:STEPS]
     slopes, intercepts = (
@@ -138,12 +138,12 @@ def _check_caches(p: LadTileParameters, head: Any) -> None:
         axis=1,
     )
     shown = head.caches.astype(np.uint32).view(np.float32).astype(np.float64)
-    # Slopes and products are rounded to FP16 before they are added up in FP32.
+    # Slopes and products are rounded to FP16 before they are added in FP32.
     bound = np.einsum("n,nr,nk->rk", np.abs(slopes), np.abs(extended), np.abs(keys)).max()
     assert np.abs(shown - expected).max() < 2.0**-8 * bound
 
 
-def test_heads_do_not_touch_each_other() -> None:
+def test_heads_are_independent() -> None:
     p = entry_named("lad_tile").parameters("tiny")
     rng = np.random.default_rng(4)
     work = codes(rng.standard_normal((2, 30, 3, p.vector.head_size)))
@@ -155,8 +155,8 @@ def test_heads_do_not_touch_each_other() -> None:
             assert np.array_equal(one.output, both.step(head, *work[head, now]).output)
 
 
-def test_a_whole_memory_may_be_active() -> None:
-    """Queries that leave every mode: J is all positions, step after step."""
+def test_all_positions_can_be_active() -> None:
+    """Queries change the interval of every position: J is all positions, step after step."""
     p = entry_named("lad_tile").parameters("tiny")
     tile, rng = LadTile(parameters=p), np.random.default_rng(2)
     active = 0
@@ -170,8 +170,8 @@ def test_a_whole_memory_may_be_active() -> None:
     assert active > p.capacity // 2
 
 
-def test_all_may_be_fetched_ahead_but_of_a_first_step() -> None:
-    """What is active in a step is what can be fetched ahead of the next; nothing more is moved."""
+def test_all_steps_but_the_first_can_be_prefetched() -> None:
+    """The active positions of a step can be prefetched for the next; nothing else is moved."""
     p = entry_named("lad_tile").parameters("tiny")
     tile, rng = LadTile(parameters=p), np.random.default_rng(3)
     active: set[int] = set()
@@ -200,7 +200,7 @@ def group(p: LadTileParameters, tokens: int) -> list[list[Any]]:
 
 
 def test_a_group_fetches_the_union_of_its_active_positions() -> None:
-    """Against sets: nothing twice, and nothing but what is active or was a token before."""
+    """Compare with sets: no row twice, and only rows of positions active now or a token before."""
     p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=256)
     before: set[int] = set()
     for token in group(p, 100):
@@ -212,13 +212,13 @@ def test_a_group_fetches_the_union_of_its_active_positions() -> None:
 
 
 def test_a_full_chip_keeps_the_lowest_positions() -> None:
-    """Row by row as a head walks up its list: what is kept stays, what has no room is lost."""
+    """Follow the list position by position: kept rows stay, rows without room are discarded."""
     p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=20)
     crowded, ahead = 0, set[int]()
     for token in group(p, 60):
         kept: set[int] = set()
         for place, step in enumerate(token):
-            # Only the first head finds what was fetched ahead.
+            # Only the first head uses prefetched rows.
             listed = kept if place else ahead
             active = set(step.active.tolist())
             assert step.ahead == (0 if place else len(ahead))
@@ -229,7 +229,7 @@ def test_a_full_chip_keeps_the_lowest_positions() -> None:
                     kept.add(position)
                 else:
                     lost += 1
-            # Behind the last head nobody looks for anything.
+            # After the last head nothing is kept.
             assert step.crowded == (lost if place < 2 else 0)
             crowded += step.crowded
         ahead = set[int]().union(*(step.active.tolist() for step in token))
@@ -237,7 +237,7 @@ def test_a_full_chip_keeps_the_lowest_positions() -> None:
 
 
 def test_the_union_of_float64_s_sets_is_as_large() -> None:
-    """The share of J that a group need not fetch twice, from decodings that never saw FP16."""
+    """The share of J that a group fetches once, from decodings in float64 only."""
     p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=256)
     heads = [
         LocalityAwareHead(intervals=IntervalParameters(intervals=12), size=64) for _ in range(3)

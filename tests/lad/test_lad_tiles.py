@@ -1,4 +1,4 @@
-"""Tiles at one memory: their parameters, and what names a tile."""
+"""Several tiles: their parameters, and the number of a tile in payloads."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ def parameters(tiles: int) -> LadTilesParameters:
 
 
 @pytest.mark.parametrize("tiles", [0, 17])
-def test_illegal_numbers_of_tiles_are_worded(tiles: int) -> None:
+def test_illegal_numbers_of_tiles_are_rejected(tiles: int) -> None:
     message = f"tiles must be an integer from 1 to 16, not {tiles}"
     with pytest.raises(ValueError, match=re.escape(message)):
         parameters(tiles)
@@ -34,8 +34,8 @@ def test_one_tile_has_a_tile_s_ports() -> None:
             assert Shape.cast(ours).width == Shape.cast(theirs).width, name
 
 
-def test_tiles_have_heads_in_turns() -> None:
-    """Each head-sample has a place of its own, and neighbours are in different tiles."""
+def test_heads_are_assigned_to_tiles_round_robin() -> None:
+    """Each head has an index of its own, and neighbours are in different tiles."""
     p = parameters(3)
     places = [place(p, number) for number in range(p.tile.heads * p.tiles)]
     assert len(set(places)) == len(places) == len(lad_tiles(p).heads)

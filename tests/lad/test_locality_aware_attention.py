@@ -1,4 +1,4 @@
-"""LAD's algorithm: against piecewise linear attention, rebuilt caches, brute force, invariants."""
+"""LAD's algorithm: against piecewise linear attention, recomputed caches, brute force."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ SIZE, STEPS = 8, 90
 
 
 def text(seed: int, *, steps: int = STEPS, similar: float = 0.0) -> tuple[np.ndarray, ...]:
-    """Return queries, keys and values [steps, d]; some keys are near to earlier ones."""
+    """Return queries, keys and values [steps, d]; some keys are close to earlier ones."""
     rng = np.random.default_rng(seed)
     queries, keys, values = rng.normal(0, 1.5, (3, steps, SIZE))
     for now in range(8, steps):
@@ -29,7 +29,7 @@ def text(seed: int, *, steps: int = STEPS, similar: float = 0.0) -> tuple[np.nda
 @pytest.mark.parametrize("intervals", [5, 8, 12])
 @pytest.mark.parametrize("fit", Fit)
 def test_exact_identification_is_piecewise_linear_attention(intervals: int, fit: Fit) -> None:
-    """Equation 4 is Equation 3, whatever the modes are, from the first step on."""
+    """Equation 4 is equal to Equation 3, whatever the modes are, from the first step on."""
     p = IntervalParameters(intervals=intervals, fit=fit)
     head = LocalityAwareHead(intervals=p, size=SIZE, threshold=np.inf)
     queries, keys, values = text(1)
@@ -43,8 +43,8 @@ def test_exact_identification_is_piecewise_linear_attention(intervals: int, fit:
 
 
 @pytest.mark.parametrize("similar", [0.0, 0.7])
-def test_caches_are_what_the_modes_say(similar: float) -> None:
-    """A to F rebuilt from the modes after every step; the latest 15 are not in them."""
+def test_caches_are_those_of_the_modes(similar: float) -> None:
+    """A to F are recomputed from the modes after every step; they exclude the latest 15."""
     p = IntervalParameters(intervals=8)
     head = LocalityAwareHead(intervals=p, size=SIZE)
     queries, keys, values = text(2, similar=similar)
@@ -68,7 +68,7 @@ def test_counters_add_up_to_a_position_s_age() -> None:
 
 
 def test_sets_of_a_step() -> None:
-    """The latest 16 are active and exact, one of them graduates, U is within J."""
+    """The latest 16 are active and exact, one of them graduates, U is a subset of J."""
     head = LocalityAwareHead(intervals=IntervalParameters(), size=SIZE)
     queries, keys, values = text(4, similar=0.7)
     for now in range(STEPS):
@@ -81,8 +81,8 @@ def test_sets_of_a_step() -> None:
         assert 0 in step.precise
 
 
-def test_a_wrong_interval_costs_what_the_lines_differ_by() -> None:
-    """A position that centres misjudge is served by its mode's line at its exact score."""
+def test_error_of_wrong_interval_is_difference_of_lines() -> None:
+    """A position with a misjudged interval contributes its mode's line at its exact score."""
     p = IntervalParameters(intervals=5)
     head = LocalityAwareHead(intervals=p, size=SIZE, threshold=0.6)
     queries, keys, values = text(5, similar=0.8)
@@ -112,7 +112,7 @@ def test_centres_by_brute_force(threshold: float) -> None:
         assert len(centres.members) < len(keys)
 
 
-def test_first_of_equal_centres_wins_and_no_key_is_its_own() -> None:
+def test_ties_resolve_to_first_centre_and_no_key_is_its_own() -> None:
     centres = KeyCentres()
     for key in ([1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [-3.0, 0.0], [0.0, 0.0], [0.0, 0.0]):
         centres.add(np.array(key))

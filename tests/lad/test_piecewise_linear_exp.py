@@ -28,13 +28,13 @@ def fp16(*values: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("intervals", [2, 17, 4.5])
-def test_illegal_parameters_are_worded(intervals: Any) -> None:
+def test_illegal_parameters_are_rejected(intervals: Any) -> None:
     with pytest.raises(ValueError, match="intervals must be an integer from 3 to 16"):
         IntervalParameters(intervals=intervals)
 
 
 @pytest.mark.parametrize("p", EVERY, ids=str)
-def test_closed_form_is_what_the_quadrature_finds(p: IntervalParameters) -> None:
+def test_closed_form_equals_quadrature(p: IntervalParameters) -> None:
     exact = np.array([[float(part) for part in line] for line in lines(p)])
     fitted = fitted_lines(p)
     assert np.allclose(exact[:, 0], fitted.slopes, rtol=1e-9, atol=1e-15)
@@ -51,7 +51,7 @@ def test_codes_of_the_tables(p: IntervalParameters) -> None:
 
 @pytest.mark.parametrize("p", EVERY, ids=str)
 def test_intervals_narrow_towards_zero(p: IntervalParameters) -> None:
-    """Section III-A; equal widths come from rounding the bounds."""
+    """Section III-A; equal widths are a result of rounding the bounds."""
     bounds = np.array([*p.lower_bounds, 0.0])
     assert len(bounds) == p.intervals
     assert (np.diff(bounds) > 0).all()
@@ -95,14 +95,14 @@ def test_a_bound_belongs_to_the_interval_below_it() -> None:
 
 @pytest.mark.parametrize("p", EVERY[::5], ids=str)
 def test_both_decisions_agree_on_every_score(p: IntervalParameters) -> None:
-    """APID's comparison with two bounds is MD's search: active means another interval."""
+    """APID's comparison with two bounds agrees with MD's search: active means another interval."""
     for mode in range(p.intervals):
         found = look_up(CODES, np.full(len(CODES), mode), p)
         assert np.array_equal(found.active, found.interval != mode)
 
 
 def test_constraint_holds_at_the_lower_ends() -> None:
-    """Exactly in float64; FP16 leaves a few units in the last place of the intercept."""
+    """Exact in float64; in FP16 the error is a few units in the last place of the intercept."""
     for p in EVERY:
         fitted = fitted_lines(p)
         lowest = (fitted.slopes * np.append(0, fitted.lower[1:]) + fitted.intercepts)[1:]
@@ -132,7 +132,7 @@ def test_a_denominator_below_zero() -> None:
     ],
 )
 def test_softmax_error(intervals: int, fit: Fit, bounds: tuple[float, ...]) -> None:
-    """Normal scores with one sink, 256, 1024 and 4096 of them: the paper's 1e-6 holds for long."""
+    """Normal scores with one sink, 256, 1024 and 4096 of them: 1e-6 holds for long texts."""
     approximation = rounded_lines(IntervalParameters(intervals=intervals, fit=fit))
     rng = np.random.default_rng(1)
     for length, bound in zip((256, 1024, 4096), bounds, strict=True):
@@ -143,7 +143,7 @@ def test_softmax_error(intervals: int, fit: Fit, bounds: tuple[float, ...]) -> N
 
 
 class _Decisions(Elaboratable):
-    """What must hold of the lookup for every score and mode."""
+    """Assertions about the lookup, for every score and mode."""
 
     def __init__(self, p: IntervalParameters) -> None:
         self.p = p
@@ -171,12 +171,12 @@ class _Decisions(Elaboratable):
 
 @pytest.mark.parametrize("intervals", [3, 8, 16])
 def test_active_means_another_interval_proven(intervals: int) -> None:
-    """For every score and mode; and the interval never falls as a negative score rises."""
+    """For every score and mode; and the interval never decreases as a negative score increases."""
     design = _Decisions(IntervalParameters(intervals=intervals))
     prove(design, inputs=[design.score, design.mode], depth=1, induction=False)
 
 
 @pytest.mark.parametrize("lanes", [0, 17])
-def test_illegal_lanes_are_worded(lanes: int) -> None:
+def test_illegal_lanes_are_rejected(lanes: int) -> None:
     with pytest.raises(ValueError, match="lanes must be an integer from 1 to 16"):
         PiecewiseLinearExpParameters(lanes=lanes)

@@ -22,7 +22,7 @@ def test_statistics_are_the_paper_s() -> None:
     assert 1 <= means["changed"] < 3
 
 
-def test_keys_lie_on_the_directions() -> None:
+def test_keys_have_the_directions() -> None:
     trace = SyntheticTrace(length=600, directions=60, head_size=64)
     _queries, keys, _values = trace.draw()
     centre, _ratio = all_centres(keys)
@@ -47,6 +47,6 @@ def test_a_trace_repeats_with_its_seed() -> None:
         ({"straying": -1.0}, "straying must be at least 0, not -1.0"),
     ],
 )
-def test_illegal_traces_are_worded(change: dict[str, float], message: str) -> None:
+def test_illegal_traces_are_rejected(change: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SyntheticTrace(**change)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""Testbench of the attention computation module: SmolLM2's caches, tails, updates, stalls."""
+"""Testbench of the AC module: SmolLM2's caches, random and special numbers, stalls, resets."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ Codes = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Step:
-    """A query [d], the maximum, active positions, and the caches [d + 1, d + 2] before."""
+    """Inputs of a step: query [d], max_s, active positions, and caches [d + 1, d + 2]."""
 
     query: Codes
     maximum: int
@@ -33,7 +33,7 @@ class Step:
     caches: NDArray[np.uint64]
 
     def answer(self, p: AttentionComputationModuleParameters) -> Computed:
-        """Return what the module must give."""
+        """Return the expected results."""
         return attention(
             self.caches,
             self.query,
@@ -46,7 +46,7 @@ class Step:
 
 
 class AcBench:
-    """The module's six streams."""
+    """Connections to the module's six streams."""
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: AttentionComputationModuleParameters = catalog_parameters()
@@ -56,7 +56,7 @@ class AcBench:
         self.sinks = {name: self.bench.sink(name, sink) for name in ("outputs", "updated")}
 
     def send(self, steps: list[Step]) -> None:
-        """Offer steps; lanes without a position carry noise."""
+        """Queue steps; lanes without a position carry noise."""
         p, rng = self.p, self.bench.numpy_rng
         for step in steps:
             words = {"word": step.caches.astype(np.int64)}
@@ -86,7 +86,7 @@ class AcBench:
             self.sources["vectors"].send(to_integers(pack(p.vectors_layout, vectors)))
 
     async def run(self, steps: list[Step]) -> list[int]:
-        """Run steps after a reset and compare; return when each output came."""
+        """Reset, run steps and compare; return the cycle of each output."""
         await self.bench.reset()
         for sink in self.sinks.values():
             sink.received.clear()
@@ -120,7 +120,7 @@ class AcBench:
 def real_steps(
     p: AttentionComputationModuleParameters, number: int, active: int, updates: int
 ) -> list[Step]:
-    """Return SmolLM2's decoding steps with exact caches; modes of some positions are wrong."""
+    """Return SmolLM2's decode steps with exact caches; some positions have a wrong mode."""
     rng = np.random.default_rng(number + active)
     steps, size = [], p.vector.head_size
     a, b = (values(np.array(line)) for line in (EIGHT.a, EIGHT.b))
@@ -153,17 +153,17 @@ def real_steps(
 
 
 def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generator) -> list[Step]:
-    """Return steps of every number of positions in the last transfer, with none or more updated."""
+    """Return steps with every number of positions in the last transfer, and any number in U."""
     steps, size = [], p.vector.head_size
-    # Each lane's sums should be hard in many ways, also where there are few.
+    # Each lane needs many different sums, also where there are few lanes.
     often = 8 if size < 16 else 1
     for number, count in enumerate([1, 2, 3, 4, 5, *rng.integers(6, 14, often)] * often):
-        # From ordinary numbers to those of few digits that are often subnormal.
+        # From ordinary numbers to numbers of few digits that are often subnormal.
         low = (-6, -14, -20)[number % 3]
 
         def draw(*shape: int, low: int = low) -> Codes:
-            drawn = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(low, 3, shape))
-            return np.where(rng.random(shape) < 0.5, trimmed(rng, drawn), drawn)
+            numbers = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(low, 3, shape))
+            return np.where(rng.random(shape) < 0.5, trimmed(rng, numbers), numbers)
 
         update = rng.random(count) < rng.choice([0.0, 0.3, 0.8])
         for lane in range(p.lanes):
@@ -172,7 +172,8 @@ def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generat
             draw(count), draw(count), draw(count), update, draw(count, size), draw(count, size)
         )
         if count > 5:
-            # A large product and what cancels it: small ones that met only one of them are lost.
+            # A large product and its negative: a small product that only one of them is added to is
+            # lost.
             large = codes(rng.standard_normal(size) * 2.0**14)
             for part in (corrections.alpha_score, corrections.alpha, corrections.beta):
                 part[-1] = part[0]
@@ -182,7 +183,7 @@ def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generat
         reach = 2.0 ** rng.integers(low, 3, shape)
         caches = encode(p.cache_format, rng.standard_normal(shape) * reach)
         if rng.random() < 0.2:
-            # No denominator: the flag, and whatever IEEE 754 makes of it.
+            # A denominator of 0: the flag is set, and the values are those of IEEE 754.
             caches[-1] = 0
             corrections.alpha[:] = corrections.alpha_score[:] = corrections.beta[:] = 0
         steps.append(Step(draw(size), int(draw(1)[0]), corrections, caches))
@@ -190,9 +191,9 @@ def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generat
 
 
 def special_steps(p: AttentionComputationModuleParameters, rng: np.random.Generator) -> list[Step]:
-    """Return steps with one special number each: mantissas of one bit, of no number, of none.
+    """Return steps with one special number each: one-bit mantissas, NaNs, infinities, zeros.
 
-    They are in any operand, or in the caches; whatever they meet, the other sums are as they were.
+    The number is in any operand or in the caches; all other sums must be unaffected.
     """
     steps = []
     for step in random_steps(p, rng):
@@ -220,14 +221,14 @@ def special_steps(p: AttentionComputationModuleParameters, rng: np.random.Genera
 
 @cocotb.test()
 async def real_caches(dut: Any) -> None:
-    """SmolLM2's attention by caches, with as many corrections and updates as were measured."""
+    """Run SmolLM2's attention, with as many corrections and updates as were measured."""
     bench = AcBench(dut, "real_caches")
     p = bench.p
     steps = real_steps(p, 6 if context()["full"] else 3, 60, 4)
     outputs = await bench.run(steps)
     size = p.vector.head_size
     formula = 0.0
-    # From output to output: what a step costs behind another.
+    # From output to output: the interval of steps.
     for step in steps[1:]:
         updated = int(step.corrections.update.sum())
         formula += (size + len(step.corrections.alpha) + updated * size + 3 * updated) / 3
@@ -241,14 +242,14 @@ async def real_caches(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=["none", "random", "adversarial"], sink=["none", "random", "bursty"])
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any numbers under pairs of pause patterns."""
+    """Run random numbers under pairs of stall patterns."""
     bench = AcBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
 
 
 @cocotb.test()
 async def specials(dut: Any) -> None:
-    """Zeros, subnormal numbers, infinities and NaNs, one at a time."""
+    """Run zeros, subnormal numbers, infinities and NaNs, one at a time."""
     bench = AcBench(dut, "specials")
     for _ in range(16 if bench.p.vector.head_size < 16 and not four_states() else 1):
         await bench.run(special_steps(bench.p, bench.bench.numpy_rng))
@@ -256,7 +257,7 @@ async def specials(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = AcBench(dut, "resets", "random", "random")
     for _ in range(5):
         await bench.bench.reset()

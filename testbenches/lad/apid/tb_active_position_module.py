@@ -1,4 +1,4 @@
-"""Testbench of the active position module: SmolLM2's scores, any codes, all active, stalls."""
+"""Testbench of the APID module: SmolLM2's scores, random codes, all active, stalls, resets."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ Codes = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Step:
-    """Scores of a step's positions [n], their maximum, modes and counts."""
+    """Inputs of a step: scores [n], their maximum, modes and counts."""
 
     scores: Codes
     maximum: int
@@ -31,7 +31,7 @@ class Step:
 
 
 class ApidBench:
-    """The module's four streams."""
+    """Connections to the module's four streams."""
 
     def __init__(
         self, dut: Any, salt: str, source: str = "none", counts: str = "none", drain: str = "none"
@@ -44,7 +44,7 @@ class ApidBench:
         self.positions = self.bench.sink("positions", drain)
 
     def send(self, steps: list[Step]) -> None:
-        """Offer steps; lanes beyond a step's length carry noise."""
+        """Queue steps; lanes beyond a step's length carry noise."""
         p, rng = self.p, self.bench.numpy_rng
         headers = {
             "length": np.array([len(step.scores) for step in steps]),
@@ -62,7 +62,7 @@ class ApidBench:
         self.groups.send(to_integers(pack(p.group_layout, whole)))
 
     async def run(self, steps: list[Step]) -> int:
-        """Run steps after a reset and compare; return the cycles to the last position."""
+        """Reset, run steps and compare; return the cycles to the last position."""
         await self.bench.reset()
         for sink in (self.counts, self.positions):
             sink.received.clear()
@@ -131,13 +131,13 @@ class ApidBench:
 
 
 def real_steps(p: ActivePositionModuleParameters, number: int) -> list[Step]:
-    """Return SmolLM2's decoding steps, each position's mode being its commonest interval so far."""
+    """Return SmolLM2's decode steps; a position's mode is its most frequent interval so far."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     steps = []
     length = min(p.capacity, TOKENS - 1)
     for index in range(number):
         scores = trace.attention_trace(LAYERS[index % len(LAYERS)], index % 9).scores
-        # Earlier rows' intervals are a position's history.
+        # The intervals in earlier rows are a position's history.
         past = scores[max(length - 12, 0) : length, :length].astype(np.float64)
         shown = np.where(np.isfinite(past), past - past.max(axis=1, keepdims=True), -99.0)
         intervals = exact_interval(shown, p.table)
@@ -150,7 +150,7 @@ def real_steps(p: ActivePositionModuleParameters, number: int) -> list[Step]:
 
 
 def random_step(p: ActivePositionModuleParameters, rng: np.random.Generator, length: int) -> Step:
-    """Return any codes, scores on and beside bounds, modes of any kind, counts at their end."""
+    """Return random codes, scores on and next to bounds, all kinds of modes, saturated counts."""
     scores = random_codes(rng, (length,))
     bounds = np.array(p.table.lowers)[rng.integers(0, len(p.table.lowers), length)]
     beside = (bounds + rng.integers(-1, 2, length)).astype(np.uint16)
@@ -159,7 +159,7 @@ def random_step(p: ActivePositionModuleParameters, rng: np.random.Generator, len
     scores = np.where(rng.random(length) < 0.2, special, scores).astype(np.uint16)
     maximum = int(rng.choice([0, 0, 0x8000, int(random_codes(rng, (1,))[0])]))
     counts = rng.choice([0, 1, 4094, 4095, *rng.integers(0, 4096, 4)], length)
-    # Half of all modes are the outer intervals'.
+    # Half of all modes are the outer intervals.
     modes = np.where(
         rng.random(length) < 0.5,
         rng.choice([0, p.table.intervals - 1], length),
@@ -169,9 +169,9 @@ def random_step(p: ActivePositionModuleParameters, rng: np.random.Generator, len
 
 
 def step_near_bounds(p: ActivePositionModuleParameters, rng: np.random.Generator) -> Step:
-    """Return scores whose differences from a maximum round to a bound, or to a number beside it.
+    """Return scores whose differences from a maximum round to a bound, or to a neighbour of it.
 
-    A difference's last place decides, so that every digit of the subtraction is seen.
+    The last digit of the difference decides, so that every digit of the subtraction matters.
     """
     length = min(p.capacity, 6 * p.lanes)
     maximum = rng.choice((-1, 1)) * 2.0 ** rng.uniform(-14, 13)
@@ -179,7 +179,7 @@ def step_near_bounds(p: ActivePositionModuleParameters, rng: np.random.Generator
     bound = rng.integers(0, len(p.table.lowers), length)
     near = values(np.array(p.table.lowers, np.uint16)[bound])
     scores = codes(near + maximum) + rng.integers(-1, 2, length)
-    # The intervals on both sides end there.
+    # The intervals on both sides end at the bound.
     return Step(
         scores.astype(np.uint16),
         int(codes(maximum)),
@@ -189,7 +189,7 @@ def step_near_bounds(p: ActivePositionModuleParameters, rng: np.random.Generator
 
 
 def random_steps(p: ActivePositionModuleParameters, rng: np.random.Generator) -> list[Step]:
-    """Return steps of lengths that matter: one, about the recent ones, partial groups, all."""
+    """Return steps of critical lengths: one, near `recent`, partial groups, the capacity."""
     high = min(p.capacity, 6 * p.lanes)
     lengths = [1, p.recent - 1, p.recent, p.recent + 1, p.lanes, p.lanes + 1, high]
     lengths += [int(length) for length in rng.integers(1, high + 1, 6)]
@@ -198,7 +198,7 @@ def random_steps(p: ActivePositionModuleParameters, rng: np.random.Generator) ->
 
 @cocotb.test()
 async def real_scores(dut: Any) -> None:
-    """SmolLM2's scores: `lanes` positions a cycle."""
+    """Run SmolLM2's scores: `lanes` positions per cycle."""
     bench = ApidBench(dut, "real_scores")
     steps = real_steps(bench.p, 9 if context()["full"] else 4)
     await bench.run(steps)
@@ -215,7 +215,7 @@ async def real_scores(dut: Any) -> None:
 
 @cocotb.test()
 async def all_active(dut: Any) -> None:
-    """Take a whole step of active positions at full rate while nobody fetches any."""
+    """Accept a whole step of active positions at full rate without a consumer."""
     bench = ApidBench(dut, "all_active", drain="none")
     p = bench.p
     step = Step(
@@ -247,14 +247,14 @@ async def differences(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), drain=list(PAUSES))
 async def stalls(dut: Any, source: str, drain: str) -> None:
-    """Any codes under every pair of pause patterns; the counts pause at random."""
+    """Run random codes under every pair of stall patterns; the counts stall at random."""
     bench = ApidBench(dut, f"stalls {source} {drain}", source, "random", drain)
     await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = ApidBench(dut, "resets", "random", "bursty", "random")
     for _ in range(6):
         await bench.bench.reset()

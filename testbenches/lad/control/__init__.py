@@ -1,1 +1,1 @@
-"""Testbenches of what leads LAD's layers."""
+"""Testbenches of LAD's control units."""

@@ -1,4 +1,4 @@
-"""Testbench of the choice of tokens: real sums, hard choices in every lane, pauses, resets."""
+"""Testbench of the argmax: real sums, difficult cases in every lane, stalls, resets."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,14 +25,14 @@ Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[Any]]
 
 SIGN = 0x8000
 LEAST = SIGN | INFINITY
-"""Of all numbers."""
+"""Codes of all numbers, in order."""
 
 BUDGET = 24_000
-"""Transfers of a test; large vocabularies have few searches, and small ones many."""
+"""Transfers per test; large vocabularies have few rounds, and small ones many."""
 
 
 class SearchBench:
-    """The unit, and searches one behind the other.
+    """Connections to the unit; it computes one argmax per sample and round.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class SearchBench:
     salt : str
         Name of the test.
     source, sink : str
-        Pauses of the sums and of the predictions.
+        Stall patterns of sums and predictions.
     """
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
@@ -53,26 +53,26 @@ class SearchBench:
 
     @property
     def transfers(self) -> int:
-        """Transfers of a search."""
+        """Transfers of a round."""
         return self.p.groups * self.p.batch
 
     def fitting(self, searches: Iterator[Codes], share: int = 1) -> list[Codes]:
-        """Return as many searches as a test, or a part of one, has time for, at least one."""
+        """Return as many rounds as fit into a test, or into a part of one, at least one."""
         budget = BUDGET // (10 if four_states() else 1) // share
         most = max(1, budget // self.transfers)
         return [sums for _number, sums in zip(range(most), searches, strict=False)]
 
     def offer(self, sums: Codes) -> None:
-        """Offer a search's sums [batch, vocabulary]: of each group of rows all samples in turns."""
+        """Queue a round's sums [batch, vocabulary]: for each group of rows all samples."""
         p = self.p
-        # Rows that are no token's are as large as can be.
+        # Rows that are no tokens have the largest possible sum.
         rows = np.full((p.batch, p.groups * p.units), INFINITY)
         rows[:, : p.vocabulary] = sums
         turns = rows.reshape(p.batch, p.groups, p.units).swapaxes(0, 1).reshape(-1, p.units)
         self.sums.send(to_integers(pack(p.sums_layout, turns)))
 
     async def run(self, searches: list[Codes]) -> int:
-        """Search after a reset, compare all that is chosen, and return the cycles."""
+        """Reset, compute all rounds, compare all predictions, and return the cycles."""
         await self.bench.reset()
         received = self.predictions.received
         received.clear()
@@ -80,7 +80,7 @@ class SearchBench:
             self.offer(sums)
         expected = np.array([argmax_token(own) for sums in searches for own in sums])
         cycles = await self.bench.run(until=lambda: len(received) == len(expected))
-        # Nothing more comes.
+        # No further prediction follows.
         await self.bench.step(20)
         seen, payloads = zip(*received, strict=True)
         layout = self.p.prediction_layout
@@ -91,9 +91,9 @@ class SearchBench:
 
 
 def real_sums(p: LargestSumParameters, first: int) -> Codes:
-    """Return the sums of SmolLM2's vocabulary for some tokens [batch, vocabulary], in FP16.
+    """Return the sums of SmolLM2's LM head for some tokens [batch, vocabulary], in FP16.
 
-    A small vocabulary, for which nobody loads the whole matrix, has rows of a feed-forward layer.
+    A small vocabulary has rows of a feed-forward layer instead, to avoid loading the LM head.
     """
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     tokens = np.arange(first, first + p.batch) % TOKENS
@@ -105,53 +105,53 @@ def real_sums(p: LargestSumParameters, first: int) -> Codes:
 
 
 def ranked(ranks: Any) -> NDArray[Any]:
-    """Return the codes of numbers by their order: 0 is +0, the infinities are at both ends."""
+    """Return the codes of numbers by rank: 0 is +0, the infinities are at both ends."""
     ranks = np.clip(ranks, -INFINITY, INFINITY)
     return np.where(ranks < 0, SIGN - ranks, ranks)
 
 
 def few(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[Any]:
-    """Return few values, each in many lanes, with zeros of both signs."""
-    drawn = codes(rng.integers(-3, rng.integers(-2, 4), shape) / 2)
-    return np.where(drawn == 0, rng.choice([0, SIGN], shape), drawn)
+    """Return few different values, each in many lanes, with zeros of both signs."""
+    numbers = codes(rng.integers(-3, rng.integers(-2, 4), shape) / 2)
+    return np.where(numbers == 0, rng.choice([0, SIGN], shape), numbers)
 
 
 def noise(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[Any]:
-    """Return any codes, of one sign or of both."""
+    """Return random codes, of one sign or of both."""
     return rng.integers(0, 1 << 16, shape) | rng.choice([0, SIGN])
 
 
 def next_ones(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[Any]:
-    """Return a number and those next to it: few bits differ, or all behind a carry."""
+    """Return a number and its neighbours: few bits differ, or all bits above a carry."""
     power = rng.integers(-INFINITY, INFINITY + 1) & -(1 << rng.integers(0, 16))
     return ranked(power + rng.integers(-2, 3, shape))
 
 
 def stairs(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[Any]:
-    """Return numbers of which each is larger than the last, or smaller: all take the place."""
+    """Return ascending or descending numbers: in ascending ones each is a new maximum."""
     step = int(rng.choice([-1, 1])) * int(rng.integers(1, 1 + max(1, INFINITY // shape[1])))
     start = rng.integers(-INFINITY, INFINITY, (shape[0], 1))
     return ranked(start + step * np.arange(shape[1]))
 
 
 def special(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[Any]:
-    """Return some of the codes at the ends of what numbers are, and of what are none."""
+    """Return codes at the ends of the ranges of numbers and of NaNs."""
     ends = np.array([0, 1, 0x3FF, 0x400, LARGEST, INFINITY, INFINITY + 1, 0x7E00, 0x7FFF])
     kept = rng.choice(np.concatenate([ends, ends | SIGN]), rng.integers(1, 5))
     return rng.choice(kept, shape)
 
 
 def no_numbers(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[Any]:
-    """Return NaNs, of any mantissa."""
+    """Return NaNs with any mantissa."""
     return rng.integers(INFINITY + 1, SIGN, shape) | rng.choice([0, SIGN], shape)
 
 
 KINDS: tuple[Draw, ...] = (few, noise, next_ones, stairs, special, no_numbers)
-"""Of sums that are drawn."""
+"""Generators of random sums."""
 
 
 def drawn(p: LargestSumParameters, rng: np.random.Generator) -> Iterator[Codes]:
-    """Draw searches of all kinds, also of one kind a sample."""
+    """Generate rounds of all kinds, also with one kind per sample."""
     while True:
         for draw in rng.permutation(np.array(KINDS, object)):
             rows = [draw(rng, (1, p.vocabulary)) for _ in range(p.batch)]
@@ -159,12 +159,12 @@ def drawn(p: LargestSumParameters, rng: np.random.Generator) -> Iterator[Codes]:
 
 
 def token_in(p: LargestSumParameters, rng: np.random.Generator, lane: int) -> int:
-    """Draw a token of a lane."""
+    """Return a random token of a lane."""
     return int(rng.choice(np.arange(lane, p.vocabulary, p.units)))
 
 
 def beside(p: LargestSumParameters, rng: np.random.Generator, token: int) -> int:
-    """Draw another token, if there is one: of the same transfer, or any."""
+    """Return another random token, if there is one: of the same transfer, or any."""
     group = token // p.units * p.units
     near = np.arange(group, min(group + p.units, p.vocabulary))
     others = near if rng.random() < 0.5 and len(near) > 1 else np.arange(p.vocabulary)
@@ -201,14 +201,14 @@ def edges(p: LargestSumParameters, rng: np.random.Generator) -> Iterator[Codes]:
             for _ in range(p.batch):
                 token = token_in(p, rng, lane)
                 if code in nans:
-                    # What is no number is beaten by the least one, in all lanes or in one.
+                    # The least number is above a NaN, in all lanes or in one.
                     row = np.full(p.vocabulary, rng.choice([LEAST, 0x7E00]))
                     row[beside(p, rng, token)] = LEAST
                 elif code == LEAST:
                     row = no_numbers(rng, (1, p.vocabulary))[0]
                 else:
                     row = SIGN | rng.integers(1, INFINITY + 1, p.vocabulary)
-                    # Alone, or beside the same number, or the other zero, which is as large.
+                    # Alone, or with an equal number, or with the other zero, which is equal.
                     if rng.random() < 0.6:
                         row[beside(p, rng, token)] = code ^ rng.choice([0, SIGN])
                 row[token] = code
@@ -217,9 +217,9 @@ def edges(p: LargestSumParameters, rng: np.random.Generator) -> Iterator[Codes]:
 
 
 def alone(p: LargestSumParameters, rng: np.random.Generator) -> Iterator[Codes]:
-    """Let each token in its turn have the only largest sum."""
+    """Let each token be the only maximum in one of the rounds."""
     while True:
-        # The last one is behind no other and before rows of no token.
+        # The last token is after all others and before rows that are no tokens.
         for first in (p.vocabulary - 1, *rng.permutation(p.vocabulary)):
             sums = ranked(rng.integers(-INFINITY, INFINITY, (p.batch, p.vocabulary)))
             for sample in range(p.batch):
@@ -228,14 +228,14 @@ def alone(p: LargestSumParameters, rng: np.random.Generator) -> Iterator[Codes]:
 
 
 def search_cycles(p: LargestSumParameters) -> int:
-    """Return the cycles of a search without pauses: its transfers, the latency, the predictions."""
+    """Return the cycles of a round without stalls: transfers, latency, predictions."""
     levels = (p.units - 1).bit_length()
     return p.groups * p.batch + levels + 2 + p.batch
 
 
 @cocotb.test()
 async def texts(dut: Any) -> None:
-    """Choose SmolLM2's tokens, a transfer a cycle."""
+    """Predict SmolLM2's tokens, one transfer per cycle."""
     one = SearchBench(dut, "texts")
     p = one.p
     searches = [real_sums(p, first) for first in (0, 100, 200)]
@@ -253,7 +253,7 @@ async def texts(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(searches=[drawn, duels, edges, alone])
 async def choices(dut: Any, searches: Any) -> None:
-    """Make hard choices, one behind the other."""
+    """Run difficult rounds back to back."""
     one = SearchBench(dut, f"choices {searches.__name__}")
     hard = one.fitting(searches(one.p, one.rng))
     cycles = await one.run(hard)
@@ -264,14 +264,14 @@ async def choices(dut: Any, searches: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Choose under every pause pattern of both streams."""
+    """Run all stall patterns of both streams."""
     one = SearchBench(dut, f"stalls {source} {sink}", source, sink)
     await one.run(one.fitting(drawn(one.p, one.rng), share=50))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a search or of its predictions, which leaves nothing behind."""
+    """Reset during a round or its predictions; no state may remain."""
     one = SearchBench(dut, "resets", sink="random")
     p, rng = one.p, one.rng
     searches = drawn(p, rng)
@@ -279,7 +279,7 @@ async def resets(dut: Any) -> None:
         await one.bench.reset()
         one.offer(next(searches))
         one.offer(next(searches))
-        # Often near to the end, where the choice is waited for and shown.
+        # Often near the end, while the result is computed and output.
         start = rng.choice([1, one.transfers])
         await one.bench.step(int(rng.integers(start, one.transfers + 3 * p.batch + 8)))
     await one.run(one.fitting(searches, share=50))

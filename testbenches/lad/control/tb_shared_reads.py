@@ -1,4 +1,4 @@
-"""Testbench of shared reads: contexts that grow, any amounts, tiles that take nothing, resets."""
+"""Testbench of shared reads: growing contexts, any amounts, tiles that never accept, resets."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,30 +14,30 @@ from testbenches.bench import Bench, catalog_parameters
 from testbenches.streams import PAUSES, StreamSink, four_states
 
 OUTSIDE = 2
-"""Requests that wait for the memory."""
+"""Requests queued for the memory."""
 
 KEPT = 2
-"""Cycles that something takes through a memory: who is owed, and a part on its way to its tile."""
+"""Latency of a memory in cycles: for the queue of requests, and for a part to its tile."""
 
 BEHIND = 20
-"""Cycles after the last part in which nothing more may come."""
+"""Cycles after the last part in which nothing more may be output."""
 
 WHAT = ("tiles served", "requests", "fetched", "answered")
-"""What is compared in each cycle."""
+"""Activities that are compared in each cycle."""
 
 
 def shows(sink: StreamSink, cycle: int) -> bool:
-    """Return whether something stood at a sink in the cycle just sampled."""
+    """Return whether a sink's stream was valid in the cycle just sampled."""
     return sink.offer is not None or took(sink, cycle)
 
 
 def took(sink: StreamSink, cycle: int) -> bool:
-    """Return whether a sink has taken something in a cycle."""
+    """Return whether a sink accepted a transfer in a cycle."""
     return bool(sink.received) and sink.received[-1][0] == cycle
 
 
 class Sharing:
-    """The memory, and what each port must do in each cycle; a part of its bench.
+    """The memory, and the expected activity of each port in each cycle; a part of its bench.
 
     Parameters
     ----------
@@ -46,7 +46,8 @@ class Sharing:
     salt : str
         Name of the test.
     asks, memory, takes : str
-        Pauses of the tiles' requests, of the memory's two streams, and of what tiles take.
+        Stall patterns of the tiles' requests, of the memory's two streams, and of the tiles'
+        answers.
     """
 
     def __init__(
@@ -60,22 +61,22 @@ class Sharing:
         self.answered = [bench.sink(f"answered_{tile}", takes) for tile in self.tiles]
         self.requests = bench.sink("requests", memory)
         self.fetched = bench.source("fetched", memory)
-        # Behind the streams: it looks at what they have just handed over.
+        # Sampled after the streams, since it reads what they have just transferred.
         bench.add(self)
         self.clear()
 
     def clear(self) -> None:
-        """Forget all work."""
-        # Of each tile: what it asks for, the parts that it must get, where its answers end, how
-        # many requests are not wholly answered, and how many the memory has seen.
+        """Discard all work."""
+        # Per tile: its requests, its expected parts, the ends of its answers, the number of
+        # requests not fully answered, and the number seen by the memory.
         self.work: list[list[Read]] = [[] for _ in self.tiles]
         self.expected: list[list[int]] = [[] for _ in self.tiles]
         self.ends: list[set[int]] = [set() for _ in self.tiles]
         self.pending = [0 for _ in self.tiles]
         self.seen = [0 for _ in self.tiles]
-        # Of each tile, the cycles from which its parts stand at its stream until they are taken.
+        # Per tile: the cycles from which its parts are valid until they are transferred.
         self.due: list[deque[int]] = [deque() for _ in self.tiles]
-        # Of each part owed, its tile and the cycle from which it is taken.
+        # Per expected part: its tile, and the cycle from which it is accepted.
         self.owed: deque[tuple[int, int]] = deque()
         self.sent: list[tuple[int, int]] = []
         self.outside = 0
@@ -86,7 +87,7 @@ class Sharing:
             sink.received.clear()
 
     def ask(self, tile: int, reads: Sequence[Read]) -> None:
-        """Let a tile ask."""
+        """Queue requests of a tile."""
         p = self.p
         self.work[tile] += reads
         given = answers(self.work[tile], tile, step=p.step, bits=p.answer_bits)
@@ -98,15 +99,15 @@ class Sharing:
 
     @property
     def lacking(self) -> int:
-        """Tiles that do not have every part."""
+        """Number of tiles that lack parts."""
         both = zip(self.answered, self.expected, strict=True)
         return sum(len(sink.received) < len(parts) for sink, parts in both)
 
     def drive(self) -> None:
-        """Leave the ports to the streams."""
+        """Do nothing: the streams drive the ports."""
 
     def sample(self) -> None:
-        """See what each port does and what it must do; answer for the memory."""
+        """Record each port's activity and the expected one; answer for the memory."""
         cycle, tiles = self.bench.cycle, self.tiles
         asking = [
             (source.offered or source.accepted) and pending < self.p.waiting
@@ -136,7 +137,7 @@ class Sharing:
         self._follow(cycle, turn)
 
     def _follow(self, cycle: int, turn: int | None) -> None:
-        """Take down what was handed over."""
+        """Update the model with the transfers of this cycle."""
         p = self.p
         for tile, sink in enumerate(self.answered):
             if took(sink, cycle):
@@ -165,7 +166,7 @@ class Sharing:
             self.fetched.send(answer((item, amount), tile, number, step=p.step, bits=p.answer_bits))
 
     def check_cycles(self) -> None:
-        """Compare what was seen in each cycle since the reset."""
+        """Compare the recorded activity of each cycle since the reset."""
         start = self.bench.cycle + 1 - len(self.must)
         cycles = list(range(start, self.bench.cycle + 1))
         must, does = np.array(self.must), np.array(self.does)
@@ -186,22 +187,22 @@ class Sharing:
         return cycles
 
     async def run(self, reads: Sequence[Sequence[Read]]) -> int:
-        """Ask after a reset, and compare all; return the cycles to the last part."""
+        """Reset, queue requests, and compare all; return the cycles to the last part."""
         await self.bench.reset()
         for tile, some in enumerate(reads):
             self.ask(tile, some)
         return await self.finish()
 
     def items(self, count: int) -> list[int]:
-        """Return any items."""
+        """Return random items."""
         return self.rng.integers(0, 1 << self.p.request_bits, count, dtype=np.uint64).tolist()
 
     def reads(self, amounts: Sequence[int]) -> list[Read]:
-        """Return reads of any items."""
+        """Return reads of random items."""
         return list(zip(self.items(len(amounts)), amounts, strict=True))
 
-    def drawn(self, least: int = 4) -> list[Read]:
-        """Return reads of any amounts, often those at which one part more begins."""
+    def random_reads(self, least: int = 4) -> list[Read]:
+        """Return reads of random amounts, often those at which a further part begins."""
         p = self.p
         count = max(least, (300 if four_states() else 2000) // (p.parts * p.tiles))
         amounts = []
@@ -213,16 +214,16 @@ class Sharing:
 
 
 def full_rate(p: SharedReadsParameters, least: int) -> bool:
-    """Return whether rooms for answers of so many parts at least cover the way to the memory.
+    """Return whether room for answers of at least `least` parts covers the memory's latency.
 
-    A tile's room is free five cycles after its request of one part.
+    The room of a request of one part is free five cycles after the request.
     """
     return (p.tiles * p.waiting - 1) * least >= 2 * KEPT
 
 
 @cocotb.test()
 async def contexts(dut: Any) -> None:
-    """All tiles read contexts that grow to the largest one, a part a cycle."""
+    """All tiles read contexts that grow to the largest one, one part per cycle."""
     sharing = Sharing(dut, "contexts")
     p = sharing.p
     count = max(3, 1500 // (p.parts * p.tiles))
@@ -237,7 +238,7 @@ async def contexts(dut: Any) -> None:
 
 @cocotb.test()
 async def turns(dut: Any) -> None:
-    """All tiles always ask for one part: requests are round robin, one in each cycle."""
+    """All tiles always request one part: requests are round-robin, one in each cycle."""
     sharing = Sharing(dut, "turns")
     p, count = sharing.p, 20
     cycles = await sharing.run([sharing.reads([1] * count) for _ in sharing.tiles])
@@ -250,7 +251,7 @@ async def turns(dut: Any) -> None:
 
 @cocotb.test()
 async def amounts(dut: Any) -> None:
-    """Every amount; of large parameters those of the first and last parts, and powers of two."""
+    """Run every amount; with large parameters those of first and last parts, and powers of two."""
     sharing = Sharing(dut, "amounts")
     p = sharing.p
     near = {1 << bit for bit in range(p.most.bit_length())}
@@ -264,37 +265,37 @@ async def amounts(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(asks=list(PAUSES), takes=list(PAUSES))
 async def stalls(dut: Any, asks: str, takes: str) -> None:
-    """Any amounts under every pair of pause patterns; the memory has one of its own."""
+    """Run random amounts under every pair of stall patterns; the memory has its own one."""
     names = list(PAUSES)
     memory = names[(names.index(asks) + names.index(takes)) % len(names)]
     sharing = Sharing(dut, "stalls", asks, memory, takes)
-    await sharing.run([sharing.drawn() for _ in sharing.tiles])
+    await sharing.run([sharing.random_reads() for _ in sharing.tiles])
 
 
 @cocotb.test()
 async def some_ask(dut: Any) -> None:
-    """Each tile asks and takes in a manner of its own: turns pass over those that do not ask."""
+    """Each tile has its own patterns: the arbiter passes over tiles without a request."""
     names = list(PAUSES)
     for number in range(1 if four_states() else 4):
         sharing = Sharing(dut, f"some {number}")
         for tile in sharing.tiles:
             sharing.asked[tile].pauses = sharing.bench.pauses(names[(tile + number) % 4])
             sharing.answered[tile].pauses = sharing.bench.pauses(names[tile * number % 4])
-        await sharing.run([sharing.drawn() for _ in sharing.tiles])
+        await sharing.run([sharing.random_reads() for _ in sharing.tiles])
 
 
 @cocotb.test()
 async def one_takes_nothing(dut: Any) -> None:
-    """Let a tile take nothing: it has `waiting` requests outside, and holds up nobody else."""
+    """Let a tile accept nothing: it has `waiting` requests in flight, and stalls no other tile."""
     sharing = Sharing(dut, "takes nothing")
     p = sharing.p
     for silent in sharing.tiles:
         await sharing.bench.reset()
         sharing.answered[silent].pauses = repeat(True)
         for tile in sharing.tiles:
-            # It is full with the largest answers.
+            # Its memory is filled with the largest answers.
             largest = sharing.reads([p.most] * (p.waiting + 2))
-            sharing.ask(tile, largest if tile == silent else sharing.drawn(2 * p.waiting))
+            sharing.ask(tile, largest if tile == silent else sharing.random_reads(2 * p.waiting))
         await sharing.bench.run(until=lambda: sharing.lacking == 1 and sharing.fetched.idle)
         await sharing.bench.step(BEHIND)
         got = [sharing.asked[silent].taken, len(sharing.answered[silent].received)]
@@ -305,7 +306,7 @@ async def one_takes_nothing(dut: Any) -> None:
 
 @cocotb.test()
 async def all_wait(dut: Any) -> None:
-    """Let the memory be silent until all rooms are promised, and nobody take until all are full."""
+    """Stall the memory until all room is reserved, and the tiles until all memories are full."""
     sharing = Sharing(dut, "all wait")
     p = sharing.p
     await sharing.bench.reset()
@@ -329,12 +330,12 @@ async def all_wait(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in mid-work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     sharing = Sharing(dut, "resets", "random", "random", "random")
     for _ in range(3 if four_states() else 12):
         await sharing.bench.reset()
         for tile in sharing.tiles:
-            sharing.ask(tile, sharing.drawn())
+            sharing.ask(tile, sharing.random_reads())
         await sharing.bench.step(int(sharing.rng.integers(1, 80)))
         sharing.check_cycles()
-    await sharing.run([sharing.drawn() for _ in sharing.tiles])
+    await sharing.run([sharing.random_reads() for _ in sharing.tiles])

@@ -23,30 +23,30 @@ from testbenches.streams import PAUSES, Port, filling_pauses, four_states, pause
 Codes = NDArray[np.uint16]
 
 MATRICES = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
-"""Of a layer; those that have the same inputs are one."""
+"""Matrices of a layer; those with the same inputs are one."""
 
 MOST_ROWS = 3072
-"""Of a matrix of SmolLM2; the largest that a preset has takes its place."""
+"""Largest size of a matrix of SmolLM2; larger ones of a preset are replaced by it."""
 
 BUDGET = 12_000
-"""Transfers of a test; large layers are few, and small ones many."""
+"""Transfers per test; large layers are few, and small ones many."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer's sums [groups, batch, units], and how many the last group has."""
+    """Sums [groups, batch, units] of a linear layer, and the number of sums in the last group."""
 
     sums: Codes
     rest: int
 
     @property
     def transfers(self) -> int:
-        """Transfers of sums."""
+        """Number of transfers of sums."""
         return len(self.sums) * self.sums.shape[1]
 
 
 class SliceBench:
-    """The unit, and layers one behind the other; a part of its bench.
+    """Connections to the unit, and the queued layers; a part of its bench.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class SliceBench:
     salt : str
         Name of the test.
     source, sink : str
-        Pauses of the sums and of the slices.
+        Stall patterns of sums and slices.
     """
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
@@ -65,18 +65,18 @@ class SliceBench:
         self.sums = self.bench.source("sums", source)
         self.slices = self.bench.sink("slices", sink)
         self.groups, self.rest = Port(dut.groups), Port(dut.rest)
-        # Behind the sums: it looks at what they have just offered.
+        # Sampled after the sums, since it reads what they have just offered.
         self.bench.add(self)
         self.clear()
 
     def clear(self) -> None:
-        """Forget all work."""
+        """Discard all work."""
         self.layers: list[Layer] = []
         self.ends = [0]
         self.slices.received.clear()
 
     def offer(self, layers: list[Layer]) -> None:
-        """Offer layers, one behind the other."""
+        """Queue layers."""
         for layer in layers:
             self.layers.append(layer)
             self.ends.append(self.ends[-1] + layer.transfers)
@@ -84,7 +84,7 @@ class SliceBench:
             self.sums.send(to_integers(pack(self.p.sums_layout, transfers)))
 
     def drive(self) -> None:
-        """Say how many sums the layer under way has; between two layers, anything."""
+        """Drive the current layer's number of sums; between two layers, noise."""
         number = bisect_right(self.ends, self.sums.taken) - 1
         if self.sums.offered or self.sums.taken > self.ends[number]:
             layer = self.layers[number]
@@ -94,24 +94,24 @@ class SliceBench:
                 port.value = self.bench.rng.getrandbits(port.width)
 
     def sample(self) -> None:
-        """Nothing moves but the streams."""
+        """Do nothing: only the streams move."""
 
     def expected(self) -> Codes:
-        """Return all slices that come of what was offered."""
+        """Return all slices of the queued layers."""
         cut = [sum_slices(one.sums, one.rest, self.p.head_size) for one in self.layers]
         return np.concatenate(cut)
 
     async def run(self, layers: list[Layer]) -> int:
-        """Offer layers after a reset, compare all slices, and return the cycles."""
+        """Reset, run layers, compare all slices, and return the cycles."""
         await self.bench.reset()
         self.offer(layers)
         return await self.finish()
 
     async def finish(self) -> int:
-        """Take all slices of what was offered, compare them, and return the cycles."""
+        """Receive all slices of the queued layers, compare them, and return the cycles."""
         expected, received = self.expected(), self.slices.received
         cycles = await self.bench.run(until=lambda: len(received) >= len(expected))
-        # Nothing more comes.
+        # No further slice follows.
         await self.bench.step(20)
         seen, payloads = zip(*received, strict=True)
         layout = self.p.slice_layout
@@ -123,7 +123,7 @@ class SliceBench:
 
 
 def layer_of(p: SumSlicesParameters, rng: np.random.Generator, sums: Codes) -> Layer:
-    """Return a layer of each sample's sums [batch, sums]; what stands behind them is noise."""
+    """Return a layer with each sample's sums [batch, sums]; the elements after them are noise."""
     count = sums.shape[1]
     groups = -(-count // p.units)
     rows = rng.integers(0, 1 << 16, (p.batch, groups * p.units), np.uint16)
@@ -136,7 +136,7 @@ def layer_of(p: SumSlicesParameters, rng: np.random.Generator, sums: Codes) -> L
 def real_layers(p: SumSlicesParameters, rng: np.random.Generator) -> list[Layer]:
     """Return the sums of a layer of SmolLM2 for some tokens, in FP16.
 
-    Other numbers of slices have the same shares, and repeat the model's sums where they are more.
+    Other numbers of slices keep the proportions, and repeat the model's sums if they are larger.
     """
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     most = whole_slices(p)
@@ -145,24 +145,26 @@ def real_layers(p: SumSlicesParameters, rng: np.random.Generator) -> list[Layer]
         parts = [trace.linear(LAYERS[1], name) for name in names]
         sums = np.concatenate([one.inputs[-p.batch :] @ one.weight.T for one in parts], axis=1)
         count = max(1, round(most * sums.shape[1] / MOST_ROWS)) * p.head_size
-        # Where all groups do not fill a slice, they have as many sums as they can.
+        # If all groups together do not fill a slice, they have as many sums as possible.
         count = min(count, p.groups * p.units)
         layers.append(layer_of(p, rng, codes(resized(sums, count, axis=1))))
     return layers
 
 
 def whole_slices(p: SumSlicesParameters) -> int:
-    """Return how many slices the sums of a layer fill at most."""
+    """Return the largest number of slices that the sums of a layer fill."""
     return p.groups * p.units // p.head_size
 
 
-def drawn(p: SumSlicesParameters, rng: np.random.Generator, *, whole: bool) -> Iterator[Layer]:
-    """Draw layers of any number of groups and of sums in the last one, or such as fill slices."""
+def random_layers(
+    p: SumSlicesParameters, rng: np.random.Generator, *, whole: bool
+) -> Iterator[Layer]:
+    """Generate layers with any number of groups and rest, or layers that fill their slices."""
     unit, most = (p.head_size, whole_slices(p)) if whole else (1, p.groups * p.units)
     if not most:
         unit, most = p.groups * p.units, 1
     while True:
-        # Of all magnitudes; the least and the most are often next to each other.
+        # Of all magnitudes; the least and the largest are often next to each other.
         middling = int(rng.integers(1, 1 + (most >> rng.integers(0, most.bit_length()))))
         few = int(rng.integers(1, 1 + min(most, p.units)))
         count = unit * int(rng.choice([1, few, middling, middling, most]))
@@ -173,7 +175,7 @@ def drawn(p: SumSlicesParameters, rng: np.random.Generator, *, whole: bool) -> I
 
 
 def fitting(layers: Iterator[Layer], share: int = 1) -> list[Layer]:
-    """Return as many layers as a test, or a part of one, has time for, at least two."""
+    """Return as many layers as fit into a test, or into a part of one, at least two."""
     left = BUDGET // (10 if four_states() else 1) // share
     kept: list[Layer] = []
     for layer in layers:
@@ -185,7 +187,7 @@ def fitting(layers: Iterator[Layer], share: int = 1) -> list[Layer]:
 
 
 def least_cycles(p: SumSlicesParameters, layers: list[Layer]) -> int:
-    """Return the transfers of the narrower side: a cycle each."""
+    """Return the transfers on the narrower side, at one per cycle."""
     sums = sum(layer.transfers for layer in layers)
     slices = sum(len(sum_slices(layer.sums, layer.rest, p.head_size)) for layer in layers)
     return max(sums, slices)
@@ -193,7 +195,7 @@ def least_cycles(p: SumSlicesParameters, layers: list[Layer]) -> int:
 
 @cocotb.test()
 async def texts(dut: Any) -> None:
-    """Cut the sums of a layer of SmolLM2, a transfer a cycle."""
+    """Cut the sums of a layer of SmolLM2, one transfer per cycle."""
     one = SliceBench(dut, "texts")
     layers = real_layers(one.p, one.rng)
     cycles = await one.run(layers)
@@ -206,9 +208,9 @@ async def texts(dut: Any) -> None:
 
 @cocotb.test()
 async def full_rate(dut: Any) -> None:
-    """Layers that fill their slices, behind each other without a cycle in between."""
+    """Run layers that fill their slices, back to back without a free cycle."""
     one = SliceBench(dut, "full rate")
-    layers = fitting(drawn(one.p, one.rng, whole=True))
+    layers = fitting(random_layers(one.p, one.rng, whole=True))
     cycles = await one.run(layers)
     ideal = least_cycles(one.p, layers)
     one.bench.compare("cycles", np.array([ideal + 1]), np.array([cycles]))
@@ -217,16 +219,16 @@ async def full_rate(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Layers of any size under every pause pattern of both streams."""
+    """Run layers of any size under every stall pattern of both streams."""
     one = SliceBench(dut, f"stalls {source} {sink}", source, sink)
-    await one.run(fitting(drawn(one.p, one.rng, whole=False), share=16))
+    await one.run(fitting(random_layers(one.p, one.rng, whole=False), share=16))
 
 
 @cocotb.test()
 async def full(dut: Any) -> None:
-    """Stand, until each sample has taken the sums that complete a slice, or the layer's last."""
+    """Stall until each sample has accepted the sums that complete a slice, or the layer's last."""
     one = SliceBench(dut, "full")
-    p, layers = one.p, drawn(one.p, one.rng, whole=False)
+    p, layers = one.p, random_layers(one.p, one.rng, whole=False)
     room = -(-p.head_size // p.units)
     for _ in range(4 if four_states() else 30):
         await one.bench.reset()
@@ -243,17 +245,17 @@ async def full(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=["none", "random"])
 async def filling(dut: Any, source: str) -> None:
-    """Stand again and again, and take a few slices in between."""
+    """Stall repeatedly, and receive a few slices in between."""
     one = SliceBench(dut, f"filling {source}", source)
     one.slices.pauses = filling_pauses(one.bench.rng)
-    await one.run(fitting(drawn(one.p, one.rng, whole=False), share=32))
+    await one.run(fitting(random_layers(one.p, one.rng, whole=False), share=32))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a layer, which leaves nothing behind."""
+    """Reset within a layer; no state may remain."""
     one = SliceBench(dut, "resets", "random", "random")
-    layers = drawn(one.p, one.rng, whole=False)
+    layers = random_layers(one.p, one.rng, whole=False)
     for _ in range(4 if four_states() else 40):
         await one.bench.reset()
         one.offer([next(layers), next(layers)])

@@ -1,4 +1,4 @@
-"""Testbench of the attention score module: SmolLM2's decoding, collinear keys, stalls, resets."""
+"""Testbench of the EAS module: SmolLM2's decoding, collinear keys, stalls, resets."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,7 +34,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Step:
-    """A query [d], keys [n, d] of which the last is new, and G [n] but for its last entry."""
+    """Query [d], keys [n, d], the last one new, and G [n] except for its last entry."""
 
     query: Codes
     keys: Codes
@@ -51,7 +51,7 @@ class Step:
 
     @property
     def is_centre(self) -> NDArray[np.bool_]:
-        """Which positions before the newest are centres."""
+        """Flags of the positions before the newest that are centres."""
         return self.centres[:-1] == np.arange(self.length - 1)
 
     def precise(self, p: AttentionScoreModuleParameters) -> NDArray[np.bool_]:
@@ -59,11 +59,11 @@ class Step:
         return large_modes(self.modes, intervals=p.apid.table.intervals, recent=p.apid.recent)
 
     def fetched(self, p: AttentionScoreModuleParameters) -> Integers:
-        """Return the positions before the newest whose keys are needed."""
+        """Return the positions before the newest whose keys are needed: C and M."""
         return np.nonzero(self.is_centre | self.precise(p)[:-1])[0]
 
     def answer(self, p: AttentionScoreModuleParameters) -> tuple[Scored, Centre]:
-        """Return what the module must say."""
+        """Return the expected results."""
         rows = np.append(self.fetched(p), self.length - 1)
         scored = attention_scores(
             self.query, self.keys[rows], self.centres, self.ratios, self.precise(p), rows
@@ -74,7 +74,7 @@ class Step:
 
 
 class EasBench:
-    """The module's six streams."""
+    """Connections to the module's six streams."""
 
     def __init__(
         self, dut: Any, salt: str, source: str = "none", centres: str = "none", sink: str = "none"
@@ -90,7 +90,7 @@ class EasBench:
         self.centres = self.bench.sink("centres", centres)
 
     def send(self, steps: list[Step]) -> None:
-        """Offer steps; what nobody may look at carries noise."""
+        """Queue steps; fields that must be ignored carry noise."""
         p, rng = self.p, self.bench.numpy_rng
         headers = {
             "query": np.stack([step.query for step in steps]),
@@ -127,7 +127,7 @@ class EasBench:
         return fields
 
     async def run(self, steps: list[Step]) -> int:
-        """Run steps after a reset and compare; return the cycles to the last maximum."""
+        """Reset, run steps and compare; return the cycles to the last maximum."""
         await self.bench.reset()
         sinks = (self.headers, self.scores, self.centres)
         for sink in sinks:
@@ -188,9 +188,9 @@ class EasBench:
 def real_steps(
     p: AttentionScoreModuleParameters, layer: int, head: int, lengths: list[int]
 ) -> list[Step]:
-    """Return SmolLM2's steps at some lengths, with the centres that Algorithm 1 finds until there.
+    """Return SmolLM2's steps at some lengths, with the centres of Algorithm 1 up to there.
 
-    Modes are drawn, the larger the rarer.
+    Modes are random; larger ones are less frequent.
     """
     size = p.vector.head_size
     queries = head_vectors("q", size, layer=layer, head=head)
@@ -215,12 +215,12 @@ def real_steps(
 
 
 def norm_of(key: Codes) -> int:
-    """Return a key's norm, which the module gives where there is no centre."""
+    """Return a key's norm, which the module outputs if there is no centre."""
     return key_centre(key, key[np.newaxis][:0], [], np.zeros(0, np.uint16)).norm
 
 
 def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, length: int) -> Step:
-    """Return any codes, keys that are collinear or nearly so, equal keys, zero keys."""
+    """Return random codes, keys that are collinear or nearly so, equal keys, zero keys."""
     size = p.vector.head_size
     query = trimmed(rng, codes(rng.standard_normal(size)))
     hard = hard_partners(rng, np.broadcast_to(query, (length, size)))
@@ -228,7 +228,7 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
     for now in range(1, length):
         kind = rng.random()
         if kind < 0.5:
-            # Of equal and other lengths, down to where quotients of norms are subnormal.
+            # Of equal and other norms, down to subnormal quotients of norms.
             if rng.random() < 0.2:
                 keys[now - 1] = codes(rng.standard_normal(size) * 2.0 ** rng.integers(0, 14))
             other = rng.uniform(1, 2) * 2.0 ** rng.integers(-23, 8) * rng.choice([1, -1])
@@ -240,14 +240,14 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
         elif kind < 0.6:
             keys[now] = 0
         elif kind < 0.7:
-            # About as far from its neighbour as the threshold.
+            # The cosine to the neighbour is near the threshold.
             near = values(codes(rng.standard_normal(size)))
             aside = rng.standard_normal(size) * np.abs(near).max() * 0.12
             keys[now - 1], keys[now] = codes(near), codes(near + aside)
     members = rng.random(length) < rng.choice([0.2, 0.6, 1.0])
     members[0] = True
     if length > 1 and rng.random() < 0.4:
-        # Two keys on an axis: the quotient of their norms has few digits, and ties when subnormal.
+        # Two keys on an axis: the quotient of their norms has few digits, and ties if subnormal.
         axis = np.arange(size) == rng.integers(size)
         centre = rng.integers(length - 1)
         members[centre] = True
@@ -260,11 +260,11 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
     # A norm that is too small lets more keys pass the threshold, and has other digits.
     smaller = codes(values(norms) * rng.uniform(0.5, 1.02, length))
     norms = np.where(rng.random(length) < 0.4, smaller, norms)
-    drawn = np.where(
+    small = np.where(
         rng.random(length) < 0.5, 1 << rng.integers(0, 10, length), random_codes(rng, (length,))
     )
-    norms = np.where(rng.random(length) < 0.2, drawn, norms)
-    # A score of a member is a ratio's product: of subnormal numbers too, and ties.
+    norms = np.where(rng.random(length) < 0.2, small, norms)
+    # The score of a position without exact score is a product: subnormal numbers and ties, too.
     ratios = float_operands.random_codes(BINARY16, length, rng).astype(np.int64)
     return Step(
         query,
@@ -280,8 +280,9 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
 def norm_step(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> Step:
     """Return a key of any norm, and one centre of its direction.
 
-    Half of the centres have a norm that makes the cosine the threshold, or all but that: each digit
-    of the norms' product decides. The others are far above it, and the norms' quotient shows.
+    Half of the centres have a norm with which the cosine is the threshold, or nearly so: each digit
+    of the norms' product decides. The others are far above it, so that the norms' quotient is
+    output.
     """
     step = random_step(p, rng, 2)
     key = codes(rng.standard_normal(p.vector.head_size) * 2.0 ** rng.integers(-12, 8))
@@ -296,11 +297,11 @@ def norm_step(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> St
 
 
 def random_steps(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> list[Step]:
-    """Return steps of lengths that matter: one, about the recent ones, partial groups."""
+    """Return steps of critical lengths: one, near `recent`, partial groups."""
     lanes, recent = p.apid.lanes, p.apid.recent
     high = min(p.apid.capacity, 3 * lanes + recent)
     lengths = [1, 1, 2, recent, recent + 1, lanes, lanes + 1, high, 1]
-    # Each lane's products should be hard in many ways.
+    # Each lane needs many different products.
     more = 40 if p.vector.head_size < 16 else 6
     lengths += [int(length) for length in rng.integers(1, high + 1, more)]
     return [random_step(p, rng, int(np.clip(length, 1, p.apid.capacity))) for length in lengths]
@@ -308,7 +309,7 @@ def random_steps(p: AttentionScoreModuleParameters, rng: np.random.Generator) ->
 
 @cocotb.test()
 async def real_keys(dut: Any) -> None:
-    """SmolLM2's decoding: a key a cycle, and groups beside them."""
+    """Run SmolLM2's decoding: one key per cycle, and groups in parallel."""
     bench = EasBench(dut, "real_keys")
     p = bench.p
     high = min(p.apid.capacity, 400)
@@ -319,7 +320,7 @@ async def real_keys(dut: Any) -> None:
         for step in real_steps(p, layer, layer % 9, [max(high - back, 2) for back in range(4)])
     ]
     await bench.run(steps)
-    # Bound: a key a cycle. Equation 7 has (2 |C| + n / 128 + |M|) / 2.
+    # Bound: one cycle per key. Equation 7 has (2 |C| + n / 128 + |M|) / 2.
     ideal = sum(len(step.fetched(p)) + 1 for step in steps[1:])
     formula = sum(
         (2 * int(step.is_centre.sum()) + step.length / 128 + int(step.precise(p).sum())) / 2
@@ -337,13 +338,13 @@ async def real_keys(dut: Any) -> None:
 
 @cocotb.test()
 async def latency(dut: Any) -> None:
-    """One step of two positions by itself: to its maximum, and to its centre."""
+    """Measure one step of two positions: cycles to its maximum, and to its centre."""
     bench = EasBench(dut, "latency")
     p = bench.p
     await bench.run(real_steps(p, LAYERS[0], 0, [2]))
     begin = bench.bench.cycle
     levels, groups = (p.apid.lanes - 1).bit_length(), -(-2 // p.apid.lanes)
-    # A cycle to load, the new key, the other one; the score is written, then looked up.
+    # One cycle to load, the new key, the other key; the score is written, then looked up.
     last = 2 + p.vector.scalar_latency
     maximum = last + groups + 2 + p.multiply_stages + levels
     centre = last + p.cosine_stages + p.divide_stages + 1
@@ -362,17 +363,17 @@ async def latency(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any codes under every pair of pause patterns; the centres pause at random."""
+    """Run random codes under every pair of stall patterns; the centres stall at random."""
     bench = EasBench(dut, f"stalls {source} {sink}", source, "random", sink)
     await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
 
 
 @cocotb.test()
 async def back_to_back(dut: Any) -> None:
-    """Many short steps: the divider's cycle between them, their centres waiting."""
+    """Run many short steps: with the divider's cycle between them, and centres in the queue."""
     bench = EasBench(dut, "back_to_back", centres="bursty")
     rng = bench.bench.numpy_rng
-    # Each is a quotient of norms, whose digits have to be of all kinds.
+    # Each centre is a quotient of norms, which needs digits of all kinds.
     count = 500 if bench.p.vector.head_size < 16 and not four_states() else 60
     lengths = rng.choice([1, 2, 2, 2, 3, 6], count).clip(max=bench.p.apid.capacity)
     await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
@@ -380,7 +381,7 @@ async def back_to_back(dut: Any) -> None:
 
 @cocotb.test()
 async def norms(dut: Any) -> None:
-    """Show a norm a step, and what becomes of it and the centre's."""
+    """Run one norm per step, and its quotient with the centre's norm."""
     bench = EasBench(dut, "norms")
     rng = bench.bench.numpy_rng
     count = 1500 if bench.p.vector.head_size < 16 and not four_states() else 60
@@ -390,7 +391,7 @@ async def norms(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(slow=["headers", "centres"])
 async def full_queues(dut: Any, slow: str) -> None:
-    """Short and longer steps while one output is taken so seldom that all before it is full."""
+    """Run short and longer steps while one output is so rarely ready that all upstream is full."""
     bench = EasBench(dut, f"full_queues {slow}")
     getattr(bench, slow).pauses = filling_pauses(bench.bench.rng)
     rng, most = bench.bench.numpy_rng, min(18, bench.p.apid.capacity)
@@ -400,7 +401,7 @@ async def full_queues(dut: Any, slow: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = EasBench(dut, "resets", "random", "bursty", "random")
     for _ in range(6):
         await bench.bench.reset()

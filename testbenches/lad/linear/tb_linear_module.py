@@ -1,4 +1,4 @@
-"""Testbench of linear layers: SmolLM2's projections, any shapes of matrices, stalls, resets."""
+"""Testbench of linear layers: SmolLM2's projections, matrices of any shape, stalls, resets."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +44,7 @@ class Task:
 
 
 class LinearBench:
-    """The module's four streams."""
+    """Connections to the module's four streams."""
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: LinearModuleParameters = catalog_parameters()
@@ -55,14 +55,14 @@ class LinearBench:
         self.outputs = self.bench.sink("outputs", sink)
 
     def send(self, tasks: list[Task]) -> None:
-        """Offer tasks."""
+        """Queue tasks."""
         for task in tasks:
             payloads = task_payloads(self.p, task, self.bench.numpy_rng)
             for name in ("tasks", "inputs", "weights"):
                 getattr(self, name).send(payloads[name])
 
     async def run(self, tasks: list[Task]) -> int:
-        """Run tasks after a reset and compare; return the cycles to the last sum."""
+        """Reset, run tasks and compare; return the cycles to the last sum."""
         await self.bench.reset()
         self.outputs.received.clear()
         self.send(tasks)
@@ -80,9 +80,9 @@ def task_payloads(
     rng: np.random.Generator,
     shared: LadTilesParameters | None = None,
 ) -> dict[str, list[int]]:
-    """Return what the three input streams carry; rows beyond a matrix's last are noise.
+    """Return the payloads of the three input streams; missing rows of a matrix are noise.
 
-    Tiles that share a task have its groups in turns.
+    Tiles that share a task have its groups round-robin.
     """
     rounds, more = divmod(task.groups(p) - 1, shared.tiles if shared else 1)
     groups = rounds + 1 if shared else task.groups(p)
@@ -104,7 +104,7 @@ def task_payloads(
 def weight_payloads(
     p: LinearModuleParameters, matrix: Codes, rng: np.random.Generator
 ) -> list[int]:
-    """Return what the stream of weights carries of a matrix [rows, columns]."""
+    """Return the payloads of the weights of a matrix [rows, columns]."""
     size = p.vector.head_size
     missing = -len(matrix) % p.units
     noise = rng.integers(0, 1 << 16, (missing, matrix.shape[1]))
@@ -131,7 +131,7 @@ def check_sums(bench: Bench, p: LinearModuleParameters, tasks: list[Task], sink:
 
 
 def real_task(p: LinearModuleParameters, layer: int, name: str) -> Task:
-    """Return a part of SmolLM2's matrix and as many tokens as there may be samples."""
+    """Return a part of SmolLM2's matrix and as many tokens as there are samples at most."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS).linear(layer, name)
     columns = min(trace.weight.shape[1], p.slices * p.vector.head_size)
     rows = min(trace.weight.shape[0], p.groups * p.units, 60 * p.units)
@@ -139,7 +139,7 @@ def real_task(p: LinearModuleParameters, layer: int, name: str) -> Task:
 
 
 def random_task(p: LinearModuleParameters, rng: np.random.Generator, *, tiles: int = 1) -> Task:
-    """Return any numbers in any shape, often the smallest or the largest one of so many tiles."""
+    """Return random numbers of any shape, often the smallest or the largest for `tiles` tiles."""
 
     def size(high: int) -> int:
         return int(rng.choice([1, high, int(rng.integers(1, high + 1))]))
@@ -149,7 +149,7 @@ def random_task(p: LinearModuleParameters, rng: np.random.Generator, *, tiles: i
     inputs = random_codes(rng, (samples, columns))
     weights = random_codes(rng, (rows, columns))
     if rng.random() < 0.7:
-        # Hard on one sample: within a slice, or from slice to slice.
+        # Difficult for one sample: within a slice, or across slices.
         inputs = np.where(rng.random((samples, 1)) < 0.5, trimmed(rng, inputs), inputs)
         width = int(rng.choice([p.vector.head_size, columns]))
         part = slice(begin := width * int(rng.integers(-(-columns // width))), begin + width)
@@ -160,19 +160,19 @@ def random_task(p: LinearModuleParameters, rng: np.random.Generator, *, tiles: i
 
 
 def several_slices(run: Run) -> bool:
-    """Return whether a sum may go over several slices."""
+    """Return whether a sum can extend over several slices."""
     return run.parameters.slices > 1
 
 
 @cocotb.test()
 async def real_projections(dut: Any) -> None:
-    """SmolLM2's projections: weights in as many cycles as there are samples."""
+    """Run SmolLM2's projections: one cycle per sample and transfer of weights."""
     bench = LinearBench(dut, "real_projections")
     p = bench.p
     tasks = [real_task(p, layer, "q_proj") for layer in LAYERS]
     await bench.run(tasks)
     ideal = sum(task.outputs(p) * task.slices(p) for task in tasks)
-    # The inputs of a task come before its products.
+    # The inputs of a task are transferred before its products.
     filled = sum(len(task.inputs) * task.slices(p) for task in tasks)
     first, last = bench.outputs.received[0][0], bench.outputs.received[-1][0]
     before = tasks[0].outputs(p) * (tasks[0].slices(p) - 1)
@@ -185,11 +185,11 @@ async def real_projections(dut: Any) -> None:
 
 @cocotb.test()
 async def latency(dut: Any) -> None:
-    """One product by itself."""
+    """Measure the latency of one product."""
     bench = LinearBench(dut, "latency")
     p = bench.p
     cycles = await bench.run([Task(codes(np.ones((1, 1))), codes(np.ones((1, 1))))])
-    # A cycle for the task's input.
+    # One cycle for the task's input.
     expected = 1 + p.vector.scalar_latency + p.add_stages + 4
     bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
 
@@ -197,7 +197,7 @@ async def latency(dut: Any) -> None:
 @cocotb.test()
 @only_if(several_slices, "one slice waits for no other")
 async def pace(dut: Any) -> None:
-    """Count the cycles of a further slice: one a sample, or until its first sum is written."""
+    """Measure the cycles of a further slice: one per sample, or until its first sum is written."""
     bench = LinearBench(dut, "pace")
     p, size = bench.p, bench.p.vector.head_size
     for samples in range(1, min(p.samples, p.pace + 2) + 1):
@@ -215,17 +215,17 @@ async def pace(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any numbers and shapes under every pair of pause patterns."""
+    """Run random numbers and shapes under every pair of stall patterns."""
     bench = LinearBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
-    # Each lane's products should be hard in many ways, also where there are few lanes.
+    # Each lane needs many different products, also where there are few lanes.
     tasks = 8 if bench.p.vector.head_size >= 16 else 100
     await bench.run([random_task(bench.p, rng) for _ in range(tasks)])
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = LinearBench(dut, "resets", "random", "bursty")
     rng = bench.bench.numpy_rng
     for _ in range(6):

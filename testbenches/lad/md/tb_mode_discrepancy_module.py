@@ -1,4 +1,4 @@
-"""Testbench of the mode discrepancy module: SmolLM2's keys, any codes, ties of counts, stalls."""
+"""Testbench of the MD module: SmolLM2's keys, random codes, equal counters, stalls, resets."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ Codes = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Step:
-    """A query [d], the maximum, and keys [n, d] and marks of active positions."""
+    """Query [d], max_s, and keys [n, d] and marks of active positions."""
 
     query: Codes
     maximum: int
@@ -32,12 +32,12 @@ class Step:
     before: Positions
 
     def answer(self, p: ModeDiscrepancyModuleParameters) -> Discrepancies:
-        """Return what the module must say."""
+        """Return the expected results."""
         return discrepancies(self.query, self.keys, self.maximum, self.before, table=p.table)
 
 
 class MdBench:
-    """The module's four streams."""
+    """Connections to the module's four streams."""
 
     def __init__(
         self, dut: Any, salt: str, source: str = "none", updates: str = "none", sink: str = "none"
@@ -56,7 +56,7 @@ class MdBench:
         }
 
     def send(self, steps: list[Step]) -> None:
-        """Offer steps; lanes without a position carry noise."""
+        """Queue steps; lanes without a position carry noise."""
         p, rng = self.p, self.bench.numpy_rng
         headers = {
             "query": np.stack([step.query for step in steps]),
@@ -92,13 +92,13 @@ class MdBench:
             self.active.send(to_integers(pack(p.active_layout, fields)))
 
     def _present(self, count: int) -> NDArray[np.int64]:
-        """Return the lanes with a position in each transfer, as bits."""
+        """Return a mask of the lanes with a position for each transfer."""
         lanes = self.p.lanes
         there = np.minimum(count - np.arange(0, count, lanes), lanes)
         return (1 << there) - 1
 
     async def run(self, steps: list[Step]) -> int:
-        """Run steps after a reset and compare; return the cycles to the last coefficients."""
+        """Reset, run steps and compare; return the cycles to the last coefficients."""
         await self.bench.reset()
         for sink in self.sinks.values():
             sink.received.clear()
@@ -152,7 +152,7 @@ class MdBench:
 def marks(
     p: ModeDiscrepancyModuleParameters, rng: np.random.Generator, count: int
 ) -> tuple[NDArray[np.int64], Positions]:
-    """Return ascending positions and marks whose counts are often equal or at their end."""
+    """Return ascending positions, and marks whose counters are often equal or saturated."""
     position = np.sort(rng.choice(p.capacity, count, replace=False))
     most = rng.choice([3, 3, 40, 4095], (count, 1))
     counters = np.minimum(rng.integers(0, 4096, (count, p.table.intervals)), most)
@@ -160,15 +160,15 @@ def marks(
     recent = rng.random(count) < 0.3
     graduates = recent & (rng.random(count) < 0.3)
     mode = rng.integers(0, p.table.intervals, count)
-    # Often the largest count is the mode's, as it should be.
+    # Often the largest counter is the mode's, as in real decoding.
     own = np.where(rng.random(count) < 0.5, counters.max(axis=1), rng.integers(0, 4096, count))
     return position, Positions(mode, own, counters, recent, graduates)
 
 
 def random_steps(p: ModeDiscrepancyModuleParameters, rng: np.random.Generator) -> list[Step]:
-    """Return steps of any codes with every number of positions in the last transfer."""
+    """Return steps of random codes with every number of positions in the last transfer."""
     steps = []
-    # Each lane's products should be hard in many ways, also where there are few.
+    # Each lane needs many different products, also where there are few lanes.
     more = 30 if p.vector.head_size < 16 else 8
     for count in (1, *range(2, 2 * p.lanes + 2), *rng.integers(1, 60, more)):
         count = int(min(count, p.capacity))
@@ -177,7 +177,7 @@ def random_steps(p: ModeDiscrepancyModuleParameters, rng: np.random.Generator) -
         query = trimmed(rng, codes(rng.standard_normal(size)))
         hard = hard_partners(rng, np.broadcast_to(query, (count, size)))
         keys = np.where(rng.random((count, 1)) < 0.5, hard, random_codes(rng, (count, size)))
-        # Scores on and beside bounds, in any lane: the maximum is that far above one of them.
+        # Scores on and next to bounds, in any lane: the maximum is that far above one of them.
         bound = values(np.array(p.table.lowers[int(rng.integers(0, len(p.table.lowers)))]))
         near = codes(values(dot_product(query, keys[rng.integers(count), np.newaxis])) - bound)[0]
         maximum = int(rng.choice([int(near), 0, int(random_codes(rng, (1,))[0])]))
@@ -186,7 +186,7 @@ def random_steps(p: ModeDiscrepancyModuleParameters, rng: np.random.Generator) -
 
 
 def real_steps(p: ModeDiscrepancyModuleParameters, number: int, active: int) -> list[Step]:
-    """Return SmolLM2's queries and keys; marks are drawn."""
+    """Return SmolLM2's queries and keys with random marks."""
     rng = np.random.default_rng(number)
     steps = []
     for index in range(number):
@@ -203,11 +203,11 @@ def real_steps(p: ModeDiscrepancyModuleParameters, number: int, active: int) -> 
 
 @cocotb.test()
 async def real_keys(dut: Any) -> None:
-    """SmolLM2's keys: `lanes` positions a cycle."""
+    """Run SmolLM2's keys: `lanes` positions per cycle."""
     bench = MdBench(dut, "real_keys")
     steps = real_steps(bench.p, 6 if context()["full"] else 3, 201)
     await bench.run(steps)
-    # Bound: the formula's |J| / 2, and a cycle to load each query.
+    # Bound: |J| / 2 of Equation 7, and one cycle to load each query.
     ideal = sum(-(-len(step.position) // bench.p.lanes) + 1 for step in steps)
     seen = [cycle for cycle, _payload in bench.sinks["coefficients"].received]
     bench.bench.record(
@@ -219,7 +219,7 @@ async def real_keys(dut: Any) -> None:
 
 @cocotb.test()
 async def latency(dut: Any) -> None:
-    """One key by itself."""
+    """Measure the latency of one key."""
     bench = MdBench(dut, "latency")
     p = bench.p
     cycles = await bench.run(real_steps(p, 1, 1))
@@ -230,14 +230,14 @@ async def latency(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any codes under every pair of pause patterns; the updates pause at random."""
+    """Run random codes under every pair of stall patterns; the updates stall at random."""
     bench = MdBench(dut, f"stalls {source} {sink}", source, "random", sink)
     await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = MdBench(dut, "resets", "random", "bursty", "random")
     for _ in range(6):
         await bench.bench.reset()

@@ -1,4 +1,4 @@
-"""Testbench of the special function module: SmolLM2's own rows and heads, any codes, stalls."""
+"""Testbench of the SFM: SmolLM2's rows and heads, random codes, stalls, resets."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,7 @@ EPSILON = 1e-5
 
 @dataclass
 class Work:
-    """Vectors for the module's streams, and what it must answer."""
+    """Vectors for the module's streams, and the expected results."""
 
     p: SpecialFunctionModuleParameters
     vectors: dict[str, list[Any]] = field(
@@ -55,22 +55,22 @@ class Work:
             self.addends.append(bias.reshape(-1, size))
 
     def add_rotary(self, x: Codes, cosine: Codes, sine: Codes) -> None:
-        """Add a head to turn."""
+        """Add a head to rotate."""
         self._add(Function.ROTARY, x, 0, rotary(x, cosine, sine))
         self.factors.append(np.stack([cosine, sine]))
 
     def add_silu(self, x: Codes, up: Codes) -> None:
-        """Add a slice of gate and up projection."""
+        """Add a slice of `gate_proj` and `up_proj`."""
         self._add(Function.SILU, x, 0, silu(x, up))
         self.factors.append(up[np.newaxis])
 
     def add_sum(self, x: Codes, addend: Codes) -> None:
-        """Add a vector of a residual path."""
+        """Add a residual addition."""
         self._add(Function.ADD, x, 0, add(x, addend))
         self.addends.append(addend[np.newaxis])
 
     def payloads(self) -> dict[str, list[int]]:
-        """Return what goes to each of the module's streams."""
+        """Return the payloads of each of the module's streams."""
         values = np.concatenate(self.vectors["values"])
         fields = {name: np.array(self.vectors[name]) for name in ("function", "epsilon")}
         sent = {"vectors": to_integers(pack(self.p.vector_layout, fields | {"values": values}))}
@@ -82,7 +82,7 @@ class Work:
 
 
 class SfmBench:
-    """The module's four streams."""
+    """Connections to the module's four streams."""
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: SpecialFunctionModuleParameters = catalog_parameters()
@@ -93,12 +93,12 @@ class SfmBench:
         self.sink = self.bench.sink("results", sink)
 
     def send(self, work: Work) -> None:
-        """Offer all work."""
+        """Queue all work."""
         for name, payloads in work.payloads().items():
             self.sources[name].send(payloads)
 
     async def run(self, work: Work) -> int:
-        """Run work after a reset and compare the results; return the cycles to the last."""
+        """Reset, run work and compare the results; return the cycles to the last."""
         await self.bench.reset()
         self.sink.received.clear()
         self.send(work)
@@ -125,10 +125,10 @@ def random_rows(p: SpecialFunctionModuleParameters, rng: np.random.Generator, co
         one = np.full(shape, BINARY16.one, np.uint16)
         match rng.integers(3) if wide else None:
             case 0:
-                # Rows without specials, of any magnitude.
+                # Rows without special values, of any magnitude.
                 x = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 13))
             case 1:
-                # One or two elements that are not zero, whose sum no larger one hides.
+                # One or two elements that are not zero, so that no larger one hides their sum.
                 (x,) = hard_partners(rng, one[np.newaxis])
         hard = rng.random() < 0.5
         if wide:
@@ -152,7 +152,7 @@ def random_rows(p: SpecialFunctionModuleParameters, rng: np.random.Generator, co
 
 
 def check_results(bench: Bench, works: list[Work], sink: Any) -> None:
-    """Compare what the module gave with what was asked, part by part."""
+    """Compare the received results with the expected ones, part by part."""
     layout = works[0].p.values_layout
     expected = np.concatenate([part for work in works for part in work.results])
     packed = [payload for _cycle, payload in sink.received]
@@ -175,7 +175,7 @@ def angles(p: SpecialFunctionModuleParameters, position: int) -> tuple[Codes, Co
 
 
 def real_work(p: SpecialFunctionModuleParameters, tokens: int) -> Work:
-    """Return what SmolLM2's layers ask of the module: norms, heads to turn, gated slices."""
+    """Return the work of SmolLM2's layers: norms, heads to rotate, SwiGLU slices."""
     trace, work = open_trace(text="prose", tokens=TOKENS, layers=LAYERS), Work(p)
     size = p.vector.head_size
     epsilon = int(codes(EPSILON))
@@ -200,11 +200,11 @@ def real_work(p: SpecialFunctionModuleParameters, tokens: int) -> Work:
 
 @cocotb.test()
 async def real_rows(dut: Any) -> None:
-    """SmolLM2's norms, heads and gates at full rate."""
+    """Run SmolLM2's norms, heads and gates at full rate."""
     bench = SfmBench(dut, "real_rows")
     work = real_work(bench.p, 6 if context()["full"] else 3)
     cycles = await bench.run(work)
-    # Bound: what the vector unit has to do, an operation a cycle, and the lanes of the sigmoid.
+    # Bound: the vector unit's operations, one per cycle, and the cycles of the sigmoid's lanes.
     operations = {
         Function.LAYER_NORM: 5,
         Function.RMS_NORM: 4,
@@ -219,7 +219,7 @@ async def real_rows(dut: Any) -> None:
 
 @cocotb.test()
 async def each_function(dut: Any) -> None:
-    """Count the cycles of each function by itself."""
+    """Measure the cycles of each function."""
     bench = SfmBench(dut, "each_function")
     p, rng = bench.p, bench.bench.numpy_rng
     row, head = (codes(rng.standard_normal(size)) for size in (p.width, p.vector.head_size))
@@ -240,7 +240,7 @@ async def each_function(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=["none", "random", "adversarial"], sink=["none", "random", "bursty"])
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any functions on any codes under pairs of pause patterns."""
+    """Run any functions on random codes under pairs of stall patterns."""
     bench = SfmBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.run(bench.random_work(200 if bench.p.width < 64 else 6))
 
@@ -248,7 +248,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 @cocotb.test()
 @only_if(lambda run: not run.four_states, "many cycles, which four states make minutes")
 async def hard_sums(dut: Any) -> None:
-    """Residual sums that cancel, or of which one term decides the other's rounding."""
+    """Run residual additions that cancel, or of which one term decides the other's rounding."""
     bench = SfmBench(dut, "hard_sums")
     rng, work = bench.bench.numpy_rng, Work(bench.p)
     for _ in range(2500 if bench.p.width < 64 else 50):
@@ -259,7 +259,7 @@ async def hard_sums(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state may remain."""
     bench = SfmBench(dut, "resets", "random", "random")
     for _ in range(6):
         await bench.bench.reset()

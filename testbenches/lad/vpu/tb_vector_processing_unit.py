@@ -1,4 +1,4 @@
-"""Testbench of the vector processing unit: SmolLM2's heads, any codes, gaps, resets."""
+"""Testbench of the VPU: SmolLM2's heads, random codes, pauses, resets."""
 
 from collections import deque
 from dataclasses import dataclass, replace
@@ -22,12 +22,12 @@ Codes = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Work:
-    """Operations, one an item, each with what the row is loaded with beside it, if anything.
+    """Operations, one per item, each with an optional load of the register row.
 
     Members
     -------
     load : array [items]
-        Whether the row takes `vec1`, for the operations that follow.
+        Load `vec1` into the row, for the operations that follow.
     vec1, vec2 : array [items, head_size]
     scal, operation : array [items]
     """
@@ -39,17 +39,17 @@ class Work:
     operation: NDArray[np.int64]
 
     def rows(self) -> Codes:
-        """Return what the row holds at each operation; before the first load, nothing known."""
+        """Return the content of the row at each operation; unknown before the first load."""
         latest = np.maximum.accumulate(np.where(self.load == 1, np.arange(len(self.load)), -1))
         return self.vec1[np.concatenate([[0], latest[:-1]])]
 
     def scalars(self) -> Codes:
-        """Return what the dot products give."""
+        """Return the expected dot products."""
         chosen = self.operation == Operation.DOT_PRODUCT.value
         return dot_product(self.rows()[chosen], self.vec2[chosen])
 
     def vectors(self) -> Codes:
-        """Return what the other operations give."""
+        """Return the expected vectors."""
         chosen = self.operation != Operation.DOT_PRODUCT.value
         scaled = (self.operation == Operation.SCALE.value)[:, np.newaxis]
         first = np.where(scaled, self.scal[:, np.newaxis], self.rows())
@@ -57,7 +57,7 @@ class Work:
 
 
 class VectorBench:
-    """Moves the plain ports: an item in every cycle that does not pause, results as they come."""
+    """Drive the ports: one item per cycle without a pause; record the results."""
 
     def __init__(self, dut: Any, salt: str, pauses: str = "none") -> None:
         self.p: VectorProcessingUnitParameters = catalog_parameters()
@@ -73,14 +73,14 @@ class VectorBench:
         self.bench.add(self)
 
     def clear(self) -> None:
-        """Forget all work."""
+        """Discard all work."""
         self.waiting: deque[tuple[int, ...]] = deque()
         self.received: dict[str, list[tuple[int, int]]] = {"o_vec": [], "o_scal": []}
         for name in ("load", "valid"):
             self.inputs[name].value = 0
 
     def send(self, work: Work) -> None:
-        """Add operations to those that wait."""
+        """Queue operations."""
         vectors = (to_integers(pack(self.p.vector_layout, part)) for part in (work.vec1, work.vec2))
         vec1, vec2 = vectors
         load, operation, scal = (
@@ -89,7 +89,7 @@ class VectorBench:
         self.waiting.extend(zip(load, vec1, operation, vec2, scal, strict=True))
 
     def drive(self) -> None:
-        """Put the next operation at the ports; in a pause noise that is not to be taken."""
+        """Drive the next operation; during a pause, noise that must be ignored."""
         begins = bool(self.waiting) and not next(self.pauses)
         self.inputs["valid"].value = int(begins)
         self.inputs["load"].value = 0
@@ -104,13 +104,13 @@ class VectorBench:
             self.inputs["operation"].value = self.bench.rng.randrange(3)
 
     def sample(self) -> None:
-        """Keep what is marked as a result."""
+        """Record the results that are marked as valid."""
         for name, received in self.received.items():
             if int(self.outputs[f"{name}_valid"].value):
                 received.append((self.bench.cycle, read(self.outputs[name])))
 
     async def run(self, work: Work) -> int:
-        """Run operations after a reset and compare all results; return the cycles to the last."""
+        """Reset, run operations and compare all results; return the cycles to the last."""
         await self.bench.reset()
         self.send(work)
         start = self.bench.cycle
@@ -124,7 +124,7 @@ class VectorBench:
         return max(ends) - start
 
     def check(self, name: str, expected: Codes) -> None:
-        """Compare one output's results with what is expected."""
+        """Compare the results of one output with the expected ones."""
         cycles = [cycle for cycle, _value in self.received[name]]
         packed = [value for _cycle, value in self.received[name]]
         if name == "o_scal":
@@ -136,11 +136,11 @@ class VectorBench:
         self.bench.compare(name, wanted, got, cycles=cycles, show=lambda code: f"{code:#06x}")
 
     def random_work(self, count: int) -> Work:
-        """Return any operations on any codes; the row is loaded with the first of them."""
+        """Return random operations on random codes; the first one loads the row."""
         rng, shape = self.bench.numpy_rng, (count, self.p.head_size)
         load = (rng.random(count) < 0.3).astype(np.int64)
         operation = rng.integers(0, 3, count)
-        # What the row holds after power-up is not known.
+        # The content of the row after power-up is unknown.
         load[0], operation[0] = 1, Operation.SCALE.value
         vec1 = random_codes(rng, shape)
         work = Work(
@@ -155,7 +155,7 @@ class VectorBench:
 
 
 def real_work(p: VectorProcessingUnitParameters, steps: int, cached: int) -> Work:
-    """Return queries against all keys, a load beside each first, then values scaled by scores."""
+    """Return queries with all keys, loading each query first, then values scaled by scores."""
     parts: dict[str, list[Any]] = {name: [] for name in ("load", "vec1", "vec2", "scal", "op")}
     for number in range(steps):
         layer = LAYERS[number % len(LAYERS)]
@@ -163,7 +163,7 @@ def real_work(p: VectorProcessingUnitParameters, steps: int, cached: int) -> Wor
             head_vectors(name, p.head_size, layer=layer, head=number % 9) for name in "qkv"
         )
         scalars = dot_product(query[-1], keys[:cached])
-        # The row changes while the values before are scaled.
+        # The row is loaded while the previous values are scaled.
         parts["load"] += [[1] + [0] * cached, [0] * cached]
         parts["vec1"] += [np.broadcast_to(query[-1], (2 * cached + 1, p.head_size))]
         parts["vec2"] += [values[:1], keys[:cached], values[:cached]]
@@ -182,7 +182,7 @@ def real_work(p: VectorProcessingUnitParameters, steps: int, cached: int) -> Wor
 
 @cocotb.test()
 async def real_heads(dut: Any) -> None:
-    """SmolLM2's scores and scaled values at one operation a cycle."""
+    """Run SmolLM2's scores and scaled values at one operation per cycle."""
     bench = VectorBench(dut, "real_heads")
     work = real_work(bench.p, 6 if context()["full"] else 3, 200)
     cycles = await bench.run(work)
@@ -195,7 +195,7 @@ async def real_heads(dut: Any) -> None:
 
 @cocotb.test()
 async def latencies(dut: Any) -> None:
-    """Each result comes in its own cycle, whatever comes before and behind."""
+    """Check the latency of each kind of result, whatever operations precede and follow."""
     bench = VectorBench(dut, "latencies")
     work = bench.random_work(60)
     await bench.run(work)
@@ -213,16 +213,16 @@ async def latencies(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(pauses=list(PAUSES))
 async def any_codes(dut: Any, pauses: str) -> None:
-    """Any operations on any codes, specials included, under every pattern of pauses."""
+    """Run random operations on random codes, special ones included, under every stall pattern."""
     bench = VectorBench(dut, f"any_codes {pauses}", pauses)
-    # Each lane's products should be hard in many ways, also where there are few lanes.
+    # Each lane needs many different products, also where there are few lanes.
     for _ in range(max(1, 32 // bench.p.head_size)):
         await bench.run(bench.random_work(300))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves no result behind."""
+    """Reset during operation; no result may remain."""
     bench = VectorBench(dut, "resets", "random")
     for _ in range(6):
         await bench.bench.reset()

@@ -1,4 +1,4 @@
-"""Attention computation: the model against float64, corrections against right modes, bounds."""
+"""AC module: the model against float64, corrections against right modes, parameters."""
 
 import re
 from typing import Any
@@ -37,12 +37,12 @@ def parameters(cache_format: FloatFormat) -> AttentionComputationModuleParameter
         ({"cache_format": 16}, "cache_format must be one of"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         AttentionComputationModuleParameters(**change)
 
 
-def test_vector_units_may_stand_outside() -> None:
+def test_vector_units_can_be_outside() -> None:
     p = entry_named("attention_computation_module").parameters("tiny")
     emission = Emission(top=AttentionComputationModule(parameters=p, shared=True), name="shared")
     assert any(port.name.startswith("units_2_") for port in emission.modules[-1].ports)
@@ -51,7 +51,7 @@ def test_vector_units_may_stand_outside() -> None:
 
 @pytest.mark.parametrize("cache_format", [BINARY16, BINARY32], ids=["binary16", "binary32"])
 def test_real_steps_are_near_float64(cache_format: FloatFormat) -> None:
-    """Outputs within 3 % of the largest value, and updated caches within their roundings."""
+    """Outputs are within 3 % of the largest value, updated caches within their roundings."""
     p = parameters(cache_format)
     for step in real_steps(p, 6, 60, 4):
         got = step.answer(p)
@@ -70,7 +70,7 @@ def test_real_steps_are_near_float64(cache_format: FloatFormat) -> None:
 
 
 def test_corrections_make_up_for_wrong_modes() -> None:
-    """Caches of right modes and no corrections give what wrong modes and corrections give."""
+    """Right modes without corrections and wrong modes with corrections have the same result."""
     p = parameters(BINARY32)
     for wrong in real_steps(p, 3, 60, 0):
         before = BINARY32.decode(wrong.caches)
@@ -88,8 +88,8 @@ def test_corrections_make_up_for_wrong_modes() -> None:
         assert np.abs(exact - plain).max() < 2.0**-8 * np.abs(exact).max()
 
 
-def test_updates_take_positions_in_and_out_again() -> None:
-    """The same position with opposite coefficients leaves FP32 caches as they were."""
+def test_opposite_updates_restore_caches() -> None:
+    """The same position with opposite coefficients restores FP32 caches."""
     p = parameters(BINARY32)
     rng = np.random.default_rng(2)
     step = random_steps(p, rng)[2]
@@ -106,7 +106,7 @@ def test_updates_take_positions_in_and_out_again() -> None:
     assert np.abs(BINARY32.decode(got.caches) - before).max() < 2.0**-18
 
 
-def test_a_denominator_of_nothing_is_flagged() -> None:
+def test_denominator_of_zero_sets_flag() -> None:
     p = parameters(BINARY32)
     step = real_steps(p, 1, 3, 0)[0]
     caches = step.caches.copy()

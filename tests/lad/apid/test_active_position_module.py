@@ -1,4 +1,4 @@
-"""Active positions: the model against float64 and the paper's example; bounds; parameters."""
+"""APID module: the model against float64 and the paper's example; bounds; parameters."""
 
 import re
 from itertools import pairwise
@@ -23,7 +23,7 @@ from testbenches.lad.vectors import LAYERS, TOKENS
         ({"table": None}, "table must be an IntervalTable, not None"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ActivePositionModuleParameters(**change)
 
@@ -32,7 +32,7 @@ def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> 
     ("lowers", "message"),
     [((0xBC00, 0xC200), "lower bounds must ascend"), ((), "the number of intervals must be")],
 )
-def test_illegal_tables_are_worded(lowers: tuple[int, ...], message: str) -> None:
+def test_illegal_tables_are_rejected(lowers: tuple[int, ...], message: str) -> None:
     lines = tuple([0] * (len(lowers) + 1))
     with pytest.raises(ValueError, match=message):
         IntervalTable(lowers=lowers, a=lines, b=lines)
@@ -40,7 +40,7 @@ def test_illegal_tables_are_worded(lowers: tuple[int, ...], message: str) -> Non
 
 @pytest.mark.parametrize("table", [FIVE, EIGHT, TWELVE])
 def test_lines_are_those_of_least_squares(table: IntervalTable) -> None:
-    """Against a fit over a fine grid, which knows nothing of integrals."""
+    """Compare with a fit over a fine grid, which is independent of integrals."""
     bounds = [*values(np.array(table.lowers)), 0.0]
     assert (table.a[0], table.b[0]) == (0, 0)
     for index, (low, high) in enumerate(pairwise(bounds), start=1):
@@ -56,7 +56,7 @@ def test_codes_of_the_paper_s_intervals() -> None:
 
 
 def test_the_paper_s_example() -> None:
-    """Figure 3: -5.34 is in interval 2, so active with mode 1; -7.95 is in interval 1."""
+    """Figure 3: -5.34 is in interval 2, hence active with mode 1; -7.95 is in interval 1."""
     scores, modes = codes(np.array([-5.34, -7.95, 0.0])), np.array([1, 1, 4])
     found = identify(scores, 0, modes, np.zeros(3, int), table=FIVE, recent=1)
     assert found.active.tolist() == [True, False, True]
@@ -71,7 +71,7 @@ def test_a_bound_belongs_to_the_interval_below() -> None:
         assert found.active[:2].tolist() == [False, True]
 
 
-def test_what_is_beyond_all_bounds_is_in_the_outer_intervals() -> None:
+def test_scores_beyond_all_bounds_are_in_outer_intervals() -> None:
     for code, mode, active in (
         (0xFC00, 0, False),
         (0x7C00, 4, False),
@@ -85,7 +85,7 @@ def test_what_is_beyond_all_bounds_is_in_the_outer_intervals() -> None:
 
 
 def test_decisions_on_real_scores_are_float64_s() -> None:
-    """FP16 scores in float64: only who lies within a rounding of a bound may differ."""
+    """Compare FP16 scores with float64; only scores within one rounding of a bound may differ."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     rng = np.random.default_rng(5)
     wrong = 0

@@ -1,4 +1,4 @@
-"""Rows of a group's active positions: against Python's sets, in any order of what is ready."""
+"""Rows of a group's active positions: against Python's sets, with any order of stalls."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, replace
@@ -15,20 +15,20 @@ from hdl.lad.lad_tile_parameters import LadTileParameters
 GROUPS: LadTileParameters = entry_named("lad_tile").parameters("tiny_groups")
 TOKENS, FIRST = 8, 24
 PATIENCE = 3000
-"""Cycles without an answer after which the unit is stuck."""
+"""Cycles without an answer after which the unit is considered deadlocked."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A head's step: its newest position, and which are active."""
+    """A head's step: its newest position, and its active positions."""
 
     head: int
     newest: int
     active: tuple[int, ...]
 
 
-def drawn(p: LadTileParameters, rng: np.random.Generator) -> list[Step]:
-    """Return steps of all groups in turns: few positions, half of them, or all."""
+def random_steps(p: LadTileParameters, rng: np.random.Generator) -> list[Step]:
+    """Return interleaved steps of all groups: few active positions, half of them, or all."""
     steps = []
     for newest in range(FIRST, FIRST + TOKENS):
         for head in range(p.heads):
@@ -39,7 +39,7 @@ def drawn(p: LadTileParameters, rng: np.random.Generator) -> list[Step]:
 
 
 def counted(p: LadTileParameters, steps: list[Step]) -> Counter[str]:
-    """Return what sets say: rows ahead, hits, misses, hits of followers, what has no room."""
+    """Return the expected counts, from sets: prefetched, hits, misses, later heads, no room."""
     counts, before = Counter[str](), dict[int, set[int]]()
     for token in range(0, len(steps), p.shared):
         group = steps[token : token + p.shared]
@@ -79,12 +79,12 @@ class Surroundings:
         return {"key": [word] * size, "value": [word | 0x8000] * size}
 
     async def pause(self, context: Any) -> None:
-        """Wait any time."""
+        """Wait a random number of cycles."""
         while self.rng.random() < 0.3:
             await context.tick()
 
     async def send(self, context: Any, port: Any, payload: Any) -> None:
-        """Hand a payload over."""
+        """Transfer a payload."""
         await self.pause(context)
         context.set(port.valid, 1)
         context.set(port.payload, payload)
@@ -92,12 +92,12 @@ class Surroundings:
         context.set(port.valid, 0)
 
     async def name(self, context: Any) -> None:
-        """Name the heads ahead of their steps."""
+        """Announce the heads of the next steps."""
         for step in self.steps:
             await self.send(context, self.unit.heads, {"head": step.head})
 
     async def begin(self, context: Any) -> None:
-        """Begin a step when its head's step before has ended."""
+        """Begin a step when its head's previous step has ended."""
         for step in self.steps:
             while step.head in self.away or not context.get(self.unit.may_begin):
                 await context.tick()
@@ -108,7 +108,7 @@ class Surroundings:
             self.asked.append(step)
 
     async def ask(self, context: Any) -> None:
-        """Ask for the positions of each step that has begun."""
+        """Request the positions of each step that has begun."""
         for _ in self.steps:
             while not self.asked:
                 await context.tick()
@@ -119,7 +119,7 @@ class Surroundings:
                 await self.send(context, self.unit.asked, payload)
 
     async def remember(self, context: Any) -> None:
-        """Take requests."""
+        """Accept requests."""
         port = self.unit.requests
         while True:
             context.set(port.ready, int(self.rng.random() < 0.6))
@@ -138,7 +138,7 @@ class Surroundings:
             await self.send(context, self.unit.fetched, self.fetched.popleft())
 
     async def take(self, context: Any) -> None:
-        """Compare the rows of each step; let it end."""
+        """Compare the rows of each step; then end it."""
         port, waited = self.unit.answered, 0
         for step in self.steps:
             left = deque(step.active)
@@ -160,7 +160,7 @@ class Surroundings:
         self.counts = context.get(self.unit.hits), context.get(self.unit.misses)
 
     async def record(self, context: Any) -> None:
-        """Record a step's groups, which end it."""
+        """Record a step's groups, which ends it."""
         record, lanes = self.unit.record, self.p.apid.lanes
         while True:
             while not self.ended:
@@ -191,7 +191,7 @@ class Surroundings:
 def test_rows_are_those_of_the_sets(shared: int, kept: int, prefetched: int) -> None:
     p = replace(GROUPS, shared=shared, kept=kept, prefetched=prefetched)
     rng = np.random.default_rng(shared)
-    around = Surroundings(p, drawn(p, rng), rng)
+    around = Surroundings(p, random_steps(p, rng), rng)
     simulator = Simulator(around.unit)
     simulator.add_clock(1e-6)
     for process in (around.name, around.begin, around.ask, around.take):
@@ -202,6 +202,6 @@ def test_rows_are_those_of_the_sets(shared: int, kept: int, prefetched: int) -> 
     counts = counted(p, around.steps)
     assert around.counts == (counts["hits"], counts["misses"])
     assert around.requests == counts["ahead"] + counts["misses"]
-    # What the test is for has happened.
+    # The cases that the test is meant for have occurred.
     assert (counts["shared"] > 0) == (shared > 1)
     assert (counts["crowded"] > 0) == (shared > 1 and kept < FIRST)

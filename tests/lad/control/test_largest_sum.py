@@ -1,4 +1,4 @@
-"""The choice's model against float64, and the parameters' rules."""
+"""Argmax: the model against float64, and the parameters' rules."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ from hdl.lad.presets import SMOLLM2, TINY
 
 
 def first_in_order(sums: np.ndarray) -> tuple[int, float]:
-    """Return the first of the largest numbers, one by one: what is no number is passed over."""
+    """Return the argmax of numbers, compared one by one; NaNs are ignored."""
     best: tuple[int, float] = (0, float("nan"))
     for token, number in enumerate(values(sums).tolist()):
         if not np.isnan(number) and (np.isnan(best[1]) or number > best[1]):
@@ -23,8 +23,8 @@ def first_in_order(sums: np.ndarray) -> tuple[int, float]:
     return best
 
 
-def test_the_first_of_the_largest() -> None:
-    """Of any codes, few values, and next to no numbers."""
+def test_argmax_is_float64_s() -> None:
+    """Run random codes, few values, and codes next to NaNs."""
     rng = np.random.default_rng(1)
     kinds = [
         rng.integers(0, 1 << 16, (300, 40)),
@@ -49,27 +49,27 @@ def test_the_first_of_the_largest() -> None:
         ([0xFC01, 0x7FFF], (0, 0x7E00)),
     ],
 )
-def test_choices_by_hand(sums: list[int], expected: tuple[int, int]) -> None:
+def test_argmax_by_hand(sums: list[int], expected: tuple[int, int]) -> None:
     assert argmax_token(np.array(sums, np.uint16)) == expected
 
 
 def test_presets_are_those_of_layers() -> None:
-    """SmolLM2's vocabulary is 16 pieces of 439 groups."""
+    """SmolLM2's LM head is 16 pieces of 439 groups."""
     entry = entry_named("largest_sum")
-    speaking: LadParameters = replace(SMOLLM2, vocabulary=49152)
-    assert (speaking.pieces, speaking.piece_groups) == (16, 439)
-    assert entry.parameters("smollm2") == LargestSumParameters() == speaking.argmax
+    generating: LadParameters = replace(SMOLLM2, vocabulary=49152)
+    assert (generating.pieces, generating.piece_groups) == (16, 439)
+    assert entry.parameters("smollm2") == LargestSumParameters() == generating.argmax
     assert entry.parameters("tiny") == TINY.argmax
 
 
-def test_too_few_groups_are_worded() -> None:
+def test_too_few_groups_are_rejected() -> None:
     message = "groups must be at least vocabulary / units, 7, not 6"
     with pytest.raises(ValueError, match=re.escape(message)):
         LargestSumParameters(units=7, vocabulary=45, groups=6)
     assert LargestSumParameters(units=7, vocabulary=45, groups=7).groups == 7
 
 
-def test_an_illegal_vocabulary_is_worded() -> None:
+def test_an_illegal_vocabulary_is_rejected() -> None:
     message = "vocabulary must be an integer from 1 to 1048576, not 0"
     with pytest.raises(ValueError, match=re.escape(message)):
         LargestSumParameters(vocabulary=0)

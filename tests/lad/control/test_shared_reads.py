@@ -1,4 +1,4 @@
-"""The shared reads' model against what its sentences say, and the parameters' rules."""
+"""Shared reads: the model against its description, and the parameters' rules."""
 
 import re
 from typing import Any
@@ -27,25 +27,25 @@ def test_an_answer_has_a_part_for_each_step_that_was_begun(amount: int, parts: i
     assert max(part.bit_length() for part in answer((9, 60), 1, 0, step=1, bits=70)) > 64
 
 
-def test_no_answer_is_taken_for_another() -> None:
-    """Whoever asks for the same, and whenever."""
+def test_no_two_answers_are_equal() -> None:
+    """Answers to equal requests differ by tile and number."""
     reads = [(5, 4), (5, 4), (6, 4)]
     given = [answers(reads, tile, step=1, bits=64) for tile in range(2)]
     every = [part for tile in given for parts in tile for part in parts]
     assert len(set(every)) == len(every) == 2 * 3 * 4
 
 
-def test_turns_pass_over_those_that_do_not_ask() -> None:
+def test_arbiter_passes_over_tiles_without_request() -> None:
     turns = Turns(4)
     asking = [True, False, True, True]
     assert [turns.cycle(asking, True) for _ in range(5)] == [0, 2, 3, 0, 2]
-    # From the one behind the last, not from the first.
+    # The search begins after the last tile granted, not at the first tile.
     assert turns.cycle([True, True, False, False], True) == 0
     assert turns.cycle([False] * 4, True) is None
     assert turns.cycle([True, True, False, False], True) == 1
 
 
-def test_what_was_offered_stays_on_offer() -> None:
+def test_grant_is_held_until_accepted() -> None:
     turns = Turns(3)
     assert turns.cycle([False, False, True], False) is None
     assert turns.cycle([True, True, True], False) is None
@@ -53,8 +53,8 @@ def test_what_was_offered_stays_on_offer() -> None:
     assert turns.cycle([True, True, True], True) == 0
 
 
-def test_nobody_is_passed_over_twice() -> None:
-    """Any that ask without pause: between two turns of one, every other has had a turn."""
+def test_no_tile_is_passed_over_twice() -> None:
+    """With permanent requests of any tiles: between two grants of one, every other is granted."""
     rng = np.random.default_rng(1)
     turns, asking = Turns(5), [True] * 5
     passed: list[dict[int, int]] = [{} for _ in range(5)]
@@ -67,7 +67,7 @@ def test_nobody_is_passed_over_twice() -> None:
                     assert passed[tile][served] < 2
             passed[served] = {}
             asking[served] = False
-        # Who asks goes on asking until it is served.
+        # A tile requests until it is served.
         asking = [ask or bool(rng.random() < 0.5) for ask in asking]
 
 
@@ -86,7 +86,7 @@ def test_nobody_is_passed_over_twice() -> None:
         ),
     ],
 )
-def test_illegal_parameters_are_worded(changes: dict[str, int], message: str) -> None:
+def test_illegal_parameters_are_rejected(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         SharedReadsParameters(**TINY | changes)
 

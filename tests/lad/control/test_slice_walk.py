@@ -1,4 +1,4 @@
-"""The walk's model against loops that add, and the parameters' rules."""
+"""Address generator: the model against loops that add, and the parameters' rules."""
 
 import re
 
@@ -11,7 +11,7 @@ from hdl.lad.control.slice_walk import SliceWalkParameters
 
 
 def test_places_are_those_of_loops_that_add() -> None:
-    """In the order of the loops, wrapped as a place is."""
+    """Addresses are in the order of the loops, modulo their range."""
     walk = {
         "base": 13,
         "outer": {"rounds": 3, "stride": 9},
@@ -37,7 +37,7 @@ def test_model_and_hardware_name_the_same_loops() -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 25])
-def test_illegal_bits_are_worded(bits: int) -> None:
+def test_illegal_bits_are_rejected(bits: int) -> None:
     message = f"bits must be an integer from 2 to 24, not {bits}"
     with pytest.raises(ValueError, match=re.escape(message)):
         SliceWalkParameters(bits=bits)

@@ -1,4 +1,4 @@
-"""The slices' model against queues of sums, and the parameters' rules."""
+"""Slices of sums: the model against queues, and the parameters' rules."""
 
 import re
 from typing import Any
@@ -15,10 +15,10 @@ from hdl.lad.presets import PAPER, SMOLLM2, TINY, TINY_PAIRS, TINY_TURNS
 
 
 def queued(sums: np.ndarray, rest: int, head_size: int) -> list[list[int]]:
-    """Return a layer's slices by queues, one a sample, that are cut as soon as a slice is there."""
+    """Return a layer's slices from queues, one per sample, cut when a slice is complete."""
     groups, batch, _units = sums.shape
     queues: list[list[int]] = [[] for _ in range(batch)]
-    # What is behind the last sums is kept beside them.
+    # The elements after the last sums are kept separately.
     behind: list[list[int]] = [[] for _ in range(batch)]
     for group, transfers in enumerate(sums.tolist()):
         for sample, transfer in enumerate(transfers):
@@ -46,7 +46,7 @@ def test_slices_are_those_of_queues(units: int, head_size: int, batch: int) -> N
 
 
 def test_slices_by_hand() -> None:
-    """Of two samples three sums a transfer, in the last one two, or one: slices of four."""
+    """Two samples, three sums per transfer, two or one in the last; slices of four."""
     sums = np.array([[[1, 2, 3], [11, 12, 13]], [[4, 5, 9], [14, 15, 19]]], np.uint16)
     four = [[1, 2, 3, 4], [11, 12, 13, 14], [5, 9, 0, 0], [15, 19, 0, 0]]
     assert sum_slices(sums, 2, 4).tolist() == four
@@ -62,7 +62,7 @@ def test_presets_are_those_of_layers() -> None:
 
 @pytest.mark.parametrize("p", [TINY, TINY_TURNS, TINY_PAIRS, SMOLLM2, PAPER])
 def test_sums_of_layers_fill_their_slices(p: LadParameters) -> None:
-    """So nothing but sums comes out."""
+    """The slices therefore contain nothing but sums."""
     program, own = LayerProgram(p), p.sum_slices
     counts = set()
     for operation, bits in zip(program.operations, program.table, strict=True):
@@ -84,6 +84,6 @@ def test_sums_of_layers_fill_their_slices(p: LadParameters) -> None:
         ({"groups": 131073}, "groups must be an integer from 1 to 131072, not 131073"),
     ],
 )
-def test_illegal_parameters_are_worded(changes: dict[str, int], message: str) -> None:
+def test_illegal_parameters_are_rejected(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         SumSlicesParameters(**changes)

@@ -1,4 +1,4 @@
-"""Attention scores and key centres: the model against float64 and Algorithm 1 by itself."""
+"""EAS module: the model against float64 and an independent Algorithm 1."""
 
 import re
 from typing import Any
@@ -35,12 +35,12 @@ from testbenches.lint import lint_unit
         ({"divide_stages": 17}, "divide_stages must be an integer from 1 to 16, not 17"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         AttentionScoreModuleParameters(**change)
 
 
-def test_vector_units_may_stand_outside() -> None:
+def test_vector_units_can_be_outside() -> None:
     p = entry_named("attention_score_module").parameters("tiny")
     emission = Emission(top=AttentionScoreModule(parameters=p, shared=True), name="shared")
     assert any(port.name.startswith("units_1_") for port in emission.modules[-1].ports)
@@ -59,7 +59,7 @@ def test_large_modes() -> None:
 
 
 def decoded(keys: Any) -> tuple[Any, Any, Any]:
-    """Return centres, norms and ratios of keys [n, d] by the model, one step after the other."""
+    """Return the model's centres, norms and ratios of keys [n, d], step by step."""
     n = len(keys)
     centres, norms, ratios = (np.zeros(n, np.int64) for _ in range(3))
     for now in range(n):
@@ -71,17 +71,17 @@ def decoded(keys: Any) -> tuple[Any, Any, Any]:
 
 
 def collinear_keys(count: int, size: int) -> Any:
-    """Return keys on some directions, either way along them, of many lengths."""
+    """Return keys of many norms on some directions, with both signs."""
     rng = np.random.default_rng(3)
     units = rng.standard_normal((12, size))
     lengths = rng.choice([-1, 1], count) * rng.uniform(0.2, 4, count)
-    spoilt = 0.02 * rng.standard_normal((count, size))
-    return codes(lengths[:, np.newaxis] * (units[rng.integers(0, 12, count)] + spoilt))
+    noise = 0.02 * rng.standard_normal((count, size))
+    return codes(lengths[:, np.newaxis] * (units[rng.integers(0, 12, count)] + noise))
 
 
 @pytest.mark.parametrize("source", ["SmolLM2", "synthetic", "collinear"])
 def test_centres_are_those_of_algorithm_1_in_float64(source: str) -> None:
-    """By brute force; a cosine within FP16's rounding of the threshold may decide otherwise."""
+    """Compare with brute force; a cosine within FP16's rounding of the threshold may differ."""
     if source == "SmolLM2":
         keys = head_vectors("k", 64, layer=14)[:200]
     elif source == "synthetic":
@@ -106,7 +106,7 @@ def test_one_direction_has_one_centre() -> None:
     assert values(ratios).tolist() == [1, 2, -0.5, 1]
 
 
-def test_the_first_of_equal_cosines_is_taken() -> None:
+def test_ties_of_cosines_resolve_to_first_centre() -> None:
     keys = codes(np.array([[1.0, 0, 0], [2.0, 0, 0], [-3.0, 0, 0]]))
     norms = codes(np.array([1.0, 2.0, 3.0]))
     found = key_centre(codes(np.array([6.0, 0, 0])), keys, [4, 7, 9], norms)
@@ -114,14 +114,14 @@ def test_the_first_of_equal_cosines_is_taken() -> None:
 
 
 def test_keys_without_direction_are_centres() -> None:
-    """Zero, NaN, and keys whose square overflows: none is anybody's member, and all are defined."""
+    """Zero, NaN, and keys whose square overflows: all are defined, and none has another centre."""
     one, norms = codes(np.array([[1.0, 0]])), codes(np.array([1.0]))
     found = key_centre(codes(np.array([0.0, 0])), one, [0], norms)
     assert (found.centre, found.norm, found.ratio) == (-1, LEAST_NORM, ONE)
     for key in ([np.nan, 0], [300.0, 0]):
         found = key_centre(codes(np.array(key)), one, [0], norms)
         assert (found.centre, found.ratio) == (-1, ONE)
-    # And the other way round: a key of 1 does not join them.
+    # The converse: a key of norm 1 does not select them as centres.
     for bad in (np.nan, np.inf):
         found = key_centre(one[0], codes(np.array([[bad, 0]])), [0], codes(np.array([bad])))
         assert found.centre == -1
@@ -138,7 +138,7 @@ def test_largest_is_numpy_s() -> None:
 
 
 def test_scores_one_by_one() -> None:
-    """Section IV-B (2) as it is told: centres, then members, then M over them."""
+    """Follow the text of Section IV-B (2): centres, then all positions, then M."""
     p = AttentionScoreModuleParameters(**{})
     rng = np.random.default_rng(8)
     for length in (1, 5, 40):
@@ -177,5 +177,5 @@ def test_scores_of_real_keys_are_float64_s() -> None:
     own = centres == np.arange(200)
     scale = np.linalg.norm(values(keys), axis=1) * np.linalg.norm(values(query))
     assert np.all(np.abs(values(scored.scores) - exact)[own] < 2.0**-9 * scale[own])
-    # cos > 0.98: the part across is below sin(acos(0.98)) = 0.2 of the key.
+    # cos > 0.98: the component across is below sin(acos(0.98)) = 0.2 of the key.
     assert np.all(np.abs(values(scored.scores) - exact) < 0.21 * scale)

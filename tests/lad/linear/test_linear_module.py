@@ -24,12 +24,12 @@ from testbenches.lint import lint_unit
         ({"slices": 0}, "slices must be an integer from 1 to 256, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         LinearModuleParameters(**change)
 
 
-def test_vector_units_may_stand_outside() -> None:
+def test_vector_units_can_be_outside() -> None:
     p = entry_named("linear_module").parameters("tiny")
     emission = Emission(top=LinearModule(parameters=p, shared=True), name="shared")
     assert any(port.name.startswith("units_2_") for port in emission.modules[-1].ports)

@@ -13,7 +13,7 @@ from hdl.lad.md.line_difference import LineDifference
 @pytest.mark.parametrize("codes", [FIVE.a, FIVE.b, EIGHT.a, EIGHT.b])
 @pytest.mark.parametrize("stages", [1, 3])
 def test_every_pair_is_subtracted(codes: tuple[int, ...], stages: int) -> None:
-    """A pair a cycle; every few cycles nothing moves, whatever is at the inputs."""
+    """One pair per cycle; every few cycles a stall, with any values at the inputs."""
     unit = LineDifference(codes=codes, stages=stages)
     line = np.array(codes, np.uint16).view(np.float16)
     first, second = (side.reshape(-1) for side in np.indices((len(line), len(line))))

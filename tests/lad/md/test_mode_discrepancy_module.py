@@ -1,4 +1,4 @@
-"""Mode discrepancy: a step written out position by position, the paper's example, real decoding."""
+"""MD module: a step computed position by position, the paper's example, real decoding."""
 
 import re
 from typing import Any
@@ -26,12 +26,12 @@ from testbenches.lint import lint_unit
         ({"table": 5}, "table must be an IntervalTable, not 5"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ModeDiscrepancyModuleParameters(**change)
 
 
-def test_vector_units_may_stand_outside() -> None:
+def test_vector_units_can_be_outside() -> None:
     p = entry_named("mode_discrepancy_module").parameters("tiny")
     unit = ModeDiscrepancyModule(parameters=p, shared=True)
     emission = Emission(top=unit, name="shared")
@@ -40,7 +40,7 @@ def test_vector_units_may_stand_outside() -> None:
 
 
 def one_by_one(step: Any, table: Any) -> list[tuple[Any, ...]]:
-    """Return mode, count, counters and update of each position, as the paper tells it."""
+    """Return mode, count, counters and update of each position, as described in the paper."""
     results = []
     lowers = values(np.array(table.lowers))
     before = step.before
@@ -107,7 +107,7 @@ def test_a_false_positive_changes_nothing_but_its_count() -> None:
 
 
 def test_counters_add_up_to_a_position_s_age_in_real_decoding() -> None:
-    """Every step of SmolLM2's decoding with all positions active: nothing is counted twice."""
+    """With all positions active in every step of SmolLM2's decoding, nothing is counted twice."""
     queries, keys = (head_vectors(name, 64) for name in "qk")
     queries = codes(values(queries) / 8)
     steps, size = 60, 40

@@ -1,4 +1,4 @@
-"""Special function module: the model against float64 and against SmolLM2 itself."""
+"""SFM: the model against float64 and against SmolLM2 itself."""
 
 import re
 from typing import Any
@@ -32,13 +32,13 @@ EPSILON = codes(1e-5)
         ({"lanes": 3}, "lanes must be a divisor of head_size, not 3"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         SpecialFunctionModuleParameters(**change)
 
 
 def norm_errors(row: Any, weight: Any, bias: Any, *, rms: bool) -> np.ndarray:
-    """Return errors in units of the row's largest result, by which the roundings are measured."""
+    """Return errors relative to the row's largest result, the unit of the roundings."""
     epsilon = np.full(row.shape[:-1], EPSILON)
     got = values(norm(row, weight, bias, epsilon, head_size=64, rms=rms))
     exact = exact_norm(row, weight, bias, epsilon, rms=rms)
@@ -50,7 +50,7 @@ def norm_errors(row: Any, weight: Any, bias: Any, *, rms: bool) -> np.ndarray:
 @pytest.mark.parametrize("rms", [True, False])
 @pytest.mark.parametrize("width", [64, 576, 4096])
 def test_random_rows_of_any_magnitude_are_near_float64(width: int, rms: bool) -> None:
-    """Magnitudes whose squares overflow or vanish in FP16 are as good as others."""
+    """Magnitudes whose squares overflow or vanish in FP16 have no larger errors."""
     rng = np.random.default_rng(width)
     scale = 2.0 ** rng.integers(-6, 13, (60, 1))
     row = codes((rng.standard_normal((60, width)) + rng.standard_normal((60, 1))) * scale)
@@ -58,7 +58,7 @@ def test_random_rows_of_any_magnitude_are_near_float64(width: int, rms: bool) ->
     assert norm_errors(row, weight, bias, rms=rms).max() < 2.0**-8
 
 
-def test_an_outlier_leaves_the_others_their_place() -> None:
+def test_outlier_does_not_affect_other_elements() -> None:
     rng = np.random.default_rng(3)
     row = rng.standard_normal((20, 576))
     row[:, 5] *= 3000
@@ -67,7 +67,7 @@ def test_an_outlier_leaves_the_others_their_place() -> None:
 
 
 def test_real_rows_are_what_the_model_computes() -> None:
-    """SmolLM2's own norms, whose rows hold outliers beyond what FP16's squares can."""
+    """SmolLM2's norms, whose rows have outliers with squares beyond FP16."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     for layer in LAYERS:
         states = codes(trace.hidden(layer)[0])
@@ -75,7 +75,7 @@ def test_real_rows_are_what_the_model_computes() -> None:
         assert norm_errors(states, weight, weight, rms=True).max() < 2.0**-8
 
 
-def test_real_heads_are_turned_as_the_model_turns_them() -> None:
+def test_real_heads_are_rotated_as_in_the_model() -> None:
     p = SpecialFunctionModuleParameters(
         vector=VectorProcessingUnitParameters(head_size=64), width=64, lanes=1
     )

@@ -25,7 +25,7 @@ from testbenches.lad.vectors import head_vectors
         ({"multiply_stages": 5}, "multiply_stages must be an integer from 1 to 4, not 5"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         VectorProcessingUnitParameters(**change)
 
@@ -48,14 +48,14 @@ def test_random_dot_products_are_within_the_bound(head_size: int) -> None:
 
 
 def test_adjacent_pairs_are_added_first() -> None:
-    """1 disappears beside 2048; which sums see which terms decides what is left."""
+    """1 vanishes in a sum with 2048: the order of the additions decides the result."""
     one = codes(np.ones(4))
     assert values(dot_product(codes([2048.0, 1, 1, 1]), one)) == 2050
     assert values(dot_product(codes([2048.0, -2048, 1, 1]), one)) == 2
 
 
 def test_numpys_own_half_precision_agrees() -> None:
-    """Products and pairwise sums by numpy's float16, an implementation of its own."""
+    """Products and pairwise sums by numpy's float16, an independent implementation."""
     q, k = (head_vectors(name, 64) for name in "qk")
     terms = q.view(np.float16) * k.view(np.float16)
     while terms.shape[-1] > 1:
