@@ -21,8 +21,8 @@ from testbenches.lad.tile_bench import (
     check_any_counts,
     check_full_queues,
     check_interruptions,
-    random_order,
     long_steps,
+    random_order,
     random_work,
     real_work,
 )
