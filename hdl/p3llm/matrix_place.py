@@ -1,30 +1,30 @@
-"""Where a linear layer stands in the banks."""
+"""Positions of a linear layer in the banks."""
 
 from dataclasses import dataclass
 
 from hdl.p3llm.pim.dot_product import LANES
 
 LINEAR_SET = 8
-"""Rounds of a linear layer that one column of metadata serves."""
+"""Rounds of a linear layer that share one column of metadata."""
 
 SCALE_SET = 2
-"""Groups of a round that one column of scales serves, where the units scale them."""
+"""Groups of a round that share one column of scales, if the units scale groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixPlace:
-    """A linear layer's dimensions in the banks.
+    """Dimensions and positions of a linear layer in the banks.
 
     Members
     -------
     inputs, outputs, group : int
-        Of the matrix; weights of a group.
+        Columns and rows of the matrix; weights per quantisation group.
     base : int
-        Position of its first column in a layer.
+        Position of the first column, relative to the layer.
     rounds : int
-        Tiles of a unit.
+        Tiles of `elements` outputs that each unit computes.
     scaled : bool
-        The units scale groups: a round has all of its groups, one behind the other.
+        The units scale groups: the groups of a round are stored back to back.
     """
 
     inputs: int
@@ -36,24 +36,25 @@ class MatrixPlace:
 
     @property
     def outers(self) -> int:
-        """Groups of an output."""
+        """Groups per output."""
         return self.inputs // self.group
 
     @property
     def steps(self) -> int:
-        """Columns of a group."""
+        """Columns per group."""
         return self.group // LANES
 
     @property
     def tables(self) -> int:
         """Positions of a group's metadata and 8-bit scales."""
-        # A set's column of special values, and a position of scales for every two rounds.
+        # Per set of rounds: one column of special values, and one position of scales per two
+        # rounds.
         whole, rest = divmod(self.rounds, LINEAR_SET)
         return whole * (1 + LINEAR_SET // 2) + (1 + (rest + 1) // 2 if rest else 0)
 
     @property
     def positions(self) -> int:
-        """Columns of every unit."""
+        """Columns that the matrix occupies in every unit."""
         tables = self.round_tables * self.rounds if self.scaled else self.tables * self.outers
         return tables + self.outers * self.rounds * self.steps + self.rounds
 

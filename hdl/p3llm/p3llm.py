@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""P3-LLM: decoder layers of decode steps, by compute units beside DRAM banks and an NPU."""
+"""P3-LLM: decoder layers of a decode step on PIM compute units and an NPU (Figure 6 a to c)."""
 
 import operator
 from collections.abc import Iterable
@@ -36,57 +36,58 @@ SEQUENCERS = {
     (False, True): PreRopeSequencer,
     (True, True): PreRopeRoundSequencer,
 }
-"""Of products: whether units scale their groups, whether keys are read for the NPU."""
+"""Product sequencer by (the units scale groups, the NPU multiplies queries by keys)."""
 
 OF_COLUMNS = ("valid", "operation", "bank", "all", "column", "mask", "data")
-"""What of a command is looked at where columns are read and written."""
+"""Fields of a command that a read or write of a column uses."""
 
 ARRIVES = 3
-"""Cycles from the choice of a command to its result."""
+"""Cycles from the selection of a command to its result."""
 
 
 class P3llm(Unit):
-    """A hidden state through a decoder layer whose weights, keys and values are in the banks.
+    """Decoder layers of a decode step; weights, keys and values are stored in DRAM banks.
 
-    With a vocabulary, a hidden state behind the last layer goes through the final norm and the
-    projection, and the token of the largest sum leaves.
+    With a vocabulary, the step after the last layer applies the final norm and the LM head to a
+    hidden state and outputs the argmax of the logits.
 
-    A program (`Program`) says what the compute units multiply, and what the NPU does with the sums:
-    norms, rotary embedding, smoothing, softmax, second-level scaling, SiLU, residual and all
-    quantisers; each side waits for what it needs of the other. The token's keys and values are
-    written into the banks before its queries meet them.
+    The mapping of operators is that of the paper's Figure 6 (a): the compute units (PCUs) multiply
+    matrices by vectors, the NPU computes norms, rotary embedding, smoothing, softmax, second-level
+    scaling, SiLU, residual sums and all quantisers. A `Program` holds one list of instructions per
+    side; each instruction waits for the instructions of the other side whose data it uses. The
+    token's key and value are written into the banks before its queries are multiplied by the cache.
 
-    **Latency** see the documentation. **Throughput** a layer after the other.
-    **Numerics** those of `golden.p3llm.p3llm`, bit for bit: products are exact integers, the rest
-    is binary32, FP16 and fixed point, each operation rounded once.
+    **Latency** see docs/p3llm/p3llm.md. **Throughput** one layer at a time. **Numerics**
+    bit-identical to `golden.p3llm.p3llm`: products are exact integers; all other operations are in
+    binary32, FP16 or fixed point and round once.
 
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
     instructions : In(stream)
-        `layer` and `position`: a layer of the token behind `position` cached ones. The layer behind
-        the last one is the vocabulary.
+        `layer`, and for each request the `position` of its token: the number of cached tokens. The
+        value after the last layer selects the LM head.
     states_in, states_out : In, Out(stream)
-        Hidden states in binary32, `lanes` elements a slice; `last`. A step of the vocabulary gives
-        none.
+        Hidden states in binary32, `lanes` elements per slice; `last`. A step of the LM head outputs
+        no state.
     predictions : Out(stream)
-        With a vocabulary: `token` of the largest `sum`, in binary32, the smallest of equal ones'
-        tokens; ``-0`` is less than ``0``.
+        With a vocabulary: the `token` with the largest logit, and this logit as `sum` in binary32.
+        Ties resolve to the lowest token; ``-0`` is less than ``0``.
     bank_command, bank_command_1, ... : Out(struct)
-        For the arrays of the banks, as in `PimChannel`; one a pseudo-channel.
+        Commands for the arrays of the banks, as in `PimChannel`; one port per pseudo-channel.
     bank_data, bank_data_1, ... : In(ArrayLayout)
-        What each unit's bank was told to read in the cycle before.
+        For each unit, the column that one of its banks was commanded to read in the previous cycle.
     status : Out(struct)
-        As in `PimChannel`, of any of them: all zero, whatever comes.
+        Violations as in `PimChannel`, of any pseudo-channel; always zero.
 
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
@@ -136,7 +137,7 @@ class P3llm(Unit):
         return f"{name}_{number}" if number else name
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the memory's side, the NPU's side and the program."""
+        """Connect the memory side, the NPU side and the program."""
         m = Module()
         place_parts(m, self)
         self._commands(m)
@@ -151,7 +152,8 @@ class P3llm(Unit):
         m.d.comb += [
             self.status.eq(self._any_of(channel.status for channel in self.channel)),
             vectors.sums.eq(Cat(accumulator.sums for accumulator in self.accumulator)),
-            # All have the same commands: what is complete of one is so of all.
+            # All pseudo-channels execute the same commands, so one of them indicates completion for
+            # all.
             vectors.complete.eq(self.accumulator[0].complete),
         ]
         for number, channel in enumerate(self.channel):
@@ -169,15 +171,15 @@ class P3llm(Unit):
 
     @staticmethod
     def _any_of(statuses: Iterable[Any]) -> Value:
-        """Return what was broken in any pseudo-channel."""
+        """Return the violations of any pseudo-channel."""
         return reduce(operator.or_, map(Value.cast, statuses))
 
     def _commands(self, m: Module) -> None:
-        """Judge the column that either sequencer asks for; send it, with its data, in registers."""
+        """Check the column that either sequencer requests; register the command and its data."""
         products, appends, scheduler = self.products, self.appends, self.scheduler
         writes_input = Signal()
         command = Signal(self.parameters.channel.column_command_layout)
-        # One side at a time: lines are issued one behind the other.
+        # Instructions of the memory side are issued sequentially, so only one sequencer is active.
         appending = appends.writes
         m.d.comb += [
             scheduler.column.eq(Mux(appending, appends.column, products.column)),
@@ -189,10 +191,11 @@ class P3llm(Unit):
             command.eq(products.command),
             writes_input.eq(products.command.operation == ColumnOperation.WRITE_INPUT),
         ]
-        # What says how to compute may be anything where columns are read and written.
+        # Reads and writes of columns ignore the fields that control a computation.
         with m.If(appending):
             m.d.sync += [command[name].eq(appends.command[name]) for name in OF_COLUMNS]
-        # The word of inputs was asked for with the command, and comes beside its registers.
+        # The word of inputs was addressed with the command; it arrives when the command is
+        # registered.
         of_inputs = writes_input & ~delay_line(m, appending, 1, name="appending")[1]
         bits = self.parameters.channel.unit.column_bits
         for number, channel in enumerate(self.channel):
@@ -201,7 +204,7 @@ class P3llm(Unit):
                 channel.row_command.eq(scheduler.row_command),
                 channel.column_command.eq(command),
             ]
-            # Commands are the same; each has a token of its own to write, inputs of its own.
+            # Commands are the same; the data to write and the inputs differ per pseudo-channel.
             if number > 0:
                 written = Signal(bits, name=f"written_{number}")
                 m.d.sync += written.eq(appends.others.word_select(number - 1, bits))
@@ -210,10 +213,11 @@ class P3llm(Unit):
                 m.d.comb += given.eq(self.vectors.word.word_select(number, bits))
 
     def _results(self, m: Module) -> None:
-        """Take results to where their commands said."""
+        """Route results to the destinations that their commands specified."""
         products, vectors = self.products, self.vectors
         results = [channel.result for channel in self.channel]
-        # The accumulator looks a cycle ahead, as its memories are read before the sum comes.
+        # The accumulator gets the tag one cycle early: it reads its memories before the sum
+        # arrives.
         tag = delay_line(m, products.tag, ARRIVES - 1, name="tag", reset=True)[-1]
         reads = delay_line(m, products.reads, ARRIVES, name="reads", reset=True)[-1]
         for accumulator, result in zip(self.accumulator, results, strict=True):
@@ -236,7 +240,7 @@ class P3llm(Unit):
         ]
 
     def _program(self, m: Module) -> None:
-        """Begin both sides' lines with an instruction; memory's are products or appends."""
+        """Start both instruction lists; the memory side's list has products and appends."""
         p, given = self.parameters, self.instructions.payload
         vectors, products, appends = self.vectors, self.products, self.appends
         memory, npu = self.memory_lines, self.npu_lines
@@ -245,7 +249,8 @@ class P3llm(Unit):
         for part, side in ((vectors, npu), (products, memory), (appends, memory)):
             request = side.request if p.batch > 1 else 0
             m.d.comb += part.position.eq(position[request])
-        # The next layer's lines begin together: each side counts the other's from 0.
+        # Both lists of a layer start together: each side counts the completed instructions of the
+        # other from 0.
         ends = memory.ended & npu.ended
         m.d.comb += [
             products.layer.eq(layer),
@@ -255,7 +260,8 @@ class P3llm(Unit):
             *(side.choose.eq(given.layer == p.layers) for side in (memory, npu) if p.vocabulary),
             memory.others.eq(npu.done),
             npu.others.eq(memory.done),
-            # Either side may begin with what the other's line under way gives in order.
+            # Either side may start on data that the instruction in flight on the other side outputs
+            # in order.
             memory.early.eq(vectors.giving),
             npu.early.eq(products.ending),
             vectors.behind.eq(npu.behind),
@@ -266,7 +272,7 @@ class P3llm(Unit):
         with m.If(ends & self.instructions.valid):
             m.d.sync += [
                 position.eq(given.position),
-                # Layers stand one behind the other, all alike.
+                # Layers are stored back to back and have the same size.
                 layer.eq(given.layer * p.layer_positions),
             ]
         m.d.comb += [
@@ -275,7 +281,7 @@ class P3llm(Unit):
             npu.instructions.ready.eq(vectors.instructions.ready),
         ]
         line = memory.instructions
-        # One list of lines serves two sequencers.
+        # One instruction list serves two sequencers.
         is_append = (
             memory_instruction(self.parameters)(line.payload).operation == MemoryOperation.APPEND
         )

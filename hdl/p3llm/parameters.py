@@ -1,4 +1,7 @@
-"""Dimensions of P3-LLM's system, and where in the banks and in the NPU's memories everything is."""
+"""Dimensions of P3-LLM's system, and the positions of its data in the banks.
+
+A position is one column address of all units: parity of the banks, row and column.
+"""
 
 from typing import Annotated
 
@@ -24,51 +27,52 @@ POSITION_BITS = 1 + ROW_BITS + COLUMN_BITS
 """Bits of a position: parity, row and column, of all units at once."""
 
 KEY_SET = 4
-"""Rounds of keys that one column of metadata serves."""
+"""Rounds of keys that share one column of metadata."""
 
 MOST_PIECES = 256
-"""Pieces of a vocabulary: each has lines of the program, which are counted in ten bits."""
+"""Maximum number of pieces of the LM head; each adds instructions to the program."""
 
 
 @parameter_object
 class P3llmParameters(Parameters):
-    """Dimensions of the system: pseudo-channels, and a model's layers in their banks.
+    """Dimensions of the pseudo-channels, of the NPU and of the model.
 
     Parameters
     ----------
     channel : PimChannelParameters
-        A pseudo-channel.
+        Compute units and banks of one pseudo-channel.
     pseudo_channels : int
-        How many there are: all get the same commands.
+        Number of pseudo-channels; all execute the same commands.
     width, feed_forward : int
-        Elements of a hidden state, and between the feed-forward matrices; multiples of a word of
-        inputs, ``2 * elements``.
+        Elements of a hidden state (`hidden_size` of Hugging Face), and between the feed-forward
+        matrices (`intermediate_size`); multiples of a word of inputs, ``2 * elements``.
     heads, kv_heads, head_size : int
-        Query heads, key/value heads, and elements of a head: those of all units at most.
+        Query heads; key/value heads; elements of a head, at most as many as all units output.
     base : int
-        Of the rotary embedding.
+        Base of the rotary embedding's angles (`rope_theta`).
     group : int
-        Weights in a group; halved for a matrix whose inputs it does not divide.
+        Weights per quantisation group; halved until it divides the inputs of a matrix.
     capacity : int
-        Tokens of the cache.
+        Maximum number of cached tokens.
     layers : int
-        Layers in the banks.
+        Number of layers in the banks.
     vocabulary : int
-        Tokens of the vocabulary, whose projection stands behind the layers; 0 if there is none.
+        Tokens of the vocabulary; the LM head is stored after the layers. 0 for a system without LM
+        head.
     batch : int
-        Requests whose tokens a step takes through a layer; each has keys and values of its own.
+        Requests whose tokens a step processes; each has its own keys and values.
     lanes : int
-        Elements a cycle of the NPU: ``elements`` of a unit or half of them.
+        Elements per cycle of the NPU: ``elements`` of a unit, or half of them.
     residual : bool
-        Whether a token meets its own key and value as FP16, not as they stand in the banks.
+        A token attends to its own key and value in FP16, not in INT4.
     pre_rope : bool
-        Whether keys are quantised before the rotary embedding: then the NPU turns them in every
-        step, and multiplies the queries by them.
+        Keys are quantised before the rotary embedding: the NPU rotates them in every step and
+        computes Q K^T.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     channel: PimChannelParameters = PimChannelParameters()
@@ -112,7 +116,7 @@ class P3llmParameters(Parameters):
         most = LANES * self.channel.unit.steps
         require(word <= self.group <= most, f"group must be from {word} to {most}", self.group)
         if self.channel.unit.group_scaling:
-            # As many columns as the units need for a group's sums.
+            # A group must last as long as the units need to scale the sums of a group.
             least, shortest = LANES * self.elements, self.shortest_group
             rule = f"all groups must have {least} weights with unit.group_scaling"
             require(shortest >= least, rule, shortest)
@@ -125,9 +129,9 @@ class P3llmParameters(Parameters):
         least = 2 * (timing.rfc + timing.rp + timing.rcd + timing.ras)
         require(timing.refi >= least, f"timing.refi must be at least {least}", timing.refi)
         if self.pre_rope:
-            # The newest key would be a third kind of key, neither turned nor in codes.
+            # The newest key would be a third kind of key, neither rotated nor quantised.
             require(not self.residual, "residual must be off with pre_rope", self.residual)
-        # Each part of the NPU has rules of its own.
+        # Each part of the NPU checks its own rules.
         for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
             getattr(self, part)
         room = 1 << POSITION_BITS
@@ -138,7 +142,7 @@ class P3llmParameters(Parameters):
 
     @property
     def elements(self) -> int:
-        """Outputs of a column, and FP16 numbers in one."""
+        """Outputs per column of weights; also the FP16 numbers that a column holds."""
         return self.channel.unit.elements
 
     @property
@@ -148,137 +152,141 @@ class P3llmParameters(Parameters):
 
     @property
     def result(self) -> int:
-        """Sums that one command reads: half of a unit's."""
+        """Sums that one command reads: half of those of a unit."""
         return self.elements // 2
 
     @property
     def word(self) -> int:
-        """Inputs of a word of the units' registers."""
+        """Inputs per word of the units' input registers."""
         return 2 * self.elements
 
     @property
     def block(self) -> int:
-        """Outputs of a round of a pseudo-channel's units, and FP16 numbers of its positions."""
+        """Outputs per round of one pseudo-channel; also its FP16 numbers per position."""
         return self.units * self.elements
 
     @property
     def outputs(self) -> int:
-        """Outputs of a round of all pseudo-channels, and FP16 numbers of their positions."""
+        """Outputs per round of all pseudo-channels; also their FP16 numbers per position."""
         return self.pseudo_channels * self.block
 
     @property
     def channel_bits(self) -> int:
-        """Bits of a pseudo-channel's number."""
+        """Bits of the index of a pseudo-channel."""
         return ceil_log2(self.pseudo_channels)
 
     @property
     def head_rounds(self) -> int:
-        """Key/value heads of a pseudo-channel: heads go round all of them."""
+        """Key/value heads per pseudo-channel; heads are distributed round-robin."""
         return -(-self.kv_heads // self.pseudo_channels)
 
     @property
     def members(self) -> int:
-        """Query heads of a key/value head."""
+        """Query heads per key/value head."""
         return self.heads // self.kv_heads
 
     @property
     def together(self) -> int:
-        """Requests that are under way at once: as many as a column's weights meet."""
+        """Requests in flight at once: as many as share the weights of a column."""
         return min(self.batch, self.channel.unit.pumps)
 
     @property
     def scalars(self) -> int:
-        """Query heads under way: two pairs a pseudo-channel; of one or three the second is half."""
+        """Query heads in flight.
+
+        Each pseudo-channel has two pairs; with one or three query heads per key/value head, the
+        second pair has one head.
+        """
         return 4 * self.pseudo_channels - (self.members in (1, 3))
 
     @property
     def chunk(self) -> int:
-        """Probabilities that an input register holds."""
+        """Probabilities that an input register holds at once."""
         return LANES * self.channel.unit.steps
 
     @property
     def qkv(self) -> int:
-        """Outputs of the queries', keys' and values' matrix."""
+        """Outputs of the combined matrix of keys, values and queries."""
         return (self.heads + 2 * self.kv_heads) * self.head_size
 
     # The parts of the NPU.
     @property
     def norm(self) -> RmsNormParameters:
-        """Of the norm."""
+        """Parameters of the RMS norm."""
         return RmsNormParameters(lanes=self.lanes, width=self.width, rows=1)
 
     @property
     def rotary(self) -> RotaryEmbeddingParameters:
-        """Of the rotary embedding."""
+        """Parameters of the rotary embedding."""
         return RotaryEmbeddingParameters(lanes=self.lanes, head_size=self.head_size, base=self.base)
 
     @property
     def softmax(self) -> SoftmaxParameters:
-        """Of the softmax."""
+        """Parameters of the softmax."""
         return SoftmaxParameters(lanes=self.lanes, scores=self.capacity, rows=1)
 
     @property
     def activation(self) -> ActivationFunctionsParameters:
-        """Of SiLU."""
+        """Parameters of the SiLU activation."""
         return ActivationFunctionsParameters(lanes=self.lanes)
 
     @property
     def e4m3(self) -> E4m3QuantiserParameters:
-        """Of the quantiser of activations and queries."""
+        """Parameters of the quantiser of activations and queries."""
         widest = max(self.width, self.feed_forward, self.heads * self.head_size)
         return E4m3QuantiserParameters(lanes=self.lanes, width=widest, vectors=1)
 
     @property
     def int4(self) -> Int4QuantiserParameters:
-        """Of the quantiser of keys and values."""
+        """Parameters of the quantiser of keys and values."""
         return Int4QuantiserParameters(lanes=self.lanes, width=self.head_size, vectors=1)
 
     @property
     def smoothing(self) -> KeySmoothingParameters:
-        """Of the key smoothing."""
+        """Parameters of the key smoothing."""
         return KeySmoothingParameters(
             lanes=self.lanes, head_size=self.head_size, heads=self.kv_heads
         )
 
     @property
     def scaling(self) -> ValueScalingParameters:
-        """Of the second-level scaling."""
+        """Parameters of the second-level scaling."""
         return ValueScalingParameters(lanes=self.lanes, tokens=self.capacity, rows=1)
 
     @property
     def probabilities(self) -> ProbabilityQuantiserParameters:
-        """Of the quantiser of probabilities."""
+        """Parameters of the quantiser of attention probabilities."""
         return ProbabilityQuantiserParameters(lanes=self.lanes)
 
     @property
-    def logit_argmax(self) -> LogitArgmaxParameters:
-        """Of the largest sums, with a vocabulary."""
+    def argmax(self) -> LogitArgmaxParameters:
+        """Parameters of the argmax of logits, with a vocabulary."""
         return LogitArgmaxParameters(
             lanes=self.lanes, requests=self.together, vocabulary=self.vocabulary
         )
 
-    # A layer in the banks, in positions.
+    # Positions of a layer's data in the banks, relative to the layer.
 
     def positions(self, numbers: int) -> int:
-        """Positions of a vector of FP16 numbers."""
+        """Return the number of positions of a vector of FP16 numbers."""
         return -(-numbers // self.outputs)
 
     def group_of(self, inputs: int) -> int:
-        """Weights in a group of a matrix."""
+        """Return the weights per group of a matrix with these inputs."""
         group = self.group
-        # Groups must end with the matrix: SmolLM2's 576 inputs have nine of 64.
+        # The last group must be full: SmolLM2's 576 inputs have nine groups of 64.
         while inputs % group:
             group //= 2
         return group
 
     @property
     def shortest_group(self) -> int:
-        """Weights in the shortest group of all matrices."""
+        """Weights per group, of the matrix with the shortest groups."""
         return min(map(self.group_of, (self.width, self.feed_forward, self.heads * self.head_size)))
 
     @property
     def matrices(self) -> dict[str, MatrixPlace]:
-        """Where the four matrices stand."""
+        """Places of the four matrices, by name."""
         base, places = self.factors_base(self.batch), {}
         for name, inputs, outputs in (
             ("qkv", self.width, self.qkv),
@@ -299,42 +307,42 @@ class P3llmParameters(Parameters):
 
     @property
     def norm_bases(self) -> tuple[int, int]:
-        """Where the norms' weights stand."""
+        """First positions of the weights of both norms."""
         return 0, self.positions(self.width)
 
     @property
     def factors_positions(self) -> int:
-        """Positions of a request's smoothing factors."""
+        """Number of positions of a request's smoothing factors."""
         return self.positions(self.kv_heads * self.head_size)
 
     def factors_base(self, request: int) -> int:
-        """Where a request's smoothing factors stand."""
+        """Return the first position of a request's smoothing factors."""
         return 2 * self.positions(self.width) + request * self.factors_positions
 
     @property
     def key_set(self) -> int:
-        """Positions of a set of keys: zero points, both scales of its tokens, keys."""
+        """Number of positions of a set of keys: zero points, scales of keys and values, keys."""
         return 1 + 2 * KEY_SET + KEY_SET * self.head_size // LANES
 
     @property
     def value_set(self) -> int:
-        """Positions of a set of values: zero points, values."""
+        """Number of positions of a set of values: zero points, values."""
         return 1 + self.elements
 
     @property
     def head_keys(self) -> int:
-        """Positions of a head's keys."""
+        """Number of positions of a head's keys."""
         return -(-self.capacity // (KEY_SET * self.block)) * self.key_set
 
     @property
     def head_values(self) -> int:
-        """Positions of a head's values."""
+        """Number of positions of a head's values."""
         return -(-self.capacity // (LANES * self.elements)) * self.value_set
 
     def key_base(self, head: int, request: int = 0) -> int:
-        """Where the keys of a request's head begin; its values stand behind all its keys.
+        """Return the first position of the keys of a head; a request's values follow all its keys.
 
-        Heads that follow each other stand at the same positions of the pseudo-channels.
+        Consecutive heads have the same positions in different pseudo-channels.
         """
         down = self.matrices["down"]
         requests = request * self.head_rounds * (self.head_keys + self.head_values)
@@ -342,26 +350,27 @@ class P3llmParameters(Parameters):
         return down.base + down.positions + requests + here
 
     def value_base(self, head: int, request: int = 0) -> int:
-        """Where the values of a request's head begin."""
+        """Return the first position of the values of a head."""
         keys = self.key_base(0, request) + self.head_rounds * self.head_keys
         return keys + head // self.pseudo_channels * self.head_values
 
     @property
     def layer_positions(self) -> int:
-        """Positions of a layer."""
+        """Number of positions of a layer."""
         return self.key_base(0, self.batch)
 
     @property
     def longest_rounds(self) -> int:
-        """Rounds of the layer's longest matrix."""
+        """Rounds of the longest matrix of a layer."""
         return max(matrix.rounds for matrix in self.matrices.values())
 
-    # The vocabulary in the banks, behind the layers.
+    # The LM head in the banks, after the layers.
     @property
     def projection(self) -> list[MatrixPlace]:
-        """Where the vocabulary's projection stands, in pieces.
+        """Places of the pieces of the LM head.
 
-        None is longer than a layer's longest matrix, so that its sums and scales have places.
+        No piece has more rounds than a layer's longest matrix, so that its sums and row scales fit
+        in the NPU's memories.
         """
         most = self.longest_rounds * self.outputs
         base, places = self.positions(self.width), []
@@ -382,12 +391,12 @@ class P3llmParameters(Parameters):
 
     @property
     def filled_vocabulary(self) -> int:
-        """Outputs of the projection: whole slices of the NPU."""
+        """Outputs of the LM head, rounded up to whole slices of the NPU."""
         return -(-self.vocabulary // self.lanes) * self.lanes
 
     @property
     def vocabulary_positions(self) -> int:
-        """Positions of the final norm's weights and the projection."""
+        """Number of positions of the final norm's weights and the LM head."""
         pieces = self.projection
         return pieces[-1].base + pieces[-1].positions if pieces else 0
 
@@ -395,9 +404,10 @@ class P3llmParameters(Parameters):
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """A step of a layer: of each request the token's `position`, so many are cached before it.
+        """A step: `layer`, and for each request the `position` of its token.
 
-        The layer behind the last one is the vocabulary, which has no position.
+        The position is the number of cached tokens. The layer after the last one selects the LM
+        head, which ignores the position.
         """
         steps = self.layers + (self.vocabulary > 0)
         positions = data.ArrayLayout(range(self.capacity), self.batch)
@@ -405,16 +415,16 @@ class P3llmParameters(Parameters):
 
     @property
     def codes_layout(self) -> data.StructLayout:
-        """A slice of codes, of a `value` or a key, for a pseudo-channel."""
+        """A slice of INT4 codes of a `value` or a key, with its pseudo-channel."""
         codes = {name: field.shape for name, field in self.int4.result_layout}
         return data.StructLayout({**codes, "value": 1, "channel": self.channel_bits})
 
     @property
     def prediction_layout(self) -> data.StructLayout:
-        """The token of the largest sum, and this sum in binary32."""
+        """The token with the largest logit, and this logit in binary32."""
         return data.StructLayout({"token": bits_for(max(self.vocabulary - 1, 1)), "sum": 32})
 
     @property
     def state_layout(self) -> data.StructLayout:
-        """A slice of a hidden state in float32."""
+        """A slice of a hidden state in binary32."""
         return data.StructLayout({"values": data.ArrayLayout(32, self.lanes), "last": 1})

@@ -1,4 +1,4 @@
-"""Parts of a unit, of which each pseudo-channel may have one."""
+"""Submodules of a unit, some of which exist once per pseudo-channel."""
 
 from amaranth.hdl import Module
 
@@ -6,7 +6,7 @@ from hdl.unit import Unit
 
 
 def place_parts(m: Module, unit: Unit) -> None:
-    """Make submodules of a unit's attributes; of a list the first one has the attribute's name."""
+    """Add a unit's attributes as submodules; the first of a list has the attribute's name."""
     for name, part in vars(unit).items():
         parts = part if isinstance(part, list) else [part]
         for number, one in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Dimensions at which P3-LLM's system is built."""
+"""Presets of P3-LLM's system."""
 
 from dataclasses import replace
 
@@ -27,11 +27,11 @@ TINY = P3llmParameters(
 
 PRESETS = {
     "tiny": TINY,
-    # Two requests side by side, and one alone.
+    # A batch of three: two requests share the weights, the third runs alone.
     "tiny_batch": replace(TINY, batch=3),
-    # Two pseudo-channels: each has a head of its own.
+    # Two pseudo-channels, each with its own key/value head.
     "tiny_channels": replace(TINY, pseudo_channels=2),
-    # Units that scale their groups: a round after the other, and two requests side by side.
+    # Units that scale their groups, with two requests that share the weights.
     "tiny_group_scaling": replace(
         TINY,
         channel=replace(TINY.channel, unit=replace(TINY.channel.unit, group_scaling=True)),
@@ -39,7 +39,7 @@ PRESETS = {
     ),
     # The newest token's key and value are FP16 in its own step.
     "tiny_residual": replace(TINY, residual=True),
-    # Keys are quantised before the rotary embedding, and meet the queries in the NPU.
+    # Keys are quantised before the rotary embedding; the NPU multiplies queries by keys.
     "tiny_pre_rope": replace(TINY, pre_rope=True),
     "smollm2": P3llmParameters(),
     "paper": P3llmParameters(

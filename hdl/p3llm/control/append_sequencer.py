@@ -52,7 +52,7 @@ class AppendSequencer(Unit):
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -81,7 +81,7 @@ class AppendSequencer(Unit):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: P3llmParameters) -> None:

@@ -42,7 +42,7 @@ class BankScheduler(Unit):
     Raises
     ------
     ValueError
-        By `PimChannelParameters`.
+        If `PimChannelParameters` rejects a value.
     """
 
     def __init__(

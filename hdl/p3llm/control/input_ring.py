@@ -23,7 +23,7 @@ class InputRing(Unit):
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -51,7 +51,7 @@ class InputRing(Unit):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: P3llmParameters) -> None:

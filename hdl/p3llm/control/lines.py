@@ -47,7 +47,7 @@ class Lines:
     Parameters
     ----------
     p : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------

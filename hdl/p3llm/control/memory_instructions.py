@@ -34,7 +34,7 @@ class MemoryBits:
     Parameters
     ----------
     p : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
     """
 
     p: P3llmParameters

@@ -38,7 +38,7 @@ class ProductSequencer(Unit):
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -72,7 +72,7 @@ class ProductSequencer(Unit):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: P3llmParameters) -> None:

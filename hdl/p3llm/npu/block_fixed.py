@@ -37,7 +37,7 @@ class BlockFixedParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
@@ -73,7 +73,7 @@ class BlockFixed(Unit):
     Parameters
     ----------
     parameters : BlockFixedParameters
-        Dimensions.
+        Lanes, length of a vector and number of vectors.
 
     Members
     -------
@@ -85,7 +85,7 @@ class BlockFixed(Unit):
     Raises
     ------
     ValueError
-        By `BlockFixedParameters`.
+        If `BlockFixedParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: BlockFixedParameters) -> None:

@@ -34,7 +34,7 @@ class EpsilonSteps(Operator):
     stages : int
         Pipeline stages.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -46,7 +46,7 @@ class EpsilonSteps(Operator):
     Raises
     ------
     ValueError
-        If a parameter is illegal.
+        If a parameter is outside its range.
     """
 
     def __init__(self, *, width: int, stages: int = 0, enable: bool = False) -> None:

@@ -33,14 +33,14 @@ class FixedLanesParameters(NumberLanesParameters):
 class FixedLanes(NumberLanes):
     """Binary32 as Q6.10.
 
-    **Latency** 2 cycles. **Throughput** a slice a cycle. **Numerics** rounded to nearest, ties to
+    **Latency** 2 cycles. **Throughput** one slice per cycle. **Numerics** rounded to nearest, ties to
     even, then clamped to -32 and 32 - 2**-10; subnormal numbers count as zero, infinities and NaNs
     as the end of the range of their sign.
 
     Parameters
     ----------
     parameters : FixedLanesParameters
-        Dimensions.
+        Number of lanes.
 
     Members
     -------
@@ -52,7 +52,7 @@ class FixedLanes(NumberLanes):
     Raises
     ------
     ValueError
-        By `FixedLanesParameters`.
+        If `FixedLanesParameters` rejects a value.
     """
 
     def elaborate(self, platform: Any) -> Module:

@@ -46,14 +46,14 @@ class HalfLanes(NumberLanes):
     They leave by a register slice: who takes them is at the end of a chain of units, each of which
     moves when the next one does.
 
-    **Latency** 3 cycles. **Throughput** a slice a cycle. **Numerics** rounded once, to nearest,
+    **Latency** 3 cycles. **Throughput** one slice per cycle. **Numerics** rounded once, to nearest,
     ties to even; subnormal numbers in and out. Beyond 65504 the result is an infinity, and every
     NaN the quiet one of sign 0. An integer below binary32's normal numbers is a zero.
 
     Parameters
     ----------
     parameters : HalfLanesParameters
-        Dimensions.
+        Number of lanes.
 
     Members
     -------
@@ -65,7 +65,7 @@ class HalfLanes(NumberLanes):
     Raises
     ------
     ValueError
-        By `HalfLanesParameters`.
+        If `HalfLanesParameters` rejects a value.
     """
 
     def elaborate(self, platform: Any) -> Module:

@@ -25,13 +25,13 @@ class KeyReader(Unit):
     A column has four channels of a unit's tokens. Columns that make up a slice stand side by side
     in a word, so that a token's slice is a part of one read.
 
-    **Latency** 2 cycles from `start`. **Throughput** a slice a cycle. **Numerics** exact: codes
+    **Latency** 2 cycles from `start`. **Throughput** one slice per cycle. **Numerics** exact: codes
     minus zero points, -15 to 15.
 
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -51,7 +51,7 @@ class KeyReader(Unit):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: P3llmParameters) -> None:

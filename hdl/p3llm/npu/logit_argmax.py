@@ -33,7 +33,7 @@ class LogitArgmaxParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "sums")] = 16
@@ -59,14 +59,14 @@ class LogitArgmaxParameters(Parameters):
 class LogitArgmax(Unit):
     """Find the first of the largest sums since `clear`, of each request that is under way.
 
-    **Latency** ``log2(lanes) + 1`` cycles. **Throughput** a slice a cycle. **Numerics** exact: sums
+    **Latency** ``log2(lanes) + 1`` cycles. **Throughput** one slice per cycle. **Numerics** exact: sums
     in binary32 are compared in IEEE 754's total order, so that ``-0`` is less than ``0``; of equal
     ones the one of the smallest number is taken.
 
     Parameters
     ----------
     parameters : LogitArgmaxParameters
-        Dimensions.
+        Lanes, requests and vocabulary.
 
     Members
     -------

@@ -20,7 +20,7 @@ class NewestScore(Unit):
     """Dot products over a head, times ``log2(e) / sqrt(head_size)``: a score in base 2.
 
     **Latency** a cycle for the products, three for each level of both trees, one between them,
-    three for the constant. **Throughput** a slice a cycle. **Numerics** products of FP16 are exact
+    three for the constant. **Throughput** one slice per cycle. **Numerics** products of FP16 are exact
     in binary32. Those of a slice are added in adjacent pairs, level by level, then the slices'
     sums likewise; each addition and the product with the constant in binary32 are rounded to
     nearest, ties to even.
@@ -28,7 +28,7 @@ class NewestScore(Unit):
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------

@@ -27,7 +27,7 @@ class NewestVectorUnit(VectorUnit):
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -36,7 +36,7 @@ class NewestVectorUnit(VectorUnit):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     ways = NewestWays

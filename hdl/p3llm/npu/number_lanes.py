@@ -62,7 +62,7 @@ class NumberLanes(Unit):
     Parameters
     ----------
     parameters : NumberLanesParameters
-        Dimensions.
+        Number of lanes.
 
     Members
     -------

@@ -21,7 +21,7 @@ class Places:
     Parameters
     ----------
     p : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
     """
 
     p: P3llmParameters

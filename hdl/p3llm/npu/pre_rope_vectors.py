@@ -35,7 +35,7 @@ class PreRopeVectorUnit(VectorUnit):
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -44,7 +44,7 @@ class PreRopeVectorUnit(VectorUnit):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     ways = PreRopeWays

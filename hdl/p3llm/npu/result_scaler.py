@@ -45,14 +45,14 @@ class ResultScaler(NumberLanes):
 
     They leave by a register slice, so that nobody's ready moves the stages.
 
-    **Latency** 8 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
+    **Latency** 8 cycles. **Throughput** one slice per cycle. **Numerics** the sum becomes binary32, and
     so does the product of both factors, each rounded to nearest, ties to even; then their product.
     A sum below binary32's normal numbers is a zero of its sign; no product may be below them.
 
     Parameters
     ----------
     parameters : ResultScalerParameters
-        Dimensions.
+        Number of lanes.
 
     Members
     -------
@@ -65,7 +65,7 @@ class ResultScaler(NumberLanes):
     Raises
     ------
     ValueError
-        By `ResultScalerParameters`.
+        If `ResultScalerParameters` rejects a value.
     """
 
     def elaborate(self, platform: Any) -> Module:

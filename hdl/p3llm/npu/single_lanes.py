@@ -42,14 +42,14 @@ class SingleLanesParameters(NumberLanesParameters):
 class SingleLanes(NumberLanes):
     """Sums or products in binary32.
 
-    **Latency** 4 cycles. **Throughput** a slice a cycle. **Numerics** rounded to nearest, ties to
+    **Latency** 4 cycles. **Throughput** one slice per cycle. **Numerics** rounded to nearest, ties to
     even. Of a sum any numbers, subnormal ones, infinities and NaNs too. With `multiply` the second
     operand is Q6.10, and neither `values` nor products are subnormal.
 
     Parameters
     ----------
     parameters : SingleLanesParameters
-        Dimensions.
+        Number of lanes.
 
     Members
     -------
@@ -61,7 +61,7 @@ class SingleLanes(NumberLanes):
     Raises
     ------
     ValueError
-        By `SingleLanesParameters`.
+        If `SingleLanesParameters` rejects a value.
     """
 
     def elaborate(self, platform: Any) -> Module:

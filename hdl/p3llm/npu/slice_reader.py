@@ -12,7 +12,7 @@ from hdl.unit import Unit
 class SliceReader(Unit):
     """Read places one behind the other; the memory's word accompanies the stream.
 
-    **Latency** 2 cycles from `start`. **Throughput** a slice a cycle.
+    **Latency** 2 cycles from `start`. **Throughput** one slice per cycle.
 
     Parameters
     ----------

@@ -24,13 +24,13 @@ class SumAccumulator(Unit):
     Scales of two sets of rounds are kept: the sums of one set's last round leave when the scales of
     the next are already here.
 
-    **Latency** 2 cycles from a result to its place. **Throughput** a slice a cycle. **Numerics**
+    **Latency** 2 cycles from a result to its place. **Throughput** one slice per cycle. **Numerics**
     exact: a row has less than ``2**48``.
 
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -51,7 +51,7 @@ class SumAccumulator(Unit):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: P3llmParameters) -> None:

@@ -16,13 +16,13 @@ class TotalCollector(SumAccumulator):
     What is high of all elements' totals waits for both halves of the rest. Nothing is added up, and
     no scales come here.
 
-    **Latency** 2 cycles from a result to its place. **Throughput** a slice a cycle. **Numerics**
+    **Latency** 2 cycles from a result to its place. **Throughput** one slice per cycle. **Numerics**
     none: 48 bits pass as they are.
 
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -31,7 +31,7 @@ class TotalCollector(SumAccumulator):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     def elaborate(self, platform: Any) -> Module:

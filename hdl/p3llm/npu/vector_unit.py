@@ -60,7 +60,7 @@ class VectorUnit(Unit):
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Model, pseudo-channels and NPU of the system.
 
     Members
     -------
@@ -92,7 +92,7 @@ class VectorUnit(Unit):
     Raises
     ------
     ValueError
-        By `P3llmParameters`.
+        If `P3llmParameters` rejects a value.
     """
 
     ways = Ways
@@ -137,7 +137,7 @@ class VectorUnit(Unit):
         self.probability = ProbabilityQuantiser(parameters=p.probabilities)
         self.reads_sums, self.reads_factors = READS_SUMS, READS_FACTORS
         if p.vocabulary:
-            self.largest = LogitArgmax(parameters=p.logit_argmax)
+            self.largest = LogitArgmax(parameters=p.argmax)
             # The vocabulary's sums are scaled as those of any linear layer.
             self.reads_sums += (NpuOperation.COMPARE,)
             self.reads_factors += (NpuOperation.COMPARE,)

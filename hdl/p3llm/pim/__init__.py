@@ -1,1 +1,1 @@
-"""The memory side of P3-LLM: decoders, processing elements, compute units, a channel."""
+"""The PIM of P3-LLM (Figure 6 c): operand decoders, PEs, PCUs, and a channel with its banks."""

@@ -1,6 +1,6 @@
-"""The rules of a pseudo-channel's banks: which command may come now, and what is broken if it does.
+"""Timing rules of a pseudo-channel's DRAM banks.
 
-Times are those of HBM2 in cycles of tCCD_S, rounded up.
+The paper refers to HBM2 for the times. They are in cycles of tCCD_S, rounded up.
 """
 
 from typing import Annotated, Any
@@ -14,11 +14,11 @@ from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
 from hdl.unit import Unit
 
 POSTPONED = 9
-"""Refresh intervals that may pass without a refresh, as eight may be postponed."""
+"""Maximum number of refresh intervals without a refresh; HBM2 allows eight to be postponed."""
 
 
 class RowOperation(enum.Enum, shape=2):
-    """What a row command does."""
+    """Operation of a row command."""
 
     ACTIVATE = 0
     PRECHARGE = 1
@@ -27,22 +27,22 @@ class RowOperation(enum.Enum, shape=2):
 
 @parameter_object
 class BankTimingParameters(Parameters):
-    """Banks, and their times in cycles; a cycle is tCCD_S, two of HBM2's clock.
+    """Number of banks and their times; a cycle is tCCD_S, two cycles of HBM2's clock.
 
     Parameters
     ----------
     banks : int
         Banks of the pseudo-channel, in four bank groups.
     rcd, rp, ras : int
-        Activate to column, precharge to activate, activate to precharge.
+        tRCD: activate to column command; tRP: precharge to activate; tRAS: activate to precharge.
     ccd : int
-        Column to column of one bank group, tCCD_L; between groups it is one cycle.
+        tCCD_L: column to column command of one bank group; one cycle between groups (tCCD_S).
     rtp, wr, wtr : int
-        Read to precharge, write to precharge, write to read.
+        tRTP: read to precharge; tWR: write to precharge; tWTR: write to read.
     rrd : int
-        Activate to activate of another bank.
+        tRRD: activate to activate of another bank.
     rfc, refi : int
-        Length of a refresh; interval of refreshes.
+        tRFC: length of a refresh; tREFI: interval between refreshes.
     """
 
     banks: Annotated[int, PowerOfTwo(4, 16, "banks")] = 16
@@ -59,17 +59,17 @@ class BankTimingParameters(Parameters):
 
     @property
     def groups(self) -> int:
-        """Bank groups."""
+        """Number of bank groups."""
         return 4
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """What a row command means for the banks."""
+        """A row command: `operation`, and a mask of `banks`."""
         return data.StructLayout({"valid": 1, "operation": RowOperation, "banks": self.banks})
 
     @property
     def column_layout(self) -> data.StructLayout:
-        """What a column command means for the banks: those that it reads or writes."""
+        """A column command: `write` or read, and a mask of `banks`."""
         return data.StructLayout({"valid": 1, "write": 1, "banks": self.banks})
 
 
@@ -86,17 +86,17 @@ VIOLATIONS = data.StructLayout(
         "refi": 1,
     }
 )
-"""What is broken: a column command to a closed bank; an activate or a refresh with an open one; a
-time, by its name; ``rp`` also stands for tRFC, ``ras`` for tRTP and tWR, ``refi`` for a refresh
-that did not come."""
+"""Violations of a cycle: ``closed``, a column command to a closed bank; ``opened``, an activate or
+a refresh of an open bank; the others are times by name. ``rp`` includes tRFC, ``ras`` includes tRTP
+and tWR; ``refi`` is an overdue refresh."""
 
 
 class BankTiming(Unit):
-    """Say of a row and a column command of this cycle whether they may be carried out.
+    """Check whether a row and a column command are legal in this cycle.
 
-    What may not be carried out is taken as not having come.
+    An illegal command has no effect on the state of the banks.
 
-    **Latency** 0 cycles. **Throughput** a row and a column command a cycle.
+    **Latency** 0 cycles. **Throughput** one row and one column command per cycle.
 
     Parameters
     ----------
@@ -106,17 +106,17 @@ class BankTiming(Unit):
     Members
     -------
     row, column : In(struct)
-        Commands of this cycle; banks of a refresh count for nothing, it is for all. A row command
-        whose operation has no name is legal, and does nothing.
+        Commands of this cycle. A refresh applies to all banks and ignores its mask. A row command
+        with an undefined operation is legal and has no effect.
     row_legal, column_legal : Out(1)
-        Whether each may be carried out.
+        The command is valid and legal.
     violations : Out(struct)
-        What is broken in this cycle.
+        Rules that the commands of this cycle violate.
 
     Raises
     ------
     ValueError
-        By `BankTimingParameters`.
+        If `BankTimingParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: BankTimingParameters) -> None:
@@ -140,13 +140,13 @@ class BankTiming(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count down what each bank, each group and all banks wait for."""
+        """Count down the times of each bank, each bank group and all banks."""
         m = Module()
         p, row, column = self.parameters, self.row, self.column
         activates, precharges, refreshes = (
             row.valid & (row.operation == one) for one in RowOperation
         )
-        # A command for many banks is legal if it is for each of them.
+        # A command for several banks is legal if it is legal for each of them.
         closed = column.valid & (column.banks & ~self.open).any()
         opened = (activates & (row.banks & self.open).any()) | (refreshes & self.open.any())
 
@@ -174,7 +174,7 @@ class BankTiming(Unit):
             ),
             v.rrd.eq(activates & (between != 0)),
             self.column_legal.eq(column.valid & ~(v.closed | v.rcd | v.ccd | v.wtr)),
-            # A bank that is read in this very cycle cannot close yet.
+            # A bank that is accessed in this cycle cannot close yet.
             v.ras.eq(
                 precharges
                 & (
@@ -212,12 +212,12 @@ class BankTiming(Unit):
     def _bank(
         self, m: Module, bank: int, activates: Value, precharges: Value, refreshes: Value
     ) -> None:
-        """Follow one bank."""
+        """Update the state and the counters of one bank."""
         p = self.parameters
         mine = self.row.banks[bank]
         used = self.column_legal & self.column.banks[bank]
         opens, closes = activates & mine, precharges & mine & self.open[bank]
-        # A row and a column command may come together: each counter follows its own.
+        # Row and column commands may arrive in the same cycle; they use different counters.
         with m.If(opens):
             m.d.sync += self.open[bank].eq(1)
         with m.Elif(closes):
@@ -228,13 +228,13 @@ class BankTiming(Unit):
         least = Mux(self.column.write, p.wr, p.rtp) - 1
         with m.If(opens):
             m.d.sync += close.eq(p.ras - 1)
-        # A column puts the precharge off, never forward.
+        # A column command may delay the precharge, but never allows an earlier one.
         with m.Elif(used & (close <= least)):
             m.d.sync += close.eq(least)
         with m.Elif(close != 0):
             m.d.sync += close.eq(close - 1)
 
-        # A refresh keeps all banks as a precharge keeps one.
+        # A refresh blocks all banks as a precharge blocks one.
         wait = self.until_activate[bank]
         with m.If(closes):
             m.d.sync += wait.eq(p.rp - 1)
@@ -245,5 +245,5 @@ class BankTiming(Unit):
 
 
 def bank_bits(p: BankTimingParameters) -> int:
-    """Return the bits of a bank's number."""
+    """Return the bits of a bank index."""
     return ceil_log2(p.banks)

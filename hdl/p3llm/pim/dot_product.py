@@ -1,4 +1,4 @@
-"""The dot product of four and its sums: a processing element behind its decoders (Figure 6 c)."""
+"""The 4-way dot product of a PE and its accumulators (Figure 6 c), after the operand decoders."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,30 +16,30 @@ from hdl.target import Target, current_target
 from hdl.unit import Unit
 
 LANES = 4
-"""Products that an element adds at a time."""
+"""Products that an element adds per cycle."""
 
 PRODUCT = signed(10)
-"""Shape of a product: at most 31 * 15 in magnitude."""
+"""Shape of a product; its magnitude is at most 31 * 15."""
 
 SHIFTED_BITS = 24
 """Bits of a product shifted by 14."""
 
 PAIR_BITS = SHIFTED_BITS + 2
-"""Bits of the two words that four shifted products become."""
+"""Bits of the two words to which four shifted products are compressed."""
 
 SUM = signed(32)
-"""Shape of a sum."""
+"""Shape of an accumulator: the paper's 32-bit fixed point."""
 
 
 def named(m: Module, value: Value, name: str) -> Signal:
-    """Give a value a name: an expression that is used twice would be written twice."""
+    """Return the value as a named signal: an expression used twice would be emitted twice."""
     signal = Signal(value.shape(), name=name)
     m.d.comb += signal.eq(value)
     return signal
 
 
 def shifted(m: Module, product: Value, shift: Value) -> Value:
-    """Return a signed product moved left: small steps first, so that later ones alone are wide."""
+    """Return a product shifted left; small shifts first, so that only later ones are wide."""
     value = product
     for place in range(len(shift)):
         step = 1 << place
@@ -50,36 +50,35 @@ def shifted(m: Module, product: Value, shift: Value) -> Value:
 
 
 class DotProduct(Unit):
-    """Four products, shifted by their inputs' exponents and added to one of the running sums.
+    """Four multipliers, shifters, a 4:2 compressor and the 32-bit accumulators of a PE.
 
-    The sums are `2 * pumps` contexts. As many as there are pumps are running, one for each input
-    that meets a column; they stand in a ring which turns in every cycle, so that the one adder
-    finds the sum of the next input in the next cycle, and no multiplexer chooses among them. A
-    complete sum leaves for one of the finished contexts, which wait in a row to be read while the
-    next sums run.
+    The products of four inputs and four weights are shifted by the inputs' exponents and added to a
+    sum. An element has ``2 * pumps`` accumulators. `pumps` of them hold running sums, one for each
+    input that shares a column. They form a ring that rotates in every cycle, so that one adder
+    serves all inputs without a multiplexer. A complete sum moves to a shift register of `pumps`
+    finished sums, which are read while the next sums accumulate.
 
-    **Latency** 3 cycles from operands to a finished sum. **Throughput** four multiply-adds a cycle.
-    **Numerics** exact integers modulo ``2**32``; the sum is true while the magnitudes of its
-    inputs, ``abs(significand) << shift``, add up to less than ``2**27``.
+    **Latency** 3 cycles from operands to a finished sum. **Throughput** four multiply-adds per
+    cycle. **Numerics** exact integers modulo ``2**32``; a sum does not overflow while the
+    magnitudes of its inputs, ``abs(significand) << shift``, add up to less than ``2**27``.
 
     Parameters
     ----------
     pumps : int
-        Inputs that meet a column, one a cycle, 1 to 8.
+        Inputs that share a column, one per cycle, 1 to 8.
 
     Members
     -------
     significands : In(ArrayLayout)
-        Decoded inputs; 0 where there is no work.
+        Decoded inputs; 0 in an idle cycle.
     weights : In(ArrayLayout)
         Decoded weights, keys or values.
     shifts : In(ArrayLayout)
-        Of the inputs, a cycle after their significands.
+        Shifts of the inputs, one cycle after their significands.
     first, last : In(1)
-        A cycle after the shifts: the products begin a sum; they complete it. A cycle without work
-        has neither.
+        The products start or complete a sum; valid one cycle after the shifts, 0 in an idle cycle.
     advance : In(1)
-        Every finished sum takes the place of the one before, which has been read. Not with `last`.
+        Shift the finished sums by one, as the first has been read; not in the same cycle as `last`.
     finished : Out(signed(32))
         The first of the finished sums.
 
@@ -116,21 +115,21 @@ class DotProduct(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Multiply; shift and compress; add: a cycle each."""
+        """Multiply; shift and compress; accumulate: one stage each."""
         m = Module()
         for lane, (product, word) in enumerate(zip(self.products, self.words, strict=True)):
             m.d.sync += product.eq(self.significands[lane] * self.weights[lane])
             m.d.comb += word.eq(shifted(m, product, self.shifts[lane]))
-        # The four become two here: their carries wait for the only long carry chain.
+        # Compress four words to two; only the accumulator has a long carry chain.
         x, y = compressed(m, self.words)
         m.d.sync += [self.pair[0].eq(x), self.pair[1].eq(y)]
 
         before = named(m, Mux(self.first, 0, self.running[-1]), "before")
         m.d.comb += self.total.eq(added(m, self.pair, before))
-        # A cycle without work adds nothing, so that the ring may turn all the time.
+        # An idle cycle adds zero, so the ring can rotate in every cycle.
         for place, following in pairwise([self.total, *self.running]):
             m.d.sync += following.eq(place)
-        # What comes into the row behind the finished sums is nobody's.
+        # The word that `advance` shifts in is never read.
         with m.If(self.last | self.advance):
             for place, following in pairwise([*self.finished_sums, self.total]):
                 m.d.sync += place.eq(following)
@@ -139,10 +138,11 @@ class DotProduct(Unit):
 
 
 def compressed(m: Module, words: Sequence[Value]) -> tuple[Value, Value]:
-    """Return two words with the sum of four shifted products modulo ``2**PAIR_BITS``, less 2**25.
+    """Compress four shifted products to two words; their sum is 2**25 too large.
 
-    A sign s at bit t counts -s * 2**t, which is (~s) * 2**t - 2**t: so the words become unsigned,
-    and need no sign extension. What four of them lack is `LACKING`.
+    The sum is modulo ``2**PAIR_BITS``. A sign s at bit t has the weight -s * 2**t, which equals
+    (~s) * 2**t - 2**t. With inverted signs the words are unsigned and need no sign extension;
+    `added` subtracts the constant of the four words.
     """
     a, b, c, d = (Cat(word[:-1], ~word[-1]) for word in words)
     x, y = rows(m, a, b, c, SHIFTED_BITS + 1)
@@ -151,9 +151,9 @@ def compressed(m: Module, words: Sequence[Value]) -> tuple[Value, Value]:
 
 
 def added(m: Module, pair: Sequence[Value], before: Value) -> Value:
-    """Return the sum of what `compressed` made and a running sum, modulo ``2**32``."""
+    """Return the sum of both words of `compressed` and a running sum, modulo ``2**32``."""
     x, y = pair
-    # `x` has no bit 25: what is lacking, -2**25, fits in there and above.
+    # `x` has no bit 25: the constant -2**25 is placed there and in the bits above.
     lacking = Cat(x[: PAIR_BITS - 1], Const(-1, len(before) - PAIR_BITS + 1))
     if current_target() is Target.FPGA:
         return (lacking + y) + before
@@ -162,6 +162,6 @@ def added(m: Module, pair: Sequence[Value], before: Value) -> Value:
 
 
 def rows(m: Module, a: Value, b: Value, c: Value, width: int) -> tuple[Value, Value]:
-    """Return a row of full adders' sums and carries."""
+    """Return the sums and carries of a row of full adders."""
     total, carry = full_adders(a, b, c, width)
     return named(m, total, "sums"), named(m, carry, "carries")

@@ -1,4 +1,4 @@
-"""Group sums times their 8-bit scales, added up beside the banks: one multiplier a unit."""
+"""Multiplication of group sums by their 8-bit scales in a compute unit; not in the paper."""
 
 from itertools import pairwise
 from typing import Any
@@ -15,54 +15,55 @@ from hdl.parameters import require_power_of_two, require_range
 from hdl.unit import Unit
 
 SCALE_BITS = 8
-"""Bits of a group's scale, which is not negative."""
+"""Bits of a group's scale, an unsigned integer."""
 
 TOTAL = signed(48)
-"""Shape of an output's sum over its groups, each times its scale."""
+"""Shape of an output's total: the sum over its groups of group sum times scale."""
 
 HIGH_BITS = 16
-"""Bits of a total above those of a sum."""
+"""Bits of a total above the 32 bits of a sum."""
 
 COMPLETE = 4
-"""Cycles, beside the pumps, from a group's last column until its sums are finished."""
+"""Cycles from a group's last column until its sums are finished, in addition to `pumps`."""
 
 
 class GroupScaler(Unit):
-    """Multiply the elements' finished sums, one a cycle, by scales; add them to their totals.
+    """Multiply finished group sums by their scales and add the products to totals.
 
-    A group's sums are those of all elements with the first input, then with the second; inputs that
-    do not work have sums of 0. A total that its last group completes goes to the results, where it
-    stays while the next outputs' groups are added up.
+    One multiplier serves all elements of a unit, one sum per cycle: first the sums of all elements
+    for the first input, then those for the second. Unused inputs have sums of 0. When the last
+    group completes a total, the total moves to the results, where it is held while the groups of
+    the next outputs are accumulated.
 
-    **Latency** ``pumps * elements + 2`` cycles from finished sums to their totals.
-    **Throughput** a sum a cycle: a group every ``pumps * elements`` cycles, and not sooner than
-    ``pumps + 4``. **Numerics** exact integers modulo ``2**48``.
+    **Latency** ``pumps * elements + 2`` cycles from finished sums to their totals. **Throughput**
+    one sum per cycle: one group every ``pumps * elements`` cycles, at least ``pumps + 4`` cycles
+    apart. **Numerics** exact integers modulo ``2**48``.
 
     Parameters
     ----------
     elements : int
-        Sums of an input.
+        Sums per input, a power of two, 4 to 16.
     pumps : int
-        Inputs.
+        Inputs that share a column, 1 or 2.
 
     Members
     -------
     group : In(struct)
-        A cycle after the command of a group's last column: `valid`; the group `begins` or `ends`
-        its outputs' totals; its `scales`, the first element's first.
+        Valid one cycle after the command of a group's last column: `valid`; the group `begins` or
+        `ends` the totals of its outputs; `scales` of the elements, first element first.
     sums : In(ArrayLayout)
         The elements' finished sums of one input.
     advance : Out(1)
-        The next input's come.
+        Shift the elements' finished sums to those of the next input.
     read : In(struct)
-        Which results are shown: of which `pump` the `upper` half of the elements or the lower one,
-        or of all elements what is `high`.
+        Selects the results: those of input `pump`, for the `upper` or the lower half of the
+        elements; or the `high` bits of all elements.
     result : Out
-        Half of the totals' lower 32 bits, or the upper 16 bits of all.
+        The lower 32 bits of half of the totals, or the upper 16 bits of all of them.
     free : Out(1)
-        A column of this cycle may complete sums.
+        The column of this cycle may complete sums.
     scaling, completing : Out(1)
-        Some sums are under way; some of them complete totals.
+        Sums are in flight; some of them complete totals.
 
     Raises
     ------
@@ -74,7 +75,7 @@ class GroupScaler(Unit):
         require_power_of_two("elements", elements, 4, 16)
         require_range("pumps", pumps, 1, 2)
         self.elements, self.pumps = elements, pumps
-        # Totals leave in the order in which they come: one row of registers, no decoder.
+        # Totals are read in the order in which they are completed: a shift register, no decoder.
         self.results = [
             Signal(TOTAL, name=f"result_{i}", reset_less=True) for i in range(pumps * elements)
         ]
@@ -93,13 +94,13 @@ class GroupScaler(Unit):
 
     @staticmethod
     def group_layout(elements: int) -> data.StructLayout:
-        """Return what is said of a group."""
+        """Return the layout of the member `group`."""
         scales = data.ArrayLayout(SCALE_BITS, elements)
         return data.StructLayout({"valid": 1, "begins": 1, "ends": 1, "scales": scales})
 
     @staticmethod
     def interval(elements: int, pumps: int) -> int:
-        """Return the least number of cycles from a group's last column to the next one's."""
+        """Return the minimum number of cycles between the last columns of consecutive groups."""
         return max(pumps * elements, pumps + COMPLETE)
 
     @staticmethod
@@ -108,12 +109,13 @@ class GroupScaler(Unit):
         return pumps + COMPLETE + pumps * elements + 2
 
     def elaborate(self, platform: Any) -> Module:
-        """Choose a sum; multiply it; add it to its total: a cycle each."""
+        """Select a sum; multiply it; add it to its total: one stage each."""
         m = Module()
         self._waits(m)
         group, active, place = self._places(m)
         element, last_place = place[: ceil_log2(self.elements)], self.elements - 1
-        # The next group's first sums may push out the last element's: it is kept a cycle early.
+        # The first sums of the next group may overwrite the last element's sum, so it is registered
+        # one cycle early.
         early = delay_line(m, self.sums[last_place], 1, name="early")[1]
         sums = Array([*(self.sums[i] for i in range(last_place)), early])
         operand, product = Signal(SUM), Signal(signed(SUM.width + SCALE_BITS))
@@ -133,7 +135,7 @@ class GroupScaler(Unit):
         return m
 
     def _shows(self, m: Module) -> None:
-        """Show the part of the results that is asked for."""
+        """Output the selected part of the results."""
         read, half = self.read, self.elements // 2
         first, second = self.results[: self.elements], self.results[-self.elements :]
         totals = [Mux(read.pump, b, a) for a, b in zip(first, second, strict=True)]
@@ -144,7 +146,7 @@ class GroupScaler(Unit):
         m.d.comb += self.result.eq(Mux(read.high, high, Mux(read.upper, upper, lower)))
 
     def _waits(self, m: Module) -> None:
-        """Say how long sums are under way: those that complete totals, and all."""
+        """Count the cycles for which any sums, and those that complete totals, are in flight."""
         elements, pumps = self.elements, self.pumps
         latency, interval = self.latency(elements, pumps), self.interval(elements, pumps)
         given = self.group.valid
@@ -163,19 +165,20 @@ class GroupScaler(Unit):
         ]
 
     def _places(self, m: Module) -> tuple[Any, Signal, Signal]:
-        """Return the group whose sums are multiplied, whether there is one, and the sum's place."""
+        """Return the group in progress, whether there is one, and the index of the current sum."""
         layout = self.group.shape()
         following: Any = Signal(layout, reset_less=True)
         group: Any = Signal(layout, reset_less=True)
         active, place = Signal(), Signal(range(self.pumps * self.elements))
-        # A group is said while the one before may still be multiplied.
+        # A group arrives while the previous one may still be in progress.
         with m.If(self.group.valid):
             m.d.sync += following.eq(self.group)
         starts = delay_line(
             m, self.group.valid, self.pumps + COMPLETE - 2, name="starts", reset=True
         )[-1]
         with m.If(active):
-            # The scales turn with the sums: each input finds the first one's in front.
+            # The scales rotate with the sums, so that each input starts with the first element's
+            # scale.
             rotated = Cat(Value.cast(group.scales)[SCALE_BITS:], group.scales[0])
             m.d.sync += [place.eq(place + 1), Value.cast(group.scales).eq(rotated)]
             with m.If(place == self.pumps * self.elements - 1):
@@ -185,11 +188,11 @@ class GroupScaler(Unit):
         return group, active, place
 
     def _totals(self, m: Module, product: Signal, marks: Value, places: tuple[Signal, ...]) -> None:
-        """Add a product to its total; completed ones move into the results."""
+        """Add a product to its total; complete totals move to the results."""
         valid, begins, ends = (marks[i] for i in range(3))
         m.submodules.totals = totals = Memory(depth=self.pumps * self.elements, width=TOTAL.width)
         total = Signal(TOTAL)
-        # The first group's sums replace what other outputs left.
+        # The sums of the first group replace the totals of earlier outputs.
         before = totals.read_data & ~begins.replicate(TOTAL.width)
         m.d.comb += [
             totals.read_enable.eq(1),

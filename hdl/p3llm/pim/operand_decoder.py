@@ -1,7 +1,7 @@
-"""P3-LLM's operand decoders: what the multipliers of a processing element are given (Figure 6 c).
+"""Operand decoders of a processing element's 6-bit multipliers (Figure 6 c).
 
-Activations, queries and probabilities become a small integer and a shift, weights, keys and values
-a small integer. The products of these integers, shifted, are exact in fixed point.
+An activation, query or attention probability is decoded into a small integer and a shift, a weight,
+key or value into a small integer. The shifted products of these integers are exact in fixed point.
 """
 
 from amaranth.hdl import Module, Mux, Shape, signed
@@ -15,26 +15,28 @@ from hdl.arith.int4_asym import Int4AsymOperand
 from hdl.arith.operator import Operator
 
 SIGNIFICAND = signed(6)
-"""Shape of a decoded input: a sign and the five bits of a probability's significand."""
+"""Shape of a decoded input: a sign and the five-bit significand of a probability."""
 
 WEIGHT = signed(6)
-"""Shape of a decoded weight, key or value: BitMoD's +8 is 16 half-units."""
+"""Shape of a decoded weight, key or value; the widest is BitMoD's +8, 16 half-units."""
 
 SHIFT = Shape(4)
-"""Shape of a shift: 0 to 14."""
+"""Shape of a shift, 0 to 14: the input's exponent."""
 
 
 class Mode(enum.Enum, shape=2):
-    """What a compute unit multiplies, and with it both formats.
+    """Product that a compute unit computes, which selects both operand formats.
 
     Members
     -------
     LINEAR
-        Activations in E4M3 by weights in BitMoD FP4; a sum counts 2**-10.
+        "weights @ activations" of Figure 6 (b): weights in BitMoD FP4, activations in E4M3. The
+        unit of a sum is 2**-10.
     QK
-        Queries in E4M3 by keys in INT4 with a zero point; a sum counts 2**-9.
+        "query @ key": queries in E4M3, keys in INT4 with a zero point. The unit of a sum is 2**-9.
     PV
-        Probabilities in S0E4M4 by values in INT4 with a zero point; a sum counts 2**-18.
+        "attention-score @ value": probabilities in S0E4M4, values in INT4 with a zero point. The
+        unit of a sum is 2**-18.
     """
 
     LINEAR = 0
@@ -43,29 +45,29 @@ class Mode(enum.Enum, shape=2):
 
 
 FRACTION_BITS = {Mode.LINEAR: 10, Mode.QK: 9, Mode.PV: 18}
-"""Place of the binary point in a sum, by the mode."""
+"""Fraction bits of a sum, by mode."""
 
 
 class InputDecoder(Operator):
-    """An 8-bit activation, query or probability as a small integer and a shift.
+    """Decode an 8-bit activation, query or probability into an integer and a shift.
 
     The input's value is ``significand * 2**(shift - 9)`` in E4M3 and ``significand * 2**(shift -
-    18)`` in S0E4M4: no shift is ever negative, so that no product loses a bit.
+    18)`` in S0E4M4: no shift is negative, so that no product loses a bit.
 
-    **Latency** `stages` cycles. **Throughput** one code a cycle. **Numerics** exact. A NaN of E4M3
-    sets `nan` and has the significand 0.
+    **Latency** `stages` cycles. **Throughput** one code per cycle. **Numerics** exact. An E4M3 NaN
+    sets `nan` and is decoded as 0.
 
     Parameters
     ----------
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     mode : In(Mode)
-        S0E4M4 in `Mode.PV`, otherwise E4M3.
+        Selects the format of `code`: S0E4M4 in `Mode.PV`, otherwise E4M3.
     code : In(8)
         The input.
     significand : Out(signed(6))
@@ -92,7 +94,7 @@ class InputDecoder(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Decode both formats and choose."""
+        """Decode both formats and select one."""
         m = Module()
         m.submodules.e4m3 = e4m3 = E4m3Operand()
         m.submodules.s0e4m4 = s0e4m4 = S0e4m4Operand()
@@ -109,26 +111,26 @@ class InputDecoder(Operator):
 
 
 class WeightDecoder(Operator):
-    """A 4-bit weight, key or value as a 6-bit integer.
+    """Decode a 4-bit weight, key or value into a 6-bit integer.
 
-    **Latency** `stages` cycles. **Throughput** one code a cycle. **Numerics** exact: half-units of
-    BitMoD FP4, or ``code - zero_point``.
+    **Latency** `stages` cycles. **Throughput** one code per cycle. **Numerics** exact: half-units
+    of BitMoD FP4, or ``code - zero_point``.
 
     Parameters
     ----------
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     mode : In(Mode)
-        BitMoD in `Mode.LINEAR`, otherwise INT4 with a zero point.
+        Selects the format of `code`: BitMoD in `Mode.LINEAR`, otherwise INT4 with a zero point.
     code : In(4)
         The stored code.
     group_bits : In(4)
-        The group's special value in the lower two bits, or the token's zero point.
+        Select of the group's special value in the lower two bits, or the token's zero point.
     result : Out(signed(6))
         -16 to 16, or -15 to 15.
 
@@ -148,13 +150,13 @@ class WeightDecoder(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Decode both formats and choose."""
+        """Decode both formats and select one."""
         m = Module()
         m.submodules.bitmod = bitmod = BitmodFp4Decoder()
         m.submodules.int4 = int4 = Int4AsymOperand()
         m.d.comb += [
             bitmod.code.eq(self.code),
-            # The same bits are a special value's number or a zero point.
+            # The same bits hold the select of a special value or a zero point.
             bitmod.select.eq(self.group_bits[:2]),
             int4.code.eq(self.code),
             int4.zero_point.eq(self.group_bits),

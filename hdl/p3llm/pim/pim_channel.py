@@ -1,6 +1,6 @@
-"""P3-LLM's pseudo-channel: eight compute units on sixteen banks, behind commands like HBM's.
+"""P3-LLM's PIM channel: eight PCUs on sixteen banks, controlled by HBM-like commands.
 
-Section V-C. The banks' arrays are outside: DRAM is no logic.
+Section V-C, Figure 6 (c). The DRAM arrays of the banks are outside the RTL.
 """
 
 from typing import Any
@@ -22,23 +22,24 @@ from hdl.parameters import Parameters, parameter_object, require
 from hdl.unit import Unit
 
 ROW_BITS = 15
-"""Bits of a row's number."""
+"""Bits of a row index."""
 
 COLUMN_BITS = 5
-"""Bits of a column's number."""
+"""Bits of a column index."""
 
 
 class ColumnOperation(enum.Enum, shape=3):
-    """What a column command does.
+    """Operation of a column command.
 
     Members
     -------
     MULTIPLY, WRITE_INPUT, WRITE_METADATA, FILL_METADATA, READ_RESULT
-        As `Operation`: of all units at once, but `READ_RESULT` of one, and writes of one or all.
+        As `Operation`. `MULTIPLY` and `FILL_METADATA` address all units, `READ_RESULT` one unit,
+        writes one or all units.
     READ, WRITE
-        Of one bank.
+        Read or write a column of one bank.
     FILL_SCALES
-        As `Operation`, of all units.
+        As `Operation`; addresses all units.
     """
 
     MULTIPLY = 0
@@ -54,46 +55,46 @@ class ColumnOperation(enum.Enum, shape=3):
 STATUS = data.StructLayout(
     {**{name: 1 for name, _field in VIOLATIONS}, "phase": 1, "busy": 1, "nan": 1}
 )
-"""What was broken since it was cleared: see `VIOLATIONS`; ``phase``: a `MULTIPLY` in an odd cycle,
-or one that completes sums sooner than the units can scale them;
-``busy``: a result was asked for before it was complete; ``nan``: an input was a NaN."""
+"""Sticky violations: those of `VIOLATIONS`; ``phase``: a `MULTIPLY` in an odd cycle, or one that
+completes sums before the units can scale them; ``busy``: a read of a result that was not complete;
+``nan``: an input was a NaN."""
 
 
 @parameter_object
 class PimChannelParameters(Parameters):
-    """Dimensions of a pseudo-channel.
+    """Compute units and banks of a pseudo-channel.
 
     Parameters
     ----------
     unit : PimComputeUnitParameters
-        Of a compute unit; each stands between two banks.
+        Parameters of a compute unit; two banks share each unit.
     timing : BankTimingParameters
-        Banks and times.
+        Number of banks and their times.
     """
 
     unit: PimComputeUnitParameters = PimComputeUnitParameters()
     timing: BankTimingParameters = BankTimingParameters()
 
     def __post_init__(self) -> None:
-        """Check that a column lasts as long as its pumps."""
+        """Check that tCCD_L covers one cycle per pump."""
         super().__post_init__()
         ccd = self.timing.ccd
         require(ccd >= self.unit.pumps, f"timing.ccd must be at least {self.unit.pumps}", ccd)
 
     @property
     def units(self) -> int:
-        """Compute units."""
+        """Number of compute units."""
         return self.timing.banks // 2
 
     @property
     def operations(self) -> list[ColumnOperation]:
-        """What a column command can do."""
+        """Operations of a column command that the units implement."""
         scales = self.unit.group_scaling
         return [one for one in ColumnOperation if scales or one != ColumnOperation.FILL_SCALES]
 
     @property
     def row_command_layout(self) -> data.StructLayout:
-        """A row command: with ``all`` it is for the banks of the parity of ``bank``."""
+        """A row command; ``all`` addresses all banks with the parity of ``bank``."""
         return data.StructLayout(
             {
                 "valid": 1,
@@ -108,9 +109,9 @@ class PimChannelParameters(Parameters):
     def column_command_layout(self) -> data.StructLayout:
         """A column command; fields of the units as in `PimComputeUnitParameters.command_layout`.
 
-        ``bank`` is a bank, or the bank of a unit; of `MULTIPLY` and what fills its lowest bit
-        says which bank of each unit. ``all`` lets all units take a write; ``mask`` has a bit for
-        each byte that `WRITE` changes.
+        ``bank`` addresses a bank or, shifted right by one, a unit. For `MULTIPLY` and the fill
+        operations its lowest bit selects the bank of each unit. ``all`` makes all units accept a
+        write; ``mask`` has a bit for each byte that `WRITE` changes.
         """
         unit = {name: field.shape for name, field in self.unit.command_layout}
         del unit["operation"]
@@ -128,7 +129,10 @@ class PimChannelParameters(Parameters):
 
     @property
     def bank_command_layout(self) -> data.StructLayout:
-        """What the banks' arrays are told; banks are masks, and any of them may be 0."""
+        """Commands for the DRAM arrays.
+
+        ``activate``, ``precharge``, ``read`` and ``write`` are masks of banks.
+        """
         banks = self.timing.banks
         return data.StructLayout(
             {
@@ -146,39 +150,39 @@ class PimChannelParameters(Parameters):
 
 
 class PimChannel(Unit):
-    """Carry out row and column commands on banks and their compute units.
+    """Execute row and column commands on banks and their compute units.
 
-    A cycle is tCCD_S. There is a bus for row commands and one for column commands, as in HBM;
-    neither can wait. What breaks a rule is not carried out and remembered in `status`.
+    A cycle is tCCD_S. Row and column commands have separate buses, as in HBM, without backpressure.
+    A command that violates a rule is not executed and is recorded in `status`.
 
-    **Latency** 2 cycles from a read to `result`. **Throughput** a row and a column command a cycle;
-    a `MULTIPLY` every `pumps` cycles, in cycles that are a multiple of it after a reset.
-    **Numerics** see `PimProcessingElement`.
+    **Latency** 2 cycles from a read to `result`. **Throughput** one row and one column command per
+    cycle; one `MULTIPLY` every `pumps` cycles, in cycles that are a multiple of `pumps` after a
+    reset. **Numerics** see `PimProcessingElement`.
 
     Parameters
     ----------
     parameters : PimChannelParameters
-        Dimensions.
+        Compute units and banks of a pseudo-channel.
 
     Members
     -------
     row_command, column_command : In(struct)
         See `PimChannelParameters`.
     bank_command : Out(struct)
-        The legal commands, for the arrays.
+        The legal commands, for the DRAM arrays.
     bank_data : In(ArrayLayout)
-        For every unit the column that one of its banks was told to read in the cycle before.
+        For each unit, the column that one of its banks was commanded to read in the previous cycle.
     result : Out(struct)
-        `valid` and `data`, of `READ` and `READ_RESULT`.
+        `valid` and `data` of `READ` and `READ_RESULT`.
     status : Out(struct)
-        What was broken.
+        Sticky violations, see `STATUS`.
     clear_status : In(1)
-        All of it falls, unless broken in the same cycle.
+        Clear `status`, except for violations of the same cycle.
 
     Raises
     ------
     ValueError
-        By `PimChannelParameters`.
+        If `PimChannelParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: PimChannelParameters) -> None:
@@ -197,7 +201,7 @@ class PimChannel(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Judge both commands, then tell arrays and units."""
+        """Check both commands, then issue them to arrays and units."""
         m = Module()
         p = self.parameters
         m.submodules.timing = timing = BankTiming(parameters=p.timing)
@@ -210,18 +214,18 @@ class PimChannel(Unit):
             one: self._named(m, column.valid & (column.operation == one), one.name.lower())
             for one in p.operations
         }
-        # Units multiply all together, each from the bank of the command's parity.
+        # All units multiply in lockstep, each from its bank with the command's parity.
         together = is_[ColumnOperation.MULTIPLY] | is_[ColumnOperation.FILL_METADATA]
         if p.unit.group_scaling:
             together |= is_[ColumnOperation.FILL_SCALES]
         alone = is_[ColumnOperation.READ] | is_[ColumnOperation.WRITE]
-        # A column that the units cannot take must not be read.
+        # A column that the units cannot accept must not be read.
         ready = Signal()
         m.d.comb += [
             timing.row.valid.eq(row.valid),
             timing.row.operation.eq(row.operation),
             timing.row.banks.eq(Mux(row.all, parity_of_row, Const(1) << row.bank)),
-            # Inputs, metadata and results are the units' own: no bank is asked.
+            # Inputs, metadata and results are in the units: these commands access no bank.
             timing.column.valid.eq(alone | (together & ready)),
             timing.column.write.eq(is_[ColumnOperation.WRITE]),
             timing.column.banks.eq(Mux(together, parity, Const(1) << column.bank)),
@@ -232,7 +236,7 @@ class PimChannel(Unit):
         self._result(m, timing, is_, results)
 
         busy = is_[ColumnOperation.READ_RESULT] & ~results[0]
-        # What stays remembered, in the order of the status.
+        # Violations in the order of `STATUS`.
         broken = Cat(
             timing.violations,
             is_[ColumnOperation.MULTIPLY] & ~ready,
@@ -245,13 +249,13 @@ class PimChannel(Unit):
 
     @staticmethod
     def _named(m: Module, value: Value, name: str) -> Signal:
-        """Give a value a name."""
+        """Return the value as a named signal."""
         signal = Signal(len(value), name=name)
         m.d.comb += signal.eq(value)
         return signal
 
     def _arrays(self, m: Module, timing: BankTiming, writes: Value) -> None:
-        """Pass legal commands on."""
+        """Forward legal commands to the DRAM arrays."""
         p, row, column = self.parameters, self.row_command, self.column_command
         banks = p.timing.banks
 
@@ -280,7 +284,7 @@ class PimChannel(Unit):
         is_: dict[ColumnOperation, Signal],
         together: Value,
     ) -> tuple[Value, tuple[Signal, Signal], Value]:
-        """Return whether all can multiply, whether there is a result and which, and NaN."""
+        """Return whether all units can multiply, the valid bit and data of a result, and NaN."""
         p, column = self.parameters, self.column_command
         writes = is_[ColumnOperation.WRITE_INPUT] | is_[ColumnOperation.WRITE_METADATA]
         reads = is_[ColumnOperation.READ_RESULT]
@@ -292,7 +296,7 @@ class PimChannel(Unit):
         for number in range(p.units):
             unit = PimComputeUnit(parameters=p.unit)
             m.submodules[f"unit_{number}"] = unit
-            # Two banks a unit: the upper bits of a bank say which.
+            # Two banks per unit: the upper bits of a bank index select the unit.
             mine = column.bank[1:] == number
             m.d.comb += [
                 getattr(unit.commands.payload, name).eq(getattr(column, name))
@@ -318,13 +322,13 @@ class PimChannel(Unit):
             )
             nans.append(unit.flags.nan)
             free.append(unit.commands.ready)
-        # Only the unit that was asked has a result.
+        # Only the addressed unit has a result.
         word = words[0]
         for other in words[1:]:
             word = word | other
         multiplies = is_[ColumnOperation.MULTIPLY]
         ready = ~multiplies | (phase == 0)
-        # All units scale the same groups: what one is ready for all are.
+        # All units scale the same groups, so one ready bit represents all units.
         if p.unit.group_scaling:
             ready &= ~multiplies | free[0]
         given = self._named(m, Cat(valid).any(), "given")
@@ -337,10 +341,10 @@ class PimChannel(Unit):
         is_: dict[ColumnOperation, Signal],
         results: tuple[Signal, Signal],
     ) -> None:
-        """Give results in the order of their commands, two cycles after each."""
+        """Output results in the order of their commands, two cycles after each."""
         column = self.column_command
         reads = is_[ColumnOperation.READ] & timing.column_legal
-        # The array answers a cycle after the command, which then is another one.
+        # The array responds one cycle after the command, when the next command is on the bus.
         unit = delay_line(m, column.bank[1:], 1, name="unit")[1]
         from_array = delay_line(m, reads, 1, name="from_array", reset=True)[1]
         from_unit = delay_line(m, results[0], 1, name="from_unit", reset=True)[1]

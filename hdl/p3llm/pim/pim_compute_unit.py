@@ -1,4 +1,4 @@
-"""P3-LLM's compute unit: sixteen elements between the registers of HBM-PIM (Figure 6 c, V-D)."""
+"""P3-LLM's PIM compute unit (PCU): 16 PEs and the registers of HBM-PIM (Figure 6 c, V-D)."""
 
 from typing import Annotated, Any
 
@@ -20,28 +20,28 @@ from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_obje
 from hdl.unit import Unit
 
 STEP_BITS = 8 * LANES
-"""Bits of the inputs of one column."""
+"""Bits of the inputs that a column is multiplied by."""
 
 ELEMENT_BITS = 4 * LANES
-"""Bits of a column that are one element's."""
+"""Bits of a column per element."""
 
 
 class Operation(enum.Enum, shape=3):
-    """What a compute unit is told.
+    """Operation of a compute unit's command.
 
     Members
     -------
     MULTIPLY
-        Take the column that comes a cycle later; multiply it by one step of the inputs.
+        Multiply the column that arrives one cycle later by one step of the inputs.
     WRITE_INPUT, WRITE_METADATA
-        Take a word of inputs, or all metadata, from the command.
+        Write a word of the input register, or all metadata, from the command's data.
     FILL_METADATA
-        Take the metadata from the column that comes a cycle later.
+        Load the metadata from the column that arrives one cycle later.
     READ_RESULT
-        Offer half of the elements' finished sums, or a part of the totals.
+        Output half of the elements' finished sums, or a part of the totals.
     FILL_SCALES
-        With `group_scaling`: take the scales of two groups from the column that comes a cycle
-        later, those of a group with an even number first.
+        With `group_scaling`: load the scales of two groups from the column that arrives one cycle
+        later, those of the even group first.
     """
 
     MULTIPLY = 0
@@ -54,19 +54,20 @@ class Operation(enum.Enum, shape=3):
 
 @parameter_object
 class PimComputeUnitParameters(Parameters):
-    """Dimensions of a compute unit.
+    """Dimensions and options of a compute unit.
 
     Parameters
     ----------
     elements : int
-        Processing elements; a column has 16 bits for each.
+        Processing elements (PEs); a column has 16 bits for each.
     pumps : int
-        Inputs that meet one column; a column takes as many cycles.
+        Inputs that share a column; each takes one cycle. 2 is the paper's throughput-enhanced PCU.
     steps : int
-        Columns' worth of inputs in the input register, for each pump; at least a word's.
+        Steps of the input register for each pump; a step holds the inputs of one column. At least
+        two words.
     group_scaling : bool
-        Whether the unit multiplies the sums of a linear layer's groups by their 8-bit scales, and
-        adds them up; else they leave with every group.
+        The unit multiplies the group sums of a linear layer by their 8-bit scales and adds them up;
+        otherwise the NPU reads the sums of every group.
     """
 
     elements: Annotated[int, PowerOfTwo(4, 16, "elements")] = 16
@@ -75,7 +76,7 @@ class PimComputeUnitParameters(Parameters):
     group_scaling: bool = option(default=False)
 
     def __post_init__(self) -> None:
-        """Check that an input register has two words at least."""
+        """Check that an input register has at least two words."""
         super().__post_init__()
         least = 2 * self.steps_a_word
         require(self.steps >= least, f"steps must be at least the elements, {least}", self.steps)
@@ -87,31 +88,32 @@ class PimComputeUnitParameters(Parameters):
 
     @property
     def steps_a_word(self) -> int:
-        """Columns' worth of inputs in a word."""
+        """Steps per word of the input register."""
         return self.column_bits // STEP_BITS
 
     @property
     def words(self) -> int:
-        """Words of the input register, of all pumps."""
+        """Words of the input register, for all pumps."""
         return self.pumps * self.steps // self.steps_a_word
 
     @property
     def operations(self) -> list[Operation]:
-        """What the unit can be told."""
+        """Operations that the unit implements."""
         return [one for one in Operation if self.group_scaling or one != Operation.FILL_SCALES]
 
     @property
     def command_layout(self) -> data.StructLayout:
         """Payload of a command.
 
-        ``operation``; of `MULTIPLY` the ``mode``, the ``step`` of the inputs, the ``group`` of the
-        metadata, ``inputs`` (how many pumps work, less one), ``first`` and ``last`` of a sum; of
-        `WRITE_INPUT` the ``word``; of `READ_RESULT` the ``upper`` half, and ``advance``: the next
-        pump's sums come next; ``data`` of both writes.
+        ``operation``. For `MULTIPLY`: ``mode``; ``step`` of the inputs; ``group`` of the metadata;
+        ``inputs``, the number of active pumps minus one; ``first`` and ``last`` column of a sum.
+        For `WRITE_INPUT`: ``word``. For `READ_RESULT`: the ``upper`` half; ``advance`` to the sums
+        of the next pump. For both writes: ``data``.
 
-        With `group_scaling` of `MULTIPLY`, whether its group ``begins`` or ``ends`` the totals of a
-        linear layer's outputs; of `READ_RESULT`, that it is of a ``total``, of the second pump with
-        ``inputs``: half of the elements' lower 32 bits, or with ``high`` the upper 16 bits of all.
+        With `group_scaling`, for `MULTIPLY`: the group ``begins`` or ``ends`` the totals of a
+        linear layer's outputs. For `READ_RESULT`: read a ``total``, that of the second pump if
+        ``inputs`` is set. It is the lower 32 bits of half of the elements, or with ``high`` the
+        upper 16 bits of all of them.
         """
         scaling = {"begins": 1, "ends": 1, "total": 1, "high": 1} if self.group_scaling else {}
         return data.StructLayout(
@@ -133,41 +135,41 @@ class PimComputeUnitParameters(Parameters):
 
 
 class PimComputeUnit(Unit):
-    """Multiply columns of 4-bit codes by inputs that stay, and keep the sums until they are read.
+    """The paper's PCU: multiply columns of 4-bit codes by inputs that are held in registers.
 
-    Commands are carried out in their order: a result that is read has everything before it.
-    `MULTIPLY` is taken in cycles that are a multiple of `pumps` after a reset, and waits
-    for one; the cycles between serve all other commands. A column, and what `FILL_METADATA` takes,
-    stands at `column` in the cycle after its command was taken, as DRAM has a latency of its own.
+    Commands are executed in order: a result includes all earlier commands. `MULTIPLY` is accepted
+    only in cycles that are a multiple of `pumps` after a reset; the cycles in between serve all
+    other commands. A column arrives at `column` in the cycle after its command was accepted, which
+    is the latency of the DRAM.
 
     **Latency** ``pumps + 4`` cycles from the command that completes a sum to the first result.
-    **Throughput** a column every `pumps` cycles, ``4 * elements`` multiply-adds a
-    cycle; reads and writes in between cost none. **Numerics** exact integers, see
+    **Throughput** one column every `pumps` cycles, ``4 * elements`` multiply-adds per cycle; reads
+    and writes in between take no extra cycles. **Numerics** exact integers, see
     `PimProcessingElement`.
 
     Parameters
     ----------
     parameters : PimComputeUnitParameters
-        Dimensions.
+        Elements, inputs and registers of the unit.
 
     Members
     -------
     commands : In(stream)
         See `PimComputeUnitParameters.command_layout`.
     column : In
-        Code of element e and lane l in bits ``16 * e + 4 * l`` and the three above.
+        The code of element e, lane l is in the four bits from ``16 * e + 4 * l`` up.
     results : Out(stream)
-        Half of the elements' finished sums, 32 bits each, the lowest element's first. What is not
-        read before the next sums are complete is lost.
+        Half of the elements' finished sums, 32 bits each, lowest element first. Sums that are not
+        read before the next ones are complete are lost.
     flags : Out(struct)
-        `nan`: an input that was multiplied was a NaN, and counted 0. It stays.
+        `nan`: an input of a multiplication was a NaN and was treated as 0. Sticky.
     clear_flags : In(1)
-        The flag falls, unless a NaN comes in the same cycle.
+        Clear the flag, unless a NaN arrives in the same cycle.
 
     Raises
     ------
     ValueError
-        By `PimComputeUnitParameters`.
+        If `PimComputeUnitParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: PimComputeUnitParameters) -> None:
@@ -184,21 +186,21 @@ class PimComputeUnit(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take commands; steps of the inputs and the column meet at the elements."""
+        """Decode commands; align inputs and column at the elements."""
         m = Module()
         p = self.parameters
         command = self.commands.payload
         takes = {one: Signal(name=f"takes_{one.name.lower()}") for one in p.operations}
-        # A command is what it is only in the cycle in which it is taken.
+        # A command takes effect only in the cycle in which it is accepted.
         taken = self.commands.valid & self.commands.ready
         m.d.comb += [takes[one].eq(taken & (command.operation == one)) for one in p.operations]
         multiply = takes[Operation.MULTIPLY]
 
-        # The pump whose turn it is: the elements' rings turn with it.
+        # The active pump; the elements' rings of sums rotate with it.
         pump = Signal(range(p.pumps), name="pump")
         if p.pumps > 1:
             m.d.sync += pump.eq(pump + 1)
-        # A multiply-add begins in the first pump's cycle; its command serves the others, too.
+        # A multiplication starts in the first pump's cycle; its command is held for the others.
         held = Signal(p.command_layout, reset_less=True)
         with m.If(multiply):
             m.d.sync += Cat(self._kept(held)).eq(Cat(self._kept(command)))
@@ -213,23 +215,23 @@ class PimComputeUnit(Unit):
         codes, group_bits, mode = self._column(m, takes, held, begun[1])
 
         turn = multiply | (begun[-2] if p.pumps > 1 else 0)
-        # Both pumps of a column begin or complete their sums.
+        # Both pumps of a column start or complete their sums.
         current = Mux(multiply, Cat(command.first, command.last), Cat(held.first, held.last))
         first_last = delay_line(m, current & turn.replicate(2), 4, name="ends", reset=True)
-        # A result waits for all sums before it, so that its offer stands.
+        # A result waits for all earlier sums, so that `results.valid` is not withdrawn.
         idle = ~Cat(value[1] for value in first_last[1:]).any()
         advance = takes[Operation.READ_RESULT] & command.advance
         begins = pump == 0
         if p.group_scaling:
             scaler = self._scaler(m, takes, held, begun[1])
-            # Sums of a linear layer's groups are the scaler's alone.
+            # Only the scaler reads the group sums of a linear layer.
             advance = scaler.advance | (advance & ~command.total)
             begins &= ~command["last"] | scaler.free
             idle = Mux(command.total, ~scaler.completing, idle & ~scaler.scaling)
         finished = self._elements(m, mode, codes, group_bits, decoded, first_last[4], advance)
         self._results(m, finished, scaler if p.group_scaling else None, idle)
         with m.Switch(command.operation):
-            # A column lasts as long as its pumps, and begins with the first.
+            # A column takes one cycle per pump and starts with the first pump.
             with m.Case(Operation.MULTIPLY):
                 m.d.comb += self.commands.ready.eq(begins)
             with m.Case(Operation.READ_RESULT):
@@ -241,7 +243,7 @@ class PimComputeUnit(Unit):
     def _results(
         self, m: Module, finished: list[Value], scaler: GroupScaler | None, idle: Value
     ) -> None:
-        """Offer a column's width: half of the elements' sums, or a part of the totals."""
+        """Output one column's width: half of the elements' sums, or a part of the totals."""
         command, half = self.commands.payload, self.parameters.elements // 2
         reads = command.operation == Operation.READ_RESULT
         result = Mux(command.upper, Cat(finished[half:]), Cat(finished[:half]))
@@ -254,19 +256,19 @@ class PimComputeUnit(Unit):
         ]
 
     def _kept(self, command: Any) -> list[Value]:
-        """Return what of a command is needed after the cycle in which it is taken."""
+        """Return the fields of a command that are used after the cycle in which it is accepted."""
         names = ["mode", "step", "group", "inputs", "first", "last"]
         if self.parameters.group_scaling:
             names += ["begins", "ends"]
         return [Value.cast(getattr(command, name)) for name in names]
 
     def _inputs(self, m: Module, writes: Value, pump: Signal, step: Value) -> Value:
-        """Return four inputs, a cycle after their step; words are written across all memories."""
+        """Return four inputs, one cycle after their step; a word is striped across all memories."""
         p = self.parameters
         command = self.commands.payload
         read, written = [], Value.cast(command.data)
         bank_bits = ceil_log2(p.steps_a_word)
-        # The step's upper bits and the pump say which word, the lower ones which memory.
+        # The step's upper bits and the pump select the word, the lower bits the memory.
         address = Cat(step[bank_bits:], pump)
         for bank in range(p.steps_a_word):
             m.submodules[f"inputs_{bank}"] = words = Memory(depth=p.words, width=STEP_BITS)
@@ -282,7 +284,7 @@ class PimComputeUnit(Unit):
         return Array(read)[chosen]
 
     def _decoders(self, m: Module, inputs: Value, works: Signal, held: Any) -> list[Any]:
-        """Decode four inputs into registers; what does not work is 0."""
+        """Decode four inputs into registers; those of an idle cycle are 0."""
         decoders = []
         active = delay_line(m, works, 2, name="works", reset=True)
         nans = []
@@ -304,11 +306,11 @@ class PimComputeUnit(Unit):
     def _column(
         self, m: Module, takes: dict[Operation, Signal], held: Any, begun: Value
     ) -> tuple[Signal, list[list[Value]], Any]:
-        """Latch the column, and what of the metadata belongs to it, until the last pump is over."""
+        """Hold the column and its metadata until the last pump has used them."""
         p = self.parameters
         metadata = Signal(p.column_bits, reset_less=True)
         fills = delay_line(m, takes[Operation.FILL_METADATA], 1, name="fills", reset=True)[1]
-        # Of both in one cycle the write is the later command.
+        # If both occur in one cycle, the write is the later command.
         with m.If(takes[Operation.WRITE_METADATA]):
             m.d.sync += metadata.eq(self.commands.payload.data)
         with m.Elif(fills):
@@ -318,12 +320,12 @@ class PimComputeUnit(Unit):
         mode = Signal(Mode, reset_less=True)
         of_element = [Signal(4, name=f"of_element_{i}", reset_less=True) for i in range(p.elements)]
         of_lane = [Signal(4, name=f"of_lane_{i}", reset_less=True) for i in range(LANES)]
-        # Metadata by what they belong to: outputs, tokens as outputs, tokens as lanes.
+        # Metadata by mode: per output, per token (PEs are tokens), per token (lanes are tokens).
         linear = held.mode == Mode.LINEAR
         selects = metadata.word_select(held.group[:3], 2 * p.elements)
         zero_points = metadata.word_select(held.group[:2], 4 * p.elements)
         tokens = metadata.word_select(held.group[: ceil_log2(p.elements)], 4 * LANES)
-        # The bank's data come a cycle behind the command; they stand until the last pump.
+        # The bank's data arrive one cycle after the command and are held until the last pump.
         with m.If(begun):
             m.d.sync += [codes.eq(self.column), mode.eq(held.mode)]
             m.d.sync += [
@@ -331,7 +333,7 @@ class PimComputeUnit(Unit):
                 for i, bits in enumerate(of_element)
             ]
             m.d.sync += [bits.eq(tokens.word_select(i, 4)) for i, bits in enumerate(of_lane)]
-        # Of values a lane is a token; else an element has one group or token.
+        # In P V each lane is a token; otherwise an element has one group or one token.
         tokens_in_lanes = mode == Mode.PV
         group_bits = [
             [Mux(tokens_in_lanes, lane, element) for lane in of_lane] for element in of_element
@@ -341,7 +343,7 @@ class PimComputeUnit(Unit):
     def _scaler(
         self, m: Module, takes: dict[Operation, Signal], held: Any, begun: Value
     ) -> GroupScaler:
-        """Place the scaler; give it what a group's last column says, and the group's scales."""
+        """Instantiate the scaler; connect the marks of a group's last column and its scales."""
         p, command = self.parameters, self.commands.payload
         m.submodules.scaler = scaler = GroupScaler(elements=p.elements, pumps=p.pumps)
         scales = Signal(p.column_bits, name="scales", reset_less=True)
@@ -374,7 +376,7 @@ class PimComputeUnit(Unit):
         """Return the elements' finished sums."""
         p = self.parameters
         parameters = PimProcessingElementParameters(pumps=p.pumps)
-        # Products are shifted a cycle after they are made.
+        # Products are shifted one cycle after the multiplication.
         shifts = delay_line(m, Cat(one.shift for one in decoded), 1, name="shifts")[1]
         finished = []
         for number in range(p.elements):

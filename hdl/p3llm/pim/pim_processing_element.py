@@ -14,57 +14,57 @@ from hdl.unit import Unit
 
 @parameter_object
 class PimProcessingElementParameters(Parameters):
-    """Dimensions of a processing element.
+    """Number of inputs of a processing element.
 
     Parameters
     ----------
     pumps : int
-        Inputs that meet one column, one a cycle; half as many as there are contexts.
+        Inputs that share a column, one per cycle; a PE has twice as many accumulators.
     """
 
     pumps: Annotated[int, Range(1, 8, "inputs a column")] = 2
 
 
 class PimProcessingElement(Unit):
-    """Decode four 4-bit codes, multiply them by four inputs, and add to a sum of their context.
+    """The paper's PE: decode four 4-bit codes, multiply them by four inputs, accumulate.
 
-    Sixteen elements share the inputs, which are therefore decoded outside; the codes are the
-    element's own part of a DRAM column and stand for as many cycles as there are pumps.
+    The PEs of a compute unit share the inputs, which are therefore decoded outside. The codes are
+    the element's part of a DRAM column and are held for `pumps` cycles, one for each input.
 
-    **Latency** 3 cycles from the last operands to `finished`. **Throughput** four multiply-adds a
-    cycle, for ever. **Numerics** exact: a sum is an integer which counts ``2**-10``, ``2**-9`` or
-    ``2**-18`` by the mode, times the scales; it cannot overflow for 128 inputs in E4M3, nor for
-    any number of probabilities that sum to 1.
+    **Latency** 3 cycles from the last operands to `finished`. **Throughput** four multiply-adds per
+    cycle. **Numerics** exact: a sum is an integer in units of ``2**-10``, ``2**-9`` or ``2**-18``
+    by mode, without the scales. It cannot overflow for 128 inputs in E4M3, nor for any number of
+    probabilities whose sum is 1.
 
     Parameters
     ----------
     parameters : PimProcessingElementParameters
-        Dimensions.
+        Number of inputs that share a column.
 
     Members
     -------
     mode : In(Mode)
-        What the codes are.
+        Formats of codes and inputs.
     codes : In(ArrayLayout)
-        A code a lane.
+        One code per lane.
     group_bits : In(ArrayLayout)
-        For each lane the group's special value or the token's zero point.
+        For each lane, the select of the group's special value or the token's zero point.
     significands : In(ArrayLayout)
-        Inputs by `InputDecoder`; all 0 in a cycle without work.
+        Inputs from `InputDecoder`; all 0 in an idle cycle.
     shifts : In(ArrayLayout)
-        Of the inputs, a cycle later.
+        Shifts of the inputs, one cycle after their significands.
     first, last : In(1)
-        A cycle after the shifts: the products begin a sum; they complete it, and it goes to the
-        finished ones.
+        The products start a sum; they complete it, and it moves to the finished sums. Valid one
+        cycle after the shifts.
     advance : In(1)
-        The finished sum has been read, the next one comes; not with `last`.
+        Shift the finished sums by one, as the first has been read; not in the same cycle as `last`.
     finished : Out(signed(32))
-        A finished sum, of the first pump first.
+        The first finished sum; those of the first input precede those of the second.
 
     Raises
     ------
     ValueError
-        By `PimProcessingElementParameters`.
+        If `PimProcessingElementParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: PimProcessingElementParameters) -> None:
@@ -84,9 +84,9 @@ class PimProcessingElement(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Put a decoder before every lane of the dot product."""
+        """Connect one decoder to each lane of the dot product."""
         m = Module()
-        # Inputs come decoded, as all elements of a unit share them; codes are each element's own.
+        # Inputs arrive decoded, as all elements share them; each element decodes its own codes.
         m.submodules.dot_product = dot_product = DotProduct(pumps=self.parameters.pumps)
         for lane in range(LANES):
             m.submodules[f"decoder_{lane}"] = decoder = WeightDecoder()

@@ -60,7 +60,7 @@ class E4m3Quantiser(Unit):
     Parameters
     ----------
     parameters : E4m3QuantiserParameters
-        Dimensions.
+        Lanes, length of a vector and pipeline stages.
 
     Members
     -------
@@ -72,7 +72,7 @@ class E4m3Quantiser(Unit):
     Raises
     ------
     ValueError
-        By `E4m3QuantiserParameters`.
+        If `E4m3QuantiserParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: E4m3QuantiserParameters) -> None:

@@ -38,7 +38,7 @@ class GroupScale(Operator):
         Pipeline stages: the last one is the result, others stand between every four rows of the
         division, before the rounding and behind it.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -50,7 +50,7 @@ class GroupScale(Operator):
     Raises
     ------
     ValueError
-        If a parameter is illegal.
+        If a parameter is outside its range.
     """
 
     def __init__(self, *, divisor: int, stages: int = 0, enable: bool = False) -> None:

@@ -70,7 +70,7 @@ class Int4Quantiser(Unit):
     Parameters
     ----------
     parameters : Int4QuantiserParameters
-        Dimensions.
+        Lanes, length of a vector and pipeline stages.
 
     Members
     -------
@@ -82,7 +82,7 @@ class Int4Quantiser(Unit):
     Raises
     ------
     ValueError
-        By `Int4QuantiserParameters`.
+        If `Int4QuantiserParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: Int4QuantiserParameters) -> None:

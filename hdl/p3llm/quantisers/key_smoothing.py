@@ -57,7 +57,7 @@ class KeySmoothingParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "channels")] = 32
@@ -106,14 +106,14 @@ class KeySmoothing(Unit):
     be divided. What dividing keys takes from a score, multiplying queries gives back (P3-LLM,
     Sections IV-A and V-B, Equation 2).
 
-    **Latency** ``stages + 1`` cycles. **Throughput** one slice a cycle. **Numerics** quotients and
+    **Latency** ``stages + 1`` cycles. **Throughput** one slice per cycle. **Numerics** quotients and
     products are FP16, rounded to nearest, ties to even. A factor of zero counts as one. In the
     maximum an infinity counts as 65504 and a NaN does not count.
 
     Parameters
     ----------
     parameters : KeySmoothingParameters
-        Dimensions.
+        Lanes, heads and pipeline stages.
 
     Members
     -------
@@ -126,7 +126,7 @@ class KeySmoothing(Unit):
     Raises
     ------
     ValueError
-        By `KeySmoothingParameters`.
+        If `KeySmoothingParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: KeySmoothingParameters) -> None:

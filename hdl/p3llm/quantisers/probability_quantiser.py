@@ -25,7 +25,7 @@ class ProbabilityQuantiserParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "probabilities")] = 32
@@ -47,14 +47,14 @@ class ProbabilityQuantiser(Unit):
 
     There is no scale: the format has the range of what a softmax makes (P3-LLM, Section IV-B).
 
-    **Latency** 1 cycle. **Throughput** one slice a cycle. **Numerics** the upper eight bits below
+    **Latency** 1 cycle. **Throughput** one slice per cycle. **Numerics** the upper eight bits below
     the two topmost, rounded as `round` says; beyond 1.9375 the result is 1.9375 (0xFF), infinities
     and NaNs too; whatever has the sign bit gives 0.
 
     Parameters
     ----------
     parameters : ProbabilityQuantiserParameters
-        Dimensions.
+        Lanes and rounding.
 
     Members
     -------
@@ -66,7 +66,7 @@ class ProbabilityQuantiser(Unit):
     Raises
     ------
     ValueError
-        By `ProbabilityQuantiserParameters`.
+        If `ProbabilityQuantiserParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: ProbabilityQuantiserParameters) -> None:

@@ -30,7 +30,7 @@ class QuantiserParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32

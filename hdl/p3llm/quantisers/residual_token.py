@@ -30,7 +30,7 @@ class ResidualTokenParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
@@ -72,13 +72,13 @@ class ResidualToken(Unit):
     next step; the paper's text quantises at once (Section V-B). Both are here, by `residual`: the
     one keeps a token in a memory, the other passes it on.
 
-    **Latency** 1 cycle. **Throughput** one slice a cycle. **Numerics** none: FP16 codes pass as
+    **Latency** 1 cycle. **Throughput** one slice per cycle. **Numerics** none: FP16 codes pass as
     they are.
 
     Parameters
     ----------
     parameters : ResidualTokenParameters
-        Dimensions.
+        Lanes, heads and whether a token is held for one step.
 
     Members
     -------
@@ -91,7 +91,7 @@ class ResidualToken(Unit):
     Raises
     ------
     ValueError
-        By `ResidualTokenParameters`.
+        If `ResidualTokenParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: ResidualTokenParameters) -> None:

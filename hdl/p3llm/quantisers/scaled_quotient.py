@@ -37,7 +37,7 @@ class ScaledQuotient(Operator):
         Pipeline stages: the last one is the result, others stand behind the normalisation, the
         first digit and each of the four rows.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -54,7 +54,7 @@ class ScaledQuotient(Operator):
     Raises
     ------
     ValueError
-        If a parameter is illegal.
+        If a parameter is outside its range.
     """
 
     def __init__(self, *, steps: int, stages: int = 0, enable: bool = False) -> None:

@@ -38,7 +38,7 @@ class ValueScalingParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "tokens")] = 32
@@ -90,7 +90,7 @@ class ValueScaling(Unit):
     Parameters
     ----------
     parameters : ValueScalingParameters
-        Dimensions.
+        Lanes, length of a row and pipeline stages.
 
     Members
     -------
@@ -104,7 +104,7 @@ class ValueScaling(Unit):
     Raises
     ------
     ValueError
-        By `ValueScalingParameters`.
+        If `ValueScalingParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: ValueScalingParameters) -> None:
