@@ -75,7 +75,7 @@ def lengths(p: P3llmParameters, longest: int) -> list[int]:
 
 @cocotb.test()
 @only_if(lambda run: not is_smollm2(run), "real layers stand for drawn ones")
-async def drawn_layers(dut: Any) -> None:
+async def random_layers(dut: Any) -> None:
     """Take drawn hidden states through drawn layers: tokens and sets end at any place.
 
     The first two tokens are the last of a set of keys, of values and of inputs, and the first of

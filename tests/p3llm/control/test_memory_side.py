@@ -100,7 +100,7 @@ def test_every_lost_cycle_has_its_reason(batch: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("batch", [1, 2])
-def test_units_that_scale_leave_columns_alone(batch: int) -> None:
+def test_scaling_in_units_leaves_only_columns(batch: int) -> None:
     """Linear layers take the cycles of their columns and refreshes: sums and inputs hide."""
     p = replace(PRESETS["smollm2"], batch=batch)
     unit = replace(p.channel.unit, group_scaling=True)
@@ -118,7 +118,7 @@ def test_units_that_scale_leave_columns_alone(batch: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("tokens", [131, 601, 1024])
-def test_keys_for_the_npu_cost_their_columns(tokens: int) -> None:
+def test_reading_keys_takes_one_cycle_per_column(tokens: int) -> None:
     """Sixteen heads of LLaMA-2-7B's shape: a column a cycle, of all rounds that have tokens."""
     p = replace(PRESETS["smollm2"], width=2048, heads=16, kv_heads=16, head_size=128, pre_rope=True)
     rounds = -(-tokens // p.block)
