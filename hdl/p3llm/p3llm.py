@@ -264,8 +264,8 @@ class P3llm(Unit):
             # in order.
             memory.early.eq(vectors.giving),
             npu.early.eq(products.ending),
-            vectors.behind.eq(npu.behind),
-            products.hold.eq(memory.behind & (products.word_address >= vectors.given)),
+            vectors.dependent.eq(npu.dependent),
+            products.hold.eq(memory.dependent & (products.word_address >= vectors.given)),
             npu.idle.eq(vectors.idle),
             memory.idle.eq(products.idle & appends.idle),
         ]

@@ -1,1 +1,1 @@
-"""The order of work: commands for the banks, a program for the NPU."""
+"""Sequencing: the program of both sides, and the sequencers of the memory side."""

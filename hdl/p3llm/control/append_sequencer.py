@@ -1,4 +1,4 @@
-"""A token's key and value of a head, written into the banks."""
+"""The FSM that writes a token's key and value of a head into the banks."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -18,16 +18,16 @@ from hdl.unit import Unit
 
 
 class Part(enum.Enum, shape=3):
-    """What is written.
+    """Part of an append.
 
     Members
     -------
     KEY_ZERO, VALUE_ZERO
-        A zero point; that of a value into every unit that has some of its channels.
+        A zero point; that of a value is written to every unit that stores channels of it.
     KEY_SCALE, VALUE_SCALE
-        A scale.
+        A scale in FP16.
     KEY, VALUE
-        Codes: four channels of a key, a unit's channels of a value.
+        Codes per write: four channels of a key, or one unit's channels of a value.
     """
 
     KEY_ZERO = 0
@@ -39,15 +39,15 @@ class Part(enum.Enum, shape=3):
 
 
 HALF_BYTES = (Part.KEY_ZERO, Part.VALUE_ZERO, Part.VALUE)
-"""What a mask of bytes cannot write: the column is read first."""
+"""Parts that a mask of bytes cannot write: the column is read first."""
 
 
 class AppendSequencer(Unit):
-    """Write codes, zero points and scales to where the next product reads them.
+    """Write codes, zero points and scales to the positions from which products read them.
 
-    Whole bytes are written under a mask. Of half bytes the column is read, changed and written.
+    Whole bytes are written with a mask. For nibbles the column is read, modified and written.
 
-    **Latency** and **Throughput** a write of whole bytes a command; others wait for their read.
+    **Throughput** one command per write of whole bytes; a write of nibbles also waits for its read.
 
     Parameters
     ----------
@@ -57,26 +57,25 @@ class AppendSequencer(Unit):
     Members
     -------
     codes : In(stream)
-        Slices of a key, then of a value, from their quantiser; a pseudo-channel's behind those of
-        the one before.
+        Slices of a key, then of a value, from the quantiser; first those of pseudo-channel 0.
     instructions : In(stream)
-        An append, once the codes have come.
+        An append, issued after the codes have arrived.
     layer : In
         Position of the layer's first column.
     position : In
-        Of the token.
+        Position of the token.
     column, taken : Out, In
-        To and from `BankScheduler`.
+        Request to `BankScheduler`, and its acceptance.
     command : Out(struct)
         The column command of this cycle, with the first pseudo-channel's data.
     others : Out
-        Data of the others, if there are some.
+        Data of the other pseudo-channels, if there are any.
     arrived, arrived_data : In
-        The column that was read, of each pseudo-channel.
+        The column that was read, from each pseudo-channel.
     idle : Out(1)
-        Nothing is under way, and nothing is offered.
+        No append is in flight, and none is offered.
     writes : Out(1)
-        An append is under way: the column that is asked for is its own.
+        An append is in flight, and `column` is valid for it.
 
     Raises
     ------
@@ -90,7 +89,7 @@ class AppendSequencer(Unit):
             name: data.StructLayout({"codes": 4 * p.head_size, "zero_point": 4, "scale": 16})
             for name in ("key", "value")
         }
-        # One each for a pseudo-channel's head.
+        # One key and one value for the head of each pseudo-channel.
         channels = range(p.pseudo_channels)
         self.keys, self.values = (
             [Signal(self.groups[name], name=f"{name}_{c}" if c else name) for c in channels]
@@ -117,7 +116,7 @@ class AppendSequencer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Hold a key and a value; write one part behind the other."""
+        """Hold a key and a value; write one part after the other."""
         m = Module()
         command = self.command
         self._hold(m)
@@ -131,7 +130,7 @@ class AppendSequencer(Unit):
             self.column.unit.eq(unit),
             command.bank.eq(Cat(where[COLUMN_BITS], unit)),
             command.column.eq(where[:COLUMN_BITS]),
-            # The mask counts half bytes, the banks' one counts bytes.
+            # This mask has a bit per nibble, that of the banks a bit per byte.
             command.mask.eq(Cat(mask.word_select(i, 2).any() for i in range(len(mask) // 2))),
             command.valid.eq(self.taken),
         ]
@@ -143,13 +142,13 @@ class AppendSequencer(Unit):
     def _write(
         self, m: Module, held: Any, written: Iterable[Signal], kept: Sequence[Signal]
     ) -> None:
-        """Take an append; look, read where a mask of bytes is not enough, write, advance."""
+        """Accept an append; for each write: prepare, read if it has nibbles, write, advance."""
         command = self.command
         mask, word = kept[2:]
         wide = Cat(bit.replicate(4) for bit in mask).replicate(self.parameters.pseudo_channels)
         m.d.comb += self.writes.eq(1)
         with m.FSM():
-            # An append comes when both codes are held.
+            # An append is issued when the codes of key and value are held.
             with m.State("IDLE"):
                 m.d.comb += [
                     self.instructions.ready.eq(1),
@@ -164,25 +163,26 @@ class AppendSequencer(Unit):
                         self.turn.eq(0),
                     ]
                     m.next = "LOOK"
-            # Kept for the banks' judge, and since the codes turn round behind a write.
+            # Register the write: this shortens the path to the timing rules, and the codes rotate
+            # after it.
             with m.State("LOOK"):
                 m.d.sync += [here.eq(now) for here, now in zip(kept, written, strict=True)]
                 with m.If(Cat(self.part == one for one in HALF_BYTES).any()):
                     m.next = "READ"
                 with m.Else():
                     m.next = "WRITE"
-            # Half a byte shares its byte with a neighbour, which must stay.
+            # A nibble shares its byte with a neighbour, which must not change.
             with m.State("READ"):
                 m.d.comb += self.column.valid.eq(1)
                 m.d.comb += Value.cast(command.operation).eq(ColumnOperation.READ)
                 with m.If(self.taken):
                     m.next = "MERGE"
-            # Three cycles later the column comes back.
+            # The column arrives three cycles later.
             with m.State("MERGE"):
                 with m.If(self.arrived):
                     m.d.sync += word.eq((self.arrived_data & ~wide) | (word & wide))
                     m.next = "WRITE"
-            # Bytes under the mask change; the others of a column of codes stay.
+            # Only the bytes under the mask change.
             with m.State("WRITE"):
                 m.d.comb += [
                     self.column.valid.eq(1),
@@ -195,13 +195,13 @@ class AppendSequencer(Unit):
                     self._advance(m)
 
     def _hold(self, m: Module) -> None:
-        """Take slices of codes; the oldest come to the lower end."""
+        """Shift in slices of codes; the oldest slice ends at the lowest bits."""
         p, given = self.parameters, self.codes.payload
         m.d.comb += self.codes.ready.eq(1)
         for channel, number in product(range(p.pseudo_channels), range(2)):
             group = (self.keys, self.values)[number][channel]
             mine = self.codes.valid & (given.value == number)
-            # Pseudo-channels without a head of their own have the last one's: nobody reads it.
+            # Pseudo-channels without a head store copies of the last one's, which are not used.
             if channel < p.pseudo_channels - 1:
                 mine &= given.channel <= channel
             with m.If(mine):
@@ -212,7 +212,7 @@ class AppendSequencer(Unit):
                 ]
 
     def _advance(self, m: Module) -> None:
-        """Go to the next turn, or the next part; codes turn round as they are written."""
+        """Advance to the next write or the next part; rotate the codes as they are written."""
         p = self.parameters
         tiles = p.head_size // p.elements
         turns = {Part.KEY: p.head_size // LANES, Part.VALUE: tiles, Part.VALUE_ZERO: tiles}
@@ -224,7 +224,7 @@ class AppendSequencer(Unit):
         m.d.sync += self.turn.eq(Mux(last, 0, self.turn + 1))
         with m.If(last):
             m.d.sync += Value.cast(self.part).eq(Value.cast(self.part) + 1)
-        # What stands lowest is written: codes turn by as many as went.
+        # The lowest codes are written; rotate by as many as were written.
         with m.If(self.part == Part.KEY):
             m.d.sync += [key.codes.eq(key.codes.rotate_right(4 * LANES)) for key in self.keys]
         with m.If(self.part == Part.VALUE):
@@ -234,30 +234,30 @@ class AppendSequencer(Unit):
                 m.next = "IDLE"
 
     def _written(self, m: Module, held: Any) -> tuple[Signal, Signal, Signal, Signal]:
-        """Return a write's position, unit, half bytes and column."""
+        """Return a write's position, unit, mask of nibbles and column."""
         p, token = self.parameters, self.position
         elements, bits = ceil_log2(p.elements), ceil_log2(p.block)
         element, unit_bits = token[:elements], token[elements:bits]
-        # A set of keys is some rounds, a set of values a column of every four tokens.
+        # A set of keys is four rounds; a set of values has one column per four tokens.
         round_, lane, column = token[bits : bits + 2], token[:2], token[2 : 2 + elements]
         key_start, value_start = self._starts(m, held)
         half_bytes = LANES * p.elements
         where, unit = Signal(MemoryBits(p).position), Signal(range(p.units))
         mask, word = Signal(half_bytes), Signal(p.pseudo_channels * p.channel.unit.column_bits)
-        # An element has four lanes, a half byte each.
+        # An element has four lanes of one nibble each.
         one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)
         one_lane = (Const(1) << lane)[:LANES].replicate(p.elements)
         m.d.comb += unit.eq(unit_bits)
 
         with m.Switch(self.part):
-            # A set's zero points: a half byte a token, round by round.
+            # A set's zero points: one nibble per token, round by round.
             with m.Case(Part.KEY_ZERO):
                 m.d.comb += [
                     where.eq(key_start),
                     mask.eq(Const(1) << Cat(element, round_)),
                     word.eq(self._copies(key.zero_point for key in self.keys)),
                 ]
-            # FP16 of a token: an element's two bytes, a position a round.
+            # FP16 scale of a token: the two bytes of an element, one position per round.
             with m.Case(Part.KEY_SCALE, Part.VALUE_SCALE):
                 of_value = self.part == Part.VALUE_SCALE
                 both = zip(self.keys, self.values, strict=True)
@@ -266,7 +266,7 @@ class AppendSequencer(Unit):
                     mask.eq(one_element),
                     word.eq(self._copies(Mux(of_value, v.scale, k.scale) for k, v in both)),
                 ]
-            # Four channels of a token are an element's two bytes.
+            # Four channels of a token are the two bytes of an element.
             with m.Case(Part.KEY):
                 first = key_start + (1 + 2 * KEY_SET) + round_ * (p.head_size // LANES)
                 m.d.comb += [
@@ -274,7 +274,7 @@ class AppendSequencer(Unit):
                     mask.eq(one_element),
                     word.eq(self._copies(key.codes[: 4 * LANES] for key in self.keys)),
                 ]
-            # Every unit with channels of the head has the zero points of all tokens.
+            # Every unit with channels of the head stores the zero points of all tokens.
             with m.Case(Part.VALUE_ZERO):
                 m.d.comb += [
                     where.eq(value_start),
@@ -282,7 +282,7 @@ class AppendSequencer(Unit):
                     mask.eq(Const(1) << Cat(lane, column)),
                     word.eq(self._copies(value.zero_point for value in self.values)),
                 ]
-            # A token is a lane: the same half byte of every element.
+            # A token is a lane: the same nibble of every element.
             with m.Case(Part.VALUE):
                 tiles, places = (value.codes for value in self.values), range(p.elements)
                 codes = (tile.word_select(i, 4) for tile in tiles for i in places)
@@ -295,7 +295,7 @@ class AppendSequencer(Unit):
         return where, unit, mask, word
 
     def _starts(self, m: Module, held: Any) -> tuple[Signal, Signal]:
-        """Return where the token's sets of keys and of values begin."""
+        """Return the first positions of the token's sets of keys and of values."""
         p, token = self.parameters, self.position
         key_set = token[ceil_log2(p.block) + 2 :]
         value_set = token[ceil_log2(p.elements) + 2 :]
@@ -309,6 +309,6 @@ class AppendSequencer(Unit):
         return key_start, value_start
 
     def _copies(self, values: Iterable[Value]) -> Value:
-        """Return a column of copies for each pseudo-channel: the mask says which is written."""
+        """Return a column of copies for each pseudo-channel; the mask selects the one to write."""
         bits = self.parameters.channel.unit.column_bits
         return Cat(value.replicate(bits // len(value)) for value in values)

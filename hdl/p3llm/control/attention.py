@@ -1,4 +1,4 @@
-"""Attention's lines: pair after pair of a group's query heads, request after request."""
+"""The attention instructions: pairs of a group's query heads, request by request."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from hdl.p3llm.pim.operand_decoder import Mode
 
 @dataclass(frozen=True)
 class Pair:
-    """One or two query heads of a key/value head, and which places are theirs.
+    """One or two query heads of a key/value head, and their places in the NPU's memories.
 
-    Each pseudo-channel has a key/value head of its own at the same time, with as many query heads.
+    Each pseudo-channel processes its own key/value head at the same time, with as many query heads.
 
     Members
     -------
     request : int
-        Whose tokens they attend to.
+        Request whose tokens they attend to.
     pump : int
-        Which of the places of requests under way has its queries.
+        Index of the request among those that share the weights; selects the place of its queries.
     heads : range
-        Key/value heads, one a pseudo-channel.
+        Key/value heads, one per pseudo-channel.
     first, count : int
-        First query head of each, and how many.
+        First query head of each key/value head, and number of query heads, 1 or 2.
     turn, side : int
-        Which of two places: of what is the pair's, and of the scales of its key/value heads.
+        Which of two places is used: for the pair's vectors, and for the scales of its heads.
     opens : bool
-        It is the first of its key/value heads.
+        The pair is the first of its key/value heads.
     """
 
     request: int
@@ -42,23 +42,23 @@ class Pair:
 
     @property
     def queries(self) -> Iterator[tuple[int, int]]:
-        """Of each query its key/value head, and which of a column's inputs it is."""
+        """For each query, its key/value head and which input of a column it is."""
         return product(self.heads, range(self.count))
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Lines of the requests under way.
+    """Attention instructions of the requests that share the weights.
 
-    Pairs overlap: while the units multiply one pair's queries by the keys, the NPU takes the
-    softmax of the pair before, whichever request that is of.
+    Pairs overlap: while the units multiply one pair's queries by the keys, the NPU computes the
+    softmax of the previous pair, also across requests.
 
     Parameters
     ----------
     lines : Lines
-        To which they are added.
+        The instruction lists, to which the instructions are added.
     requests : range
-        The requests, one behind the other.
+        The requests, in order.
     """
 
     lines: Lines
@@ -66,7 +66,7 @@ class Attention:
 
     @property
     def pairs(self) -> list[Pair]:
-        """All pairs in their order."""
+        """All pairs, in order of execution."""
         members, kv_heads = self.lines.p.members, self.lines.p.kv_heads
         channels = self.lines.p.pseudo_channels
         rounds = [
@@ -91,9 +91,10 @@ class Attention:
         return pairs
 
     def attend(self) -> None:
-        """Let each pair attend; the first one's key and value are quantised already."""
+        """Add all pairs; the first pair's key and value are already quantised."""
         pairs = self.pairs
-        # Vectors of two pairs have places: one pair's scores are made while the other's wait.
+        # There are places for the vectors of two pairs: one pair's scores are computed while the
+        # other's wait for the softmax.
         for number, pair in enumerate(pairs[:2]):
             if number > 0:
                 self.codes(pair)
@@ -104,23 +105,23 @@ class Attention:
         for number, pair in enumerate(pairs):
             for following in pairs[number + 1 : number + 2]:
                 self._scores(following)
-            # A new head's token is written while the NPU makes probabilities, which the next
-            # product waits for.
+            # A new head's token is written while the NPU computes the probabilities that the next
+            # product needs.
             for following in pairs[number + 2 : number + 3]:
                 self.codes(following)
                 self._append(following)
             self._shares(pair)
-            # Queries of the pair after next: the place of this one's is free.
+            # The queries of the pair after next use the place of this pair's queries.
             for following in pairs[number + 2 : number + 3]:
                 self._queries(following)
             self._weighted(pair)
-            # A pair late, so that the NPU never waits for sums that were just begun.
+            # One pair late, so that the NPU does not wait for sums that have just been started.
             if number > 0:
                 self._outputs(pairs[number - 1])
         self._outputs(pairs[-1])
 
     def factors(self, pump: int) -> None:
-        """Give a request's smoothing factors to the units that use them."""
+        """Load a request's smoothing factors into the smoothing unit."""
         p, places = self.lines.p, self.lines.places
         for head in range(p.kv_heads):
             first = places.spread(places.smoothing(pump))
@@ -130,12 +131,12 @@ class Attention:
             )
 
     def codes(self, pair: Pair) -> None:
-        """Smooth and quantise new heads' keys, quantise their values."""
+        """Smooth and quantise the keys of new heads; quantise their values."""
         p, places = self.lines.p, self.lines.places
         if not pair.opens:
             return
-        # All queries of the request before have been smoothed: the first request's factors came
-        # during its linear layer.
+        # All queries of the previous request have been smoothed. The first request's factors were
+        # loaded during its linear layer.
         if pair.pump > 0 and pair.heads.start == 0:
             self.factors(pair.pump)
         parts = ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads))
@@ -153,11 +154,11 @@ class Attention:
             )
 
     def _newest(self, field: str, head: int) -> dict[str, int]:
-        """Return where a head's key is in FP16, if it is."""
+        """Return the place of a head's key in FP16, with `residual`."""
         return {field: self.lines.places.newest_key(head)} if self.lines.p.residual else {}
 
     def _append(self, pair: Pair) -> None:
-        """Write new heads' keys and values: the token's queries meet them as well."""
+        """Append the keys and values of new heads, to which the token attends as well."""
         p = self.lines.p
         if pair.opens:
             self.lines.append(
@@ -168,7 +169,7 @@ class Attention:
             )
 
     def _queries(self, pair: Pair) -> None:
-        """Turn, smooth and quantise the queries."""
+        """Rotate, smooth and quantise the queries."""
         p, places = self.lines.p, self.lines.places
         for head, pump in pair.queries:
             first = 2 * p.kv_heads + head * p.members + pair.first
@@ -189,7 +190,7 @@ class Attention:
     def _scores(self, pair: Pair) -> None:
         """Multiply the queries by the keys."""
         places, turn, side = self.lines.places, pair.turn, pair.side
-        # The scales stay for a head's other pairs; the next head's have a place of their own.
+        # The scales remain for a head's other pairs; the next head's use the other place.
         again = not pair.opens
         self.lines.multiply(
             Mode.QK,
@@ -209,7 +210,7 @@ class Attention:
         )
 
     def _shares(self, pair: Pair) -> None:
-        """Make probabilities of scores."""
+        """Compute probabilities from scores."""
         places, turn, side = self.lines.places, pair.turn, pair.side
         for head, pump in pair.queries:
             self.lines.operate(
@@ -243,7 +244,7 @@ class Attention:
         )
 
     def _outputs(self, pair: Pair) -> None:
-        """Make numbers of the heads' sums."""
+        """Scale the heads' sums to numbers in binary32."""
         p, places = self.lines.p, self.lines.places
         if p.residual:
             self._weigh(pair)
@@ -258,12 +259,12 @@ class Attention:
                 target=target,
                 scalar=2 * pair.turn + pump,
                 head=head % p.pseudo_channels,
-                # The newest token's share is there, and the others' are added.
+                # The newest token's term is already there; add those of the others.
                 **({"source": target} if p.residual else {}),
             )
 
     def _weigh(self, pair: Pair) -> None:
-        """Weigh the newest token's value: this waits for no sums."""
+        """Multiply the newest token's value by its probability; this waits for no sums."""
         p, places = self.lines.p, self.lines.places
         for head, pump in pair.queries:
             source = places.projected(pair.pump)
@@ -277,7 +278,7 @@ class Attention:
             )
 
     def _attended(self, pair: Pair, head: int, pump: int) -> int:
-        """Return the place of what a query head gives."""
+        """Return the place of a query head's output."""
         p, places = self.lines.p, self.lines.places
         first = head * p.members + pair.first
         return places.attended(pair.pump) + places.slices((first + pump) * p.head_size)

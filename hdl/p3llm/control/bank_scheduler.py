@@ -1,4 +1,4 @@
-"""Rows for columns: opens, closes and refreshes banks so that a column command is legal."""
+"""The scheduler of row commands: opens, closes and refreshes banks for column commands."""
 
 from typing import Any
 
@@ -13,31 +13,33 @@ from hdl.unit import Unit
 
 
 class BankScheduler(Unit):
-    """Say when a column of a position may be used, and bring its row about.
+    """Grant column requests by position; open their rows, and refresh the banks.
 
-    A position counts columns: 32 of a row, then the row of the other parity, then the next row.
-    Banks of a parity open and close together; while one row is used the next one opens. A due
-    refresh goes before everything.
+    A position consists of 32 columns per row, the parity of the bank, and the row, from low to high
+    bits: after a row of the even banks follows the same row of the odd banks. Banks of a parity
+    open and close together; while one row is in use, the next one is opened. A due refresh has
+    priority.
 
-    **Latency** 0 cycles from a column to `taken` where its row is open; commands leave a cycle
-    later. **Throughput** a column a cycle, as far as the banks' times let it.
+    **Latency** 0 cycles from a column to `taken` if its row is open; commands are output one cycle
+    later. **Throughput** one column per cycle, if the banks' times allow it.
 
     Parameters
     ----------
     parameters : PimChannelParameters
-        Of the channel; `BankTiming` is its own judge.
+        Compute units and banks of the channel; the scheduler has its own `BankTiming`.
     position_bits : int
-        Of a position; rows above are never opened.
+        Bits of a position; rows beyond are never opened.
 
     Members
     -------
     column : In(struct)
-        `valid`, `multiply` (all units, in the cycles that the channel has for it), `together` (all
-        units), `write`, `unit`, `position`, and `ahead`: the row behind this one comes next.
+        `valid`; `multiply` (all units, only in cycles in which the channel accepts it); `together`
+        (all units); `write`; `unit`; `position`; `ahead`: the next row will be used after this one.
     taken : Out(1)
         The column command of this cycle is legal.
     row_command : Out(struct)
-        For the channel, beside a column command that leaves a cycle after it was taken.
+        Row command for the channel, in the same cycle as the column command, one cycle after
+        `taken`.
 
     Raises
     ------
@@ -59,7 +61,7 @@ class BankScheduler(Unit):
 
     @staticmethod
     def column_layout(p: PimChannelParameters, position_bits: int) -> data.StructLayout:
-        """Return what is asked for."""
+        """Return the layout of a column request."""
         return data.StructLayout(
             {
                 "valid": 1,
@@ -73,14 +75,15 @@ class BankScheduler(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Offer the judge what is next; what it accepts is done."""
+        """Check the next row and column commands; those that are legal are issued."""
         m = Module()
         p, column = self.parameters, self.column
         timing = p.timing
         m.submodules.judge = judge = BankTiming(parameters=timing)
-        # The lowest bit of a row's number is the parity of its banks.
+        # The lowest bit of a row index is the parity of its banks.
         number = column.position[COLUMN_BITS:]
-        # Behind the last row comes the first: whoever is at the end does not want either.
+        # The index wraps after the last row; at the end of the data `ahead` has no effect on
+        # results.
         following = Signal.like(number)
         m.d.comb += following.eq(number + 1)
         opened = Array(Signal(name=f"opened_{i}") for i in range(2))
@@ -89,7 +92,7 @@ class BankScheduler(Unit):
         def is_open(row: Any) -> Any:
             return opened[row[0]] & (rows[row[0]] == row[1:])
 
-        # The channel's cycles for products are those after this counter's last.
+        # The channel accepts a product in the cycle after this counter's last value.
         phase = Signal(range(p.unit.pumps))
         since, due = Signal(range(timing.refi)), Signal()
         m.d.sync += [phase.eq(phase + 1), since.eq(Mux(since == timing.refi - 1, 0, since + 1))]
@@ -100,7 +103,7 @@ class BankScheduler(Unit):
         ]
         of_parity = Array(parities)
         m.d.comb += [
-            # A refresh that is due stops columns, or their banks would never close.
+            # A due refresh blocks columns, or their banks would never close.
             judge.column.valid.eq(
                 column.valid
                 & is_open(number)
@@ -117,7 +120,7 @@ class BankScheduler(Unit):
             ),
             self.taken.eq(judge.column_legal),
         ]
-        # Due at fixed intervals, however long the last one was put off.
+        # A refresh is due at fixed intervals, independent of the delay of the last one.
         with m.If(since == timing.refi - 1):
             m.d.sync += due.eq(1)
         self._rows(m, judge, number, following, opened, rows, of_parity, due)
@@ -134,7 +137,7 @@ class BankScheduler(Unit):
         of_parity: Array,
         due: Signal,
     ) -> None:
-        """Close all for a refresh that is due, or open the row of now, then that of next."""
+        """Close all banks for a due refresh; otherwise open the current row, then the next one."""
         column = self.column
 
         def is_open(row: Signal) -> Any:
@@ -144,14 +147,14 @@ class BankScheduler(Unit):
         row = judge.row
         m.d.comb += target.eq(Mux(is_open(number), following, number))
         with m.If(due):
-            # Both parities close, the one behind the other, then all banks refresh.
+            # Both parities close, one after the other, then all banks are refreshed.
             closes = opened[0] | opened[1]
             m.d.comb += [
                 target.eq(~opened[0]),
                 row.valid.eq(1),
                 row.operation.eq(Mux(closes, RowOperation.PRECHARGE, RowOperation.REFRESH)),
             ]
-        # The row of now goes first; while it is used, the other parity opens the next.
+        # The current row has priority; while it is in use, the other parity opens the next one.
         with m.Elif(column.valid & (~is_open(number) | (column.ahead & ~is_open(following)))):
             m.d.comb += [
                 row.valid.eq(1),
@@ -160,7 +163,7 @@ class BankScheduler(Unit):
                 ),
             ]
         m.d.comb += row.banks.eq(of_parity[target[0]])
-        # What is kept of the rows follows what the judge let pass.
+        # The state of the rows follows the legal commands.
         legal = judge.row_legal
         with m.Switch(row.operation):
             with m.Case(RowOperation.ACTIVATE):
@@ -172,7 +175,7 @@ class BankScheduler(Unit):
             with m.Case(RowOperation.REFRESH):
                 with m.If(legal):
                     m.d.sync += due.eq(0)
-        # A register, as for column commands: both leave a cycle after they were judged.
+        # A register, as for column commands: both are output one cycle after the check.
         command = self.row_command
         m.d.sync += [
             command.valid.eq(legal),

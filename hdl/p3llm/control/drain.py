@@ -1,4 +1,4 @@
-"""Sums leave the compute units, unit by unit, while the next ones run."""
+"""The drain: reads of sums from the compute units, while the next ones accumulate."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from hdl.p3llm.pim.group_scaler import GroupScaler
 from hdl.unit import Unit
 
 COMPLETE = 4
-"""Cycles, beside the pumps, from the command that completes sums to the first that reads them."""
+"""Cycles from the command that completes sums to the first read, in addition to `pumps`."""
 
 
 class Drain(Unit):
-    """Read the sums of all units, half of a unit's elements a command.
+    """Read the sums of all units, half of a unit's elements per command.
 
-    **Latency** ``pumps + 4`` cycles from `arm` to the first read. **Throughput** a read in every
+    **Latency** ``pumps + 4`` cycles from `arm` to the first read. **Throughput** one read in every
     cycle with `grant`.
 
     Parameters
@@ -31,19 +31,20 @@ class Drain(Unit):
     Members
     -------
     arm : In(struct)
-        `valid`: sums will be complete. `both` inputs have some; the `last` unit that has some;
-        where they go (`places`), and what `SumAccumulator` does with them.
+        `valid`: a command that completes sums is issued. Whether `both` inputs have sums; the
+        `last` unit that has sums; their destinations (`places`); the fields of the tag for
+        `SumAccumulator`.
     wants, grant : Out, In
-        A read may come in this cycle; it does.
+        A read is requested; it is issued in this cycle.
     unit, upper, advance : Out
-        Of the read.
+        Unit and half of the read, and whether the unit advances to the next input's sums.
     tag : Out(struct)
-        What is read; valid with `grant`.
+        Tag of the read; valid with `grant`.
     busy : Out(1)
-        Some sums have not left.
+        Sums are left to be read.
     pump, wide, high : Out
-        With `group_scaling`: the input whose sums are read; they are totals, what is above 32 bits
-        of which comes first.
+        With `group_scaling`: the input whose sums are read; the sums are totals; the read is that
+        of the bits above 32, which precedes the others.
 
     Raises
     ------
@@ -71,9 +72,9 @@ class Drain(Unit):
 
     @staticmethod
     def arm_layout(p: P3llmParameters) -> data.StructLayout:
-        """Return what is said of sums; `table` is the place of their scales but for the unit.
+        """Return the layout of `arm`; `table` is the place of the scales, without the unit.
 
-        With `group_scaling`, whether they are totals, which are `wide`.
+        With `group_scaling`, `wide` marks totals.
         """
         return data.StructLayout(
             {
@@ -102,21 +103,22 @@ class Drain(Unit):
         upper, pump, unit = Signal(), Signal(), Signal(range(p.units))
         m.d.comb += [
             self.busy.eq(held.valid),
-            # Sums are complete once they have left the units' pipelines.
+            # Sums can be read once they have passed the units' pipelines.
             self.wants.eq(held.valid & (wait == 0)),
             self.unit.eq(unit),
             self.upper.eq(upper),
-            # The unit shows the second input's sums behind the first one's last half.
+            # The unit advances to the second input's sums after the last half of the first one's.
             self.advance.eq(upper & held.both & ~pump),
             tag.valid.eq(self.grant),
             tag.weighted.eq(held.weighted),
             tag.more.eq(held.more),
-            # Of two inputs the first one's sums are followed: the second one's come between them.
+            # Of two inputs only the first one's sums are tracked: the second one's are read between
+            # them.
             tag.final.eq(held.final & ~pump if p.batch > 1 else held.final),
-            # Two slices a unit, lower elements first.
+            # Two results per unit, lower elements first.
             tag.place.eq(held.places[pump] + Cat(upper, unit)[: ceil_log2(p.units) + 1]),
             tag.scales.eq(Cat(unit[: ceil_log2(p.units)], held.table)),
-            # A column of scales is of two rounds, each in two halves.
+            # A column of scales serves two rounds, each in two halves.
             tag.part.eq(Cat(upper, held.odd)),
         ]
         with m.If(wait != 0):
@@ -130,18 +132,18 @@ class Drain(Unit):
             m.d.sync += upper.eq(~upper)
             with m.If(upper):
                 m.d.sync += pump.eq(held.both & ~pump)
-            # All of a unit's sums are read: on to the next one.
+            # All sums of a unit are read: continue with the next unit.
             with m.If(upper & (pump | ~held.both)):
                 m.d.sync += unit.eq(Mux(unit == held["last"], 0, unit + 1))
                 with m.If(unit == held["last"]):
                     m.d.sync += held.valid.eq(0)
-        # Never while busy: the sequencer holds back a round's last column.
+        # Not while busy: the sequencer delays the last column of a round.
         with m.If(self.arm.valid):
             m.d.sync += [held.eq(self.arm), wait.eq(complete)]
         return m
 
     def _totals(self, m: Module, held: Any, upper: Signal, pump: Signal) -> None:
-        """Read what is high of an input's totals before both halves of the rest."""
+        """Read the high bits of an input's totals before both halves of the low bits."""
         m.d.comb += [
             self.pump.eq(pump),
             self.wide.eq(held.wide),

@@ -1,4 +1,4 @@
-"""Inputs of a linear layer on their way into the units, a word ahead of the columns."""
+"""The ring of a linear layer's inputs in the units, written ahead of the columns."""
 
 from typing import Any
 
@@ -13,12 +13,14 @@ from hdl.unit import Unit
 
 
 class InputRing(Unit):
-    """Write the inputs of rounds of tiles, all of them in every round, over those that were used.
+    """Write all inputs of a linear layer in every round of tiles, over words already used.
 
-    The units' input registers are a ring of words for each of a column's inputs: a word is written
-    where all columns before have left, in cycles that no column needs.
+    The units' input registers are a ring buffer of words, one ring per input of a column. A word is
+    written once all columns that use the older word have been issued, in cycles without a column
+    command.
 
-    **Latency** a cycle from a write to `ready`. **Throughput** a word in every cycle with `grant`.
+    **Latency** 1 cycle from a write to `ready`. **Throughput** one word in every cycle with
+    `grant`.
 
     Parameters
     ----------
@@ -28,23 +30,23 @@ class InputRing(Unit):
     Members
     -------
     start : In(1)
-        A product begins: the next members stand until its end.
+        A product starts; `words`, `rounds`, `both` and `first` are held until its end.
     words, rounds, both : In
-        Words of an input, how often they come, whether two inputs meet a column.
+        Words per input; number of rounds; whether two inputs share a column.
     first : In
-        In slices of words, where each input stands in the NPU.
+        Place of each input in the NPU, in words.
     wants, grant : Out, In
-        A word may be written in this cycle; it is.
+        A write is requested; it is issued in this cycle.
     address : Out
-        Which word of the NPU's.
+        Place of the word in the NPU.
     word : Out
-        Which word of the units' registers.
+        Index of the word in the units' registers.
     taken : In(1)
-        A column uses `step` of the registers.
+        A column command that uses `step` is issued.
     step : Out
-        Where the next column's inputs are.
+        Step of the registers that holds the next column's inputs.
     ready : Out(1)
-        They are there.
+        The inputs of the next column are written.
     done : Out(1)
         All words of all rounds are written.
 
@@ -77,14 +79,14 @@ class InputRing(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count words that are written and columns that were taken."""
+        """Count the words written and the columns issued."""
         m = Module()
         unit = self.parameters.channel.unit
         ring = unit.words // unit.pumps
         in_word = ceil_log2(unit.steps_a_word)
         pump, slot, word = Signal(), Signal(range(ring)), Signal.like(self.words)
         rounds = Signal.like(self.rounds)
-        # Words that are written and not used up.
+        # Words that are written and still needed.
         held = Signal(range(ring + 1))
         whole = self.grant & (pump | ~self.both)
         leaves = self.taken & self.step[:in_word].all()
@@ -93,7 +95,7 @@ class InputRing(Unit):
             self.wants.eq(~self.done & (held != ring)),
             self.ready.eq(held != 0),
             self.address.eq(Mux(pump, self.first_1, self.first_0) + word),
-            # The second input's words stand behind the first one's.
+            # The second input's words follow the first one's.
             self.word.eq(slot + Mux(pump, ring, 0)),
         ]
         m.d.sync += held.eq(held + whole - leaves)
@@ -103,7 +105,7 @@ class InputRing(Unit):
             m.d.sync += pump.eq(self.both & ~pump)
         with m.If(whole):
             m.d.sync += [slot.eq(slot + 1), word.eq(word + 1)]
-            # The next round of tiles meets the same inputs.
+            # The next round of tiles uses the same inputs.
             with m.If(word == self.words - 1):
                 m.d.sync += [word.eq(0), rounds.eq(rounds - 1)]
         with m.If(self.start):

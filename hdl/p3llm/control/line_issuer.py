@@ -1,4 +1,4 @@
-"""One side's lines of the program, each when the other side is far enough."""
+"""The instruction issuer of one side."""
 
 from typing import Any
 
@@ -11,46 +11,48 @@ from hdl.unit import Unit
 
 
 class LineIssuer(Unit):
-    """Offer lines one behind the other; a line begins when the one before is done.
+    """Issue the instructions of one side sequentially, with waits for the other side.
 
-    **Latency** 2 cycles from a line's end to the next. **Throughput** a line at a time.
+    **Latency** 2 cycles from the end of an instruction to the next. **Throughput** one instruction
+    at a time.
 
     Parameters
     ----------
     lines : tuple[int, ...]
-        Lines as bits; the lowest `bits` say how many of the other side's must be done, the highest
-        ones whose position counts.
+        Encoded instructions: the lowest `bits` hold the number of instructions of the other side
+        that must be complete, the highest ones the request.
     width, bits : int
-        Bits of a line, and of a number of lines.
+        Bits of an encoded instruction, and of an instruction count.
     requests : int
-        Whose positions may count.
+        Number of requests.
     second : int
-        The line with which a second program begins, behind the first one's last; 0 if there is
+        Index of the first instruction of a second program, stored after the first; 0 if there is
         none.
 
     Members
     -------
     begin : In(1)
-        Begin with the first line.
+        Start with the first instruction.
     choose : In(1)
-        With it: the second program's first line, if there is one.
+        With `begin`: start with the first instruction of the second program.
     others : In
-        Lines of the other side that are done.
+        Number of completed instructions of the other side.
     early : In(1)
-        The line that the other side has under way counts as done: it gives what it makes in order,
-        and who reads that does not overtake it.
+        Treat the instruction in flight on the other side as complete: it outputs its data in order,
+        and the reader does not overtake it.
     instructions : Out(stream)
-        A line's instruction.
+        The instruction.
     request : Out
-        Until the line is done: whose position counts. Only of several requests.
+        Request whose position the instruction uses; valid until it is complete. Only with several
+        requests.
     idle : In(1)
-        What takes the lines has nothing under way.
-    behind : Out(1)
-        The line under way counts on one of the other side that is not done.
+        The sequencer that executes the instructions is idle.
+    dependent : Out(1)
+        The instruction in flight depends on one of the other side that is not complete.
     done : Out
-        Lines that are done.
+        Number of completed instructions.
     ended : Out(1)
-        All are.
+        All instructions are complete.
     """
 
     def __init__(
@@ -68,43 +70,45 @@ class LineIssuer(Unit):
                 "instructions": Out(stream.Signature(width - bits - request_bits)),
                 **({"request": Out(request_bits)} if request_bits else {}),
                 "idle": In(1),
-                "behind": Out(1),
+                "dependent": Out(1),
                 "done": Out(bits),
                 "ended": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Fetch, wait for the other side, wait for the end."""
+        """Fetch, wait for the other side, issue, wait for completion."""
         m = Module()
         line = Signal(self.width)
         lines = Array(Const(bits, self.width) for bits in self.lines)
         instructions, after = self.instructions, line[: self.bits]
         m.d.comb += [
             instructions.payload.eq(line[self.bits :]),
-            self.behind.eq(self.others < after),
+            self.dependent.eq(self.others < after),
         ]
-        # A line stands until it is done.
+        # An instruction is held until it is complete.
         if self.requests > 1:
             m.d.comb += self.request.eq(line[-len(self.request) :])
         with m.FSM():
-            # All lines are done, and `done` stays at their number: the other side may wait for it.
+            # All instructions are complete; `done` keeps their number, as the other side may wait
+            # for it.
             with m.State("IDLE"):
                 m.d.comb += self.ended.eq(1)
                 with m.If(self.begin):
-                    # Lines of the other program count as done: both sides pass over theirs.
+                    # The instructions of the other program count as complete: both sides skip them.
                     m.d.sync += self.done.eq(Mux(self.choose, self.second, 0) if self.second else 0)
                     m.next = "FETCH"
             # The program is a table of constants.
             with m.State("FETCH"):
                 m.d.sync += line.eq(lines[self.done])
                 m.next = "ISSUE"
-            # What this line reads must be there, what it overwrites read.
+            # The data that it reads must be complete, and those that it overwrites must have been
+            # read.
             with m.State("ISSUE"):
                 m.d.comb += instructions.valid.eq(self.others + self.early >= after)
                 with m.If(instructions.valid & instructions.ready):
                     m.next = "WAIT"
-            # One line at a time: the next one may need what this one writes.
+            # One instruction at a time: the next one may read what this one writes.
             with m.State("WAIT"):
                 with m.If(self.idle):
                     m.d.sync += self.done.eq(self.done + 1)

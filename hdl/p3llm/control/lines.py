@@ -1,4 +1,4 @@
-"""Lines of a program: what memory and NPU do, each in its order, and when a line may begin."""
+"""The instruction lists of both sides, and the dependences between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,23 +14,23 @@ from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 
 LEAST_BITS = 10
-"""Bits of a number of lines, if these are enough."""
+"""Minimum number of bits of an instruction count."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """An instruction of one side.
+    """An instruction of one side, with its dependences.
 
     Members
     -------
     instruction : dict
-        Its fields.
+        Values of the instruction's fields.
     request : int
-        Whose position counts.
+        Request whose position the instruction uses.
     reads, writes : frozenset
-        What both sides share of that which it reads and writes.
+        Names of the shared data that it reads and writes.
     after : int
-        Lines of the other side that must be done before.
+        Number of instructions of the other side that must be complete before it starts.
     """
 
     instruction: dict[str, Any]
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass
 class Lines:
-    """Two lists of lines, one a side. What a line waits for follows from what both sides do.
+    """The instruction lists of both sides; dependences follow from the shared data.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Lines:
     Members
     -------
     memory, npu : list
-        Lines of both sides.
+        Instructions of the memory side and of the NPU side.
     """
 
     p: P3llmParameters
@@ -61,24 +61,25 @@ class Lines:
 
     @property
     def places(self) -> Places:
-        """Where vectors stand."""
+        """Places of vectors in the NPU's memories."""
         return Places(self.p)
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Lines so far, of memory and NPU."""
+        """Number of instructions so far, of memory side and NPU side."""
         return len(self.memory), len(self.npu)
 
     @property
     def bits(self) -> int:
-        """Bits of a number of lines."""
+        """Bits of an instruction count."""
         return max(LEAST_BITS, bits_for(max(self.counts)))
 
     @property
     def layouts(self) -> tuple[data.StructLayout, data.StructLayout]:
-        """Of a line of memory and of NPU: how many of the other side's are done before it begins.
+        """Layouts of an encoded instruction, of memory side and NPU side.
 
-        And the instruction, and whose position counts.
+        `after`, the number of instructions of the other side that must be complete; the
+        `instruction`; the `request` whose position it uses.
         """
         memory, npu = (
             data.StructLayout(
@@ -90,7 +91,7 @@ class Lines:
 
     @property
     def encoded(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Both sides' lines as bits."""
+        """Encoded instructions of both sides."""
         memory, npu = (
             tuple(
                 layout.const(
@@ -112,7 +113,7 @@ class Lines:
         reads: Sequence[str],
         writes: Sequence[str],
     ) -> Line:
-        """Return a line that waits for the others' last one in whose way it would be."""
+        """Return an instruction that waits for the last conflicting one of the other side."""
         mine, changed = {*reads, *writes}, set(writes)
         conflicts = [
             number
@@ -132,7 +133,7 @@ class Lines:
         request: int = 0,
         **fields: Any,
     ) -> None:
-        """Add an operation of the NPU on a vector of some numbers."""
+        """Add an operation of the NPU on a vector."""
         given = {"operation": operation, "count": numbers // self.p.lanes, **fields}
         self.npu.append(self._line(given, request, self.memory, reads, writes))
 
@@ -150,11 +151,11 @@ class Lines:
         request: int = 0,
         **fields: Any,
     ) -> None:
-        """Add a product."""
+        """Add a product to the memory side."""
         given = {"operation": MemoryOperation.PRODUCT, "mode": mode, **fields}
         self.memory.append(self._line(given, request, self.npu, reads, writes))
 
     def fetch(self, base: int, numbers: int, name: str, place: int) -> None:
-        """Add a product without columns, but for its tail: FP16 numbers from the banks."""
+        """Add a product that has no columns but a tail: the read of FP16 numbers."""
         columns, tail = [self.places.columns(place), 0], self.p.positions(numbers)
         self.multiply(Mode.LINEAR, (), [name], base=base, tail=tail, columns=columns)

@@ -1,4 +1,4 @@
-"""What the memory's side is told: a product of all units, columns for the NPU, an append."""
+"""Instructions of the memory side: products, reads for the NPU, appends."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from hdl.p3llm.pim.pim_channel import COLUMN_BITS
 
 
 class MemoryOperation(enum.Enum, shape=1):
-    """What the banks are used for.
+    """Operation of an instruction of the memory side.
 
     Members
     -------
     PRODUCT
-        A stream of columns: products, and FP16 numbers that the NPU reads.
+        A sequence of columns: products of all units, and FP16 numbers that the NPU reads.
     APPEND
-        A token's key and value of a head are written.
+        Write a token's key and value of a head.
     """
 
     PRODUCT = 0
@@ -29,7 +29,7 @@ class MemoryOperation(enum.Enum, shape=1):
 
 @dataclass(frozen=True)
 class MemoryBits:
-    """Bits that the memory's side counts in, whatever is multiplied.
+    """Widths of the counters of the memory side.
 
     Parameters
     ----------
@@ -41,34 +41,34 @@ class MemoryBits:
 
     @property
     def position(self) -> int:
-        """Columns of a unit: one of a row, the parity of its bank, and which row."""
+        """Bits of a position: column, parity of the bank, row."""
         used = self.p.layers * self.p.layer_positions + self.p.vocabulary_positions
         return max(COLUMN_BITS + 2, bits_for(used))
 
     @property
     def outers(self) -> int:
-        """Groups of a linear layer's inputs, or registers full of probabilities."""
+        """Bits of an outer count: groups of a linear layer, or refills of the registers in P V."""
         groups = (matrix.outers for matrix in self._matrices)
         return bits_for(max(LINEAR_SET, self.p.capacity // self.p.chunk, *groups))
 
     @property
     def rounds(self) -> int:
-        """Tiles of a linear layer, or blocks of keys."""
+        """Bits of a round count: tiles of a linear layer, or blocks of keys."""
         return bits_for(max(LINEAR_SET, self.p.capacity // self.p.block, self.p.longest_rounds))
 
     @property
     def steps(self) -> int:
-        """Columns that inputs in the registers meet."""
+        """Bits of a step count: columns per filling of the input registers."""
         return bits_for(self.p.channel.unit.steps)
 
     @property
     def words(self) -> int:
-        """Words of a linear layer's input."""
+        """Bits of the number of words of a linear layer's input."""
         return bits_for(max(matrix.inputs for matrix in self._matrices) // self.p.word)
 
     @property
     def tail(self) -> int:
-        """Columns for the NPU, one behind the other: scales of a set, or a vector."""
+        """Bits of a tail count: positions that the NPU reads, of a set's scales or a vector."""
         p = self.p
         vectors = (p.positions(p.width), p.together * p.factors_positions, p.longest_rounds)
         return bits_for(max(2 * KEY_SET, *vectors))
@@ -81,13 +81,14 @@ class MemoryBits:
 def memory_instruction(p: P3llmParameters) -> data.StructLayout:
     """Return the layout of an instruction.
 
-    ``base`` and, of an append, ``values`` are positions in a layer. Of `Mode.LINEAR` the numbers of
-    groups, tiles a unit and columns of both are said; of the others they follow from the cached
-    tokens. ``scaled``: the NPU has the scales of these keys and values already. ``tail`` positions
-    of FP16 numbers come behind the products. ``both``: two inputs meet a column; ``inputs`` (in
-    words), ``sums`` (in slices) of each; ``columns`` is where FP16 numbers go, of keys those of
-    keys and those of values. With `pre_rope` ``inputs`` of keys is where their columns go, and
-    those of their zero points.
+    ``base`` and, for an append, ``values`` are positions relative to the layer. For `Mode.LINEAR`,
+    ``outers`` (groups), ``rounds`` (tiles per unit) and ``steps`` (columns of both) are given; in
+    the other modes they follow from the number of cached tokens. ``scaled``: the NPU already holds
+    the scales of these keys and values. ``tail``: positions of FP16 numbers to read after the
+    products. ``both``: two inputs share a column; ``inputs`` (in words) and ``sums`` (in results)
+    are the places of each. ``columns``: destinations of FP16 numbers; for keys, of the scales of
+    keys and of values. With `pre_rope`, ``inputs`` of keys are the destinations of their columns
+    and of their zero points.
     """
     bits, places = MemoryBits(p), Places(p)
     return data.StructLayout(

@@ -1,4 +1,4 @@
-"""Attention's lines where keys are quantised before the rotary embedding."""
+"""The attention instructions if keys are quantised before the rotary embedding."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,17 @@ from hdl.p3llm.pim.operand_decoder import Mode
 
 @dataclass(frozen=True)
 class PreRopeAttention(Attention):
-    """`Attention`, but that a head's keys are read, once, and all its queries meet them in the NPU.
+    """`Attention`, with Q K^T in the NPU: a head's keys are read once for all its queries.
 
-    Keys of two heads have places: the next head's are read while the NPU turns those of one.
+    There are places for the keys of two heads: the next head's keys are read while the NPU rotates
+    those of the current one.
     """
 
     def _queries(self, pair: Pair) -> None:
-        """Leave the queries: each is turned when it meets the keys."""
+        """Do nothing: each query is rotated immediately before its product with the keys."""
 
     def _scores(self, pair: Pair) -> None:
-        """Read the keys of new heads, their zero points, and both scales of their tokens."""
+        """Read the keys of new heads, their zero points, and the scales of keys and values."""
         places, side = self.lines.places, pair.side
         if pair.opens:
             self.lines.multiply(
@@ -36,7 +37,7 @@ class PreRopeAttention(Attention):
             )
 
     def _shares(self, pair: Pair) -> None:
-        """Turn each query, then make probabilities of it and the keys."""
+        """Rotate each query, then compute probabilities from the query and the keys."""
         p, places, turn, side = self.lines.p, self.lines.places, pair.turn, pair.side
         for head, pump in pair.queries:
             first = 2 * p.kv_heads + head * p.members + pair.first + pump

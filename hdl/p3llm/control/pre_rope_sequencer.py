@@ -1,4 +1,4 @@
-"""Products as commands where keys are quantised before the rotary embedding: the NPU reads them."""
+"""The product sequencers if keys are quantised before the rotary embedding."""
 
 from amaranth.hdl import Module, Signal, Value
 
@@ -8,29 +8,29 @@ from hdl.p3llm.pim.operand_decoder import Mode
 
 
 class PreRopeSequencer(ProductSequencer):
-    """`ProductSequencer`, but a head's keys are read for the NPU, unit by unit.
+    """`ProductSequencer`, except that it reads a head's keys for the NPU, unit by unit.
 
-    They come in the order in which units would multiply them: a set's zero points, both scales of
-    its tokens, its keys. They meet no inputs, and no sums leave. ``inputs`` of the instruction are
-    the places of keys and zero points in the NPU.
+    Keys are read in the order in which units would multiply them: a set's zero points, the scales
+    of its keys and values, its keys. No inputs are written, and no sums are read. ``inputs`` of the
+    instruction are the places of keys and zero points in the NPU.
 
-    **Latency** as of `ProductSequencer`. **Throughput** of keys a column of a unit a cycle.
+    **Latency** as of `ProductSequencer`. **Throughput** of keys: one column of one unit per cycle.
     """
 
     @property
     def of_keys(self) -> Value:
-        """Whether the product is that of keys."""
+        """Whether the product is Q K^T."""
         return self.held.mode == Mode.QK
 
     def _inputs(self, m: Module, issues: Signal, steps: Value, last_outer: Value) -> None:
-        """Write inputs, but none for keys."""
+        """Write inputs, except for Q K^T."""
         with m.If(self.of_keys):
             m.next = "METADATA"
         with m.Else():
             super()._inputs(m, issues, steps, last_outer)
 
     def _metadata(self, m: Module, issues: Signal) -> None:
-        """Fill the units' metadata, or read keys' zero points for the NPU."""
+        """Load the units' metadata, or read the keys' zero points for the NPU."""
         with m.If(self.of_keys):
             ends = self._read_keys(m, issues, "zeros", 1)
             with m.If(ends):
@@ -55,7 +55,7 @@ class PreRopeSequencer(ProductSequencer):
             super()._multiply(m, issues, last)
 
     def _read_keys(self, m: Module, issues: Signal, name: str, number: int) -> Value:
-        """Read a position for the NPU; return whether its last unit's column is taken."""
+        """Read a position for the NPU; return whether the column of its last unit is accepted."""
         units, place = self.parameters.units, self.words[number]
         self._alone(m, issues)
         m.d.comb += [
@@ -74,4 +74,4 @@ class PreRopeSequencer(ProductSequencer):
 
 
 class PreRopeRoundSequencer(PreRopeSequencer, RoundSequencer):
-    """`RoundSequencer` that reads keys."""
+    """`RoundSequencer`, except that it reads a head's keys for the NPU."""

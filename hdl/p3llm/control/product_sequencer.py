@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Products as commands: which columns, inputs and results come when."""
+"""The FSM that issues the commands of a product: columns, inputs and reads of results."""
 
 from typing import Any
 
@@ -21,19 +21,19 @@ from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
 from hdl.unit import Unit
 
 SETTLE = 5
-"""Cycles from the last command of a product until everything that it read has its place."""
+"""Cycles from the last command of a product until all results are stored."""
 
 
 class ProductSequencer(Unit):
-    """Go through a stream of columns, position by position.
+    """Issue the commands of a product: a sequence of columns at ascending positions.
 
-    A stream has sets: a column of metadata, columns that the NPU reads (8-bit scales of a linear
-    layer, FP16 scales of keys and values), and the columns of some rounds. Of each outer step
-    (a group of inputs, or the probabilities that the registers hold) the inputs are written first.
-    Sums leave in cycles in which no column comes, and must have left before the next are complete.
+    The sequence consists of sets: a column of metadata, columns that the NPU reads (8-bit scales of
+    a linear layer, FP16 scales of keys and values), and the columns of several rounds. In each
+    outer step (a group of inputs, or the probabilities that the registers hold) the inputs are
+    written first. Sums are read in cycles without a column command, and must be read before the
+    next ones are complete.
 
-    **Latency** and **Throughput** a column every second cycle; what else takes the bus is in the
-    documentation of the system.
+    **Throughput** one column every second cycle; docs/p3llm/p3llm.md lists what else uses the bus.
 
     Parameters
     ----------
@@ -43,31 +43,32 @@ class ProductSequencer(Unit):
     Members
     -------
     instructions : In(stream)
-        A product; the next is taken when its last sum has left.
+        A product; the next one is accepted when its last sum has been read.
     layer : In
         Position of the layer's first column.
     position : In
-        Of the token, which is among the cached ones.
+        Position of the token, which is already in the cache.
     column : Out(struct)
-        What is asked of `BankScheduler`.
+        Request to `BankScheduler`.
     taken : In(1)
-        Its answer.
+        The scheduler accepts the request.
     command : Out(struct)
-        The column command of this cycle, but for `data` and `mask`.
+        The column command of this cycle, without `data` and `mask`.
     word_address : Out
-        The word of inputs that a command of this cycle writes.
+        Address of the word of inputs that a command of this cycle writes.
     hold : In(1)
-        That word is not there yet.
+        The word at `word_address` is not complete yet.
     ending : Out(1)
-        A linear layer's last group of inputs is in the units: its sums come one behind the other,
-        and its inputs are not needed any more.
+        The last group of a linear layer's inputs is in the units: its sums arrive in order, and its
+        inputs are no longer needed.
     tag : Out(struct)
-        What a result of this cycle's command is to `SumAccumulator`.
+        Tag of the result of this cycle's command, for `SumAccumulator`.
     reads : Out(struct)
-        What the column is that this cycle's command reads: `scales` at `scales_address`, or FP16
-        `numbers` at `place`, or with `pre_rope` `keys` or their `zeros` there.
+        Kind and destination of the column that this cycle's command reads: `scales` at
+        `scales_address`, or FP16 `numbers` at `place`, or with `pre_rope` `keys` or their `zeros`
+        there.
     idle : Out(1)
-        Nothing is under way, and nothing is offered.
+        No product is in flight, and none is offered.
 
     Raises
     ------
@@ -107,7 +108,7 @@ class ProductSequencer(Unit):
 
     @staticmethod
     def reads_layout(p: P3llmParameters) -> data.StructLayout:
-        """Return what a column that is read is for."""
+        """Return the layout of the member `reads`."""
         scales = ceil_log2(p.units) + 3
         return data.StructLayout(
             {
@@ -120,7 +121,7 @@ class ProductSequencer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count positions, outer steps, rounds and steps; drain beside it."""
+        """Nested loops over outer steps, rounds and steps; the drain runs in parallel."""
         m = Module()
         held = self.held
         m.submodules.drain = self.drain
@@ -138,29 +139,29 @@ class ProductSequencer(Unit):
         m.d.comb += [flags[name].eq(ends[name]) for name in ends]
         issues = Signal()
         with m.FSM():
-            # The last product's sums leave before the next begins.
+            # The sums of the last product are read before the next one starts.
             with m.State("IDLE"):
                 self._take(m)
-            # The instruction is held now, and the loops' ends are found from it; without groups
-            # it is a fetch of numbers only.
+            # The instruction is held; compute the loop ends. Without groups it only reads numbers.
             with m.State("BEGIN"):
                 m.next = "INPUTS"
                 with m.If(held.outers == 0):
                     m.next = "TAIL"
-            # A group's inputs go to all units, before its first column.
+            # A group's inputs are written to all units before its first column.
             with m.State("INPUTS"):
                 self._inputs(m, issues, final_step, last_outer)
-            # A set begins with what its codes mean: special values, zero points.
+            # A set starts with the metadata of its codes: special values or zero points.
             with m.State("METADATA"):
                 self._metadata(m, issues)
-            # Scales of the set: two rounds of 8-bit ones a position, or FP16 of keys and values.
+            # Scales of the set: 8-bit scales of two rounds per position, or FP16 of keys and
+            # values.
             with m.State("TABLE"):
                 last, skipped = self._table_ends(finals["round"] - self.round + 1)
                 self._reads(m, issues, last, skipped, "MULTIPLY")
-            # Columns of products, one every second cycle.
+            # Columns that are multiplied, one every second cycle.
             with m.State("MULTIPLY"):
                 self._multiply(m, issues, flags)
-            # Row scales behind a matrix, or the numbers of a fetch.
+            # The tail: positions of FP16 numbers that the NPU reads.
             with m.State("TAIL"):
                 with m.If(held.tail == 0):
                     m.next = "IDLE"
@@ -178,14 +179,14 @@ class ProductSequencer(Unit):
         return m
 
     def _finals(self, m: Module) -> dict[str, Signal]:
-        """Return the last number of each loop, said or by the tokens; valid after state BEGIN."""
+        """Return the last index of each loop, from instruction or tokens; valid after BEGIN."""
         p, held = self.parameters, self.held
         counters = {"outer": self.outer, "round": self.round, "step": self.step}
         counters["tokens"] = self.step
         finals = {name: Signal.like(one, name=f"final_{name}") for name, one in counters.items()}
-        # A register holds so many columns' inputs; probabilities of more tokens come in turns.
+        # Number of steps that the input registers hold; more probabilities need several refills.
         full = p.channel.unit.steps
-        # The token at `position` is the last.
+        # The token at `position` is the last one.
         chunk, block = (self.position >> ceil_log2(size) for size in (p.chunk, p.block))
         m.d.sync += [
             finals["outer"].eq(held.outers - 1),
@@ -200,22 +201,22 @@ class ProductSequencer(Unit):
         return finals
 
     def _set_ends(self) -> Value:
-        """Return whether a set's last column, or last round, is under way."""
+        """Return whether the current column or round is the last of its set."""
         of_values = self.step[: ceil_log2(self.parameters.elements)].all()
         of_keys, of_linear = self.round[:2].all(), self.round[:3].all()
         mode = self.held.mode
         return Mux(mode == Mode.PV, of_values, Mux(mode == Mode.QK, of_keys, of_linear))
 
     def _scattered(self) -> Value:
-        """Return a unit such that neighbours in time are of different bank groups."""
+        """Return the unit index, permuted so that consecutive units differ in bank group."""
         p = self.parameters
         within = ceil_log2(max(1, p.units // p.channel.timing.groups))
         return Cat(self.unit[len(self.unit) - within :], self.unit[: len(self.unit) - within])
 
     def _take(self, m: Module) -> None:
-        """Take a product once the last one's sums have arrived."""
+        """Accept a product once the sums of the last one have arrived."""
         given = self.instructions.payload
-        # The last commands' results are still under way when the last column is taken.
+        # Results of the last commands are still in flight when the last column is accepted.
         settled, settle = Signal(), Signal(3, init=SETTLE)
         m.d.comb += [
             settled.eq((settle == 0) & ~self.drain.busy),
@@ -223,7 +224,7 @@ class ProductSequencer(Unit):
             self.instructions.ready.eq(settled),
         ]
         m.d.sync += settle.eq(Mux(self.drain.busy, SETTLE, settle - (settle != 0)))
-        # The last group's end is the product's.
+        # `ending` is cleared at the end of the product.
         with m.If(self.idle):
             m.d.sync += self.ending.eq(0)
         with m.If(self.instructions.valid & settled):
@@ -239,11 +240,11 @@ class ProductSequencer(Unit):
             m.next = "BEGIN"
 
     def _inputs(self, m: Module, issues: Signal, final_step: Value, last_outer: Value) -> None:
-        """Write the inputs of an outer step, of one pump after the other."""
+        """Write the inputs of an outer step, first those of pump 0, then those of pump 1."""
         p, command = self.parameters, self.command
         in_word = ceil_log2(p.result)
         last = self.word == (final_step >> in_word)
-        # The second input's words stand behind the first one's in the unit's registers.
+        # The second input's words follow the first one's in the unit's registers.
         upper = p.channel.unit.steps >> in_word
         m.d.comb += [
             issues.eq(~self.hold),
@@ -268,7 +269,7 @@ class ProductSequencer(Unit):
     def _together(
         self, m: Module, issues: Signal, operation: ColumnOperation, valid: Value | int = 1
     ) -> None:
-        """Ask for the next column of all units, where it may come, and say what it is for."""
+        """Request the next column of all units, and issue its command when it is accepted."""
         column, command = self.column, self.command
         m.d.comb += [
             column.valid.eq(valid),
@@ -286,33 +287,33 @@ class ProductSequencer(Unit):
         with m.If(self.taken):
             m.d.sync += [
                 self.position_now.eq(self.position_now + 1),
-                # Two tables by turns: sums of the last set still wait for theirs.
+                # Two tables alternate: sums of the last set still use the other one.
                 self.side.eq(~self.side),
                 self.table.eq(0),
                 self.unit.eq(0),
             ]
             m.next = "TABLE"
-            # Values have their scales in the probabilities.
+            # The scales of values are contained in the probabilities.
             with m.If(self.held.mode == Mode.PV):
                 m.next = "MULTIPLY"
-            # Another pair of the head: its scales are here since the first one.
+            # A further pair of the head: the first pair has read the scales.
             with m.If(self.held.scaled):
                 m.d.sync += self.position_now.eq(self.position_now + 1 + 2 * KEY_SET)
                 m.next = "MULTIPLY"
 
     def _table_ends(self, left: Value) -> tuple[Value, Value]:
-        """Return whether a position of scales is a set's last, and how many to skip behind it."""
+        """Return whether a position of scales is a set's last, and how many positions to skip."""
         halves = (left + 1) >> 1
         pairs = Mux(halves > LINEAR_SET // 2, LINEAR_SET // 2, halves)
         rounds = Mux(left > KEY_SET, KEY_SET, left)
-        # Scales of keys, then of values; of tokens that are not there nothing is read.
+        # Scales of keys, then of values; rounds without tokens are skipped.
         ends = self.table[:2] == (rounds - 1)[:2]
         keys = self.held.mode == Mode.QK
         last = Mux(keys, ends & (self.table >= KEY_SET), self.table == pairs - 1)
         return last, Mux(keys & ends, KEY_SET - rounds, 0)
 
     def _alone(self, m: Module, issues: Signal) -> None:
-        """Ask for the next column of a single unit, and read it where it may come."""
+        """Request the next column of a single unit, and read it when it is accepted."""
         command = self.command
         m.d.comb += [
             self.column.valid.eq(1),
@@ -329,9 +330,9 @@ class ProductSequencer(Unit):
         """Read positions for the NPU, unit by unit."""
         p, reads, unit = self.parameters, self.reads, self._scattered()
         in_tail = following == "IDLE"
-        # FP16 goes to the vector unit, 8-bit scales to the accumulator.
+        # FP16 numbers are sent to the vector unit, 8-bit scales to the accumulator.
         numbers = Const(1) if in_tail else self.held.mode == Mode.QK
-        # Of a set of keys, scales of the keys come first, then those of the values.
+        # In a set of keys, the scales of the keys precede those of the values.
         second = Const(0) if in_tail else self.table >= KEY_SET
         self._alone(m, issues)
         m.d.comb += [
@@ -355,12 +356,12 @@ class ProductSequencer(Unit):
                     m.next = following
 
     def _multiply(self, m: Module, issues: Signal, last: dict[str, Signal]) -> None:
-        """Multiply a column; sums that it completes need the ones before to have left."""
+        """Multiply a column; if it completes sums, the previous ones must have been read."""
         p, command, mode = self.parameters, self.command, self.held.mode
         values, keys = mode == Mode.PV, mode == Mode.QK
-        # Sums over tokens go on through all inputs; others end with their group.
+        # Sums of P V extend over all outer steps; the others end with their group.
         completes = last["step"] & (~values | last["outer"])
-        # Which of the unit's metadata belong to the column.
+        # Index of the column's metadata in the unit.
         group = Mux(keys, self.round[:2], self.round[:3])
         self._together(m, issues, ColumnOperation.MULTIPLY, ~(completes & self.drain.busy))
         m.d.comb += [
@@ -372,7 +373,7 @@ class ProductSequencer(Unit):
         ]
         with m.If(self.taken):
             m.d.sync += [self.position_now.eq(self.position_now + 1), self.step.eq(self.step + 1)]
-            # Values count sets by columns, the others by rounds.
+            # In P V a set is a number of columns, otherwise a number of rounds.
             with m.If(values & last["set"]):
                 m.next = "METADATA"
             with m.If(last["step"]):
@@ -387,10 +388,10 @@ class ProductSequencer(Unit):
                         m.next = "TAIL"
 
     def _drains(self, m: Module, issues: Signal, last: dict[str, Signal]) -> None:
-        """Read sums in cycles that nothing else needs."""
+        """Read sums in cycles without another command."""
         p, held, drain, command = self.parameters, self.held, self.drain, self.command
         linear, values = held.mode == Mode.LINEAR, held.mode == Mode.PV
-        # A head's channels may fill some units only.
+        # The channels of a head may occupy only some of the units.
         last_unit = Mux(values, p.head_size // p.elements - 1, p.units - 1)
         slices = Mux(values, 0, self.round * (2 * p.units))
         m.d.comb += [
@@ -398,7 +399,7 @@ class ProductSequencer(Unit):
             drain.arm["last"].eq(last_unit),
             *(drain.arm.places[i].eq(held.sums[i] + slices) for i in range(2)),
             drain.arm.weighted.eq(linear),
-            # The first group begins a row's sum, the next ones are added to it.
+            # The first group starts a row's sum; the next ones are added to it.
             drain.arm.more.eq(linear & (self.outer != 0)),
             drain.arm.final.eq(linear & last["outer"]),
             drain.arm.table.eq(Cat(self.round[1:3], self.side)),
@@ -406,7 +407,7 @@ class ProductSequencer(Unit):
             drain.grant.eq(drain.wants & ~issues),
             self.tag.eq(drain.tag),
         ]
-        # A result is read in the half of a column's time that no column uses.
+        # A result is read in a cycle between two column commands.
         with m.If(drain.grant):
             m.d.comb += [
                 command.valid.eq(1),

@@ -1,6 +1,6 @@
-"""A decoder layer of a decode step, as what memory and NPU do in their orders (Figure 6 a).
+"""The instruction lists of a decoder layer, for memory side and NPU side (Figure 6 a).
 
-Behind it, if there is one, the vocabulary: final norm, projection, and the largest sum.
+With a vocabulary, the instructions of the LM head follow: final norm, projection and argmax.
 """
 
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ from hdl.p3llm.pim.operand_decoder import Mode
 
 @dataclass
 class Program(Lines):
-    """The program of a layer, and of the vocabulary: two lists, one a side, each in its order.
+    """The program of a layer and of the LM head: one instruction list per side.
 
-    As many requests as a column's weights meet (`together`) go through the layer side by side: each
-    matrix is read once for them, and is their vectors' only meeting. The next ones follow, in the
-    same places of the NPU's memories.
+    As many requests as share the weights of a column (`P3llmParameters.together`) pass through the
+    layer together: each matrix is read once for all of them. The next requests follow and use the
+    same places in the NPU's memories.
 
     Members
     -------
     layer_lines : tuple[int, int]
-        Lines of a layer on both sides; those behind them are the vocabulary's.
+        Number of instructions of a layer on both sides; those of the LM head follow.
     """
 
     layer_lines: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
-        """Write it down."""
+        """Build both lists."""
         batch, together = self.p.batch, self.p.together
         passes = [range(first, min(first + together, batch)) for first in range(0, batch, together)]
         for requests in passes:
@@ -43,20 +43,20 @@ class Program(Lines):
                 self._vocabulary(len(requests))
 
     def _rows(self, name: str) -> None:
-        """Fetch a linear layer's row scales, which stand before it."""
+        """Read a linear layer's row scales, which are stored before it."""
         self._rows_of(self.p.matrices[name], self._side(name))
 
     def _rows_of(self, matrix: MatrixPlace, side: int) -> None:
-        """Fetch a matrix's row scales to one of two places."""
+        """Read a matrix's row scales into one of two places."""
         numbers = matrix.rounds * self.p.outputs
         self.fetch(matrix.base, numbers, f"rows_{side}", self.places.rows(side))
 
     def _side(self, name: str) -> int:
-        """Return which of two places a linear layer's row scales have."""
+        """Return which of two places holds a linear layer's row scales."""
         return list(self.p.matrices).index(name) % 2
 
     def _linear(self, matrix: MatrixPlace, requests: int) -> None:
-        """Multiply the inputs that stand there, of one request or two, by a matrix."""
+        """Multiply the stored inputs of one or two requests by a matrix."""
         places, pumps = self.places, range(requests)
         self.multiply(
             Mode.LINEAR,
@@ -72,7 +72,7 @@ class Program(Lines):
         )
 
     def _normalised(self, base: int, requests: int) -> None:
-        """Normalise the hidden states, by weights that stand at a position."""
+        """Normalise the hidden states with the weights stored at a position."""
         p, places = self.p, self.places
         self.fetch(base, p.width, "norm", places.norm)
         for pump in range(requests):
@@ -88,7 +88,7 @@ class Program(Lines):
             )
 
     def _load(self, requests: int) -> None:
-        """Take hidden states."""
+        """Load hidden states."""
         for pump in range(requests):
             self.operate(NpuOperation.LOAD, self.p.width, target=self.places.state(pump))
 
@@ -102,9 +102,9 @@ class Program(Lines):
         writes: Sequence[str],
         **fields: Any,
     ) -> None:
-        """Use a linear layer's sums of a request, from the first on."""
+        """Process a range of a linear layer's sums of a request."""
         places, side = self.places, self._side(name)
-        # Matrices of the same inputs are one; each part is used by itself.
+        # Matrices with the same inputs are stored as one; each part is processed by itself.
         skipped = places.slices(first)
         self.operate(
             operation,
@@ -126,7 +126,7 @@ class Program(Lines):
             )
 
     def _layer(self, requests: range) -> None:
-        """Write a layer's lines for requests side by side."""
+        """Add the instructions of a layer for requests that share the weights."""
         p, places, count = self.p, self.places, len(requests)
         attention = (PreRopeAttention if p.pre_rope else Attention)(self, requests)
         self._load(count)
@@ -138,7 +138,8 @@ class Program(Lines):
         attention.factors(0)
         keys = 2 * p.kv_heads * p.head_size
         for pump in range(count):
-            # Keys and values come first: the first head's are ready when the last query comes.
+            # Keys and values are first: those of the first head are quantised before the last
+            # query is computed.
             target = places.projected(pump)
             self._sums(NpuOperation.SCALE, "qkv", pump, 0, keys, (), target=target)
             if pump == 0:
@@ -165,7 +166,7 @@ class Program(Lines):
             self.operate(NpuOperation.LEAVE, p.width, source=places.state(pump))
 
     def _feed_forward(self, requests: int) -> None:
-        """Multiply by gate and up, and what they make by down."""
+        """Multiply by `gate_proj` and `up_proj`, and their SwiGLU product by `down_proj`."""
         p, places, half = self.p, self.places, self.p.feed_forward
         self._rows("gate_up")
         self._linear(p.matrices["gate_up"], requests)
@@ -182,16 +183,16 @@ class Program(Lines):
                 source=gate,
                 target=target,
             )
-        # What comes next from the banks comes while the NPU is at work.
+        # The next row scales are read while the NPU is busy.
         self._rows("down")
         self._linear(p.matrices["down"], requests)
         self._residual("down", requests)
 
     def _vocabulary(self, requests: int) -> None:
-        """Write the vocabulary's lines: a piece's sums are compared while the next is fetched."""
+        """Add the LM head: the sums of a piece are compared while the next piece is read."""
         p, places = self.p, self.places
         self._load(requests)
-        # Behind the layers stands first what the final norm needs.
+        # The weights of the final norm are stored first, after the layers.
         self._normalised(0, requests)
         for number, piece in enumerate(p.projection):
             side = number % 2

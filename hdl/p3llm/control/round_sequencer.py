@@ -1,4 +1,4 @@
-"""Products whose groups the units scale: a round of tiles after the other, with all its groups."""
+"""The product sequencer for units that scale groups: per round of tiles, all its groups."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from hdl.p3llm.pim.pim_channel import ColumnOperation
 
 
 class RoundSequencer(ProductSequencer):
-    """Go through a linear layer's tiles round by round; keys and values as `ProductSequencer` does.
+    """Issue a linear layer's columns round by round; other products as `ProductSequencer`.
 
-    A round has its groups one behind the other: special values for eight, scales for two, then a
-    group's columns. Inputs come a word at a time in cycles between columns, in every round again.
-    Totals leave once a round, what is above 32 bits first.
+    A round contains its groups in order: special values of eight groups, scales of two groups, then
+    the columns of a group. Inputs are written one word at a time in cycles between columns, again
+    in every round. Totals are read once per round, the bits above 32 first.
 
     **Latency** and **Throughput** as of `ProductSequencer`.
 
@@ -29,7 +29,7 @@ class RoundSequencer(ProductSequencer):
 
     Members
     -------
-    See `ProductSequencer`; `ending` of a linear layer means that all its inputs of the last round
+    As `ProductSequencer`. For a linear layer, `ending` indicates that all inputs of the last round
     are in the units.
 
     Raises
@@ -44,11 +44,11 @@ class RoundSequencer(ProductSequencer):
 
     @property
     def linear(self) -> Value:
-        """Whether the product is a linear layer's."""
+        """Whether the product is that of a linear layer."""
         return self.held.mode == Mode.LINEAR
 
     def elaborate(self, platform: Any) -> Module:
-        """Let the ring write where nothing else is sent; tell which part of a total is read."""
+        """Add the ring's writes, and the part of a total that is read."""
         m = super().elaborate(platform)
         p, ring, held = self.parameters, self.ring, self.held
         m.submodules.ring = ring
@@ -58,7 +58,7 @@ class RoundSequencer(ProductSequencer):
                 self.word_address.eq(ring.address),
                 self.command.step.eq(ring.step),
             ]
-        # Of a result the input is that which is read.
+        # For a read of results, `inputs` selects the input.
         with m.If(self.linear & self.drain.grant):
             m.d.comb += self.command.inputs.eq(self.drain.pump)
         with m.If(ring.grant):
@@ -78,7 +78,7 @@ class RoundSequencer(ProductSequencer):
         return m
 
     def _inputs(self, m: Module, issues: Signal, steps: Value, last_outer: Value) -> None:
-        """Start the ring, which writes beside the columns; probabilities and queries come first."""
+        """Start the ring for a linear layer; otherwise write the inputs before the columns."""
         with m.If(self.linear):
             m.d.comb += self.ring.start.eq(1)
             m.next = "METADATA"
@@ -86,13 +86,13 @@ class RoundSequencer(ProductSequencer):
             super()._inputs(m, issues, steps, last_outer)
 
     def _set_ends(self) -> Value:
-        """Return whether the last column, round or group of a set is under way."""
+        """Return whether the current column, round or group is the last of its set."""
         return Mux(self.linear, self.outer[:3].all(), super()._set_ends())
 
     def _reads(
         self, m: Module, issues: Signal, last: Value, skipped: Value, following: str
     ) -> None:
-        """Let the units take the scales of two groups; all else is read for the NPU."""
+        """Load the scales of two groups into the units; read all others for the NPU."""
         if following != "MULTIPLY":
             super()._reads(m, issues, last, skipped, following)
             return
@@ -105,7 +105,7 @@ class RoundSequencer(ProductSequencer):
             super()._reads(m, issues, last, skipped, following)
 
     def _multiply(self, m: Module, issues: Signal, last: dict[str, Signal]) -> None:
-        """Multiply a column whose inputs are there; totals before it must have left."""
+        """Multiply a column once its inputs are written and earlier totals are read."""
         ends = last["step"] & last["outer"]
         with m.If(self.linear):
             self._column(m, issues, last, ends)
@@ -113,7 +113,7 @@ class RoundSequencer(ProductSequencer):
             super()._multiply(m, issues, last)
 
     def _column(self, m: Module, issues: Signal, last: dict[str, Signal], ends: Value) -> None:
-        """Multiply a column of a linear layer, and count."""
+        """Multiply a column of a linear layer, and advance the loops."""
         command = self.command
         may_come = self.ring.ready & ~(ends & self.drain.busy)
         self._together(m, issues, ColumnOperation.MULTIPLY, may_come)
@@ -127,14 +127,14 @@ class RoundSequencer(ProductSequencer):
             command.group.eq(self.outer[:3]),
             self.drain.arm.valid.eq(self.taken & ends),
         ]
-        # Behind the last round's inputs nothing of them is needed.
+        # After the inputs of the last round are written, the NPU may overwrite them.
         with m.If(self.ring.done & last["round"]):
             m.d.sync += self.ending.eq(1)
         with m.If(self.taken):
             m.d.sync += [self.position_now.eq(self.position_now + 1), self.step.eq(self.step + 1)]
             with m.If(last["step"]):
                 m.d.sync += [self.step.eq(0), self.outer.eq(self.outer + 1)]
-                # Scales of two groups are used up, special values of eight.
+                # Scales are loaded for two groups at a time, special values for eight.
                 with m.If(self.outer[: ceil_log2(SCALE_SET)].all()):
                     m.next = "TABLE"
                 with m.If(last["set"]):
@@ -147,11 +147,11 @@ class RoundSequencer(ProductSequencer):
                         m.next = "TAIL"
 
     def _drains(self, m: Module, issues: Signal, counts: dict[str, Signal]) -> None:
-        """Write inputs, then read sums, in cycles that nothing else needs."""
+        """Write inputs, then read sums, in cycles without another command."""
         ring, drain = self.ring, self.drain
         taken = Signal(name="taken_or_written")
         m.d.comb += [
-            # Words come for columns that wait; sums have the time of a round.
+            # Writes of inputs have priority: columns wait for them, sums have the time of a round.
             ring.grant.eq(ring.wants & self.linear & ~issues & ~self.hold),
             taken.eq(issues | ring.grant),
         ]

@@ -76,7 +76,7 @@ class VectorUnit(Unit):
         A column of FP16 numbers that came from the banks of each pseudo-channel.
     keys_write, zeros_write : In(1)
         With `pre_rope`: it is one of keys, or of their zero points, instead.
-    behind, complete : In
+    dependent, complete : In
         Sums of the operation are still coming; those below a place, in results, are there.
     word_address, word : In, Out
         A word of inputs for each pseudo-channel, a cycle after its address.
@@ -156,7 +156,7 @@ class VectorUnit(Unit):
             "sums_read": Out(1),
             "sums_address": Out(places.sums_bits),
             "sums": In(p.pseudo_channels * SUM_BITS * p.lanes),
-            "behind": In(1),
+            "dependent": In(1),
             "complete": In(places.result_bits),
             "columns_write": In(1),
             "columns_address": In(places.column_bits),
@@ -266,7 +266,7 @@ class VectorUnit(Unit):
             numbers.read_address.eq(self.number_reader.read_address),
             # A slice is whole once the results behind its last one begin.
             self.sum_reader.hold.eq(
-                self.behind & ((sum_place + 1) * (p.lanes // p.result) > self.complete)
+                self.dependent & ((sum_place + 1) * (p.lanes // p.result) > self.complete)
             ),
             self.sums_read.eq(self.sum_reader.read_enable),
             self.sums_address.eq(sum_place),
