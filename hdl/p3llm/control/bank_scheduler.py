@@ -82,8 +82,7 @@ class BankScheduler(Unit):
         m.submodules.judge = judge = BankTiming(parameters=timing)
         # The lowest bit of a row index is the parity of its banks.
         number = column.position[COLUMN_BITS:]
-        # The index wraps after the last row; at the end of the data `ahead` has no effect on
-        # results.
+        # The index wraps after the last row; no access follows there.
         following = Signal.like(number)
         m.d.comb += following.eq(number + 1)
         opened = Array(Signal(name=f"opened_{i}") for i in range(2))

@@ -1,1 +1,1 @@
-"""The NPU: what P3-LLM computes outside of the memory."""
+"""The vector unit of P3-LLM's NPU (Figure 6 a): all work outside the PIM."""

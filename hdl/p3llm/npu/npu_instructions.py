@@ -1,4 +1,4 @@
-"""What the NPU is told, a vector at a time."""
+"""Instructions of the NPU side, one vector each."""
 
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for
@@ -8,36 +8,37 @@ from hdl.p3llm.parameters import P3llmParameters
 
 
 class NpuOperation(enum.Enum, shape=4):
-    """What becomes of a vector.
+    """Operation on a vector.
 
     Members
     -------
     LOAD, LEAVE
-        A hidden state comes, goes.
+        Input or output a hidden state.
     NORM
-        A hidden state is normalised, and quantised as the inputs of a linear layer.
+        Normalise a hidden state, and quantise it as inputs of a linear layer.
     SCALE, RESIDUAL
-        A linear layer's sums become numbers; they are added to a hidden state.
+        Scale a linear layer's sums to binary32; store them, or add them to a hidden state.
     GATED
-        The sums become numbers, are multiplied by SiLU of others, and quantised.
+        SwiGLU: scale the sums, multiply them by SiLU of the gate, and quantise the products.
     FACTORS
-        Smoothing factors of a head come to the units that use them.
+        Load the smoothing factors of a head into the smoothing unit.
     QUERY, KEY
-        A head is turned by its position and smoothed; quantised as inputs, or for the cache.
+        Rotate a head by its position and smooth it; quantise it as inputs, or for the cache.
     VALUE
-        A head is quantised for the cache.
+        Quantise a head for the cache.
     SCORES
-        Sums become scores, probabilities, and with the values' scales inputs.
+        Compute scores, probabilities, and their products with the values' scales; quantise them as
+        inputs.
     HEAD
-        A head's sums become numbers.
+        Scale a head's sums to binary32.
     ACTIVATE
-        Numbers are quantised as inputs.
+        Quantise numbers as inputs.
     COMPARE
-        Sums of the vocabulary become numbers, and the first of the largest is kept.
+        Scale sums of the LM head to logits, and update the argmax.
     PREDICT
-        It leaves, and nothing is kept.
+        Output the argmax, and clear it.
     WEIGH
-        The newest token's value becomes numbers, FP16 times the probability of the token.
+        With `residual`: multiply the newest token's value by its probability, in FP16.
     """
 
     LOAD = 0
@@ -75,7 +76,7 @@ READS_FACTORS = (
     NpuOperation.FACTORS,
     NpuOperation.SCORES,
 )
-"""Operations that read FP16 numbers that came from the banks."""
+"""Operations that read FP16 numbers from the banks."""
 
 READS_NUMBERS = (
     NpuOperation.LEAVE,
@@ -87,24 +88,26 @@ READS_NUMBERS = (
     NpuOperation.VALUE,
     NpuOperation.ACTIVATE,
 )
-"""Operations that read numbers."""
+"""Operations that read binary32 numbers."""
 
 
 def npu_instruction(p: P3llmParameters) -> data.StructLayout:
     """Return the layout of an instruction.
 
-    ``count`` in slices; of `SCORES` it follows from the cached tokens. ``source`` and ``target``
-    are places of numbers or, of what is quantised, ``target`` is one of inputs; ``factors`` and
-    ``value_scales`` places of FP16, all of them in slices. ``scalar`` is which input's scale, and
-    which largest scale of values, is made or used. With `pre_rope` a head's keys stand at
-    ``source`` of `SCORES`, their zero points at ``sums``; `QUERY` finds its head's smoothing
-    factors at ``factors``, and both keep what they make between them. The newest token's key stands
-    at ``target`` of `KEY`, at ``factors`` of `QUERY`; a `HEAD` is added to what `WEIGH` left at
-    ``source``.
+    All places are in slices. ``count`` is the number of slices; for `SCORES` it follows from the
+    number of cached tokens. ``source`` and ``target`` are places of binary32 numbers; ``target`` of
+    a quantised result is a place of inputs. ``factors`` and ``value_scales`` are places of FP16
+    numbers. ``scalar`` selects the scale of inputs, and the largest scale of values, that the
+    operation writes or reads.
+
+With `pre_rope`, a head's keys are at ``source`` of `SCORES`, their zero points at ``sums``, and its
+smoothing factors at ``factors`` of `QUERY`; `QUERY` passes the rotated query to `SCORES`. With
+`residual`, the newest token's key is at ``target`` of `KEY` and at ``factors`` of `QUERY`; `HEAD`
+is added to the result of `WEIGH` at ``source``.
     """
     places = Places(p)
     place, factor = places.address_bits, places.factors_bits
-    # Where the units do not meet the keys, zero points have the place of their sums.
+    # If the NPU multiplies queries by keys, zero points use the field of the sums' place.
     zeros = bits_for(places.zeros(2)) if p.pre_rope else 0
     return data.StructLayout(
         {

@@ -1,9 +1,10 @@
-"""Where vectors stand in the NPU's memories; places count slices of `lanes` elements.
+"""Places of vectors in the NPU's memories, in slices of `lanes` elements.
 
-Of what a linear layer takes and gives, each request that is under way has a place: its `pump`.
+Inputs and results of linear layers have one place for each request in flight, its `pump`.
 
-Each pseudo-channel has memories of its own for what comes from it and goes to it, with the same
-places in all. Of a head a vector stands in one of them; all others are `spread` over all.
+Each pseudo-channel has its own memories for data that it outputs and receives, with the same places
+in all. Vectors of a head are in one of these memories; all others are distributed over all of them
+(`spread`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from hdl.p3llm.pim.dot_product import LANES
 
 @dataclass(frozen=True)
 class Places:
-    """Where each vector begins, and how deep the memories are.
+    """First places of all vectors, and depths of the memories.
 
     Parameters
     ----------
@@ -27,28 +28,28 @@ class Places:
     p: P3llmParameters
 
     def slices(self, numbers: int) -> int:
-        """Slices of a vector."""
+        """Return the number of slices of a vector."""
         return numbers // self.p.lanes
 
     def spread(self, place: int) -> int:
-        """Slices of all pseudo-channels before a place in each."""
+        """Return the number of slices in all pseudo-channels before a place in each."""
         return place * self.p.pseudo_channels
 
     def words(self, place: int) -> int:
-        """Words of inputs before a place."""
+        """Return the number of words of inputs before a place."""
         return place * self.p.lanes // self.p.word
 
     def columns(self, place: int) -> int:
-        """Columns of FP16 numbers before a place."""
+        """Return the number of columns of FP16 numbers before a place."""
         return place * self.p.lanes // self.p.elements
 
     def results(self, place: int) -> int:
-        """Results of the units before a place: each is half of a column's sums."""
+        """Return the number of results before a place; a result is half of a unit's sums."""
         return place * self.p.lanes // self.p.result
 
     @property
     def address_bits(self) -> int:
-        """Bits of a place in any of the NPU's memories or its end."""
+        """Bits of a place in any of the NPU's memories, or of its end."""
         depths = (
             self.numbers_depth,
             self.spread(self.factors_depth),
@@ -61,7 +62,7 @@ class Places:
 
     @property
     def count_bits(self) -> int:
-        """Bits of a vector's number of slices."""
+        """Bits of the number of slices of a vector."""
         p = self.p
         piece = p.longest_rounds * p.outputs if p.vocabulary else 0
         return bits_for(self.slices(max(p.qkv, p.width, p.feed_forward, p.capacity, piece)))
@@ -88,142 +89,142 @@ class Places:
 
     @property
     def column_bits(self) -> int:
-        """Bits of a place in columns that a pseudo-channel gives to the NPU."""
+        """Bits of a place in columns that the NPU receives from a pseudo-channel."""
         return bits_for(max(self.columns(self.factors_depth), *self._turned))
 
     @property
     def word_bits(self) -> int:
-        """Bits of a place in words of inputs, or of keys that the NPU turns."""
+        """Bits of a place in words of inputs, or in columns of keys that the NPU rotates."""
         return bits_for(max(self.words(self.inputs_depth), *self._turned))
 
     @property
     def _turned(self) -> tuple[int, int]:
-        """Ends of the columns of keys that the NPU turns, and of their zero points."""
+        """Ends of the columns of keys that the NPU rotates, and of their zero points."""
         return (self.keys(2), self.zeros(2)) if self.p.pre_rope else (0, 0)
 
-    # Numbers in binary32.
+    # Places of binary32 numbers.
 
     def state(self, pump: int) -> int:
         """Return the place of the hidden state."""
         return pump * self.slices(self.p.width)
 
     def projected(self, pump: int) -> int:
-        """Return that of keys, values, queries."""
+        """Return the place of keys, values and queries."""
         return self.state(self.p.together) + pump * self.slices(self.p.qkv)
 
     def attended(self, pump: int) -> int:
-        """Return that of what the heads give."""
+        """Return the place of the heads' outputs."""
         heads = self.p.heads * self.p.head_size
         return self.projected(self.p.together) + pump * self.slices(heads)
 
     def gate(self, pump: int) -> int:
-        """Return that of one of the feed-forward's halves."""
+        """Return the place of the gate."""
         return self.attended(self.p.together) + pump * self.slices(self.p.feed_forward)
 
     @property
     def numbers_depth(self) -> int:
-        """Slices of numbers."""
+        """Number of slices of binary32 numbers."""
         return self.gate(self.p.together)
 
-    # Sums of the compute units.
+    # Places of sums of the compute units.
 
     def linear_sums(self, pump: int) -> int:
-        """Of a linear layer."""
+        """Return the place of a linear layer's sums."""
         return pump * self.slices(self.p.longest_rounds * self.p.block)
 
     @property
     def linear_end(self) -> int:
-        """Behind those of a linear layer."""
+        """End of the sums of a linear layer."""
         return self.linear_sums(self.p.together)
 
     def scores(self, turn: int, pump: int) -> int:
-        """Of a query and all keys; attention's vectors have two places, used in turns."""
-        # Keys that the NPU turns have no sums.
+        """Return the place of the sums of a query and all keys; the two turns alternate."""
+        # Keys that the NPU rotates have no sums.
         tokens = 0 if self.p.pre_rope else self.p.capacity
         return self.linear_end + (2 * turn + pump) * self.slices(tokens)
 
     def heads(self, turn: int, pump: int) -> int:
-        """Of probabilities and values."""
+        """Return the place of the sums of probabilities and values."""
         return self.scores(2, 0) + (2 * turn + pump) * self.slices(self.p.block)
 
     @property
     def sums_depth(self) -> int:
-        """Slices of sums."""
+        """Number of slices of sums."""
         return self.heads(2, 0)
 
-    # FP16 numbers from the banks; each begins with a column.
+    # Places of FP16 numbers from the banks; each vector starts at a column.
 
     @property
     def norm(self) -> int:
-        """A norm's weights."""
+        """Place of a norm's weights."""
         return 0
 
     def smoothing(self, pump: int) -> int:
-        """Smoothing factors of all heads."""
+        """Return the place of the smoothing factors of all heads."""
         before = self.p.positions(self.p.width) + pump * self.p.factors_positions
         return self.norm + self.slices(before * self.p.block)
 
     def rows(self, turn: int) -> int:
-        """Row scales of a linear layer; the next one's come while these are in use."""
+        """Return the place of a linear layer's row scales; the two turns alternate."""
         before = turn * self.p.longest_rounds * self.p.block
         return self.smoothing(self.p.together) + self.slices(before)
 
     def key_scales(self, turn: int) -> int:
-        """Scales of a head's keys, and as many of its values behind them."""
+        """Return the place of the scales of a head's keys; those of its values follow."""
         return self.rows(2) + 2 * turn * self._scales
 
     def value_scales(self, turn: int) -> int:
-        """Scales of a head's values."""
+        """Return the place of the scales of a head's values."""
         return self.key_scales(turn) + self._scales
 
     @property
     def _scales(self) -> int:
-        """Slices of all tokens' scales: whole sets of keys."""
+        """Number of slices of all tokens' scales, in whole sets of keys."""
         tokens = KEY_SET * self.p.block
         return self.slices(-(-self.p.capacity // tokens) * tokens)
 
     @property
     def factors_depth(self) -> int:
-        """Slices of FP16 numbers."""
+        """Number of slices of FP16 numbers."""
         return self.key_scales(2)
 
-    # FP16 keys of the newest token.
+    # Places of the newest token's keys in FP16.
 
     def newest_key(self, head: int) -> int:
-        """Of a head under way: the next ones come when its queries are through."""
+        """Return the place of a head's key; the next head of the pseudo-channel overwrites it."""
         return head % self.p.pseudo_channels * self.slices(self.p.head_size)
 
     @property
     def keys_depth(self) -> int:
-        """Slices of FP16 keys."""
+        """Number of slices of FP16 keys."""
         return self.p.pseudo_channels * self.slices(self.p.head_size)
 
-    # Columns of keys that were quantised before the rotary embedding, and of their zero points.
+    # Places of columns of keys that were quantised before the rotary embedding.
 
     def keys(self, turn: int) -> int:
-        """Of a head; the next one's come while these are in use."""
+        """Return the place of a head's keys; the two turns alternate."""
         return turn * self.p.capacity // self.p.elements * (self.p.head_size // LANES)
 
     def zeros(self, turn: int) -> int:
-        """Zero points of a head."""
+        """Return the place of the zero points of a head's keys."""
         return turn * -(-self.p.capacity // (KEY_SET * self.p.block)) * self.p.units
 
-    # Inputs of the compute units; each begins with a word.
+    # Places of inputs of the compute units; each vector starts at a word.
 
     def vector_inputs(self, pump: int) -> int:
-        """Of a linear layer."""
+        """Return the place of a linear layer's inputs."""
         return pump * self.slices(self.p.e4m3.width)
 
     def query_inputs(self, turn: int, pump: int) -> int:
-        """Codes of a query."""
+        """Return the place of the codes of a query."""
         before = self.vector_inputs(self.p.together)
         return before + (2 * turn + pump) * self.slices(self.p.head_size)
 
     def probability_inputs(self, turn: int, pump: int) -> int:
-        """Probabilities of a head."""
+        """Return the place of the codes of a head's probabilities."""
         return self.query_inputs(2, 0) + (2 * turn + pump) * self.slices(self.p.capacity)
 
     @property
     def inputs_depth(self) -> int:
-        """Slices of inputs."""
+        """Number of slices of inputs."""
         return self.probability_inputs(2, 0)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The NPU's vector unit: one vector at a time, through the functions that its operation names."""
+"""The NPU's vector unit: one vector at a time through the functions of its operation."""
 
 from typing import Any
 
@@ -47,15 +47,15 @@ from hdl.p3llm.quantisers.value_scaling import ValueScaling
 from hdl.unit import Unit
 
 COMMON_STAGES = 3
-"""Cycles to the factor of an operation's sums: as many as to the first slice of them."""
+"""Cycles until the common factor of an operation's sums is valid: as many as until the first sum."""
 
 
 class VectorUnit(Unit):
-    """Everything between two products of the compute units.
+    """All element-wise operations between two products of the compute units.
 
-    **Latency** of an operation its slices, for those that take a vector twice once more, and up to
-    100 cycles. **Throughput** a slice a cycle within an operation; operations follow one another.
-    **Numerics** those of the units that stand in an operation's way.
+    **Latency** one cycle per slice, two for operations that read a vector twice, and up to 100
+    cycles per operation. **Throughput** one slice per cycle within an operation; operations are
+    sequential. **Numerics** those of the functions that an operation uses.
 
     Parameters
     ----------
@@ -65,29 +65,31 @@ class VectorUnit(Unit):
     Members
     -------
     instructions : In(stream)
-        An operation: see `npu_instruction`. The next is taken when it is done.
+        An operation, see `npu_instruction`; the next one is accepted when it is complete.
     position : In
-        Of the token; that many tokens are cached before it.
+        Position of the token: the number of cached tokens.
     states_in, states_out : In, Out(stream)
         Hidden states.
     sums_read, sums_address, sums : Out, Out, In
-        A slice of sums of each pseudo-channel, a cycle after its address.
+        Read port of the sums: a slice of each pseudo-channel, one cycle after its address.
     columns_write, columns_address, columns_data : In
-        A column of FP16 numbers that came from the banks of each pseudo-channel.
+        Write port for a column of FP16 numbers from the banks of each pseudo-channel.
     keys_write, zeros_write : In(1)
-        With `pre_rope`: it is one of keys, or of their zero points, instead.
+        With `pre_rope`: the column contains keys, or their zero points, instead.
     dependent, complete : In
-        Sums of the operation are still coming; those below a place, in results, are there.
+        The operation's sums are still arriving; `complete`, in results, is the place below which
+        they have arrived.
     word_address, word : In, Out
-        A word of inputs for each pseudo-channel, a cycle after its address.
+        Read port of the inputs: a word of each pseudo-channel, one cycle after its address.
     giving, given : Out
-        The operation under way stores inputs, in order; words below a place are there.
+        The operation in flight stores inputs in order; `given` is the place below which they are
+        stored.
     predictions : Out(stream)
-        With a vocabulary: the token of the largest sum, and the sum.
+        With a vocabulary: the token with the largest logit, and this logit.
     codes : Out(stream)
-        Codes of keys and values for a pseudo-channel's cache; with `value` those of a value.
+        Codes of keys and values (marked by `value`) for a pseudo-channel's cache.
     idle : Out(1)
-        Nothing is under way, and nothing is offered.
+        No operation is in flight, and none is offered.
 
     Raises
     ------
@@ -97,7 +99,7 @@ class VectorUnit(Unit):
 
     ways = Ways
     reads_numbers: tuple[NpuOperation, ...] = READS_NUMBERS
-    # Whose results are those of the scaler, or of a sum with them.
+    # Operations that store the scaler's results, and those that store a sum with them.
     stores_scaled: tuple[NpuOperation, ...] = (NpuOperation.SCALE, NpuOperation.HEAD)
     stores_added: tuple[NpuOperation, ...] = (NpuOperation.RESIDUAL,)
 
@@ -108,12 +110,12 @@ class VectorUnit(Unit):
         self.held = Signal(npu_instruction(p))
         self.starts = Signal()
         self.numbers = Memory(depth=places.numbers_depth, width=32 * lanes)
-        # What comes from a pseudo-channel and goes to it.
+        # Memories for data from each pseudo-channel and to it.
         channels = range(p.pseudo_channels)
         columns, words = places.columns(places.factors_depth), places.words(places.inputs_depth)
         self.columns = [Memory(depth=columns, width=column) for _ in channels]
         self.inputs = [Memory(depth=words, width=column, granularity=8 * lanes) for _ in channels]
-        # Whose words the memories of factors and of sums show.
+        # Pseudo-channel whose word is selected from the memories of factors and of sums.
         self.factors_of, self.sums_of = (
             Signal(p.channel_bits, name=f"{name}_of") if p.channel_bits else Const(0)
             for name in ("factors", "sums")
@@ -138,7 +140,7 @@ class VectorUnit(Unit):
         self.reads_sums, self.reads_factors = READS_SUMS, READS_FACTORS
         if p.vocabulary:
             self.largest = LogitArgmax(parameters=p.argmax)
-            # The vocabulary's sums are scaled as those of any linear layer.
+            # The sums of the LM head are scaled like those of any linear layer.
             self.reads_sums += (NpuOperation.COMPARE,)
             self.reads_factors += (NpuOperation.COMPARE,)
         super().__init__(self._members(p))
@@ -172,12 +174,12 @@ class VectorUnit(Unit):
 
     @staticmethod
     def _block_parameters(p: P3llmParameters) -> BlockFixedParameters:
-        """Return the dimensions of what makes integers of vectors."""
+        """Return the parameters of the conversion of vectors to integers."""
         slices = max(p.width, p.head_size) // p.lanes
         return BlockFixedParameters(lanes=p.lanes, slices=slices)
 
     def elaborate(self, platform: Any) -> Module:
-        """Place memories and functions; each operation is a way through them."""
+        """Instantiate memories and functions; each operation selects a datapath through them."""
         m = Module()
         place_parts(m, self)
         finished, fetching, running = Signal(), Signal(), Signal()
@@ -194,20 +196,20 @@ class VectorUnit(Unit):
         return m
 
     def _control(self, m: Module, finished: Signal, fetching: Signal, running: Signal) -> None:
-        """Take an operation, start its readers, wait for its end."""
+        """Accept an operation, start its readers, wait for its end."""
         p, held, starts = self.parameters, self.held, self.starts
-        # A whole number of columns of values: four tokens.
+        # Scores fill whole columns of values, of four tokens each.
         quantum = max(LANES, p.lanes)
         tokens = self.position + 1
         columns = (tokens + (quantum - 1)) >> ceil_log2(quantum)
         count = Signal.like(held.count)
-        # Scores are as many as there are tokens, filled up to whole columns of values.
+        # The number of scores is that of tokens, rounded up to whole columns of values.
         m.d.comb += count.eq(held.count)
         with m.If(held.operation == NpuOperation.SCORES):
             m.d.comb += count.eq(columns << ceil_log2(quantum // p.lanes))
         factors = self.factor_reader
         with m.FSM():
-            # Nothing is under way: memories and functions are all free.
+            # No operation is in flight: all memories and functions are free.
             with m.State("IDLE"):
                 m.d.comb += [
                     self.instructions.ready.eq(1),
@@ -217,19 +219,21 @@ class VectorUnit(Unit):
                     m.d.sync += held.eq(self.instructions.payload)
                     m.next = "PREPARE"
             with m.State("PREPARE"):
-                # The common factor of the sums begins in this cycle, and is there for their first.
+                # The multiplication for the common factor starts in this cycle and is ready for the
+                # first sum.
                 m.next = "START"
                 with m.If(held.operation == NpuOperation.SCORES):
                     m.d.comb += [factors.start.eq(1), factors.first.eq(held.value_scales)]
                     m.next = "SCALES"
-            # The largest scale of the values is known before the first probability is weighed.
+            # The largest scale of the values must be known before the first probability is
+            # multiplied.
             with m.State("SCALES"):
                 m.d.comb += fetching.eq(1)
                 with m.If(
                     factors.slices.valid & factors.slices.ready & factors.slices.payload.last
                 ):
                     m.next = "START"
-            # All readers that the operation needs begin together.
+            # All readers that the operation needs start together.
             with m.State("START"):
                 m.d.comb += [
                     starts.eq(1),
@@ -237,7 +241,7 @@ class VectorUnit(Unit):
                     factors.first.eq(held.factors),
                 ]
                 m.next = "RUN"
-            # Its end is its last store, or a handshake of its own.
+            # The operation ends with its last store, or with a handshake of its own.
             with m.State("RUN"):
                 m.d.comb += running.eq(1)
                 with m.If(finished):
@@ -257,14 +261,14 @@ class VectorUnit(Unit):
         return Cat(self.held.operation == one for one in operations).any()
 
     def _readers(self, m: Module) -> None:
-        """Give the memories' read ports to their readers, and to the compute units."""
+        """Connect the memories' read ports to their readers, and to the compute units."""
         p, numbers = self.parameters, self.numbers
         factor_place = self._placed(m, self.factor_reader, self.factors_of)
         sum_place = self._placed(m, self.sum_reader, self.sums_of)
         m.d.comb += [
             numbers.read_enable.eq(self.number_reader.read_enable),
             numbers.read_address.eq(self.number_reader.read_address),
-            # A slice is whole once the results behind its last one begin.
+            # A slice is complete once its last result has arrived.
             self.sum_reader.hold.eq(
                 self.dependent & ((sum_place + 1) * (p.lanes // p.result) > self.complete)
             ),
@@ -287,15 +291,15 @@ class VectorUnit(Unit):
 
     @property
     def shown_sums(self) -> Value:
-        """The slice that the sums' reader shows."""
+        """The slice of sums at the reader's output."""
         return self.sums.word_select(self.sums_of, SUM_BITS * self.parameters.lanes)
 
     def _placed(self, m: Module, reader: SliceReader, of: Value) -> Value:
-        """Return where a slice stands in its pseudo-channel's memory; keep which one that is."""
+        """Return a slice's address in its pseudo-channel's memory; register the pseudo-channel."""
         p, address = self.parameters, reader.read_address
         if not p.channel_bits:
             return address
-        # A head's vector is in one memory; of others the tiles of outputs go round all of them.
+        # A head's vector is in one memory; other vectors are distributed tile by tile.
         alone = self._is_any((NpuOperation.SCORES, NpuOperation.HEAD))
         within = ceil_log2(p.elements // p.lanes)
         around, above = address[within:][: p.channel_bits], address[within + p.channel_bits :]
@@ -304,13 +308,13 @@ class VectorUnit(Unit):
         return Mux(alone, address, Cat(address[:within], above))
 
     def _stores(self, m: Module, stores: Stores, finished: Signal) -> None:
-        """Write what an operation makes, a slice behind the other, and end it with its last."""
+        """Write the results of an operation in order; it ends with the last one."""
         p, held = self.parameters, self.held
         place, taken = Signal(self.places.address_bits), Signal()
         in_word, ended = ceil_log2(p.word // p.lanes), Signal()
         values, last = Signal(32 * p.lanes), Signal()
         m.d.comb += [values.eq(self.scaler.results.payload["values"]), last.eq(0)]
-        # Whose results are stored, and which of them is the last.
+        # Select the results to store, and the mark of the last one.
         with m.Switch(held.operation):
             with m.Case(NpuOperation.LOAD):
                 m.d.comb += [
@@ -343,12 +347,12 @@ class VectorUnit(Unit):
         m.d.comb += self.given.eq(place >> in_word)
         with m.If(stores.codes):
             m.d.sync += self.giving.eq(1)
-        # An operation that is over gives nothing.
+        # After the end of an operation no inputs are being stored.
         with m.If(finished):
             m.d.sync += ended.eq(1)
         with m.If(ended):
             m.d.sync += [ended.eq(0), self.giving.eq(0)]
-        # Slices are stored one behind the other, from the operation's target on.
+        # Slices are stored at ascending places, starting at the operation's target.
         with m.If(self.instructions.valid & self.instructions.ready):
             m.d.sync += place.eq(self.instructions.payload.target)
         with m.Elif(taken):
@@ -357,16 +361,16 @@ class VectorUnit(Unit):
             m.d.comb += finished.eq(1)
 
     def _store_inputs(self, m: Module, stores: Stores, place: Signal, codes: Value) -> None:
-        """Write codes where each pseudo-channel's units find their inputs."""
+        """Write codes to the input memories of the pseudo-channels."""
         p, in_word = self.parameters, ceil_log2(self.parameters.word // self.parameters.lanes)
         of_head = self._is_any((NpuOperation.QUERY, NpuOperation.SCORES))
         for number, inputs in enumerate(self.inputs):
-            # A head's inputs go to its pseudo-channel and those behind it, whose own come later:
-            # of what is left over all have defined ones.
+            # A head's inputs are written to its pseudo-channel and to all higher ones, whose own
+            # inputs follow later. Thus pseudo-channels without a head have defined inputs.
             own = Mux(of_head, self.held.head[: p.channel_bits] <= number, 1)
             stored = stores.codes if number == p.pseudo_channels - 1 else stores.codes & own
             m.d.comb += [
-                # A word of inputs is some slices.
+                # A word of inputs consists of several slices.
                 inputs.write_enable.eq(stored << place[:in_word]),
                 inputs.write_address.eq(place >> in_word),
                 inputs.write_data.eq(codes.replicate(p.word // p.lanes)),
@@ -374,22 +378,22 @@ class VectorUnit(Unit):
 
     @property
     def scalar(self) -> Value:
-        """Which of the query heads under way the operation is of."""
+        """Index of the operation's query head among those in flight."""
         held, bits = self.held, self.parameters.channel_bits
         return Cat(held.scalar, held.head[:bits]) if bits else held.scalar
 
     def _common(self, factor: Value) -> Value:
-        """Return the factor of all that is scaled, in FP16."""
+        """Return the common factor of the sums, in FP16."""
         return factor
 
     def _sums_factor(self, factor: Value) -> Value:
-        """Return the factor of all that is scaled, in binary32."""
+        """Return the common factor of the sums, in binary32."""
         return factor
 
     def _scalars(self, m: Module) -> None:
-        """Keep the inputs' scales and the values' largest; make the factor of all sums."""
+        """Hold the inputs' scales and the largest scales of values; compute the common factor."""
         p, held = self.parameters, self.held
-        # Two pairs of heads may be under way in each pseudo-channel, with a scale a head.
+        # Two pairs of heads may be in flight in each pseudo-channel, with one scale per head.
         scales = Array(Signal(16, name=f"scale_{i}") for i in range(p.scalars))
         largest = Array(Signal(16, name=f"largest_{i}") for i in range(p.scalars))
         scalar = self.scalar
@@ -401,9 +405,9 @@ class VectorUnit(Unit):
             m.d.comb += self.largest.request.eq(held.scalar)
         of_scores = held.operation == NpuOperation.SCORES
         of_head = held.operation == NpuOperation.HEAD
-        # A score is in base 2.
+        # Scores are in base 2.
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
-        # Of FP16, far above binary32's subnormal numbers; so is what the sums are multiplied by.
+        # FP16 factors are far above binary32's subnormal numbers, and so are their products.
         m.submodules.common = common = FloatNormalMultiply(stages=COMMON_STAGES)
         bits, scaled = FRACTION_BITS, self.scaler.slices.payload
         of_product = Mux(of_head, bits[Mode.PV], bits[Mode.LINEAR])
@@ -413,7 +417,7 @@ class VectorUnit(Unit):
             common.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),
             scaled.common.eq(self._sums_factor(common.result)),
             scaled.point.eq(Mux(of_scores, bits[Mode.QK], of_product)),
-            # The norm's epsilon comes in its row's squared steps.
+            # The norm's epsilon is in squared steps of its row.
             self.epsilon.point.eq(self.block.results.payload.point),
             self.norm.states.payload.epsilon.eq(self.epsilon.steps),
         ]

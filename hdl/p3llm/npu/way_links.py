@@ -1,4 +1,4 @@
-"""Links between the parts of the NPU's vector unit, of which the ways of vectors are made up."""
+"""Connections between parts of the vector unit, from which the datapaths are composed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 
 @dataclass(frozen=True)
 class Stores:
-    """Whether a slice is written: of `numbers`, of `codes` as inputs."""
+    """Write strobes of a slice: of `numbers`, and of `codes` as inputs."""
 
     numbers: Signal
     codes: Signal
@@ -20,22 +20,22 @@ class Stores:
 
 @dataclass(frozen=True)
 class WayLinks:
-    """Links between the vector unit's parts, of which ways are made up.
+    """Connections between parts of the vector unit, from which the datapaths are composed.
 
     Parameters
     ----------
     m : Module
-        Of the vector unit.
+        Module of the vector unit.
     unit : VectorUnit
-        Its memories' readers and its functions.
+        The vector unit, with its memories' readers and its functions.
     stores : Stores
-        What an operation writes.
+        Write strobes of the operation.
     finished : Signal
-        An operation without a store ends.
+        The operation ends; for operations without a store.
     fetching : Signal
-        Only the values' scales go, to the second-level scaling.
+        The values' scales are being loaded into the second-level scaling.
     running : Signal
-        The operation has begun and not ended.
+        The operation is in state RUN.
     """
 
     m: Module
@@ -47,32 +47,32 @@ class WayLinks:
 
     @staticmethod
     def _passes(results: Any) -> Value:
-        """Return whether a slice is taken."""
+        """Return whether a slice is transferred."""
         return results.valid & results.ready
 
     def _number(self) -> Value:
-        """Return the slice of numbers that the reader shows."""
+        """Return the slice of binary32 numbers at the reader's output."""
         return self.unit.numbers.read_data
 
     def _factors(self) -> Value:
-        """Return the slice of FP16 numbers that the reader shows: a column, or half of one."""
+        """Return the slice of FP16 numbers at the reader's output: a column, or half of one."""
         p, unit = self.unit.parameters, self.unit
         columns = Cat(columns.read_data for columns in unit.columns)
         column = columns.word_select(unit.factors_of, p.channel.unit.column_bits)
         if p.lanes == p.elements:
             return column
-        # A column of FP16 is two slices.
+        # A column of FP16 numbers has two slices.
         low = unit.factor_reader.slices.payload.low
         return column.word_select(low, 16 * p.lanes)
 
     def _scaled(self) -> None:
-        """Give sums and their factors to the scaler."""
+        """Connect sums and their factors to the scaler."""
         sums, factors, scaler = (
             self.unit.sum_reader.slices,
             self.unit.factor_reader.slices,
             self.unit.scaler,
         )
-        # A head's sums have only one factor, the largest of its values' scales.
+        # A head's sums have only the common factor, the largest of its values' scales.
         alone = self.unit.held.operation == NpuOperation.HEAD
         both = sums.valid & (factors.valid | alone) & ~self.fetching
         one = Const(BINARY16.one, 16).replicate(self.unit.parameters.lanes)
@@ -86,7 +86,7 @@ class WayLinks:
         ]
 
     def _blocked(self, *, spare: int) -> None:
-        """Give numbers to the conversion to integers."""
+        """Connect binary32 numbers to the conversion to integers."""
         link(
             self.m,
             self.unit.number_reader.slices,
@@ -97,7 +97,7 @@ class WayLinks:
         )
 
     def _halved(self, source: Any, values: Any, point: Any = None) -> None:
-        """Turn numbers, or integers with a binary point, into FP16."""
+        """Convert binary32 numbers, or integers with a binary point, to FP16."""
         half = self.unit.half.slices
         self.m.d.comb += half.payload.whole.eq(point is not None)
         if point is None:
@@ -127,7 +127,7 @@ class WayLinks:
         results, codes = self.unit.int4.results, self.unit.codes
         values = source.payload["values"]
         link(self.m, source, self.unit.int4.vectors, values=values, last=source.payload.last)
-        # Codes of keys and values have one port, and a mark which they are.
+        # Codes of keys and values share a port; `value` distinguishes them.
         fields = {name: getattr(results.payload, name) for name, _ in results.payload.shape()}
         held = self.unit.held
         fields["value"] = held.operation == NpuOperation.VALUE
@@ -136,7 +136,7 @@ class WayLinks:
         self.m.d.comb += self.finished.eq(results.valid & codes.ready & results.payload.last)
 
     def _smoothed(self, source: Any, values: Any, operation: Smoothing) -> None:
-        """Give keys, queries or factors to the smoothing."""
+        """Connect keys, queries or factors to the smoothing."""
         link(
             self.m,
             source,
@@ -148,10 +148,10 @@ class WayLinks:
         )
 
     def _turned(self, operation: Smoothing) -> None:
-        """Turn a head by its position, and smooth it."""
+        """Rotate a head by its position, and smooth it."""
         block = self.unit.block.results
         self._blocked(spare=1)
-        # The vector's binary point outlasts its way through the rotation.
+        # The vector's binary point is held until it has passed the rotation.
         point = Signal.like(block.payload.point, name=f"point_of_{operation.name.lower()}")
         with self.m.If(block.valid):
             self.m.d.sync += point.eq(block.payload.point)
@@ -159,7 +159,7 @@ class WayLinks:
         self._smoothed(self.unit.half.results, self.unit.half.results.payload["values"], operation)
 
     def _rotated(self, position: Any, point: Any) -> None:
-        """Turn integers by a position, and make FP16 of them by the binary point they have then."""
+        """Rotate integers by a position, and convert the results to FP16 with a binary point."""
         block, rotary = self.unit.block.results, self.unit.rotary
         link(
             self.m,
@@ -174,6 +174,6 @@ class WayLinks:
 
 
 def link(m: Module, source: Any, sink: Any, **fields: Any) -> None:
-    """Let a stream be taken by another whose payload has other fields."""
+    """Connect two streams whose payloads have different fields."""
     m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
     m.d.comb += [Value.cast(getattr(sink.payload, name)).eq(fields[name]) for name in fields]

@@ -1,4 +1,4 @@
-"""The ways of vectors through the NPU's units: one for each of its operations."""
+"""Datapaths of vectors through the NPU's functions, one for each operation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 from hdl.stream.connect import join_handshake
 
 PROBABILITY_FRACTION = 16
-"""Fraction bits of what the softmax gives."""
+"""Fraction bits of the softmax's results."""
 
 
 @dataclass(frozen=True)
 class Ways(WayLinks):
-    """What is connected while an operation is under way; no two are at once."""
+    """Connections of the functions for each operation; one operation is active at a time."""
 
     @property
     def table(self) -> dict[NpuOperation, Callable[[], None]]:
-        """The way of each operation."""
+        """Datapath of each operation."""
         vocabulary = {NpuOperation.COMPARE: self.compare, NpuOperation.PREDICT: self.predict}
         return (vocabulary if self.unit.parameters.vocabulary else {}) | {
             NpuOperation.LOAD: self.load,
@@ -41,8 +41,8 @@ class Ways(WayLinks):
         }
 
     def load(self) -> None:
-        """Take a hidden state."""
-        # A state waits outside until its operation runs.
+        """Load a hidden state."""
+        # The stream stalls until the operation runs.
         states = self.unit.states_in
         self.m.d.comb += [
             self.stores.numbers.eq(states.valid & self.running),
@@ -50,13 +50,13 @@ class Ways(WayLinks):
         ]
 
     def scale(self) -> None:
-        """Make numbers of sums."""
+        """Scale sums to binary32."""
         self._scaled()
         results = self.unit.scaler.results
         self.m.d.comb += [self.stores.numbers.eq(results.valid), results.ready.eq(1)]
 
     def compare(self) -> None:
-        """Make numbers of the vocabulary's sums, of which the largest is kept."""
+        """Scale the sums of the LM head, and update the argmax."""
         self._scaled()
         results, largest = self.unit.scaler.results, self.unit.largest
         self.m.d.comb += [
@@ -68,7 +68,7 @@ class Ways(WayLinks):
         ]
 
     def predict(self) -> None:
-        """Give the token of the largest sum; the next text's are numbered from 0 again."""
+        """Output the argmax and clear it, which restarts the token index at 0."""
         predictions, largest = self.unit.predictions, self.unit.largest
         self.m.d.comb += [
             predictions.valid.eq(self.running),
@@ -79,20 +79,20 @@ class Ways(WayLinks):
         ]
 
     def factors(self) -> None:
-        """Give a head's factors to the smoothing."""
+        """Load a head's factors into the smoothing unit."""
         slices = self.unit.factor_reader.slices
         self._smoothed(slices, self._factors(), Smoothing.BEGIN)
-        # Factors go into a memory, nothing comes out: the last one ends it.
+        # Factors have no result; the operation ends with the last one.
         ends = slices.valid & slices.payload.last
         self.m.d.comb += self.finished.eq(ends & self.unit.smoothing.vectors.ready)
 
     def query(self) -> None:
-        """Turn, smooth and quantise a query."""
+        """Rotate, smooth and quantise a query."""
         self._turned(Smoothing.QUERY)
         self._quantised(self.unit.smoothing.results)
 
     def key(self) -> None:
-        """Turn, smooth and quantise a key."""
+        """Rotate, smooth and quantise a key."""
         self._turned(Smoothing.KEY)
         self._cached(self.unit.smoothing.results)
 
@@ -107,7 +107,7 @@ class Ways(WayLinks):
         self._quantised(self.unit.half.results)
 
     def leave(self) -> None:
-        """Give a hidden state."""
+        """Output a hidden state."""
         slices, out = self.unit.number_reader.slices, self.unit.states_out
         self.m.d.comb += [
             out.valid.eq(slices.valid & self.running),
@@ -137,7 +137,7 @@ class Ways(WayLinks):
             norm.weights.payload.eq(self._factors()),
             factors.ready.eq(norm.weights.ready),
         ]
-        # What the norm gives is Q6.10, and its way on is that of any FP16 vector.
+        # The norm's results are Q6.10; they are converted to FP16 and quantised like other vectors.
         results = norm.results
         self._halved(results, results.payload["values"], point=Const(FIXED_FRACTION))
         self._quantised(self.unit.half.results)
@@ -161,7 +161,7 @@ class Ways(WayLinks):
         ]
 
     def gated(self) -> None:
-        """Multiply a linear layer's outputs by SiLU of the other half's."""
+        """Multiply `up_proj` by SiLU of the gate, and quantise the products."""
         self._scaled()
         numbers, fixed, single = self.unit.number_reader.slices, self.unit.fixed, self.unit.single
         link(self.m, numbers, fixed.slices, values=self._number(), last=numbers.payload.last)
@@ -186,20 +186,20 @@ class Ways(WayLinks):
         self._quantised(self.unit.half.results)
 
     def _there(self, index: Value) -> list[Value]:
-        """Return which tokens of a slice are there."""
+        """Return a mask of the tokens of a slice that exist."""
         lanes = self.unit.parameters.lanes
         return [index * lanes + i <= self.unit.position for i in range(lanes)]
 
     def _weighed(self, index: Value) -> list[Value]:
-        """Return which tokens of a slice have values that the units multiply."""
+        """Return a mask of the tokens of a slice whose values the units multiply."""
         return self._there(index)
 
     def _met(self) -> Value:
-        """Return a slice of scores of keys that the units met."""
+        """Return a slice of scores."""
         return self.unit.scaler.results.payload["values"]
 
     def scores(self) -> None:
-        """Make scores, probabilities, and inputs with the values' scales in them."""
+        """Compute scores, probabilities, and their products with the values' scales as inputs."""
         self._scaled()
         self._largest_scale()
         link(
@@ -213,9 +213,9 @@ class Ways(WayLinks):
         self._shared()
 
     def _largest_scale(self) -> None:
-        """Give the values' scales to the second-level scaling."""
+        """Connect the values' scales to the second-level scaling."""
         p, factors = self.unit.parameters, self.unit.factor_reader.slices
-        # First the scales alone, of tokens that are there: the buffer finds the largest.
+        # The scales of existing tokens are loaded first, to find the largest.
         scales, index = self.unit.scaling.scales, Signal(range(p.capacity // p.lanes))
         with self.m.If(self._passes(scales)):
             self.m.d.sync += index.eq(Mux(scales.payload.last, 0, index + 1))
@@ -230,7 +230,7 @@ class Ways(WayLinks):
             ]
 
     def _compared(self) -> None:
-        """Give scores to the softmax, of tokens that are there."""
+        """Connect the scores of existing tokens to the softmax."""
         p = self.unit.parameters
         index = Signal(range(p.capacity // p.lanes))
         keep, following = Signal(p.lanes), Signal.like(index)
@@ -243,18 +243,18 @@ class Ways(WayLinks):
             keep=keep,
             last=fixed.payload.last,
         )
-        # Scores come in order; their number says whether their tokens are there, a slice before.
+        # Scores arrive in order; the mask of existing tokens is computed one slice ahead.
         self.m.d.comb += following.eq(Mux(self.unit.starts, 0, index + 1))
         with self.m.If(self.unit.starts | (scores.valid & scores.ready)):
             self.m.d.sync += [index.eq(following), keep.eq(Cat(self._there(following)))]
 
     def _shared(self) -> None:
-        """Make inputs of probabilities and the values' scales."""
+        """Multiply probabilities by the values' scales, and quantise the products as inputs."""
         shares = self.unit.softmax.probabilities
         self._halved(shares, shares.payload["values"], point=Const(PROBABILITY_FRACTION))
         halves, inputs = self.unit.half.results, self.unit.scaling.probabilities
         link(self.m, halves, inputs, values=halves.payload["values"], last=halves.payload.last)
-        # Products of probabilities and scales are at most 1, and become codes of inputs.
+        # Products of probabilities and scales are at most 1; they are quantised as inputs.
         products = self.unit.scaling.results
         link(
             self.m,
