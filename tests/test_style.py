@@ -157,6 +157,12 @@ PLAIN = (
     "tests/lad/*/*.py",
     "docs/lad/*.md",
     "docs/lad/*/*.md",
+    "hdl/p3llm/*.py",
+    "hdl/p3llm/control/*.py",
+    "hdl/p3llm/npu/*.py",
+    "hdl/p3llm/pim/*.py",
+    "hdl/p3llm/quantisers/*.py",
+    "docs/p3llm/p3llm.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

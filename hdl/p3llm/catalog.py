@@ -65,7 +65,7 @@ UNITS: tuple[Entry, ...] = (
         throughput="a row and a column command a cycle",
         unit=BankTiming,
         presets={
-            # Each time is the last to end somewhere: none hides behind another.
+            # Each time is the longest one in some case, so that none is masked by another.
             "tiny": BankTimingParameters(
                 banks=8,
                 rcd=3,

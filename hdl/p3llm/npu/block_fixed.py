@@ -1,4 +1,4 @@
-"""Vectors of binary32 as 16-bit integers with one binary point, as norm and rotary take them."""
+"""Conversion of binary32 vectors to block floating point, for the norm and the rotary embedding."""
 
 from typing import Annotated, Any
 
@@ -18,21 +18,21 @@ STAGES = 2
 """Pipeline stages of a lane's conversion."""
 
 WHOLE_POINT = 141
-"""Binary point at which a number of exponent code 0 fills 16 bits."""
+"""Binary point at which a number with exponent code 0 fills 16 bits."""
 
 
 @parameter_object
 class BlockFixedParameters(Parameters):
-    """Dimensions of the conversion; they also drive its golden model and its testbench.
+    """Dimensions of the conversion.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice.
+        Elements per slice.
     slices : int
         Slices of the longest vector.
     vectors : int
-        Vectors under way or waiting at most.
+        Maximum number of vectors in flight or stored.
 
     Raises
     ------
@@ -46,7 +46,7 @@ class BlockFixedParameters(Parameters):
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """A slice of a vector; with `spare` in a vector's last slice a bit is left free."""
+        """A slice of a vector; `spare`, in the last slice, keeps one bit free."""
         return data.StructLayout(
             {"values": data.ArrayLayout(32, self.lanes), "spare": 1, "last": 1}
         )
@@ -60,15 +60,15 @@ class BlockFixedParameters(Parameters):
 
 
 class BlockFixed(Unit):
-    """Vectors over the power of two that their largest exponent asks for, as integers.
+    """16-bit integers with one binary point per vector, chosen by its largest exponent.
 
-    The largest magnitude fills 16 bits, or with `spare` 15: what is turned grows by up to the root
-    of two.
+    The largest magnitude fills 16 bits, or 15 with `spare`: a rotation can increase an element by a
+    factor of up to the square root of two.
 
     **Latency** ``extreme_stages(lanes) + 4`` cycles from a vector's last slice to its first
-    integers. **Throughput** a slice in and one out a cycle; `vectors` vectors are under way.
-    **Numerics** see `FloatToFixed`. An infinity or a NaN has the exponent above the largest number,
-    and becomes the end of the range of its sign.
+    integers. **Throughput** one slice in and one slice out per cycle, with up to `vectors` vectors
+    in flight. **Numerics** see `FloatToFixed`. An infinity or a NaN has the largest exponent and
+    becomes the limit of its sign.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class BlockFixed(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Find the largest exponent while slices wait; then shift every lane."""
+        """Find the largest exponent while slices are buffered; then shift every lane."""
         m = Module()
         p = self.parameters
         m.submodules.buffer = buffer = RowBuffer(
@@ -115,7 +115,7 @@ class BlockFixed(Unit):
         )
         spare = delay_line(m, slices.spare, extreme_stages(p.lanes), name="spare")[-1]
         m.d.comb += [
-            # The largest exponent is known: the row's slices may leave.
+            # The largest exponent is known: the slices of the vector may be read.
             buffer.results.valid.eq(complete),
             buffer.results.payload.eq(Const(WHOLE_POINT) - spare - largest),
         ]
@@ -123,7 +123,7 @@ class BlockFixed(Unit):
         return m
 
     def _shift(self, m: Module, buffer: RowBuffer) -> None:
-        """Convert what the buffer gives; all stages move together."""
+        """Convert the buffer's slices; all stages advance together."""
         p, results = self.parameters, self.results
         move = ~results.valid | results.ready
         point, read, last = Signal(POINT), Signal(), Signal()

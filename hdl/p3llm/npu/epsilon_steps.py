@@ -1,4 +1,4 @@
-"""The norms' epsilon in a row's own steps."""
+"""The norms' epsilon in steps of a row."""
 
 from amaranth.hdl import Module, Mux
 from amaranth.lib.wiring import In, Out
@@ -9,23 +9,23 @@ from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.parameters import require_range
 
 EPSILON = 1e-5
-"""Of the norms, as the models have it."""
+"""Epsilon of the norms, as in the models."""
 
 
 def step_table(width: int) -> dict[int, int]:
     """Return ``width * epsilon`` in squared steps of a row, by the row's binary point.
 
-    Below the points that are listed it is 0, above them all ones.
+    Below the listed points the value is 0, above them all ones.
     """
     steps = {point: round(width * EPSILON * 4.0**point) for point in range(-10, 40)}
     return {point: value for point, value in steps.items() if 0 < value < 1 << EPSILON_BITS}
 
 
 class EpsilonSteps(Operator):
-    """Epsilon is a number, a row counts in steps: this is what is added to its squares' sum.
+    """Conversion of epsilon to the squared steps of a row, which are added to its sum of squares.
 
-    **Latency** `stages` cycles. **Throughput** a row a cycle. **Numerics** rounded to nearest, and
-    at most all ones: there the squares of a row that fills 16 bits are far smaller.
+    **Latency** `stages` cycles. **Throughput** one row per cycle. **Numerics** rounded to nearest,
+    at most all ones; at that value the squares of a row that fills 16 bits are far smaller.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class EpsilonSteps(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Look the point up."""
+        """Select the table entry of the point."""
         m = Module()
         table = step_table(self.width)
         found = Mux(self.point > max(table), (1 << EPSILON_BITS) - 1, 0)

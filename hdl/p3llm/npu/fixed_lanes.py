@@ -1,4 +1,4 @@
-"""Binary32 as Q6.10, which softmax and SiLU take."""
+"""Conversion of binary32 to Q6.10, the operand format of softmax and SiLU."""
 
 from typing import Any
 
@@ -31,11 +31,11 @@ class FixedLanesParameters(NumberLanesParameters):
 
 
 class FixedLanes(NumberLanes):
-    """Binary32 as Q6.10.
+    """Conversion of binary32 to Q6.10.
 
-    **Latency** 2 cycles. **Throughput** one slice per cycle. **Numerics** rounded to nearest, ties to
-    even, then clamped to -32 and 32 - 2**-10; subnormal numbers count as zero, infinities and NaNs
-    as the end of the range of their sign.
+    **Latency** 2 cycles. **Throughput** one slice per cycle. **Numerics** rounded to nearest, ties
+    to even, then clamped to -32 and 32 - 2**-10; subnormal numbers are treated as zero, infinities
+    and NaNs as the limit of their sign.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Integers with a binary point, or binary32, as FP16."""
+"""Conversion of integers with a binary point, or of binary32, to FP16."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from hdl.stream.connect import connect_streams
 from hdl.stream.register_slice import RegisterSlice
 
 INTEGER = signed(17)
-"""Shape of what any function gives: a probability is not signed."""
+"""Shape of an integer; it includes the unsigned 16-bit probabilities."""
 
 
 @parameter_object
@@ -23,7 +23,7 @@ class HalfLanesParameters(NumberLanesParameters):
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """Numbers in one of two formats."""
+        """A slice of numbers in one of two formats."""
         return data.StructLayout(
             {
                 "whole": 1,
@@ -41,14 +41,13 @@ class HalfLanesParameters(NumberLanesParameters):
 
 
 class HalfLanes(NumberLanes):
-    """Integers with a binary point, or binary32, as FP16.
+    """Conversion of integers with a binary point, or of binary32, to FP16.
 
-    They leave by a register slice: who takes them is at the end of a chain of units, each of which
-    moves when the next one does.
+    A register slice at the output cuts the path of ready through the chain of downstream units.
 
     **Latency** 3 cycles. **Throughput** one slice per cycle. **Numerics** rounded once, to nearest,
-    ties to even; subnormal numbers in and out. Beyond 65504 the result is an infinity, and every
-    NaN the quiet one of sign 0. An integer below binary32's normal numbers is a zero.
+    ties to even, including subnormal operands and results. Numbers that round above 65504 become
+    infinities, NaNs the positive quiet NaN. An integer below binary32's normal numbers is a zero.
 
     Parameters
     ----------
@@ -58,7 +57,8 @@ class HalfLanes(NumberLanes):
     Members
     -------
     slices : In(stream)
-        With `whole` the `integers` over two to their `point`, else `singles`; `last`.
+        With `whole`: `integers` with `point` fraction bits; otherwise `singles` in binary32;
+        `last`.
     results : Out(stream)
         `values` in FP16, `last`.
 
@@ -69,7 +69,7 @@ class HalfLanes(NumberLanes):
     """
 
     def elaborate(self, platform: Any) -> Module:
-        """Integers have 17 bits: as binary32 they are exact."""
+        """Convert integers to binary32, which is exact for 17 bits, then to FP16."""
         m = Module()
         m.submodules.registers = registers = RegisterSlice(shape=self.results.payload.shape())
         connect_streams(m, registers.sink, self.results)
@@ -80,7 +80,7 @@ class HalfLanes(NumberLanes):
             half = FloatConvert(source=BINARY32, target=BINARY16, stages=1, enable=True)
             m.submodules[f"number_{i}"], m.submodules[f"half_{i}"] = number, half
             single = Signal(32, name=f"single_{i}")
-            # One rounding only: integers are exact in binary32.
+            # Only one rounding: integers are exact in binary32.
             with m.If(move):
                 m.d.sync += single.eq(
                     Mux(slices.whole, number.result.as_value(), slices.singles[i])

@@ -1,4 +1,4 @@
-"""Keys that were quantised before the rotary embedding, in the NPU: token by token, in slices."""
+"""Storage of keys that are quantised before the rotary embedding; read by token, in slices."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ INTEGER = signed(5)
 
 
 class KeyReader(Unit):
-    """Keep columns of keys as the banks have them, and read them as tokens.
+    """Store columns of keys as they are in the banks, and read them token by token.
 
-    A column has four channels of a unit's tokens. Columns that make up a slice stand side by side
-    in a word, so that a token's slice is a part of one read.
+    A column contains four channels of the tokens of a unit. The columns that make up a slice are
+    stored in one word, so that a token's slice is part of one read.
 
     **Latency** 2 cycles from `start`. **Throughput** one slice per cycle. **Numerics** exact: codes
     minus zero points, -15 to 15.
@@ -36,17 +36,17 @@ class KeyReader(Unit):
     Members
     -------
     keys_write, zeros_write : In(1)
-        A column of codes or of zero points came from the banks of each pseudo-channel.
+        Write a column of codes, or of zero points, of each pseudo-channel.
     address, columns : In
-        Where it goes, and the columns.
+        Address and data of the write.
     start : In(1)
-        Read `count` slices of tokens, `lanes` tokens each; not while some are under way.
+        Read `count` slices of tokens, `lanes` tokens each; not while slices are in flight.
     keys, zeros, count, channel : In
-        Where the head's columns of both begin, and, of several pseudo-channels, in which; they
-        stand until the last slice is taken.
+        First columns of the head's codes and zero points, the number of slices of tokens and, with
+        several pseudo-channels, the pseudo-channel; held until the last slice is transferred.
     slices : Out(stream)
-        `values`: `lanes` channels of a token; `last` of the token; `token` within a slice of
-        tokens; `final` of all.
+        `values`: `lanes` channels of a token; `last` slice of the token; `token`, its index within
+        a slice of tokens; `final` slice of all tokens.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class KeyReader(Unit):
         self.parameters = p = parameters
         places = Places(p)
         column = p.channel.unit.column_bits
-        # A slice is some columns, or a part of one.
+        # A slice consists of several columns, or of a part of one.
         self.together, self.parts = max(1, p.lanes // LANES), max(1, LANES // p.lanes)
         channels = range(p.pseudo_channels)
         words = places.keys(2) // self.together
@@ -83,7 +83,7 @@ class KeyReader(Unit):
 
     @staticmethod
     def slice_layout(p: P3llmParameters) -> data.StructLayout:
-        """Return a slice of a token."""
+        """Return the layout of a slice of a token."""
         return data.StructLayout(
             {
                 "values": data.ArrayLayout(INTEGER, p.lanes),
@@ -94,7 +94,7 @@ class KeyReader(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count a token's slices and the tokens; choose of what was read what is the token's."""
+        """Count slices and tokens; select the token's channels from the word read."""
         m = Module()
         p, slices = self.parameters, self.slices
         place_parts(m, self)
@@ -103,7 +103,7 @@ class KeyReader(Unit):
         running, index, token = Signal(), Signal(range(count)), Signal(range(p.capacity + 1))
         move, last, final = Signal(), Signal(), Signal()
         m.d.comb += [
-            # The memories keep their words until the next read, so that the stream may stand.
+            # The memories hold their words until the next read, so that the stream may stall.
             move.eq(running & (~slices.valid | slices.ready)),
             last.eq(index == count - 1),
             final.eq(last & (token + 1 == self.count << ceil_log2(p.lanes))),
@@ -133,7 +133,7 @@ class KeyReader(Unit):
         return m
 
     def _writes(self, m: Module) -> None:
-        """Write columns, which come position by position, and of each unit by unit."""
+        """Write columns, which arrive position by position and, within one, unit by unit."""
         p = self.parameters
         units, beside = ceil_log2(p.units), ceil_log2(self.together)
         unit, column = self.address[:units], self.address[units:][:beside]
@@ -141,7 +141,7 @@ class KeyReader(Unit):
         for number, (codes, zeros) in enumerate(parts):
             given = self.columns.word_select(number, p.channel.unit.column_bits)
             m.d.comb += [
-                # Neighbours in a word are a unit's columns of neighbouring positions.
+                # A word holds a unit's columns of neighbouring positions.
                 codes.write_enable.eq(self.keys_write << column),
                 codes.write_address.eq(Cat(unit, self.address[units + beside :])),
                 codes.write_data.eq(given.replicate(self.together)),
@@ -151,11 +151,11 @@ class KeyReader(Unit):
             ]
 
     def _reads(self, m: Module, move: Signal, index: Signal, token: Signal) -> None:
-        """Read the word that a token's slice is in, and the column of its zero point."""
+        """Read the word that contains a token's slice, and the column of its zero point."""
         p = self.parameters
         units, elements = ceil_log2(p.units), ceil_log2(p.elements)
         unit, round_ = token[elements : elements + units], token[elements + units :]
-        # Rounds of tokens stand one behind the other, each with all words of its tokens.
+        # Rounds of tokens are stored back to back, each with all words of its tokens.
         words = p.head_size // LANES // self.together
         first = (self.keys >> ceil_log2(self.together) + units) + round_ * words
         word = first + (index >> ceil_log2(self.parts))
@@ -169,7 +169,7 @@ class KeyReader(Unit):
             ]
 
     def _chosen(self, m: Module, token: Value, part: Value) -> None:
-        """Give the channels of a unit's token, less its zero point."""
+        """Output the channels of a token, minus its zero point."""
         p = self.parameters
         units, elements = ceil_log2(p.units), ceil_log2(p.elements)
         element, round_ = token[:elements], token[elements + units :][: ceil_log2(KEY_SET)]
@@ -179,7 +179,7 @@ class KeyReader(Unit):
             Cat(one.read_data for one in memories).word_select(channel, memories[0].width)
             for memories in (self.codes, self.zero_points)
         )
-        # Of each column an element's four lanes are the token's channels.
+        # In each column, the four lanes of an element are channels of the token.
         columns = (word.word_select(i, column) for i in range(self.together))
         own = Cat(one.word_select(element, 4 * LANES) for one in columns)
         channels = own.word_select(part, 4 * min(p.lanes, LANES * self.together))

@@ -1,4 +1,4 @@
-"""The token of the largest of the vocabulary's sums, which come as binary32 in slices."""
+"""The argmax of logits, which arrive as binary32 in slices; not in the paper."""
 
 from contextlib import nullcontext
 from typing import Annotated, Any
@@ -14,21 +14,21 @@ from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
 from hdl.unit import Unit
 
 WIDTH = 32
-"""Bits of a sum."""
+"""Bits of a logit."""
 
 
 @parameter_object
 class LogitArgmaxParameters(Parameters):
-    """Dimensions of an argmax of logits; they also drive its testbench.
+    """Dimensions of an argmax of logits.
 
     Parameters
     ----------
     lanes : int
-        Sums of a slice.
+        Logits per slice.
     requests : int
-        Whose sums are compared side by side.
+        Number of requests, each with an argmax of its own.
     vocabulary : int
-        Sums of a request at most, filled up to whole slices.
+        Maximum number of logits per request, rounded up to whole slices.
 
     Raises
     ------
@@ -42,26 +42,26 @@ class LogitArgmaxParameters(Parameters):
 
     @property
     def slice_layout(self) -> data.ArrayLayout:
-        """A slice of sums."""
+        """A slice of logits."""
         return data.ArrayLayout(WIDTH, self.lanes)
 
     @property
     def slices(self) -> int:
-        """Slices of a request at most."""
+        """Maximum number of slices per request."""
         return -(-self.vocabulary // self.lanes)
 
     @property
     def token_bits(self) -> int:
-        """Bits of a sum's number."""
+        """Bits of a token."""
         return max(ceil_log2(self.slices * self.lanes), 1)
 
 
 class LogitArgmax(Unit):
-    """Find the first of the largest sums since `clear`, of each request that is under way.
+    """Find the argmax of the logits since `clear`, for each request in flight.
 
-    **Latency** ``log2(lanes) + 1`` cycles. **Throughput** one slice per cycle. **Numerics** exact: sums
-    in binary32 are compared in IEEE 754's total order, so that ``-0`` is less than ``0``; of equal
-    ones the one of the smallest number is taken.
+    **Latency** ``log2(lanes) + 1`` cycles. **Throughput** one slice per cycle. **Numerics** exact:
+    logits in binary32 are compared in IEEE 754's total order, so that ``-0`` is less than ``0``.
+    Ties resolve to the lowest token.
 
     Parameters
     ----------
@@ -71,21 +71,21 @@ class LogitArgmax(Unit):
     Members
     -------
     request : In
-        Whose sums come, are cleared and shown. Only of several requests.
+        Request to which `values`, `clear`, `token` and `sum` belong. Only with several requests.
     values : In(array)
-        A slice.
+        A slice of logits in binary32.
     strobe : In(1)
-        It counts.
+        The slice is valid.
     last : In(1)
-        It is the last one of a piece of the vocabulary.
+        The slice is the last one of a piece of the LM head.
     compared : Out(1)
-        A piece's last slice has been compared.
+        The last slice of a piece has been compared.
     clear : In(1)
-        Begin anew; not while a slice of the request is under way.
+        Restart the argmax; not while a slice of the request is in flight.
     token : Out
-        Number of the largest, counted from 0 since `clear`; 0 if there was none.
+        Index of the largest logit, counted from 0 since `clear`; 0 if there was no slice.
     sum : Out(32)
-        It; only if there was one.
+        The largest logit; undefined if there was no slice.
     """
 
     def __init__(self, *, parameters: LogitArgmaxParameters) -> None:
@@ -104,13 +104,13 @@ class LogitArgmax(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare integers of the numbers' order."""
+        """Compare the logits as integers of the same order."""
         m, p = Module(), self.parameters
         argmaxes = [
             RunningArgmax(lanes=p.lanes, width=WIDTH, number_bits=p.token_bits)
             for _ in range(p.requests)
         ]
-        # The piece ends when nothing of it is under way between the lanes.
+        # A piece is complete when its last slice has passed the comparator tree.
         latency = argmaxes[0].latency
         ends = delay_line(m, self.strobe & self.last, latency, name="ends", reset=True)
         m.d.comb += self.compared.eq(ends[-1])
@@ -118,7 +118,7 @@ class LogitArgmax(Unit):
             m.submodules[f"argmax{number or ''}"] = argmax
             values = zip(argmax.values, self.values, strict=True)
             m.d.comb += [own.eq(in_order(value)) for own, value in values]
-            # The others keep what they have found.
+            # The argmaxes of other requests are not changed.
             with m.If(self.request == number) if p.requests > 1 else nullcontext():
                 m.d.comb += [
                     argmax.strobe.eq(self.strobe),
@@ -130,6 +130,6 @@ class LogitArgmax(Unit):
 
 
 def in_order(number: Value) -> Value:
-    """Return a binary32 number as an integer of its order, or the number of such an integer."""
-    # Of negative numbers the larger magnitude is the smaller one: all bits but the sign turn.
+    """Map binary32 numbers to integers of the same order; the map is its own inverse."""
+    # A negative number is smaller the larger its magnitude: invert all bits but the sign.
     return number ^ Cat(number[WIDTH - 1].replicate(WIDTH - 1), Const(0, 1))

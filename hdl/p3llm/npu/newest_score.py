@@ -1,4 +1,4 @@
-"""A query times a key, both in FP16: the newest token's, or with `pre_rope` any token's."""
+"""Scores of FP16 queries and keys: of the newest token, or with `pre_rope` of all tokens."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from hdl.unit import Unit
 
 
 class NewestScore(Unit):
-    """Dot products over a head, times ``log2(e) / sqrt(head_size)``: a score in base 2.
+    """Scores in base 2: dot products over a head, times ``log2(e) / sqrt(head_size)``.
 
-    **Latency** a cycle for the products, three for each level of both trees, one between them,
-    three for the constant. **Throughput** one slice per cycle. **Numerics** products of FP16 are exact
-    in binary32. Those of a slice are added in adjacent pairs, level by level, then the slices'
-    sums likewise; each addition and the product with the constant in binary32 are rounded to
-    nearest, ties to even.
+    **Latency** 1 cycle for the products, `ADD_STAGES` for each level of both trees, 1 between them,
+    `ADD_STAGES` for the constant. **Throughput** one slice per cycle. **Numerics** products of FP16
+    are exact in binary32. Those of a slice are added in adjacent pairs, level by level, then the
+    slices' sums likewise; each addition and the product with the constant in binary32 are rounded
+    to nearest, ties to even.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ class NewestScore(Unit):
     query, key : In(array)
         A slice of each, in FP16.
     strobe : In(1)
-        They count.
+        The slices are valid.
     last : In(1)
-        They are the head's last ones.
+        The slices are the last ones of the head.
     scalar : In
-        Whose score it is.
+        Index of the query head, returned with its score.
     score : Out(32)
         The score in binary32.
     scored : Out
@@ -63,7 +63,7 @@ class NewestScore(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Multiply, add within slices, gather their sums, add these, multiply by the constant."""
+        """Multiply, add within slices, collect and add the slice sums, multiply by the constant."""
         m, p = Module(), self.parameters
         count = p.head_size // p.lanes
         in_slice, slices = (
@@ -83,7 +83,7 @@ class NewestScore(Unit):
                 in_slice.terms[i].eq(product.result),
             ]
         m.submodules.score = score = FloatNormalMultiply(stages=ADD_STAGES)
-        # A head's slices stand side by side when its last one has come.
+        # A shift register collects the slice sums of a head; it is full after the last slice.
         summed = delay_line(m, self.strobe, 1 + in_slice.stages, name="summed", reset=True)[-1]
         for number, term in enumerate(slices.terms):
             gathered = Signal(BINARY32.layout, name=f"slice_{number}", reset_less=True)

@@ -1,4 +1,4 @@
-"""The NPU's vector unit where the newest token's key and value are FP16 in its own step."""
+"""The NPU's vector unit if the newest token's key and value are in FP16 in its own step."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from hdl.p3llm.parameters import P3llmParameters
 
 
 class NewestVectorUnit(VectorUnit):
-    """`VectorUnit`, with a token's own score and its own share of what a head gives.
+    """`VectorUnit`, with the newest token's own score and its own term of a head's output.
 
-    Keys of the heads under way, one a pseudo-channel, are kept in FP16 as they are turned; a value
-    is rounded to FP16 again when it is weighed.
+    Rotated keys of the heads in flight, one per pseudo-channel, are held in FP16. A value is
+    rounded to FP16 again when it is multiplied by its probability.
 
     **Latency** and **Throughput** as of `VectorUnit`. **Numerics** the score is that of
-    `NewestScore`; a value times its probability is exact in binary32, and its sum with what the
-    units gave is rounded once.
+    `NewestScore`; a value times its probability is exact in binary32, and its sum with the units'
+    result is rounded once.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class NewestVectorUnit(VectorUnit):
 
     Members
     -------
-    See `VectorUnit`.
+    As `VectorUnit`.
 
     Raises
     ------
@@ -55,12 +55,12 @@ class NewestVectorUnit(VectorUnit):
             Signal(),
         )
         self.newest_score = NewestScore(parameters=p)
-        # Of each query head that is under way the token's own score, and its probability.
+        # The token's own score and probability, for each query head in flight.
         self.scores = Array(Signal(32, name=f"score_{i}") for i in range(p.scalars))
         self.shares = Array(Signal(16, name=f"share_{i}") for i in range(p.scalars))
 
     def elaborate(self, platform: Any) -> Module:
-        """Write a head's key, read it beside its queries, keep their scores."""
+        """Write a head's key, read it with each of its queries, hold their scores."""
         m = super().elaborate(platform)
         held, keys, reader = self.held, self.newest_keys, self.key_reader
         score = self.newest_score
@@ -70,7 +70,7 @@ class NewestVectorUnit(VectorUnit):
         with m.Elif(self.key_write):
             m.d.sync += place.eq(place + 1)
         m.d.comb += [
-            # Numbers and keys are asked for in the same cycle.
+            # Reads of numbers and keys start in the same cycle.
             reader.start.eq(self.number_reader.start & (held.operation == NpuOperation.QUERY)),
             reader.first.eq(held.factors),
             reader.count.eq(held.count),
@@ -82,11 +82,11 @@ class NewestVectorUnit(VectorUnit):
             Value.cast(score.key).eq(keys.read_data),
             score.scalar.eq(self.scalar),
         ]
-        # A score is there before its query's last code: long before the others' sums.
+        # A score is valid before the last code of its query, long before the sums of the others.
         with m.If(score.scored.valid):
             m.d.sync += self.scores[score.scored.scalar].eq(score.score.as_value())
         return m
 
     def _common(self, factor: Value) -> Value:
-        """Return the factor of all that is scaled, in FP16: of a value its probability."""
+        """Return the common factor in FP16; for `WEIGH`, the token's probability."""
         return Mux(self.held.operation == NpuOperation.WEIGH, self.shares[self.scalar], factor)

@@ -1,4 +1,4 @@
-"""Ways of vectors where the newest token's key and value are FP16 in its own step."""
+"""Datapaths if the newest token's key and value are in FP16 in its own step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
 
 @dataclass(frozen=True)
 class NewestWays(Ways):
-    """Those of `Ways`, but that the newest token is none of the cache's.
+    """The datapaths of `Ways`, with a separate score and value of the newest token.
 
-    The units multiply its codes as well, as they stand in the banks by then: its score is replaced,
-    and its probability by the units' inputs is 0.
+    The units also multiply its codes, which are in the banks by then. Therefore its score is
+    replaced, and its probability in the units' inputs is 0.
     """
 
     @property
     def table(self) -> dict[NpuOperation, Callable[[], None]]:
-        """The way of each operation."""
+        """Datapath of each operation."""
         own = {NpuOperation.WEIGH: self.weigh, NpuOperation.HEAD: self.residual}
         return super().table | own
 
     def key(self) -> None:
-        """Keep a key that is turned and not smoothed yet."""
+        """Store a key that is rotated and not smoothed yet."""
         super().key()
         self.m.d.comb += self.unit.key_write.eq(self._passes(self.unit.half.results))
 
     def query(self) -> None:
-        """Multiply a query that is turned and not smoothed yet by the key."""
+        """Multiply a query that is rotated and not smoothed yet by the key."""
         super().query()
         unit, score, keys = self.unit, self.unit.newest_score, self.unit.key_reader.slices
         halves = unit.half.results
-        # The key's slices were asked for with the query's first one, which takes longer.
+        # The reads of the key start with those of the query, whose datapath is longer.
         passes = self._passes(halves)
         self.m.d.comb += [
             score.query.eq(halves.payload["values"]),
@@ -47,7 +47,7 @@ class NewestWays(Ways):
         ]
 
     def weigh(self) -> None:
-        """Multiply a value in FP16 by the token's probability: the scaler's sums are all 1."""
+        """Multiply a value by the token's probability in the scaler, with all sums set to 1."""
         unit = self.unit
         self._halved(unit.number_reader.slices, self._number())
         halves, slices, results = unit.half.results, unit.scaler.slices, unit.scaler.results
@@ -57,15 +57,15 @@ class NewestWays(Ways):
             Value.cast(slices.payload.sums).eq(ones),
             slices.payload.factors.eq(halves.payload["values"]),
             slices.payload.last.eq(halves.payload.last),
-            # Nothing ever waits here. To ask the scaler would close a loop with the ways in which
-            # it is before these lanes.
+            # No stall occurs here. Using the scaler's ready would close a combinational loop with
+            # the datapaths in which the scaler precedes these lanes.
             halves.ready.eq(1),
             self.stores.numbers.eq(results.valid),
             results.ready.eq(1),
         ]
 
     def scores(self) -> None:
-        """Keep the token's probability, which no scale of values has come to yet."""
+        """Hold the token's probability before second-level scaling."""
         super().scores()
         halves = self.unit.half.results
         newest = self._is_newest(halves, "share")
@@ -75,12 +75,12 @@ class NewestWays(Ways):
             self.m.d.sync += self.unit.shares[self.unit.scalar].eq(values.word_select(lane, 16))
 
     def _weighed(self, index: Value) -> list[Value]:
-        """Return which tokens of a slice have values that the units multiply."""
+        """Return a mask of the tokens of a slice whose values the units multiply."""
         lanes = self.unit.parameters.lanes
         return [index * lanes + i < self.unit.position for i in range(lanes)]
 
     def _met(self) -> Value:
-        """Return a slice of scores, of which the newest token's own is not of the cache."""
+        """Return a slice of scores, with the newest token's own score in place of the units'."""
         unit, results = self.unit, self.unit.scaler.results
         newest, lanes = self._is_newest(results, "score"), unit.parameters.lanes
         lane = unit.position[: ceil_log2(lanes)]
@@ -88,7 +88,7 @@ class NewestWays(Ways):
         return Cat(Mux(newest & (lane == i), own, values[i]) for i in range(lanes))
 
     def _is_newest(self, results: Any, name: str) -> Value:
-        """Return whether a slice of all tokens has the newest one in it."""
+        """Return whether the current slice of tokens contains the newest one."""
         lanes = self.unit.parameters.lanes
         index = Signal(range(self.unit.parameters.capacity // lanes), name=f"{name}_index")
         with self.m.If(self._passes(results)):

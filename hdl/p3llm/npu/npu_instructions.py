@@ -100,10 +100,10 @@ def npu_instruction(p: P3llmParameters) -> data.StructLayout:
     numbers. ``scalar`` selects the scale of inputs, and the largest scale of values, that the
     operation writes or reads.
 
-With `pre_rope`, a head's keys are at ``source`` of `SCORES`, their zero points at ``sums``, and its
-smoothing factors at ``factors`` of `QUERY`; `QUERY` passes the rotated query to `SCORES`. With
-`residual`, the newest token's key is at ``target`` of `KEY` and at ``factors`` of `QUERY`; `HEAD`
-is added to the result of `WEIGH` at ``source``.
+    With `pre_rope`, a head's keys are at ``source`` of `SCORES`, their zero points at ``sums``, and
+    its smoothing factors at ``factors`` of `QUERY`; `QUERY` passes the rotated query to `SCORES`.
+    With `residual`, the newest token's key is at ``target`` of `KEY` and at ``factors`` of `QUERY`;
+    `HEAD` is added to the result of `WEIGH` at ``source``.
     """
     places = Places(p)
     place, factor = places.address_bits, places.factors_bits

@@ -1,4 +1,4 @@
-"""What the units between the NPU's number formats share: slices in, slices out, in lanes."""
+"""Common parts of the units that convert between the NPU's number formats."""
 
 from typing import Annotated, Any
 
@@ -12,30 +12,30 @@ from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
 
 FIXED_FRACTION = 10
-"""Fraction bits of scores and of what SiLU takes and gives."""
+"""Fraction bits of scores, and of operands and results of SiLU."""
 
 ADD_STAGES = 4
-"""Pipeline stages of a sum in binary32."""
+"""Pipeline stages of an addition in binary32."""
 
 
 def score_factor(head_size: int) -> int:
-    """Return what makes a score in base 2 of a dot product over a head: binary32's code."""
+    """Return ``log2(e) / sqrt(head_size)`` as a binary32 code."""
     return int(np.float32(np.log2(np.e) / np.sqrt(head_size)).view(np.uint32))
 
 
 @parameter_object
 class NumberLanesParameters(Parameters):
-    """Dimensions of lanes between number formats; they also drive the testbench.
+    """Dimensions of lanes between number formats.
 
     Parameters
     ----------
     lanes : int
-        Numbers in a slice.
+        Numbers per slice.
 
     Raises
     ------
     ValueError
-        If it is not from 1 to 64.
+        If the number of lanes is not from 1 to 64.
     """
 
     lanes: Annotated[int, Range(1, 64, "numbers")] = 16
@@ -47,7 +47,7 @@ class NumberLanesParameters(Parameters):
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """What comes in a slice."""
+        """A slice of operands."""
         raise NotImplementedError
 
     @property
@@ -57,7 +57,7 @@ class NumberLanesParameters(Parameters):
 
 
 class NumberLanes(Unit):
-    """The streams of a unit that makes a slice of numbers of every slice.
+    """Base of the units that convert each slice of operands to a slice of results.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ class NumberLanes(Unit):
     Members
     -------
     slices : In(stream)
-        Of the parameters' `slice_layout`.
+        Operands, in the parameters' `slice_layout`.
     results : Out(stream)
-        Of their `result_layout`.
+        Results, in the parameters' `result_layout`.
     """
 
     def __init__(self, *, parameters: NumberLanesParameters) -> None:
@@ -83,8 +83,8 @@ class NumberLanes(Unit):
 
 
 def move_together(m: Module, source: Any, results: Any, stages: int) -> Value:
-    """Connect the handshake of a unit whose stages all move together; return when."""
-    # Nothing is held back inside: the whole pipeline stands, or all of it moves.
+    """Connect the handshake of a unit whose stages advance together; return their enable."""
+    # Stages do not stall individually: the whole pipeline advances or is held.
     move = ~results.valid | results.ready
     beside = {"enable": move, "cycles": stages}
     m.d.comb += [

@@ -1,4 +1,4 @@
-"""The NPU's vector unit where keys are quantised before the rotary embedding."""
+"""The NPU's vector unit if keys are quantised before the rotary embedding."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,19 +18,19 @@ from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
 
 KEYS = 3
-"""Keys in the conversion to integers: one comes, of one the exponent is found, one leaves."""
+"""Keys in the conversion to integers: one each is written, searched and read."""
 
 
 class PreRopeVectorUnit(VectorUnit):
-    """`VectorUnit`, with the product of a query and all keys, which are turned here.
+    """`VectorUnit`, which rotates all keys and multiplies the query by them.
 
-    A `QUERY` keeps the turned query and its head's smoothing factors. The `SCORES` behind it reads
-    the head's keys token by token: code minus zero point times scale times factor, turned by the
-    token's position, times the query (P3-LLM, Section V-A).
+    `QUERY` stores the rotated query and its head's smoothing factors. The following `SCORES` reads
+    the head's keys token by token: (code - zero point) * (scale * factor), rotated by the token's
+    position, times the query (P3-LLM, Section V-A).
 
-    **Latency** and **Throughput** as of `VectorUnit`; `SCORES` takes a slice of a key a cycle.
-    **Numerics** as of `VectorUnit` and `NewestScore`; a key is rounded to binary32 as the scaler
-    does it, to 15 bits by its largest element, when it is turned, and to FP16.
+    **Latency** and **Throughput** as of `VectorUnit`; `SCORES` processes one slice of a key per
+    cycle. **Numerics** as of `VectorUnit` and `NewestScore`; a key is rounded to binary32 by the
+    scaler, to integers whose largest has 15 bits, by the rotation, and to FP16.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class PreRopeVectorUnit(VectorUnit):
 
     Members
     -------
-    See `VectorUnit`.
+    As `VectorUnit`.
 
     Raises
     ------
@@ -54,26 +54,26 @@ class PreRopeVectorUnit(VectorUnit):
         p = parameters
         self.key_reader, self.key_score = KeyReader(parameters=p), NewestScore(parameters=p)
         slices, half = p.head_size // p.lanes, 16 * p.lanes
-        # What every key meets: its channels' factors, and behind its rotation the query.
+        # Replayed for every key: its channels' factors and, after its rotation, the query.
         self.key_factors, self.query = (
             ReplayBuffer(shape=half, depth=slices, follows=False) for _ in range(2)
         )
-        # Of the token whose slice the scaler takes.
+        # Scale of the token whose slice the scaler receives.
         self.key_scale = Signal(16)
         self.widen_scale = FloatConvert(source=BINARY16, target=BINARY32)
-        # A vector's binary point when it leaves the rotation.
+        # A vector's binary point at the output of the rotation.
         self.turned_point = Signal.like(self.block.results.payload.point)
-        # Scores come from the keys, and a query's factors from the banks.
+        # Scores are computed from keys instead of sums, and `QUERY` reads factors.
         self.reads_sums = tuple(one for one in self.reads_sums if one is not NpuOperation.SCORES)
         self.reads_factors += (NpuOperation.QUERY,)
 
     @staticmethod
     def _block_parameters(p: P3llmParameters) -> BlockFixedParameters:
-        """Return dimensions at which keys follow one another without a gap."""
+        """Return dimensions at which keys are converted without a gap."""
         return replace(VectorUnit._block_parameters(p), vectors=KEYS)
 
     def elaborate(self, platform: Any) -> Module:
-        """Write keys, start their reader with an operation, keep what accompanies a vector."""
+        """Write keys, start their reader with an operation, delay a vector's binary point."""
         m = super().elaborate(platform)
         held, reader, rotary = self.held, self.key_reader, self.rotary.vectors
         point = self.block.results.payload.point
@@ -97,6 +97,6 @@ class PreRopeVectorUnit(VectorUnit):
         return m
 
     def _sums_factor(self, factor: Value) -> Value:
-        """Return the factor of all that is scaled, in binary32: of a key its token's scale."""
+        """Return the common factor in binary32; for `SCORES`, the scale of the key's token."""
         of_key = self.held.operation == NpuOperation.SCORES
         return Mux(of_key, Value.cast(self.widen_scale.result), Value.cast(factor))

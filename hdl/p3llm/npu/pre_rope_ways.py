@@ -1,4 +1,4 @@
-"""Ways of vectors where keys are quantised before the rotary embedding."""
+"""Datapaths if keys are quantised before the rotary embedding."""
 
 from dataclasses import dataclass
 
@@ -13,17 +13,17 @@ from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 
 @dataclass(frozen=True)
 class PreRopeWays(Ways):
-    """Those of `Ways`, but that a query meets keys here and not in the compute units."""
+    """The datapaths of `Ways`, with Q K^T in the NPU instead of the compute units."""
 
     def key(self) -> None:
-        """Smooth and quantise a key as it was projected."""
+        """Smooth and quantise a key without rotation."""
         self._halved(self.unit.number_reader.slices, self._number())
         halves = self.unit.half.results
         self._smoothed(halves, halves.payload["values"], Smoothing.KEY)
         self._cached(self.unit.smoothing.results)
 
     def query(self) -> None:
-        """Turn a query and keep it, and beside it the factors of the keys that it meets."""
+        """Rotate a query and store it with the smoothing factors of its keys."""
         unit, halves, factors = self.unit, self.unit.half.results, self.unit.factor_reader.slices
         values = Value.cast(halves.payload["values"])
         self._blocked(spare=1)
@@ -31,17 +31,18 @@ class PreRopeWays(Ways):
         link(self.m, halves, unit.query.source, item=values, last=halves.payload.last)
         own, last = self._factors(), factors.payload.last
         link(self.m, factors, unit.key_factors.source, item=own, last=last)
-        # Factors wait for nothing, a query for its second pass: it is the last to be complete.
+        # Factors do not stall, but a query waits for its second pass, so it is complete last.
         self.m.d.comb += self.finished.eq(self._passes(halves) & halves.payload.last)
 
     def scores(self) -> None:
-        """Dequantise and turn keys, multiply them by the query; then as ever."""
+        """Dequantise and rotate keys, multiply them by the query; then as `Ways`."""
         self._dequantised()
         self._largest_scale()
         scaled, block = self.unit.scaler.results, self.unit.block
         values, last = scaled.payload["values"], scaled.payload.last
         link(self.m, scaled, block.vectors, values=values, spare=1, last=last)
-        # As long as the query is kept, the conversion to FP16 serves keys; then probabilities.
+        # While the query is stored, the conversion to FP16 is used for keys; then for
+        # probabilities.
         with self.m.If(self.unit.query.sink.valid):
             self._multiplied()
         with self.m.Else():
@@ -50,7 +51,7 @@ class PreRopeWays(Ways):
         self._compared()
 
     def _dequantised(self) -> None:
-        """Give codes less zero points, and both scales, to the scaler."""
+        """Connect codes minus zero points, their scales and factors to the scaler."""
         unit, keys, scales = self.unit, self.unit.key_reader.slices, self.unit.factor_reader.slices
         given, scaler = keys.payload, unit.scaler.slices
         m, lanes, factors = self.m, unit.parameters.lanes, unit.key_factors
@@ -61,24 +62,24 @@ class PreRopeWays(Ways):
             keys.ready.eq(taken),
             factors.sink.ready.eq(taken),
             factors.release.eq(given.final),
-            # A slice of scales is of as many tokens.
+            # A slice of scales belongs to as many tokens.
             scales.ready.eq(taken & given["last"] & (given.token == lanes - 1)),
             unit.key_scale.eq(self._factors().word_select(given.token, 16)),
             Value.cast(scaler.payload.factors).eq(factors.sink.payload),
             scaler.payload.last.eq(given["last"]),
         ]
-        # An integer as the units' sums of keys have it.
+        # The integer in the format of the units' sums of Q K^T.
         for i in range(lanes):
             integer = given["values"][i] << FRACTION_BITS[Mode.QK]
             m.d.comb += scaler.payload.sums[i].eq(integer)
 
     def _multiplied(self) -> None:
-        """Turn keys by their tokens' positions, and multiply them by the query."""
+        """Rotate keys by their tokens' positions, and multiply them by the query."""
         unit, score, query = self.unit, self.unit.key_score, self.unit.query
         block, halves = unit.block.results, unit.half.results
         position, _final = self._token("turned", self._passes(block) & block.payload.last)
         self._rotated(position, unit.turned_point)
-        # A slice of the query is always there: its rounds have no gaps.
+        # A slice of the query is always valid: its replay has no gaps.
         _met, final = self._token("met", halves.valid & halves.payload.last)
         self.m.d.comb += [
             halves.ready.eq(1),
@@ -91,7 +92,7 @@ class PreRopeWays(Ways):
         ]
 
     def _gathered(self) -> None:
-        """Put the scores of a slice of tokens side by side."""
+        """Collect the scores of a slice of tokens."""
         score, fixed = self.unit.key_score, self.unit.fixed.slices
         lanes = self.unit.parameters.lanes
         scored, last = self._token("scored", score.scored.valid)
@@ -99,7 +100,7 @@ class PreRopeWays(Ways):
         values = Cat(before, score.score.as_value())
         with self.m.If(score.scored.valid):
             self.m.d.sync += before.eq(values[32:])
-        # The softmax has room for all scores of a row, so that none of them ever waits.
+        # The softmax has room for all scores of a row, so that none of them stalls.
         self.m.d.comb += [
             fixed.valid.eq(score.scored.valid & scored[: ceil_log2(lanes)].all()),
             Value.cast(fixed.payload["values"]).eq(values),
@@ -107,7 +108,7 @@ class PreRopeWays(Ways):
         ]
 
     def _token(self, name: str, passes: Value) -> tuple[Signal, Value]:
-        """Return which token passes, and whether it is the last that fills a slice."""
+        """Return the index of the current token, and whether it is the last one."""
         p, unit = self.unit.parameters, self.unit
         token = Signal(range(p.capacity), name=f"{name}_token")
         with self.m.If(unit.starts):

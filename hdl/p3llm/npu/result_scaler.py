@@ -1,4 +1,4 @@
-"""Integer sums of the compute units as binary32: group and second-level scales come to them."""
+"""Conversion of integer sums to binary32, with dequantisation and second-level scales."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ SUM_BITS = 48
 """Bits of a sum of group sums times 8-bit scales."""
 
 STAGES = 3
-"""Pipeline stages of each of the two steps."""
+"""Pipeline stages of the conversion and of the final multiplication."""
 
 
 @parameter_object
@@ -28,7 +28,7 @@ class ResultScalerParameters(NumberLanesParameters):
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """Sums, and for each a factor in FP16; what is common to all of them."""
+        """A slice of sums with a factor in FP16 each, their common factor and binary point."""
         return data.StructLayout(
             {
                 "sums": data.ArrayLayout(signed(SUM_BITS), self.lanes),
@@ -41,13 +41,14 @@ class ResultScalerParameters(NumberLanesParameters):
 
 
 class ResultScaler(NumberLanes):
-    """Sums times ``factor * common``, in slices.
+    """Multiplication of sums by ``factor * common``, in slices.
 
-    They leave by a register slice, so that nobody's ready moves the stages.
+    A register slice at the output cuts the path from the consumer's ready to the stages.
 
-    **Latency** 8 cycles. **Throughput** one slice per cycle. **Numerics** the sum becomes binary32, and
-    so does the product of both factors, each rounded to nearest, ties to even; then their product.
-    A sum below binary32's normal numbers is a zero of its sign; no product may be below them.
+    **Latency** 8 cycles. **Throughput** one slice per cycle. **Numerics** the sum is converted to
+    binary32, and both factors are multiplied in binary32; then the results are multiplied. Each
+    step rounds to nearest, ties to even. A sum below binary32's normal numbers is a zero of its
+    sign; products must not be subnormal.
 
     Parameters
     ----------
@@ -57,8 +58,8 @@ class ResultScaler(NumberLanes):
     Members
     -------
     slices : In(stream)
-        `sums` in two's complement with `point` bits behind the binary point, `factors` in FP16,
-        `common` in binary32 and not subnormal, `last`.
+        `sums` in two's complement with `point` fraction bits, `factors` in FP16, `common` in
+        binary32 and not subnormal, `last`.
     results : Out(stream)
         `values` in binary32, `last`.
 
@@ -69,17 +70,18 @@ class ResultScaler(NumberLanes):
     """
 
     def elaborate(self, platform: Any) -> Module:
-        """Convert beside the product of the factors, then multiply; all stages move together."""
+        """Convert sums, multiply factors, then multiply both; all stages advance together."""
         m = Module()
         p = self.parameters
         m.submodules.registers = registers = RegisterSlice(shape=p.result_layout)
         connect_streams(m, registers.sink, self.results)
         results = registers.source
         move = move_together(m, self.slices, results, 1 + 2 * STAGES)
-        # What is scaled was chosen among several: it has a register of its own.
+        # Operands are selected from several sources and therefore registered first.
         taken = {"enable": move, "cycles": 1}
         slices = delay_line(m, self.slices.payload, name="slice", **taken)[-1]
-        # The sum is converted beside the product of its factors: three stages, then three more.
+        # The sum is converted in parallel with the product of its factors: three stages, then three
+        # more.
         options = {"stages": STAGES, "enable": True}
         for i in range(p.lanes):
             number = IntegerToFloat(width=SUM_BITS, **options)

@@ -1,4 +1,4 @@
-"""Sums of binary32, or products with Q6.10: residual states, and gated ones."""
+"""Sums in binary32, and products with Q6.10: residual additions and SwiGLU."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class SingleLanesParameters(NumberLanesParameters):
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """Operands of sums, or of products."""
+        """A slice of operands of sums, or of products."""
         return data.StructLayout(
             {
                 "multiply": 1,
@@ -42,9 +42,9 @@ class SingleLanesParameters(NumberLanesParameters):
 class SingleLanes(NumberLanes):
     """Sums or products in binary32.
 
-    **Latency** 4 cycles. **Throughput** one slice per cycle. **Numerics** rounded to nearest, ties to
-    even. Of a sum any numbers, subnormal ones, infinities and NaNs too. With `multiply` the second
-    operand is Q6.10, and neither `values` nor products are subnormal.
+    **Latency** 4 cycles. **Throughput** one slice per cycle. **Numerics** rounded to nearest, ties
+    to even. A sum accepts any numbers, including subnormal ones, infinities and NaNs. With
+    `multiply` the second operand is Q6.10, and neither `values` nor products may be subnormal.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ class SingleLanes(NumberLanes):
     Members
     -------
     slices : In(stream)
-        `values` and `addends` in binary32, or with `multiply` `factors` in Q6.10; `last`.
+        `values` and `addends` in binary32, or with `multiply` `values` and `factors` in Q6.10;
+        `last`.
     results : Out(stream)
         `values` in binary32, `last`.
 
@@ -65,12 +66,12 @@ class SingleLanes(NumberLanes):
     """
 
     def elaborate(self, platform: Any) -> Module:
-        """Add and multiply; which of both it is comes along."""
+        """Add and multiply; a delayed bit selects the result."""
         m = Module()
         move = move_together(m, self.slices, self.results, ADD_STAGES)
         slices = self.slices.payload
-        # Both operators work all the time; the slice says whose result counts. A factor is made a
-        # number in the cycle that the product has less than the sum.
+        # Both operators run in every cycle; the slice selects the result. The conversion of a
+        # factor takes the cycle by which the product is shorter than the sum.
         multiply = delay_line(m, slices.multiply, ADD_STAGES, name="multiply", enable=move)[-1]
         values = delay_line(m, slices["values"], 1, name="values", enable=move)[-1]
         options = {"number_format": BINARY32, "enable": True}

@@ -1,4 +1,4 @@
-"""Slices of a vector out of a memory, one behind the other."""
+"""A reader of a vector's slices from a memory."""
 
 from typing import Any
 
@@ -10,27 +10,27 @@ from hdl.unit import Unit
 
 
 class SliceReader(Unit):
-    """Read places one behind the other; the memory's word accompanies the stream.
+    """Read consecutive places; the memory's word is valid with the stream's item.
 
     **Latency** 2 cycles from `start`. **Throughput** one slice per cycle.
 
     Parameters
     ----------
     address_bits, count_bits : int
-        Bits of a place, and of a number of slices.
+        Bits of a place, and of a slice count.
 
     Members
     -------
     start : In(1)
-        Read `count` slices from `first` on; not while some are under way.
+        Read `count` slices, starting at `first`; not while slices are in flight.
     first, count : In
-        The places.
+        First place, and number of slices.
     hold : In(1)
-        The next place has nothing to read yet.
+        The next place is not written yet.
     read_enable, read_address : Out
-        To the memory, whose word keeps until the next read.
+        Read port of the memory, which holds its word until the next read.
     slices : Out(stream)
-        Of the word in the memory's output: its place's lowest bit, and whether it is the last.
+        For the word at the memory's output: `low`, the lowest bit of its place, and `last`.
     """
 
     def __init__(self, *, address_bits: int, count_bits: int) -> None:
@@ -48,11 +48,11 @@ class SliceReader(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read the next one whenever the one before is taken."""
+        """Read the next slice when the current one is transferred."""
         m = Module()
         left, address = Signal.like(self.count), Signal.like(self.first)
         slices = self.slices
-        # The memory keeps its word until the next read, so that the stream may stand.
+        # The memory holds its word until the next read, so that the stream may stall.
         move = ~slices.valid | slices.ready
         reads = (left != 0) & ~self.hold
         m.d.comb += [self.read_enable.eq(move & reads), self.read_address.eq(address)]
@@ -65,7 +65,7 @@ class SliceReader(Unit):
                 left.eq(left - 1),
                 address.eq(address + 1),
             ]
-        # A start comes when nothing is left, and wins over what moves.
+        # A start arrives when no slices are left, and overrides the update.
         with m.If(self.start):
             m.d.sync += [left.eq(self.count), address.eq(self.first)]
         return m

@@ -1,4 +1,4 @@
-"""Sums that left the compute units, and their 8-bit group scales."""
+"""The accumulator of the compute units' sums, with their 8-bit group scales."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ from hdl.unit import Unit
 
 
 class SumAccumulator(Unit):
-    """Keep the units' sums, or add up those of a linear layer's groups times their scales.
+    """Store the units' sums; for a linear layer, accumulate group sums times their scales.
 
-    Scales of two sets of rounds are kept: the sums of one set's last round leave when the scales of
-    the next are already here.
+    The memory of scales holds two sets of rounds: the sums of one set's last round are read when
+    the scales of the next set have already arrived.
 
-    **Latency** 2 cycles from a result to its place. **Throughput** one slice per cycle. **Numerics**
-    exact: a row has less than ``2**48``.
+    **Latency** 2 cycles from a result to the memory. **Throughput** one slice per cycle.
+    **Numerics** exact: the sum of a row is less than ``2**48``.
 
     Parameters
     ----------
@@ -35,18 +35,18 @@ class SumAccumulator(Unit):
     Members
     -------
     coming : In(struct)
-        What the result of the next cycle is, if there is one: see `tag_layout`.
+        Tag of the next cycle's result, see `tag_layout`.
     result : In(struct)
-        `valid` and `data` of the channel.
+        Data of the result.
     scales_write, scales_address : In
-        The result is a column of scales: of which set, position and unit.
+        The result is a column of scales; its set, position and unit.
     read_enable, read_address, sums : In, In, Out
-        Sums for the vector unit, a cycle later.
+        Read port of the vector unit; `sums` are valid one cycle after the address.
     ending : In(1)
-        The last group of a linear layer is under way.
+        The last group of a linear layer is in progress.
     complete : Out
-        While it is, below which place results of it have come: they do so front to back. Of two
-        inputs that says nothing of the second one's.
+        With `ending`: the place below which results of the last group have arrived, in ascending
+        order. With two inputs it refers to the first one only.
 
     Raises
     ------
@@ -74,10 +74,11 @@ class SumAccumulator(Unit):
 
     @staticmethod
     def tag_layout(p: P3llmParameters) -> data.StructLayout:
-        """Return what sums are: ``weighted`` by a scale, ``more`` of what is at `place`.
+        """Return the layout of a tag.
 
-        A row's ``final`` ones complete it, and are followed by `complete`. With `group_scaling`
-        what is ``high`` of all elements' totals comes before both ``wide`` halves.
+        ``weighted``: multiply the sums by scales; ``more``: add them to those at ``place``;
+        ``final``: they complete their rows and advance `complete`. With `group_scaling`, the
+        ``high`` bits of all elements' totals precede both ``wide`` halves.
         """
         return data.StructLayout(
             {
@@ -93,11 +94,11 @@ class SumAccumulator(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read what stands there and the scales; multiply, add, write: a cycle each."""
+        """Read stored sums and scales; multiply; add; write: one stage each."""
         m = Module()
         p, places = self.parameters, Places(self.parameters)
         tag = self.coming
-        # Groups are added up in a memory of their own: the NPU reads beside them.
+        # Groups are accumulated in a separate memory, as the NPU reads the totals at the same time.
         m.submodules.groups = groups = Memory(
             depth=places.results(places.linear_end), width=SUM_BITS * p.result
         )
@@ -113,7 +114,8 @@ class SumAccumulator(Unit):
             groups.read_enable.eq(1),
             groups.read_address.eq(tag.place),
         ]
-        # In the first cycle both memories are read, in the second products made, then added.
+        # Both memories are read in the first cycle; products are computed in the second, then
+        # added.
         now, write = delay_line(m, tag, 2, name="tag", reset=True)[1:]
         before = delay_line(m, groups.read_data, 1, name="before")[1]
         scale = scales.read_data.word_select(now.part, 8 * p.result)
@@ -123,7 +125,7 @@ class SumAccumulator(Unit):
             arrived = self.result.word_select(i, 32).as_signed()
             factor = Mux(now.weighted, scale.word_select(i, 8), 1)
             m.d.sync += product.eq(multiply_add(m, f"multiply_{i}", arrived, factor))
-            # The first group's sums replace what an earlier product left.
+            # The sums of the first group replace those of an earlier product.
             old = before.word_select(i, SUM_BITS) & write.more.replicate(SUM_BITS)
             words.append(prefix_sum(m, product, old)[:SUM_BITS])
         m.d.comb += [
@@ -135,7 +137,7 @@ class SumAccumulator(Unit):
         return m
 
     def _stores(self, m: Module, write: Any, valid: Value, words: list[Value]) -> None:
-        """Store a result's sums where the NPU reads them, and count a layer's that are there."""
+        """Store a result's sums for the NPU, and track how far a layer's last group has arrived."""
         p = self.parameters
         size = SUM_BITS * p.result
         m.submodules.totals = totals = Memory(
@@ -146,12 +148,12 @@ class SumAccumulator(Unit):
             totals.read_enable.eq(self.read_enable),
             totals.read_address.eq(self.read_address),
             Value.cast(self.sums).eq(totals.read_data),
-            # A slice of the NPU's is a result, or two.
+            # A slice of the NPU consists of one or two results.
             totals.write_enable.eq(valid << part),
             totals.write_address.eq(write.place >> len(part)),
             totals.write_data.eq(Cat(words).replicate(p.lanes // p.result)),
         ]
-        # Places of the layer's sums begin at 0; the last group's come in their order.
+        # Places of the layer's sums start at 0; those of the last group arrive in ascending order.
         with m.If(~self.ending):
             m.d.sync += self.complete.eq(0)
         with m.Elif(valid & write.final):

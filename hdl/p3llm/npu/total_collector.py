@@ -1,4 +1,4 @@
-"""Totals that left the compute units, whose groups were scaled there."""
+"""The memory of totals from compute units that scale their groups."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from hdl.p3llm.pim.group_scaler import HIGH_BITS
 
 
 class TotalCollector(SumAccumulator):
-    """Keep the units' totals and sums; put a total's two parts together.
+    """Store the units' totals and sums; assemble each total from its two parts.
 
-    What is high of all elements' totals waits for both halves of the rest. Nothing is added up, and
-    no scales come here.
+    The high bits of all elements' totals are held until both halves of the low bits arrive. Nothing
+    is accumulated, and no scales are read.
 
-    **Latency** 2 cycles from a result to its place. **Throughput** one slice per cycle. **Numerics**
-    none: 48 bits pass as they are.
+    **Latency** 2 cycles from a result to the memory. **Throughput** one slice per cycle.
+    **Numerics** none: 48 bits are stored unchanged.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class TotalCollector(SumAccumulator):
 
     Members
     -------
-    See `SumAccumulator`; `ending` and `complete` say of the last round what they say of a group.
+    As `SumAccumulator`; `ending` and `complete` refer to the last round instead of the last group.
 
     Raises
     ------
@@ -35,7 +35,7 @@ class TotalCollector(SumAccumulator):
     """
 
     def elaborate(self, platform: Any) -> Module:
-        """Keep a result for a cycle, and what is high until the other halves are here."""
+        """Register a result; hold the high bits until both halves of the low bits have arrived."""
         m = Module()
         p = self.parameters
         now, write = delay_line(m, self.coming, 2, name="tag", reset=True)[1:]

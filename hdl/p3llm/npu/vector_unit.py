@@ -47,7 +47,7 @@ from hdl.p3llm.quantisers.value_scaling import ValueScaling
 from hdl.unit import Unit
 
 COMMON_STAGES = 3
-"""Cycles until the common factor of an operation's sums is valid: as many as until the first sum."""
+"""Cycles until the common factor of an operation is valid: as many as until its first sum."""
 
 
 class VectorUnit(Unit):

@@ -1,1 +1,1 @@
-"""The quantisers of P3-LLM, on the side of the NPU."""
+"""The quantisers of P3-LLM's NPU (Sections IV and V-B, Figure 6 b)."""

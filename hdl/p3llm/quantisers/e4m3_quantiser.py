@@ -1,4 +1,4 @@
-"""FP16 vectors as FP8 E4M3 codes with a scale: P3-LLM's activations and queries."""
+"""Quantiser of FP16 vectors to FP8-E4M3 codes with a scale: activations and queries."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from hdl.parameters import parameter_object
 from hdl.unit import Unit
 
 NAN_CODE = 0x7F
-"""The E4M3 NaN without its sign."""
+"""The E4M3 NaN, without sign."""
 
 
 @parameter_object
@@ -31,31 +31,31 @@ class E4m3QuantiserParameters(QuantiserParameters):
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """A slice of codes; every slice of a vector carries its scale."""
+        """A slice of codes; every slice contains the scale of its vector."""
         codes = data.ArrayLayout(8, self.lanes)
         return data.StructLayout({"codes": codes, "scale": 16, "last": 1})
 
     @property
     def turnaround(self) -> int:
-        """Cycles from a vector's last slice to its scale, and some for the buffer's pointers."""
+        """Cycles from a vector's last slice to its scale, with a margin for the pointers."""
         return extreme_stages(self.lanes) + self.scale_stages + 4
 
 
 class E4m3Quantiser(Unit):
-    """Vectors over their scale ``max(max|x| / 448, 1e-6)``, as E4M3, in slices of `lanes`.
+    """Quantise vectors to E4M3 with the scale ``max(max|x| / 448, 1e-6)``, in slices of `lanes`.
 
-    The first pass finds a vector's largest magnitude while its slices go into a buffer; the second
-    divides them. One scale serves a token's activations or a query head (P3-LLM, Sections IV-D and
-    V-B).
+    The first pass finds a vector's largest magnitude while its slices are buffered; the second pass
+    divides them by the scale. A vector is a token's activations or a query head (P3-LLM, Sections
+    IV-D and V-B).
 
     **Latency** ``extreme_stages(lanes) + scale_stages + quotient_stages + 2`` cycles from a
-    vector's last slice to its first codes. **Throughput** one slice in and one out a cycle, also
-    from vector to vector; but while `vectors` complete vectors are under way the next waits.
+    vector's last slice to its first codes. **Throughput** one slice in and one slice out per cycle,
+    also across vectors; while `vectors` complete vectors are in flight, the next one waits.
 
     **Numerics** codes and scale are those of float32 arithmetic, bit for bit: the scale is a
     float32 quotient, at least 1e-6; an element over it is rounded to float32, then to E4M3, both to
-    nearest, ties to even. `scale` is that scale rounded to FP16 for whoever multiplies by it. An
-    infinity counts as 65504 of its sign; a NaN does not count, and gives E4M3's NaN.
+    nearest, ties to even. `scale` is that scale rounded to FP16, for dequantisation. An infinity is
+    treated as 65504 of its sign; a NaN does not affect the scale, and its code is E4M3's NaN.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class E4m3Quantiser(Unit):
     Members
     -------
     vectors : In(stream)
-        `values` in FP16; `last` in a vector's last slice; at most `width` elements a vector.
+        `values` in FP16; `last` in a vector's last slice; at most `width` elements per vector.
     results : Out(stream)
         `codes` in E4M3, `scale` in FP16, `last`.
 
@@ -99,18 +99,19 @@ class E4m3Quantiser(Unit):
         return m
 
     def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Largest magnitude and its scale; nothing here ever waits."""
+        """Compute the largest magnitude and the scale; this pass does not stall."""
         p = self.parameters
         vectors = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)
-        # Codes of magnitudes have the order of the magnitudes: no float is compared.
+        # Codes of magnitudes have the order of the magnitudes: an integer comparison suffices.
         magnitudes = [finite_magnitude(m, vectors.values[i]) for i in range(p.lanes)]
         largest, complete = extreme(
             m, magnitudes, higher, take=take, last=vectors.last, name="largest"
         )
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
         m.submodules.scale = scale = GroupScale(divisor=448, stages=p.scale_stages)
-        # The scale is ready so many cycles behind the last slice: the buffer lets the vector go.
+        # The scale is valid so many cycles after the last slice; then the buffer releases the
+        # vector.
         ended = delay_line(m, complete, p.scale_stages, name="ended", reset=True)[-1]
         m.d.comb += [
             widen.a.eq(largest),
@@ -120,7 +121,7 @@ class E4m3Quantiser(Unit):
         ]
 
     def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Divide every lane by the vector's scale; all stages move together."""
+        """Divide every lane by the vector's scale; all stages advance together."""
         p = self.parameters
         move = ~self.results.valid | self.results.ready
         out = self.results.payload
@@ -135,7 +136,7 @@ class E4m3Quantiser(Unit):
             ]
 
         def beside(value: Any, name: str, *, reset: bool = False) -> Any:
-            """Return what goes along with the quotients."""
+            """Delay a value in parallel with the quotients."""
             stages = p.quotient_stages
             return delay_line(m, value, stages, name=name, enable=move, reset=reset)[-1]
 

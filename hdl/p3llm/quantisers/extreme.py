@@ -1,4 +1,4 @@
-"""The highest or lowest of a vector's numbers, which come in slices."""
+"""Maximum or minimum of a vector that arrives in slices."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,21 +8,21 @@ from amaranth.utils import ceil_log2
 from hdl.arith.delay_line import delay_line
 
 LEVELS = 2
-"""Levels of a slice's comparisons that fit into a cycle."""
+"""Levels of the comparator tree per pipeline stage."""
 
 
 def higher(a: Value, b: Value) -> Value:
-    """Return the larger of two."""
+    """Return the larger of two numbers."""
     return Mux(a > b, a, b)
 
 
 def lower(a: Value, b: Value) -> Value:
-    """Return the smaller of two."""
+    """Return the smaller of two numbers."""
     return Mux(a < b, a, b)
 
 
 def extreme_stages(lanes: int) -> int:
-    """Return the cycles from a vector's last slice of so many numbers to its extreme."""
+    """Return the cycles from a vector's last slice to its maximum or minimum."""
     return max(-(-ceil_log2(lanes) // LEVELS), 1) + 1
 
 
@@ -35,29 +35,29 @@ def extreme(
     last: Value,
     name: str,
 ) -> tuple[Signal, Value]:
-    """Return the highest or lowest of a vector's numbers, and when it is; it stands until the next.
+    """Return the maximum or minimum of a vector, held until the next, and its strobe.
 
-    **Latency** `extreme_stages` cycles. **Throughput** a slice a cycle, vector behind vector.
+    **Latency** `extreme_stages` cycles. **Throughput** one slice per cycle, also across vectors.
 
     Parameters
     ----------
     m : Module
-        Where the logic goes.
+        Module to which the logic is added.
     values : Sequence[Value]
-        A slice's numbers, of one shape; a power of two.
+        Numbers of a slice, all of one shape; their number is a power of two.
     chosen : Callable
         `higher` or `lower`.
     take, last : Value
-        There is a slice; it is its vector's last.
+        A slice is valid; it is the last one of its vector.
     name : str
-        Of the registers.
+        Prefix of the registers' names.
     """
     stages = extreme_stages(len(values))
     strobe = delay_line(m, take, stages, name=f"{name}_strobe", reset=True)
     lasts = delay_line(m, last, stages, name=f"{name}_last")
     in_slice = _in_slice(m, values, chosen, name)
     found, begins = Signal(in_slice.shape(), name=name, reset_less=True), Signal(init=1)
-    # A vector's first slice starts anew instead of from the vector before.
+    # The first slice of a vector replaces the result of the previous vector.
     with m.If(strobe[-2]):
         m.d.sync += [
             found.eq(Mux(begins, in_slice, chosen(in_slice, found))),
@@ -69,13 +69,14 @@ def extreme(
 def _in_slice(
     m: Module, values: Sequence[Value], chosen: Callable[[Value, Value], Value], name: str
 ) -> Value:
-    """Return a slice's extreme by a balanced tree, with registers behind every other level."""
+    """Return a slice's maximum or minimum by a tree with registers after `LEVELS` levels."""
     levels = ceil_log2(len(values))
     level = list(values)
     for depth in range(max(levels, 1)):
         if levels:
             level = [chosen(a, b) for a, b in zip(level[::2], level[1::2], strict=True)]
-        # What is compared and then chosen needs a name, or each level would repeat those below.
+        # Operands are used twice, in comparison and selection: without a name each level would
+        # repeat the expressions of all lower levels.
         registered = depth % LEVELS == LEVELS - 1 or depth >= levels - 1
         names = [f"{name}_{depth}_{index}" for index in range(len(level))]
         wires = [

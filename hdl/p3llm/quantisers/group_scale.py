@@ -1,4 +1,4 @@
-"""The scale of a group of numbers, ``max(extent / divisor, 1e-6)``, as float32 rounds it."""
+"""The scale of a group of numbers, ``max(extent / divisor, 1e-6)``, rounded as in float32."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data
@@ -13,21 +13,22 @@ from hdl.arith.rounding import Rounding, round_up
 from hdl.parameters import require_choice
 
 SCALE_LAYOUT = data.StructLayout({"significand": 24, "exponent": 8, "stored": 16})
-"""A scale: what divides, ``significand * 2**(exponent - 150)``, and what is stored, in FP16."""
+"""A scale: the divisor of the quantiser, ``significand * 2**(exponent - 150)``, and the FP16 value
+that is `stored`."""
 
 SMALLEST = BINARY32.from_fraction(1e-6)
-"""The code of the smallest scale."""
+"""The binary32 code of the smallest scale."""
 
 ROWS_A_CUT = 4
 
 
 class GroupScale(Operator):
-    """A group's extent over the largest code, in float32, but at least 1e-6.
+    """Division of a group's extent by the largest code, in float32, with the minimum 1e-6.
 
-    The divisor is 7 or 15 times a power of two, so that a row of the division has a remainder of
-    three or four bits.
+    The divisor is 7 or 15 times a power of two, so that the remainder of a division row has three
+    or four bits.
 
-    **Latency** `stages` cycles. **Throughput** one scale a cycle. **Numerics** the quotient and
+    **Latency** `stages` cycles. **Throughput** one scale per cycle. **Numerics** the quotient and
     1e-6 are float32, rounded to nearest, ties to even; `stored` is that rounded to FP16.
 
     Parameters
@@ -35,8 +36,8 @@ class GroupScale(Operator):
     divisor : int
         448, the largest E4M3 number, or 15, the largest INT4 code.
     stages : int
-        Pipeline stages: the last one is the result, others stand between every four rows of the
-        division, before the rounding and behind it.
+        Pipeline stages: the last one registers the result; others are after every four rows of the
+        division, before and after the rounding.
     enable : bool
         Add the input `enable`; the registers load only while it is 1.
 
@@ -61,12 +62,12 @@ class GroupScale(Operator):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Divide, round, take the larger, round to what is stored."""
+        """Divide, round, apply the minimum, round to FP16."""
         m = Module()
         power = (self.divisor & -self.divisor).bit_length() - 1
         odd = self.divisor >> power
         down = odd.bit_length()
-        # Where the quotient begins late, its digits are a significand and a rounding bit.
+        # If the quotient's first digit is zero, the others are a significand and a rounding bit.
         rows = 25 + down
         pipeline = self.pipeline(m, cuts=-(-rows // ROWS_A_CUT) + 3)
 
@@ -90,7 +91,7 @@ class GroupScale(Operator):
         up = round_up(Rounding.HALF_EVEN, kept[0], half, sticky)
         floor = Cat(kept[:23], (exponent - (down + power) + early)[:8])
         code, positive = pipeline.cut(incremented(m, floor, up), kept[23])
-        # The exponent of an extent of zero means nothing here.
+        # The exponent of an extent of zero is ignored.
         (code,) = pipeline.cut(Mux(positive & (code >= SMALLEST), code, SMALLEST))
         m.submodules.store = store = FloatConvert(source=BINARY32, target=BINARY16)
         m.d.comb += store.a.eq(code)

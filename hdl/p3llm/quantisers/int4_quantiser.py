@@ -1,4 +1,4 @@
-"""FP16 vectors as INT4 codes with a scale and a zero point: P3-LLM's keys and values."""
+"""Quantiser of FP16 vectors to INT4-Asym codes with scale and zero point: keys and values."""
 
 from typing import Any
 
@@ -23,10 +23,10 @@ from hdl.parameters import parameter_object
 from hdl.unit import Unit
 
 RANGE_STAGES = 5
-"""Pipeline stages of the difference of maximum and minimum, one of them before it."""
+"""Pipeline stages of the difference of maximum and minimum, including one for its operands."""
 
 GROUP_LAYOUT = data.StructLayout({"scale": SCALE_LAYOUT, "zero_point": 4})
-"""What depends on a whole vector."""
+"""Results of the first pass for a whole vector."""
 
 
 @parameter_object
@@ -35,7 +35,7 @@ class Int4QuantiserParameters(QuantiserParameters):
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """A slice of codes; every slice of a vector carries its scale and zero point."""
+        """A slice of codes; every slice contains the scale and zero point of its vector."""
         codes = data.ArrayLayout(4, self.lanes)
         return data.StructLayout({"codes": codes, "zero_point": 4, "scale": 16, "last": 1})
 
@@ -46,26 +46,27 @@ class Int4QuantiserParameters(QuantiserParameters):
 
     @property
     def turnaround(self) -> int:
-        """Cycles from a vector's last slice to its scale, and some for the buffer's pointers."""
+        """Cycles from a vector's last slice to its scale, with a margin for the pointers."""
         return extreme_stages(self.lanes) + self.group_latency + 4
 
 
 class Int4Quantiser(Unit):
-    """Vectors as ``clamp(round(x / scale) + zero_point, 0, 15)``, in slices of `lanes`.
+    """Quantise vectors to ``clamp(round(x / scale) + zero_point, 0, 15)``, in slices of `lanes`.
 
     ``scale = max((max - min) / 15, 1e-6)`` and ``zero_point = clamp(round(-min / scale), 0, 15)``.
-    The first pass finds a vector's maximum and minimum while its slices go into a buffer; the
-    second divides them. One scale serves a token's head (P3-LLM, Sections IV-A and V-B).
+    The first pass finds a vector's maximum and minimum while its slices are buffered; the second
+    pass divides them by the scale. A vector is a token's key or value of one head (P3-LLM, Sections
+    IV-A and V-B).
 
     **Latency** ``extreme_stages(lanes) + scale_stages + 2 * quotient_stages + 7`` cycles from a
-    vector's last slice to its first codes. **Throughput** one slice in and one out a cycle, also
-    from vector to vector; but while `vectors` complete vectors are under way the next waits.
+    vector's last slice to its first codes. **Throughput** one slice in and one slice out per cycle,
+    also across vectors; while `vectors` complete vectors are in flight, the next one waits.
 
     **Numerics** codes, zero point and scale are those of float32 arithmetic, bit for bit: the
     difference and every quotient are rounded to float32, then codes to integers, all to nearest,
-    ties to even. Zero points are clamped, so a vector of one sign far from zero loses its ends.
-    `scale` is the scale rounded to FP16 for whoever multiplies by it. An infinity counts as 65504
-    of its sign, a NaN as zero.
+    ties to even. Zero points are clamped, so a vector of one sign far from zero is clipped. `scale`
+    is the scale rounded to FP16, for dequantisation. An infinity is treated as 65504 of its sign, a
+    NaN as zero.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ class Int4Quantiser(Unit):
     Members
     -------
     vectors : In(stream)
-        `values` in FP16; `last` in a vector's last slice; at most `width` elements a vector.
+        `values` in FP16; `last` in a vector's last slice; at most `width` elements per vector.
     results : Out(stream)
         `codes`, `zero_point`, `scale` in FP16, `last`.
 
@@ -109,11 +110,11 @@ class Int4Quantiser(Unit):
         return m
 
     def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Maximum and minimum; nothing here ever waits."""
+        """Compute maximum and minimum; this pass does not stall."""
         p = self.parameters
         vectors = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)
-        # As integers in the order of the floats, both ends are found without any.
+        # Mapped to integers of the same order, the numbers need only integer comparisons.
         ordered = [Signal(signed(16), name=f"ordered_{i}") for i in range(p.lanes)]
         for i, code in enumerate(ordered):
             m.d.comb += code.eq(ordered_code(finite(m, vectors.values[i])))
@@ -125,7 +126,7 @@ class Int4Quantiser(Unit):
         m.d.comb += [buffer.results.valid.eq(ended), buffer.results.payload.eq(group)]
 
     def _group(self, m: Module, high: Value, low: Value) -> Value:
-        """Return a vector's scale and zero point, `group_latency` cycles after its ends."""
+        """Return a vector's scale and zero point, `group_latency` cycles after its extremes."""
         p = self.parameters
         m.submodules.range = difference = FloatAdd(
             number_format=BINARY32, subtractor=True, stages=RANGE_STAGES - 1
@@ -140,7 +141,7 @@ class Int4Quantiser(Unit):
             wide = delay_line(m, widen.result.as_value(), 1, name=f"wide_{name}")[-1]
             m.d.comb += [widen.a.eq(end), operand.eq(wide)]
         m.submodules.scale = scale = GroupScale(divisor=15, stages=p.scale_stages)
-        # The zero point is the minimum as any element is quantised, with its sign turned.
+        # The zero point is the rounded quotient of the minimum, with inverted sign.
         m.submodules.zero = zero = ScaledQuotient(steps=INT4_STEPS, stages=p.quotient_stages)
         minimum = delay_line(m, code, RANGE_STAGES + p.scale_stages, name="minimum")[-1]
         m.d.comb += [
@@ -150,12 +151,12 @@ class Int4Quantiser(Unit):
         ]
         held = delay_line(m, scale.result, p.quotient_stages, name="held")[-1]
         negative = delay_line(m, minimum[15], p.quotient_stages, name="negative")[-1]
-        # Clamped: a minimum above zero has the zero point 0, one far below it 15.
+        # Clamp: a positive minimum has the zero point 0, one far below zero has 15.
         clamped = Mux(zero.excess.any() | zero.rounded[4], 15, zero.rounded[:4])
         return Cat(held, Mux(negative, clamped, Const(0, 4)))
 
     def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Divide every lane by the vector's scale; all stages move together."""
+        """Divide every lane by the vector's scale; all stages advance together."""
         p = self.parameters
         move = ~self.results.valid | self.results.ready
         out = self.results.payload
@@ -170,7 +171,7 @@ class Int4Quantiser(Unit):
             ]
 
         def beside(value: Any, name: str, *, reset: bool = False) -> Any:
-            """Return what goes along with the quotients."""
+            """Delay a value in parallel with the quotients."""
             stages = p.quotient_stages
             return delay_line(m, value, stages, name=name, enable=move, reset=reset)[-1]
 
@@ -198,8 +199,8 @@ class Int4Quantiser(Unit):
 
 
 def ordered_code(code: Value) -> Value:
-    """Return a signed integer in the order of finite FP16 numbers, a negative zero below zero."""
-    # The complement of a magnitude goes down as it goes up, and needs no carries.
+    """Map finite FP16 numbers to signed integers of the same order, with -0 below 0."""
+    # The complement decreases as the magnitude increases, and needs no carry chain.
     return (code ^ Cat(code[15].replicate(15), Const(0, 1))).as_signed()
 
 

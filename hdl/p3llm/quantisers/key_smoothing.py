@@ -1,4 +1,4 @@
-"""Dynamic key smoothing: per-channel maxima of a prompt's keys, for keys and queries."""
+"""Dynamic key smoothing (Equation 2): division of keys, and multiplication of queries."""
 
 from enum import Enum
 from typing import Annotated, Any
@@ -19,18 +19,18 @@ from hdl.unit import Unit
 
 
 class Operation(Enum):
-    """What becomes of a slice.
+    """Operation on a slice.
 
     Members
     -------
     BEGIN : int
-        A key of a prompt's first token: its magnitudes are the factors so far.
+        A key of a prompt's first token: its magnitudes are the initial factors.
     OBSERVE : int
-        A key of a later token of the prompt: raises the factors.
+        A key of a later token of the prompt: it may increase the factors.
     KEY : int
-        A key that is divided by the factors.
+        A key to be divided by the factors.
     QUERY : int
-        A query that is multiplied by them.
+        A query to be multiplied by the factors.
     """
 
     BEGIN = 0
@@ -41,16 +41,16 @@ class Operation(Enum):
 
 @parameter_object
 class KeySmoothingParameters(Parameters):
-    """Dimensions of the key smoothing; they also drive its golden model and its testbench.
+    """Dimensions of the key smoothing.
 
     Parameters
     ----------
     lanes : int
-        Channels in a slice.
+        Channels per slice.
     head_size : int
         Channels of a head, a multiple of `lanes`.
     heads : int
-        Key/value heads whose factors are kept, at least two slices of them in all.
+        Key/value heads whose factors are stored; at least two slices in total.
     stages : int
         Pipeline stages of a lane's division, and of its multiplication.
 
@@ -77,12 +77,12 @@ class KeySmoothingParameters(Parameters):
 
     @property
     def slices(self) -> int:
-        """Slices of a head."""
+        """Number of slices of a head."""
         return self.head_size // self.lanes
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """A slice of a key or query; `head` is that of its key."""
+        """A slice of a key or query; `head` is the key/value head."""
         return data.StructLayout(
             {
                 "operation": Operation,
@@ -99,16 +99,16 @@ class KeySmoothingParameters(Parameters):
 
 
 class KeySmoothing(Unit):
-    """Keys over their channels' factors, and queries times them.
+    """Divide keys by their channels' smoothing factors, and multiply queries by them.
 
-    A factor is the largest magnitude of a head's channel over a prompt. While decoding, keys and
-    queries come and factors stand still. The prompt's own keys come twice: to be observed, and to
-    be divided. What dividing keys takes from a score, multiplying queries gives back (P3-LLM,
+    A factor, the paper's S_SF, is the largest magnitude of a head's channel over a prompt. Factors
+    do not change during decoding. The keys of the prompt are input twice: to be observed, and to be
+    divided. The product of a query and a key does not change, as the factors cancel (P3-LLM,
     Sections IV-A and V-B, Equation 2).
 
-    **Latency** ``stages + 1`` cycles. **Throughput** one slice per cycle. **Numerics** quotients and
-    products are FP16, rounded to nearest, ties to even. A factor of zero counts as one. In the
-    maximum an infinity counts as 65504 and a NaN does not count.
+    **Latency** ``stages + 1`` cycles. **Throughput** one slice per cycle. **Numerics** quotients
+    and products are FP16, rounded to nearest, ties to even. A factor of zero is treated as one. In
+    the maximum an infinity is treated as 65504 and a NaN is ignored.
 
     Parameters
     ----------
@@ -119,9 +119,9 @@ class KeySmoothing(Unit):
     -------
     vectors : In(stream)
         `operation`, `head`, `values` in FP16, and `last` in a vector's last slice; all slices of a
-        head, with one operation. Factors of a head are there once it had a `BEGIN`.
+        head have the same operation. The factors of a head are defined after its first `BEGIN`.
     results : Out(stream)
-        `values` in FP16 and `last`, of `KEY` and `QUERY` alone.
+        `values` in FP16 and `last`, for `KEY` and `QUERY` only.
 
     Raises
     ------
@@ -139,7 +139,7 @@ class KeySmoothing(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read a slice's factors, raise them or divide by them; all stages move together."""
+        """Read a slice's factors, update or apply them; all stages advance together."""
         m = Module()
         p = self.parameters
         source, results = self.vectors, self.results
@@ -156,7 +156,7 @@ class KeySmoothing(Unit):
             memory.read_enable.eq(take),
             memory.read_address.eq(address),
         ]
-        # Slices of a head come in their order: a counter says which channels.
+        # Slices of a head arrive in order: a counter selects the channels.
         with m.If(take):
             m.d.sync += place.eq(Mux(vectors.last, 0, place + 1))
 
@@ -168,7 +168,7 @@ class KeySmoothing(Unit):
                 valid.eq(take),
                 now.eq(vectors),
                 target.eq(address),
-                # The memory still has the old word of what is written in this cycle.
+                # The memory outputs the old word if it is written in this cycle.
                 forward.eq(memory.write_enable & (address == target)),
                 written.eq(memory.write_data),
             ]
@@ -190,13 +190,13 @@ class KeySmoothing(Unit):
     def _lanes(
         self, m: Module, memory: Memory, word: Signal, now: Any, move: Signal, divides: Any
     ) -> None:
-        """Raise every lane's factor, divide by it, and multiply by it."""
+        """Update every lane's factor, divide by it, and multiply by it."""
         p = self.parameters
         raised = []
         for i in range(p.lanes):
             factor = word.word_select(i, 15)
             raised.append(self._raised(m, i, now, factor))
-            # A channel that was zero in the whole prompt is left as it is.
+            # A channel that was zero in the whole prompt is not scaled.
             guarded = Mux(factor.any(), factor, Const(BINARY16.one, 15))
             divide = FloatDivide(stages=p.stages, enable=True)
             multiply = FloatMultiply(stages=min(p.stages, 2), enable=True)
@@ -207,7 +207,7 @@ class KeySmoothing(Unit):
                     operator.a.eq(now.values[i]),
                     operator.b.eq(guarded),
                 ]
-            # A product is ready sooner than a quotient.
+            # A product has a shorter latency than a quotient.
             waiting = max(p.stages - 2, 0)
             product = delay_line(m, multiply.result, waiting, name=f"product_{i}", enable=move)[-1]
             m.d.comb += self.results.payload.values[i].eq(
@@ -216,10 +216,10 @@ class KeySmoothing(Unit):
         m.d.comb += memory.write_data.eq(Cat(raised))
 
     def _raised(self, m: Module, lane: int, now: Any, factor: Any) -> Signal:
-        """Return a channel's factor with one more key."""
+        """Return a channel's factor, updated by one key."""
         magnitude = finite_magnitude(m, now.values[lane])
         raised = Signal(15, name=f"raised_{lane}")
-        # A prompt's first key stands for itself, whatever the memory had.
+        # The first key of a prompt replaces the factors of an earlier prompt.
         fresh = now.operation == Operation.BEGIN
         m.d.comb += raised.eq(Mux(fresh | (magnitude > factor), magnitude, factor))
         return raised

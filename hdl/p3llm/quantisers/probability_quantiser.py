@@ -1,4 +1,4 @@
-"""FP16 attention probabilities as FP8 S0E4M4 codes."""
+"""Quantiser of FP16 attention probabilities to FP8-S0E4M4 codes."""
 
 from typing import Annotated, Any
 
@@ -13,14 +13,14 @@ from hdl.unit import Unit
 
 @parameter_object
 class ProbabilityQuantiserParameters(Parameters):
-    """Dimensions of the probability quantiser; they also drive its model and its testbench.
+    """Dimensions of the probability quantiser.
 
     Parameters
     ----------
     lanes : int
-        Probabilities in a slice.
+        Probabilities per slice.
     round : Round
-        How the six dropped bits round.
+        Rounding of the six discarded bits.
 
     Raises
     ------
@@ -43,13 +43,13 @@ class ProbabilityQuantiserParameters(Parameters):
 
 
 class ProbabilityQuantiser(Unit):
-    """Probabilities, or their products with scales of values, as S0E4M4, in slices of `lanes`.
+    """Quantise probabilities, or their products with scales of values, to S0E4M4.
 
-    There is no scale: the format has the range of what a softmax makes (P3-LLM, Section IV-B).
+    There is no scale: the format covers the range of a softmax (P3-LLM, Section IV-B).
 
-    **Latency** 1 cycle. **Throughput** one slice per cycle. **Numerics** the upper eight bits below
-    the two topmost, rounded as `round` says; beyond 1.9375 the result is 1.9375 (0xFF), infinities
-    and NaNs too; whatever has the sign bit gives 0.
+    **Latency** 1 cycle. **Throughput** one slice per cycle. **Numerics** the code is bits 13 to 6
+    of the FP16 number, rounded according to `round`. Above 1.9375 the result is 1.9375 (0xFF), also
+    for infinities and NaNs; with the sign bit set it is 0.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class ProbabilityQuantiser(Unit):
         """Round every lane, register once."""
         m = Module()
         source, results = self.probabilities, self.results
-        # One register: a slice may come in the cycle in which the last one leaves.
+        # One register, which can accept a slice in the cycle in which it outputs the last one.
         free = ~results.valid | results.ready
         m.d.comb += source.ready.eq(free)
         with m.If(free):

@@ -1,4 +1,4 @@
-"""Dimensions of the quantisers that take a vector twice, and how they read FP16."""
+"""Dimensions of the two-pass quantisers, and their treatment of FP16 operands."""
 
 from typing import Annotated
 
@@ -12,18 +12,18 @@ from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, requ
 
 @parameter_object
 class QuantiserParameters(Parameters):
-    """Dimensions of a quantiser; they also drive its golden model and its testbench.
+    """Dimensions of a two-pass quantiser.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice.
+        Elements per slice.
     width : int
         Elements of the longest vector, a multiple of `lanes` and at least two slices.
     vectors : int
-        Complete vectors under way or waiting at most.
+        Maximum number of complete vectors, in flight or stored.
     scale_stages : int
-        Pipeline stages of the division that makes a scale, once a vector.
+        Pipeline stages of the division for the scale of a vector.
     quotient_stages : int
         Pipeline stages of a lane's quotient.
 
@@ -48,7 +48,7 @@ class QuantiserParameters(Parameters):
 
     @property
     def slices(self) -> int:
-        """Slices of the longest vector."""
+        """Number of slices of the longest vector."""
         return self.width // self.lanes
 
     @property
@@ -68,7 +68,7 @@ def is_nan(value: Value) -> Value:
 
 
 def finite_magnitude(m: Module, value: Value) -> Signal:
-    """Return an FP16 code's magnitude; that of an infinity is 65504, that of a NaN zero."""
+    """Return an FP16 code's magnitude; 65504 for an infinity, 0 for a NaN."""
     special = value[10:15].all()
     limited = Mux(special, Const(BINARY16.max_finite, 15), value[:15])
     nan = named(m, is_nan(value))
@@ -76,5 +76,5 @@ def finite_magnitude(m: Module, value: Value) -> Signal:
 
 
 def finite(m: Module, value: Value) -> Signal:
-    """Return an FP16 code with `finite_magnitude`; what was a NaN is +0."""
+    """Return an FP16 code with `finite_magnitude`; +0 for a NaN."""
     return named(m, Cat(finite_magnitude(m, value), value[15] & ~is_nan(value)), "code")

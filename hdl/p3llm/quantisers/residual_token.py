@@ -1,4 +1,4 @@
-"""The newest token's keys and values in FP16, which are quantised one step later."""
+"""Buffer of the newest token's keys and values in FP16, to quantise them one step later."""
 
 from typing import Annotated, Any
 
@@ -14,18 +14,18 @@ from hdl.unit import Unit
 
 @parameter_object
 class ResidualTokenParameters(Parameters):
-    """Dimensions of the residual token; they also drive its golden model and its testbench.
+    """Dimensions of the residual token.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice.
+        Elements per slice.
     head_size : int
         Elements of a head, a multiple of `lanes`.
     heads : int
         Key/value heads; each has a key and a value.
     residual : bool
-        Whether a token is quantised in the step behind its own, not in its own.
+        A token is quantised in the step after its own, instead of in its own step.
 
     Raises
     ------
@@ -49,31 +49,31 @@ class ResidualTokenParameters(Parameters):
 
     @property
     def slices(self) -> int:
-        """Slices of a token: all of its keys and values."""
+        """Number of slices of a token, with all of its keys and values."""
         return 2 * self.heads * self.head_size // self.lanes
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """A slice of a token; `first` in all slices of a text's first one behind its prompt."""
+        """A slice of a token; `first` in all slices of the first token after a prompt."""
         values = data.ArrayLayout(16, self.lanes)
         return data.StructLayout({"values": values, "first": 1, "last": 1})
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """A slice of the newest token, and that of the one to be quantised, if there is one."""
+        """A slice of the newest token, and if `some` a slice of the token to be quantised."""
         values = data.ArrayLayout(16, self.lanes)
         return data.StructLayout({"newest": values, "quantise": values, "some": 1, "last": 1})
 
 
 class ResidualToken(Unit):
-    """Exchanges each slice of the newest token for the same slice of the one before.
+    """Exchange each slice of the newest token for the same slice of the previous token.
 
-    The authors' code lets a token attend to its own key and value in FP16 and quantises them in the
-    next step; the paper's text quantises at once (Section V-B). Both are here, by `residual`: the
-    one keeps a token in a memory, the other passes it on.
+    In the authors' code a token attends to its own key and value in FP16, and they are quantised in
+    the next step; the paper's text quantises at once (Section V-B). Parameter `residual` selects
+    the first scheme, which stores a token in a memory; the second passes it on.
 
-    **Latency** 1 cycle. **Throughput** one slice per cycle. **Numerics** none: FP16 codes pass as
-    they are.
+    **Latency** 1 cycle. **Throughput** one slice per cycle. **Numerics** none: FP16 codes are not
+    changed.
 
     Parameters
     ----------
@@ -83,10 +83,11 @@ class ResidualToken(Unit):
     Members
     -------
     tokens : In(stream)
-        `values` in FP16, all slices of a token in one order, the same for every token; `first`
-        where no token is before; `last`, which is passed on.
+        `values` in FP16, with the slices of every token in the same order; `first` if there is no
+        previous token; `last`, which is passed on.
     results : Out(stream)
-        `newest` is what came; `quantise`, where there is `some`, goes to smoothing and quantiser.
+        `newest` is the input slice; `quantise`, valid if `some`, is for smoothing and quantiser;
+        `last`.
 
     Raises
     ------
@@ -104,7 +105,7 @@ class ResidualToken(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Register what comes; read what is before it, and write it there."""
+        """Register the slice; read the previous token's slice, and overwrite it."""
         m = Module()
         p = self.parameters
         source, results, out = self.tokens, self.results, self.results.payload
@@ -125,7 +126,7 @@ class ResidualToken(Unit):
             return m
         m.submodules.held = held = Memory(depth=p.slices, width=16 * p.lanes)
         place = Signal(ceil_log2(p.slices))
-        # All tokens come in one order, so that one counter finds the token before.
+        # All tokens have the same order of slices, so that a counter addresses the previous token.
         with m.If(take):
             m.d.sync += [
                 place.eq(Mux(place == p.slices - 1, 0, place + 1)),
@@ -134,7 +135,7 @@ class ResidualToken(Unit):
         m.d.comb += [
             held.read_enable.eq(take),
             held.read_address.eq(place),
-            # A read of what is written in the same cycle gives the token before.
+            # A read in the cycle of a write to the same address returns the previous token.
             held.write_enable.eq(take),
             held.write_address.eq(place),
             held.write_data.eq(Value.cast(source.payload.values)),

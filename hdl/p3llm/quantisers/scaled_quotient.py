@@ -1,4 +1,4 @@
-"""A number over its group's scale, rounded to a code as float32 arithmetic would round it."""
+"""Division of a number by its group's scale, rounded to a code as in float32 arithmetic."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib.wiring import In, Out
@@ -10,23 +10,24 @@ from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT
 from hdl.parameters import require_choice
 
 DIGITS = 5
-"""Digits of the longest quotient: four that are kept, and the one that rounds them."""
+"""Digits of the longest quotient: four digits of the result, and a rounding digit."""
 
 E4M3_STEPS = 11
 INT4_STEPS = 2
-"""Digits of a quotient between 1 and 2: down to 2**-10, half of the smallest E4M3 number, and down
-to a half."""
+"""Digits of a quotient between 1 and 2: down to 2**-10, half of the smallest E4M3 number, and for
+INT4 down to a half."""
 
 
 class ScaledQuotient(Operator):
-    """The magnitude of an FP16 number over a scale, rounded to a small integer.
+    """Division of an FP16 magnitude by a scale, rounded to a small integer.
 
-    Software divides in float32, then rounds the quotient to an integer or to four digits: twice.
-    Five digits of the exact quotient and their remainder tell the same, without the other nineteen:
-    the first rounding matters only where it makes a tie of what is next to one, which is where the
-    remainder, or what it lacks to the scale, is at most half of a float32's last place.
+    Software rounds twice: the quotient to float32, then to an integer or to four digits. Five
+    digits of the exact quotient and their remainder give the same result, without the other
+    nineteen digits. The first rounding matters only if it turns a quotient next to a tie into a
+    tie. This is the case if the remainder, or its difference to the scale, is at most half of a
+    float32's last place.
 
-    **Latency** `stages` cycles. **Throughput** one quotient a cycle. **Numerics** as above; both
+    **Latency** `stages` cycles. **Throughput** one quotient per cycle. **Numerics** as above; both
     roundings are to nearest, ties to even.
 
     Parameters
@@ -34,7 +35,7 @@ class ScaledQuotient(Operator):
     steps : int
         `E4M3_STEPS` or `INT4_STEPS`.
     stages : int
-        Pipeline stages: the last one is the result, others stand behind the normalisation, the
+        Pipeline stages: the last one registers the result; others are after the normalisation, the
         first digit and each of the four rows.
     enable : bool
         Add the input `enable`; the registers load only while it is 1.
@@ -42,14 +43,14 @@ class ScaledQuotient(Operator):
     Members
     -------
     a : In(15)
-        An FP16 magnitude, finite.
+        A finite FP16 magnitude.
     scale : In(SCALE_LAYOUT)
         The scale; `stored` is not used.
     rounded : Out(5)
-        The quotient's digits without the last one: 0 to 16.
+        The rounded quotient, without the rounding digit: 0 to 16.
     excess : Out(6)
-        Binades of the quotient above that in which all of its digits weigh what they weigh in a
-        smaller one: for E4M3 the exponent code less 1; for INT4 a quotient of 16 or more.
+        Number of binades of the quotient above the range in which the weights of its digits are
+        fixed: for E4M3 the exponent code minus 1; for INT4 nonzero if the quotient is 16 or more.
 
     Raises
     ------
@@ -64,7 +65,7 @@ class ScaledQuotient(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Place the number above the scale, take four rows, compare the remainder, round."""
+        """Align the number with the scale, divide in four rows, compare the remainder, round."""
         m = Module()
         pipeline = self.pipeline(m, cuts=DIGITS + 2)
         divisor: Value = self.scale.significand
@@ -73,7 +74,7 @@ class ScaledQuotient(Operator):
         remainder, count, excess = self._begun(m, divisor, significand, binade.as_signed())
         divisor, remainder, count, excess = pipeline.cut(divisor, remainder, count, excess)
 
-        # The first digit is 1 by the placing; a short quotient sits out the last rows.
+        # The first digit is 1 by the alignment; a short quotient skips the last rows.
         quotient: Value = count.any()
         for row in range(1, DIGITS):
             twice = Cat(Const(0, 1), remainder)
@@ -85,7 +86,7 @@ class ScaledQuotient(Operator):
                 divisor, remainder, quotient, count, excess
             )
 
-        # Half of a float32's last place, in units of the remainder: its top bits by the digits.
+        # Half of a float32's last place, in units of the remainder, by the number of digits.
         place = (Cat(divisor[20:], Const(0, 1)) >> (DIGITS - count)[:3])[:4]
         above, (below, _) = remainder, prefix_difference(m, divisor, remainder)
         at_tie = ~above[4:].any() & (above[:4] <= place)
@@ -97,7 +98,7 @@ class ScaledQuotient(Operator):
         return m
 
     def _normalised(self) -> tuple[Value, Value]:
-        """Return the number's significand, and how many binades above the scale's it stands."""
+        """Return the number's significand, and its exponent minus that of the scale."""
         mantissa, exponent = self.a[:10], self.a[10:]
         normal = exponent.any()
         digits = Cat(mantissa, normal)
@@ -108,9 +109,9 @@ class ScaledQuotient(Operator):
     def _begun(
         self, m: Module, divisor: Value, significand: Value, binade: Value
     ) -> tuple[Value, Value, Value]:
-        """Return what the first digit leaves of the number, the count of digits, the excess."""
-        # Of a significand below the scale's, which has its first digit a place further down, the
-        # double is what the scale is taken from; both differences are there before it is known.
+        """Return the remainder after the first digit, the count of digits, and the excess."""
+        # If the significand is below the scale's, its first digit is one place lower, and the scale
+        # is subtracted from the double. Both differences are computed in parallel.
         once, twice = Cat(Const(0, 13), significand), Cat(Const(0, 14), significand)[:24]
         difference, fits = prefix_difference(m, once, divisor)
         doubled, _ = prefix_difference(m, twice, divisor)

@@ -1,4 +1,4 @@
-"""Attention probabilities times the scales of their values: P3-LLM's second-level scaling."""
+"""Second-level scaling: attention probabilities times the normalised scales of their values."""
 
 from typing import Annotated, Any
 
@@ -17,23 +17,23 @@ from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, requ
 from hdl.unit import Unit
 
 TURNAROUND = 4
-"""Cycles from a row's largest scale on, for the buffer's pointers."""
+"""Margin in cycles after a row's largest scale, for the buffer's pointers."""
 
 
 @parameter_object
 class ValueScalingParameters(Parameters):
-    """Dimensions of the second-level scaling; they also drive its model and its testbench.
+    """Dimensions of the second-level scaling.
 
     Parameters
     ----------
     lanes : int
-        Tokens in a slice.
+        Tokens per slice.
     tokens : int
         Tokens of the longest row, a multiple of `lanes` and at least two slices.
     rows : int
-        Complete rows under way or waiting at most.
+        Maximum number of complete rows, in flight or stored.
     divide_stages, multiply_stages : int
-        Pipeline stages of a lane's operators.
+        Pipeline stages of a lane's division and multiplication.
 
     Raises
     ------
@@ -56,7 +56,7 @@ class ValueScalingParameters(Parameters):
 
     @property
     def slices(self) -> int:
-        """Slices of the longest row."""
+        """Number of slices of the longest row."""
         return self.tokens // self.lanes
 
     @property
@@ -66,26 +66,27 @@ class ValueScalingParameters(Parameters):
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """A slice of products; every slice of a row carries the largest scale."""
+        """A slice of products; every slice contains the largest scale of its row."""
         values = data.ArrayLayout(16, self.lanes)
         return data.StructLayout({"values": values, "largest": 16, "last": 1})
 
 
 class ValueScaling(Unit):
-    """Rows of ``p[t] * (scale[t] / max(scale))``, and the maximum, in slices of `lanes`.
+    """Compute ``p[t] * (scale[t] / max(scale))`` and the maximum, in slices of `lanes`.
 
-    The scale of each token's value vector goes into its probability, so that the product with the
-    values needs integers alone; over their maximum no scale makes a product that is larger than
-    its probability. The maximum multiplies the head's result later (P3-LLM, Section V-B).
+    The scale of each token's value vector, the paper's S_V, is multiplied into its probability, so
+    that the product with the values needs only integers. After division by the maximum, no product
+    is larger than its probability. The head's result is later multiplied by the maximum (P3-LLM,
+    Section V-B).
 
     **Latency** ``extreme_stages(lanes) + divide_stages + multiply_stages + 2`` cycles from a row's
-    last scales to its first products. **Throughput** one slice of each input and one of results a
-    cycle, also from row to row; but while `rows` complete rows are under way the next one's scales
+    last scales to its first products. **Throughput** one slice of each input and one of results per
+    cycle, also across rows; while `rows` complete rows are in flight, the scales of the next one
     wait. A slice waits for its probabilities.
 
-    **Numerics** ratio and product are FP16, each rounded to nearest, ties to even; subnormals in
-    and out. Scales are not negative; an infinite one counts as 65504 in the maximum, a NaN does not
-    count. Where all are zero, so are the ratios.
+    **Numerics** ratio and product are FP16, each rounded to nearest, ties to even; including
+    subnormal operands and results. Scales must not be negative; in the maximum an infinity is
+    treated as 65504 and a NaN is ignored. If all scales are zero, so are the ratios.
 
     Parameters
     ----------
@@ -95,9 +96,9 @@ class ValueScaling(Unit):
     Members
     -------
     scales : In(stream)
-        `values` in FP16, `last` in a row's last slice; at most `tokens` a row.
+        `values` in FP16, `last` in a row's last slice; at most `tokens` per row.
     probabilities : In(stream)
-        A slice for each slice of scales; its `last` is not used.
+        One slice per slice of scales; its `last` is not used.
     results : Out(stream)
         `values` in FP16, `largest` in FP16, `last`.
 
@@ -132,7 +133,7 @@ class ValueScaling(Unit):
         return m
 
     def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Largest scale; nothing here ever waits."""
+        """Compute the largest scale; this pass does not stall."""
         p = self.parameters
         scales = self.scales.payload
         take = take_slices(m, buffer, self.scales)
@@ -146,13 +147,13 @@ class ValueScaling(Unit):
         ]
 
     def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Divide by the largest scale, then multiply with probabilities, which may be late."""
+        """Divide by the largest scale, then multiply by probabilities, which may arrive later."""
         p = self.parameters
         results, out = self.results, self.results.payload
         largest = Signal(15, reset_less=True)
         read, divided = Signal(), Signal()
         read_last = Signal(reset_less=True)
-        # The multipliers may move on while the dividers wait for probabilities.
+        # The multipliers may advance while the dividers wait for probabilities.
         free = ~results.valid | results.ready
         move = free & (~divided | self.probabilities.valid)
         m.d.comb += [buffer.enable.eq(move), self.probabilities.ready.eq(free & divided)]
@@ -162,7 +163,7 @@ class ValueScaling(Unit):
                 read.eq(buffer.valid),
                 read_last.eq(buffer.last),
             ]
-        # What accompanies the quotients, and then the products.
+        # Values delayed in parallel with the quotients, and then with the products.
         stages = {"enable": move, "cycles": p.divide_stages}
         beside = Cat(read_last, largest)
         quotients = delay_line(m, beside, name="beside_quotients", **stages)[-1]
@@ -182,7 +183,7 @@ class ValueScaling(Unit):
             m.d.comb += [
                 divide.enable.eq(move),
                 divide.a.eq(buffer.data[i]),
-                # Where the largest scale is zero, zero over one is as good.
+                # If the largest scale is zero, divide by one instead: the quotients are zero.
                 divide.b.eq(Mux(largest.any(), largest, BINARY16.one)),
                 multiply.enable.eq(free),
                 multiply.a.eq(divide.result),
