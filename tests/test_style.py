@@ -162,7 +162,10 @@ PLAIN = (
     "hdl/p3llm/npu/*.py",
     "hdl/p3llm/pim/*.py",
     "hdl/p3llm/quantisers/*.py",
-    "docs/p3llm/p3llm.md",
+    "docs/p3llm/*.md",
+    "docs/p3llm/npu/*.md",
+    "docs/p3llm/pim/*.md",
+    "docs/p3llm/quantisers/*.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
