@@ -1,7 +1,7 @@
-"""The banks' bytes: a layer's weights, scales, keys and values, where the system reads them.
+"""The bytes in the banks: weights, scales, keys and values at the positions of the system.
 
-A position is a column of every unit. Positions of a row are followed by those of the next row of
-the banks of the other parity.
+A position is one column of every unit. The positions of a row are followed by those of a row in the
+banks of the other parity.
 """
 
 import numpy as np
@@ -25,23 +25,23 @@ def octets_of(numbers: Halves) -> Octets:
 
 
 def by_channel(p: P3llmParameters, tiles: np.ndarray) -> np.ndarray:
-    """Return what tiles of outputs have, shape (tiles, ...), as (rounds, units, ...).
+    """Arrange data of output tiles, shape (tiles, ...), as (rounds, units, ...).
 
-    Tiles go round the pseudo-channels, then over their units; units of a pseudo-channel stand side
-    by side.
+    Tiles are distributed round-robin over the pseudo-channels, then over their units; the units of
+    a pseudo-channel are adjacent.
     """
     spread = tiles.reshape(-1, p.units, p.pseudo_channels, *tiles.shape[1:]).swapaxes(1, 2)
     return spread.reshape(-1, p.pseudo_channels * p.units, *tiles.shape[1:])
 
 
 def of_rounds(p: P3llmParameters, rounds: int, rows: np.ndarray) -> np.ndarray:
-    """Return what outputs have as (rounds, units, elements, ...), zeros behind the last."""
+    """Arrange data of outputs as (rounds, units, elements, ...), padded with zeros."""
     padding = [(0, rounds * p.outputs - len(rows)), *[(0, 0)] * (rows.ndim - 1)]
     return by_channel(p, np.pad(rows, padding).reshape(-1, p.elements, *rows.shape[1:]))
 
 
 def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octets:
-    """Return a linear layer: all row scales, then of each group sets of rounds, or rounds."""
+    """Return a linear layer: row scales, then sets of rounds per group, or groups per round."""
     units = p.pseudo_channels * p.units
     selects = of_rounds(p, place.rounds, matrix.selects)
     steps = of_rounds(p, place.rounds, matrix.steps)
@@ -73,14 +73,14 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octe
 def rounds_image(
     p: P3llmParameters, selects: Octets, steps: Octets, columns: Octets
 ) -> list[Octets]:
-    """Return rounds of tiles with all groups of each, where the units scale them.
+    """Return the rounds of tiles, each with all its groups, if the units scale groups.
 
-    Special values of eight groups stand before these, scales of two before both.
+    The special values of eight groups precede these groups, the scales of two groups precede both.
     """
     image = []
     rounds, units, elements, groups = selects.shape
     beyond = [(0, 0)] * 3 + [(0, LINEAR_SET)]
-    # A table has its groups one behind the other, of each all elements.
+    # A table contains its groups in order, each with all elements.
     special, scales = (np.pad(one, beyond).swapaxes(2, 3) for one in (selects, steps))
     for number in range(rounds):
         for group in range(groups):
@@ -95,7 +95,7 @@ def rounds_image(
 
 
 def key_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
-    """Return a head's keys: sets of zero points, both scales of the tokens, keys."""
+    """Return a head's keys: sets of zero points, scales of keys and values, keys."""
     tokens = KEY_SET * p.block
     sets = -(-p.capacity // tokens)
     behind = sets * tokens - cache.keys.shape[1]
@@ -113,7 +113,7 @@ def key_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
 
 
 def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
-    """Return a head's values: sets of zero points, values; of the units that have channels."""
+    """Return a head's values: sets of zero points and values, in the units that store channels."""
     tokens = LANES * p.elements
     sets = -(-p.capacity // tokens)
     behind = sets * tokens - cache.values.shape[1]
@@ -131,7 +131,7 @@ def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
 def layer_image(p: P3llmParameters, weights: Weights, *caches: Cache) -> Octets:
     """Return a layer and each request's cache, shape (positions, units, bytes).
 
-    Units are those of all pseudo-channels, one pseudo-channel behind the other.
+    The units are those of all pseudo-channels, one pseudo-channel after the other.
     """
     parts = [norm_image(p, norm) for norm in weights.norms]
     parts += [halves(p, cache.factors) for cache in caches]
@@ -141,16 +141,16 @@ def layer_image(p: P3llmParameters, weights: Weights, *caches: Cache) -> Octets:
 
 
 def norm_image(p: P3llmParameters, weights: np.ndarray) -> Octets:
-    """Return a norm's weights, given in float."""
+    """Return the image of a norm's weights, which are given in float."""
     return halves(p, quantise_weights(weights, p.norm).astype(np.int16).view(np.uint16))
 
 
 def cache_image(p: P3llmParameters, cache: Cache) -> Octets:
-    """Return a request's part of what a layer ends with: the keys of all heads, then the values."""
+    """Return a request's cache of a layer: the keys of all heads, then the values."""
     last, channels = p.kv_heads - 1, p.pseudo_channels
     return np.concatenate(
         [
-            # Heads go round the pseudo-channels. Those that have none left do as the last one does.
+            # Heads are distributed round-robin; pseudo-channels without a head store the last one.
             np.concatenate(
                 [image(p, cache, min(first + own, last)) for own in range(channels)], axis=1
             )
@@ -161,7 +161,7 @@ def cache_image(p: P3llmParameters, cache: Cache) -> Octets:
 
 
 def vocabulary_image(p: P3llmParameters, vocabulary: Vocabulary) -> Octets:
-    """Return what stands behind all layers: the final norm's weights, the projection's pieces."""
+    """Return the image after all layers: the final norm's weights, the pieces of the LM head."""
     parts, first = [norm_image(p, vocabulary.norm)], 0
     for place in p.projection:
         rows = slice(first, first + place.outputs)

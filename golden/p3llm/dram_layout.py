@@ -1,12 +1,12 @@
-"""Where weights, keys and values stand in DRAM columns: packing and unpacking of their bytes.
+"""Packing and unpacking of weights, keys and values in DRAM columns.
 
-A column is 16 elements of 4 lanes of 4 bits. Its nibble ``4 * element + lane`` is, of
+A column has 16 elements of 4 lanes of 4 bits. Its nibble ``4 * element + lane`` is, in
 
 - a linear layer, the weight of output ``16 * tile + element`` and input ``4 * column + lane``;
 - keys, that of token ``16 * tile + element`` and channel ``4 * column + lane``;
 - values, that of channel ``16 * tile + element`` and token ``4 * column + lane``.
 
-So all three are a matrix of outputs by terms of a sum, and `pack_columns` serves them alike.
+All three are matrices of outputs by terms of a sum, so `pack_columns` packs all of them.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ LANES = 4
 
 
 def nibbles(octets: np.ndarray) -> np.ndarray:
-    """Return the nibbles of bytes, the lower half of each first; the last axis doubles."""
+    """Return the nibbles of bytes, lower nibble first; the last axis doubles."""
     octets = np.asarray(octets, np.uint8)
     both = np.stack([octets & 15, octets >> 4], axis=-1)
     return both.reshape(*octets.shape[:-1], -1)
@@ -33,16 +33,16 @@ def pack_columns(codes: np.ndarray, *, elements: int = 16) -> np.ndarray:
     Parameters
     ----------
     codes : numpy.ndarray
-        0 to 15, shape (outputs, terms): weights as they are, keys by token and channel, values
+        0 to 15, shape (outputs, terms): weights unchanged, keys by token and channel, values
         transposed, by channel and token.
     elements : int
-        Outputs of a column.
+        Outputs per column.
 
     Returns
     -------
     numpy.ndarray
-        uint8, shape (tiles, columns, bytes): the columns of a tile in the order of its terms. What
-        the matrix does not fill is 0.
+        uint8, shape (tiles, columns, bytes): the columns of a tile in the order of its terms,
+        padded with zeros.
     """
     outputs, terms = codes.shape
     padded = np.pad(codes, [(0, -outputs % elements), (0, -terms % LANES)])
@@ -51,7 +51,7 @@ def pack_columns(codes: np.ndarray, *, elements: int = 16) -> np.ndarray:
 
 
 def unpack_columns(columns: np.ndarray, *, outputs: int, terms: int) -> np.ndarray:
-    """Return the matrix of which `pack_columns` made columns."""
+    """Return the matrix from the columns of `pack_columns`."""
     tiles, count, size = columns.shape
     lanes = nibbles(columns).reshape(tiles, count, 2 * size // LANES, LANES)
     return lanes.swapaxes(1, 2).reshape(-1, count * LANES)[:outputs, :terms]
@@ -64,30 +64,30 @@ def pack_selects(selects: np.ndarray) -> np.ndarray:
 
 
 def pack_zero_points(zero_points: np.ndarray) -> np.ndarray:
-    """Return metadata of keys or values: zero points of tokens in their order, as bytes.
+    """Return metadata of keys or values: zero points of tokens, in order, as bytes.
 
-    Sixteen elements have 64 of them: those of four tiles of keys, or of 16 columns of values.
+    Sixteen elements have 64 zero points: those of four tiles of keys, or of 16 columns of values.
     """
     return octets(np.asarray(zero_points).ravel())
 
 
 def key_append(token: int, codes: np.ndarray, *, elements: int = 16) -> list[tuple[int, int, int]]:
-    """Return the masked writes that append a token's key: column, byte mask, and what is written.
+    """Return the masked writes that append a token's key: column, byte mask, and data.
 
     Parameters
     ----------
     token : int
-        Its place in the head's cache.
+        Index of the token in the head's cache.
     codes : numpy.ndarray
-        A code a channel.
+        One code per channel.
     elements : int
-        Outputs of a column.
+        Outputs per column.
 
     Returns
     -------
     list[tuple[int, int, int]]
-        Of every write the column, counted over the head's tiles, the bytes' mask, and all bytes as
-        an integer. A key takes two bytes of every column of its tile.
+        For every write: the column, counted over the head's tiles; the mask of bytes; all bytes as
+        an integer. A key occupies two bytes of every column of its tile.
     """
     tile, element = divmod(token, elements)
     count = len(codes) // LANES

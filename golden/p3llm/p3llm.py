@@ -1,10 +1,10 @@
-"""A decoder layer of a decode step as P3-LLM computes it: hidden state in, hidden state out.
+"""Bit-exact model of a decode step through one decoder layer, and through the LM head.
 
-And the vocabulary behind the last one: hidden state in, token out.
+A layer maps a hidden state to a hidden state, the LM head a hidden state to a token.
 
-What the memory multiplies are the bytes of its columns and 8-bit inputs: exact integers. What the
-NPU computes is either a unit of `hdl.nonlinear` and the quantisers, or one float32 operation after
-the other, each rounded to nearest: an integer to float32, a product, a sum, a conversion to FP16.
+The memory multiplies the bytes of its columns by 8-bit inputs, in exact integers. The NPU's
+functions are units of `hdl.nonlinear`, quantisers, or sequences of float32 operations, each rounded
+to nearest: conversion of an integer, product, sum, conversion to FP16.
 """
 
 from dataclasses import dataclass
@@ -48,21 +48,21 @@ STEP = 1 << FRACTION
 
 
 TILES = 256
-"""Tiles of a matrix that are multiplied at once: large ones would not fit the memory."""
+"""Tiles of a matrix that are multiplied at once; whole matrices would not fit in memory."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Matrix:
-    """A linear layer's weights as they are stored.
+    """Stored weights of a linear layer.
 
     Members
     -------
     columns : numpy.ndarray
         Bytes of the DRAM columns, shape (tiles, columns, bytes).
     selects : numpy.ndarray
-        Special values, shape (outputs, groups).
+        Selects of the special values, shape (outputs, groups).
     steps : numpy.ndarray
-        8-bit group scales, of that shape.
+        8-bit group scales, shape (outputs, groups).
     scales : numpy.ndarray
         FP16 row scales, shape (outputs,).
     """
@@ -76,7 +76,7 @@ class Matrix:
     def quantised(
         cls, weights: NDArray[np.floating], group: int, *, elements: int = 16
     ) -> "Matrix":
-        """Quantise a matrix, shape (outputs, inputs), for columns of some elements."""
+        """Quantise a matrix, shape (outputs, inputs), for columns of `elements` elements."""
         while weights.shape[1] % group:
             group //= 2
         groups = bitmod_fp4.quantise(weights, group_size=group)
@@ -91,7 +91,7 @@ class Matrix:
     def product(self, state: Halves) -> Singles:
         """Return the layer's outputs for an FP16 vector, in float32.
 
-        Group sums are integers and so is their total by the 8-bit scales: less than 2**48.
+        Group sums are integers, and so is their total with the 8-bit scales: less than 2**48.
         """
         inputs, scale = e4m3_quantiser(state)
         total = self.sums(inputs)
@@ -101,13 +101,13 @@ class Matrix:
         return np.multiply(single, scales, dtype=np.float32)
 
     def sums(self, inputs: Octets) -> NDArray[np.int64]:
-        """Return the integer sums of E4M3 codes, all outputs."""
+        """Return the integer sums of all outputs for E4M3 codes."""
         return np.concatenate(
             [self._totals(first, inputs) for first in range(0, len(self.columns), TILES)]
         )
 
     def _totals(self, first: int, inputs: Octets) -> NDArray[np.int64]:
-        """Return group sums times their scales, added up: of some tiles, from the first on."""
+        """Return the sums of group sums times scales, for `TILES` tiles from `first`."""
         columns = self.columns[first : first + TILES]
         elements = columns.shape[-1] * 2 // LANES
         rows = slice(first * elements, (first + TILES) * elements)
@@ -127,10 +127,10 @@ class Matrix:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Weights:
-    """A layer: its matrices, and its norms' weights in float.
+    """Weights of a layer: its matrices, and its norms' weights in float.
 
-    Matrices of the same inputs are one: that of keys, values and queries, and that of the gate and
-    what it multiplies.
+    Matrices with the same inputs are stored as one: keys, values and queries; `gate_proj` and
+    `up_proj`.
     """
 
     qkv: Matrix
@@ -142,10 +142,10 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The final norm's weights in float, and the projection on the vocabulary.
+    """The final norm's weights in float, and the LM head.
 
-    Outputs behind the last token's, which fill a slice, repeat the first token's: their sums are
-    equal to its, and the first of equal ones counts.
+    Outputs after the last token, which fill up a slice, repeat the first token: their logits are
+    equal, and ties resolve to the lowest token.
     """
 
     norm: NDArray[np.floating]
@@ -155,20 +155,20 @@ class Vocabulary:
     def quantised(
         cls, norm: NDArray[np.floating], weights: NDArray[np.floating], p: P3llmParameters
     ) -> "Vocabulary":
-        """Quantise a projection, shape (vocabulary, width)."""
+        """Quantise an LM head, shape (vocabulary, width)."""
         missing = p.filled_vocabulary - len(weights)
         filled = np.concatenate([weights, np.repeat(weights[:1], missing, axis=0)])
         return cls(norm, Matrix.quantised(filled, p.group, elements=p.elements))
 
     def predicted(self, state: Singles, p: P3llmParameters) -> tuple[int, int]:
-        """Return the token that follows a hidden state, and the bits of its sum."""
+        """Return the token that follows a hidden state, and the code of its logit."""
         sums = self.matrix.product(normed(state, self.norm, p))[: p.vocabulary]
         return logit_argmax(sums)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cache:
-    """A layer's keys and values as they are stored, and the smoothing factors.
+    """Stored keys and values of a layer, and the smoothing factors.
 
     Members
     -------
@@ -177,7 +177,7 @@ class Cache:
     key_zeros, value_zeros : numpy.ndarray
         Zero points, shape (kv_heads, tokens).
     key_scales, value_scales : numpy.ndarray
-        FP16, of that shape.
+        FP16 scales, shape (kv_heads, tokens).
     factors : numpy.ndarray
         FP16 smoothing factors, shape (kv_heads, 1, head_size).
     """
@@ -194,7 +194,7 @@ class Cache:
     def of_prompt(cls, keys: Halves, vectors: Halves) -> "Cache":
         """Quantise a prompt's keys and values, FP16, shape (kv_heads, tokens, size).
 
-        Keys are those behind the rotary embedding, or with `pre_rope` those before it.
+        Keys are those after the rotary embedding, or with `pre_rope` those before it.
         """
         factors = smoothing_factors(keys)
         return cls._quantised(smoothed_keys(keys, factors), vectors, factors)
@@ -237,20 +237,21 @@ class Cache:
 def decode(
     weights: Weights, cache: Cache, state: Singles, position: int, p: P3llmParameters
 ) -> tuple[Singles, Cache]:
-    """Return the hidden state behind a layer, float32, and the cache with the token in it.
+    """Return the hidden state after a layer, float32, and the cache including the token.
 
     Parameters
     ----------
     weights : Weights
-        The layer's; rows of queries and keys such that elements that turn together are neighbours.
+        Weights of the layer; rows of queries and keys are ordered so that rotated pairs are
+        adjacent.
     cache : Cache
-        Of the tokens before.
+        Cache of the previous tokens.
     state : numpy.ndarray
         Hidden state, shape (width,).
     position : int
-        Of the token.
+        Position of the token.
     p : P3llmParameters
-        Dimensions.
+        Parameters of the system.
     """
     here = normed(state, weights.norms[0], p)
 
@@ -267,7 +268,7 @@ def decode(
 
 
 def normed(state: Singles, weight: NDArray[np.floating], p: P3llmParameters) -> Halves:
-    """Return a hidden state over its root mean square, weighted, in FP16."""
+    """Return a hidden state divided by its root mean square, weighted, in FP16."""
     raw, point = block_fixed(state[np.newaxis])
     epsilon = epsilon_steps(p.width, point)
     weighted = rms_norm(raw, epsilon, quantise_weights(weight, p.norm), p.norm)[0]
@@ -275,23 +276,23 @@ def normed(state: Singles, weight: NDArray[np.floating], p: P3llmParameters) -> 
 
 
 def rotated(heads: Singles, position: int | NDArray[np.int64], p: P3llmParameters) -> Halves:
-    """Return heads turned by a position, or each by its own, in FP16.
+    """Return heads rotated by a position, or each by its own, in FP16.
 
-    Each has 16 bits by its own power of two.
+    Each head is scaled by its own power of two.
     """
-    # One bit less than fits: turned, an element grows by up to the root of two.
+    # One bit is kept free: a rotation can increase an element by the square root of two.
     raw, point = block_fixed(heads, spare=1)
     turned = rotate(raw, np.broadcast_to(position, len(heads)), p.rotary)
     return codes(np.ldexp(turned.astype(np.float64), -point[:, np.newaxis]))
 
 
 def cached_keys(heads: Singles, position: int | NDArray[np.int64], p: P3llmParameters) -> Halves:
-    """Return projected keys as they are quantised, in FP16: turned, or with `pre_rope` not."""
+    """Return the keys to be quantised, in FP16: rotated, unless `pre_rope` is set."""
     return codes(heads) if p.pre_rope else rotated(heads, position, p)
 
 
 def turned_keys(cache: Cache, p: P3llmParameters) -> Halves:
-    """Return all cached keys, each turned by its own position, FP16 (kv_heads, tokens, size)."""
+    """Return all cached keys, rotated by their positions, FP16 (kv_heads, tokens, size)."""
     keys = dequantised(cache.keys, cache.key_zeros, cache.key_scales, cache.factors)
     tokens = np.tile(np.arange(keys.shape[1]), len(keys))
     return rotated(keys.reshape(-1, p.head_size), tokens, p).reshape(keys.shape)
@@ -300,7 +301,7 @@ def turned_keys(cache: Cache, p: P3llmParameters) -> Halves:
 def attention(queries: Halves, cache: Cache, newest: Newest | None, p: P3llmParameters) -> Singles:
     """Return the heads' outputs, float32, shape (heads, head_size).
 
-    Of `newest`, the cache's last token, nothing of the cache takes part.
+    If `newest` is given, the cache's data of the last token are ignored.
     """
     group, tokens = p.heads // p.kv_heads, cache.keys.shape[1]
     turned = turned_keys(cache, p) if p.pre_rope else None
@@ -335,10 +336,10 @@ def attention(queries: Halves, cache: Cache, newest: Newest | None, p: P3llmPara
 
 
 def met_scores(query: Halves, cache: Cache, kv: int, p: P3llmParameters) -> Singles:
-    """Return scores of a query and the keys of a head that the units multiply, float32.
+    """Return scores of a query and the INT4 keys of a head, float32.
 
-    A score is in base 2: its query's scale times ``log2(e) / sqrt(size)``, times the token's, times
-    the sum, in this order.
+    A score is in base 2: scale of the query times ``log2(e) / sqrt(size)``, times the token's
+    scale, times the sum, in this order.
     """
     inputs, scale = e4m3_quantiser(fused_queries(query, cache.factors[kv, 0]))
     tokens = cache.keys.shape[1]
@@ -359,10 +360,10 @@ def met_scores(query: Halves, cache: Cache, kv: int, p: P3llmParameters) -> Sing
 def shared(scores: Singles, p: P3llmParameters) -> Halves:
     """Return probabilities of scores in base 2, in FP16.
 
-    Tokens that fill the last slice do not take part.
+    Tokens that fill up the last slice are masked.
     """
     raw = float_to_fixed(scores, FRACTION)
-    # The last slice may be a column of values, four tokens, or more.
+    # The last slice is at least a column of values, four tokens.
     beyond = -len(raw) % max(p.lanes, LANES)
     keep = np.pad(np.ones((1, len(raw)), bool), [(0, 0), (0, beyond)])
     shares = softmax(np.pad(raw, (0, beyond))[np.newaxis], keep, p.softmax)
@@ -370,6 +371,6 @@ def shared(scores: Singles, p: P3llmParameters) -> Halves:
 
 
 def silu(gates: Singles, p: P3llmParameters) -> Singles:
-    """Return SiLU of Q6.10, as float32."""
+    """Return SiLU of gates in Q6.10, as float32."""
     raw = float_to_fixed(gates, FRACTION)
     return (activation(raw, Function.SILU.value, p.activation) / STEP).astype(np.float32)

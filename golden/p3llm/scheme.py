@@ -1,4 +1,4 @@
-"""Which tensor has which format, and a `transformers` model that computes by that."""
+"""Quantisation schemes: the format of each tensor, and `transformers` models that apply it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,12 +20,12 @@ from golden.p3llm.tensor_formats import (
 )
 
 ROWS = 128
-"""Queries whose scores exist at a time."""
+"""Number of queries whose scores are computed at a time."""
 NAME = "systola_quantised"
 
 
 class Rope(Enum):
-    """Whether keys are quantised before or behind the rotary embedding."""
+    """Whether keys are quantised before or after the rotary embedding."""
 
     PRE = "pre-RoPE"
     POST = "post-RoPE"
@@ -37,9 +37,9 @@ class Fusion(Enum):
     Members
     -------
     SECOND_LEVEL : str
-        Over their largest, which multiplies the result: Section V-B.
+        Divided by their maximum, by which the result is multiplied: Section V-B.
     DIRECT : str
-        As they are: the authors' code.
+        Unchanged: the authors' code.
     """
 
     SECOND_LEVEL = "second level"
@@ -48,34 +48,35 @@ class Fusion(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """What is quantised, and how.
+    """Formats of all tensors.
 
     Parameters
     ----------
     weights : str
-        ``"FP16"`` (as they are), ``"BitMoD"``, ``"INT4"`` or another ``"INT<bits>"``.
+        Format of weights: ``"FP16"`` (unchanged), ``"BitMoD"``, ``"INT4"`` or another
+        ``"INT<bits>"``.
     activations : str
-        ``"FP16"``, ``"E4M3"``, ``"INT<bits>"`` or ``"INT8-SQ"``, which needs the calibration that
-        is given with the model.
+        Format of activations: ``"FP16"``, ``"E4M3"``, ``"INT<bits>"`` or ``"INT8-SQ"``, which needs
+        the calibration that is given with the model.
     cache_bits : int
-        Bits of keys and values, 16 if as they are.
+        Bits of keys and values; 16 if unchanged.
     rope : Rope
-        Where keys are quantised.
+        Whether keys are quantised before or after the rotary embedding.
     smoothing : bool
-        Whether keys are divided by their channels' maxima.
+        Keys are divided by their channels' maxima.
     query : bool
-        Whether queries are E4M3; only with keys behind the rotary embedding.
+        Queries are in E4M3; only with keys after the rotary embedding.
     probabilities : Probabilities
         Format of probabilities.
     fusion : Fusion
-        How scales of values enter them.
+        How the scales of values enter the probabilities.
     group : int
-        Weights in a group, as many as fit: where it does not divide the inputs, half of it.
+        Weights per group; halved if it does not divide the inputs.
     prompt : int, optional
-        Tokens whose keys make the smoothing factors, and that are there before the first step: the
-        whole text if not given, as in the published perplexities.
+        Tokens from whose keys the smoothing factors are computed, and which are cached before the
+        first step: the whole text if not given, as for the published perplexities.
     residual : bool
-        Whether a token's own key and value are not yet quantised in its own step.
+        A token's own key and value are not yet quantised in its own step.
     """
 
     weights: str = "FP16"
@@ -99,7 +100,7 @@ PUBLISHED = Scheme(
     query=True,
     probabilities=Probabilities.S0E4M4,
 )
-"""W4A8KV4P8 as the paper has it for models with keys quantised behind the rotary embedding."""
+"""W4A8KV4P8 of the paper, for models with keys quantised after the rotary embedding."""
 
 
 def smoothing_factors(keys: Tensor) -> Tensor:
@@ -109,14 +110,14 @@ def smoothing_factors(keys: Tensor) -> Tensor:
 
 
 class QuantisedAttention:
-    """An attention function for `transformers` that computes by a scheme.
+    """An attention function for `transformers` that applies a scheme.
 
     Parameters
     ----------
     scheme : Scheme
-        What is quantised.
+        Formats of all tensors.
     done : Callable, optional
-        Told of each finished layer.
+        Called after each layer.
     """
 
     def __init__(self, scheme: Scheme, *, done: Callable[[], None] | None = None) -> None:
@@ -160,7 +161,7 @@ class QuantisedAttention:
         return output.transpose(1, 2), None
 
     def _keys(self, queries: Tensor, key: Tensor, prompt: int) -> tuple[Tensor, Tensor]:
-        """Return the queries and keys whose product is taken."""
+        """Return the queries and keys to be multiplied."""
         scheme = self.scheme
         if scheme.cache_bits == 16 or scheme.rope is Rope.PRE:
             return queries, key
@@ -171,7 +172,7 @@ class QuantisedAttention:
         return e4m3(queries) if scheme.query else queries, codes * scales
 
     def _largest(self, scales: Tensor, prompt: int) -> Tensor:
-        """Return what multiplies each query's result [texts, heads, 1, tokens, 1]."""
+        """Return the factors of each query's result [texts, heads, 1, tokens, 1]."""
         if self.scheme.fusion is Fusion.DIRECT or self.scheme.probabilities is Probabilities.FP16:
             return torch.ones_like(scales)[:, :, None]
         first = scales[..., :prompt, :].amax(-2, keepdim=True)
@@ -204,7 +205,7 @@ class QuantisedAttention:
 
 
 def weight_format(weights: str, group: int) -> Callable[[Tensor], Tensor]:
-    """Return what rounds a matrix, its inputs along the last axis."""
+    """Return the function that rounds a matrix, with its inputs along the last axis."""
 
     def fitting(matrix: Tensor) -> int:
         return group if matrix.shape[-1] % group == 0 else group // 2
@@ -228,18 +229,18 @@ def linear_layers(model: Any) -> dict[str, torch.nn.Linear]:
 def rounded_weights(
     model: Any, weights: str, group: int, shifts: dict[str, Tensor] | None = None
 ) -> Iterator[None]:
-    """Round a model's weights for a while.
+    """Round a model's weights within a context.
 
     Parameters
     ----------
     model
         A causal language model of `transformers`.
     weights : str
-        As of a `Scheme`.
+        Format of weights, as in `Scheme`.
     group : int
-        Weights in a group.
+        Weights per group.
     shifts : dict, optional
-        What multiplies each layer's input channels before rounding, for SmoothQuant.
+        Factors of each layer's input channels before rounding, for SmoothQuant.
     """
     with ExitStack() as undo:
         for name, module in linear_layers(model).items():
@@ -260,18 +261,18 @@ def quantised(
     shifts: dict[str, Tensor] | None = None,
     done: Callable[[], None] | None = None,
 ) -> Iterator[None]:
-    """Let a model compute by a scheme for a while; its weights are what they are.
+    """Apply a scheme to a model within a context; its weights are not changed.
 
     Parameters
     ----------
     model
-        A causal language model of `transformers`, in `rounded_weights` where these are rounded.
+        A causal language model of `transformers`, within `rounded_weights` if these are rounded.
     scheme : Scheme
-        What else is quantised.
+        Formats of all other tensors.
     shifts : dict, optional
-        What divides each layer's input channels: with ``"INT8-SQ"``.
+        Divisors of each layer's input channels, for ``"INT8-SQ"``.
     done : Callable, optional
-        Told of each finished layer.
+        Called after each layer.
     """
     from transformers import AttentionInterface
 
@@ -294,7 +295,7 @@ def quantised(
 
 
 def _activation_format(activations: str, shift: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """Return what rounds a layer's inputs, one scale a token."""
+    """Return the function that rounds a layer's inputs, with one scale per token."""
     if activations == "E4M3":
         return e4m3
     if activations == "INT8-SQ" and shift is not None:
@@ -304,7 +305,7 @@ def _activation_format(activations: str, shift: Tensor | None) -> Callable[[Tens
 
 
 def _unturned_keys(model: Any, scheme: Scheme) -> Callable[..., Tensor]:
-    """Return what quantises keys as the layer makes them: smoothed, rounded, multiplied back."""
+    """Return a hook that quantises keys before RoPE: smooth, round, multiply back."""
     size = model.model.layers[0].self_attn.head_dim
 
     def rounded(_: Any, __: Any, made: Tensor) -> Tensor:

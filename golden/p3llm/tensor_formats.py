@@ -1,7 +1,7 @@
-"""P3-LLM's formats and those it is compared with, on whole tensors: rounded, and floats again.
+"""Rounding of whole tensors to P3-LLM's formats and to those of the comparison.
 
-The numbers are those of the bit-exact models in `golden.arith`; the tests hold them to each other.
-Arithmetic is float32, where the authors' own code runs in float16.
+The values are those of the bit-exact models in `golden.arith`; tests compare both. Arithmetic is
+float32, where the authors' own code runs in float16.
 """
 
 from enum import Enum
@@ -16,20 +16,20 @@ ROWS_AT_A_TIME = 32
 
 
 class Probabilities(Enum):
-    """What attention probabilities are rounded to.
+    """Format of attention probabilities.
 
     Members
     -------
     FP16 : str
         Binary16.
     INT8, INT6, INT4 : str
-        Unsigned integers, the largest of a query's probabilities being the largest.
+        Unsigned integers; the largest probability of a query has the largest code.
     E4M3 : str
         Without a scale.
     S0E4M4, S0E4M4_RNE, S0E4M4_TRUNC : str
-        Half up, to even, towards zero; saturating at 1.9375.
+        Rounded half up, half to even, towards zero; saturated at 1.9375.
     S1E5M4 : str
-        Half up, with the fifth exponent bit that the authors' emulation keeps.
+        Rounded half up, with the fifth exponent bit of the authors' emulation.
     """
 
     FP16 = "FP16"
@@ -62,7 +62,7 @@ def integers(values: Tensor, bits: int) -> Tensor:
 
 
 def asymmetric(values: Tensor, bits: int = 4) -> tuple[Tensor, Tensor]:
-    """Return integers ``code - zero point`` as floats, and the scales, one a last axis."""
+    """Return integers ``code - zero point`` as floats, and a scale per vector."""
     top = (1 << bits) - 1
     low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
     scale = ((high - low) / top).clamp_min(SMALLEST_SCALE)
@@ -95,7 +95,7 @@ def probabilities(values: Tensor, target: Probabilities) -> Tensor:
 def grouped_integers(weights: Tensor, group: int, bits: int = 4) -> Tensor:
     """Return weights [rows, inputs] as asymmetric integers in groups along the inputs."""
     groups = weights.unflatten(-1, (-1, group))
-    # A weight group's zero point may be any integer: its range always takes in zero.
+    # A weight group's zero point may be any integer, as its range always includes zero.
     low = groups.amin(-1, keepdim=True).clamp_max(0)
     high = groups.amax(-1, keepdim=True).clamp_min(0)
     top = (1 << bits) - 1
@@ -107,12 +107,12 @@ def grouped_integers(weights: Tensor, group: int, bits: int = 4) -> Tensor:
 
 def bitmod(weights: Tensor, group: int) -> Tensor:
     """Return weights [rows, inputs] in BitMoD FP4 with 8-bit group scales."""
-    # Some rows at a time stay in a processor's cache.
+    # A few rows at a time fit in the processor's cache.
     return torch.cat([_bitmod_rows(rows, group) for rows in weights.split(ROWS_AT_A_TIME)])
 
 
 def _bitmod_rows(weights: Tensor, group: int) -> Tensor:
-    """Choose each group's special value, then round the groups' scales, row by row."""
+    """Select each group's special value, then round the groups' scales, row by row."""
     groups = weights.unflatten(-1, (-1, group))
     largest = groups.abs().amax(-1, keepdim=True)
     best = torch.zeros_like(groups)
@@ -123,7 +123,8 @@ def _bitmod_rows(weights: Tensor, group: int) -> Tensor:
         scale = largest / numbers.abs().max()
         units = groups / torch.where(scale == 0, 1, scale)
         middles = (numbers[:-1] + numbers[1:]) / 2
-        # The number of midpoints strictly below is the nearest, of two the more negative.
+        # The number of midpoints strictly below is the index of the nearest number; ties resolve to
+        # the more negative one.
         chosen = numbers[torch.bucketize(units, middles)]
         error = ((chosen * scale - groups) ** 2).sum(-1, keepdim=True)
         better = error < best_error

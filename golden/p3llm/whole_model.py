@@ -1,8 +1,8 @@
-"""P3-LLM's whole language model: all layers, the final norm, the projection on the vocabulary.
+"""Model of a whole language model on P3-LLM: all layers, the final norm, the LM head.
 
-Tokens of a text are independent of later ones, so that a block of them is computed together: what
-each gives is what a decode step gives it. Sums are integers below ``2**53``: float64 has them
-exactly, in whatever order they are added.
+Tokens of a text do not depend on later ones, so a block of tokens is computed together, with the
+results of single decode steps. Sums are integers below ``2**53``, which float64 represents exactly
+in any order of additions.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,16 +48,16 @@ MATRICES = ("qkv", "output", "gate_up", "down")
 
 @dataclass(frozen=True, eq=False)
 class QuantisedModel:
-    """A language model as it is stored in the banks.
+    """A language model in the formats of the banks.
 
     Members
     -------
     layers : list[Weights]
-        Its layers.
+        Weights of the layers.
     factors : list[numpy.ndarray]
-        Smoothing factors of each, FP16, shape (kv_heads, 1, head_size).
+        Smoothing factors of each layer, FP16, shape (kv_heads, 1, head_size).
     vocabulary : Vocabulary
-        What follows them.
+        Final norm and LM head.
     """
 
     layers: list[Weights]
@@ -65,7 +65,7 @@ class QuantisedModel:
     vocabulary: Vocabulary
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all numbers by name, for a file."""
+        """Return all arrays by name, for a file."""
         found: dict[str, NDArray[Any]] = {"final norm": self.vocabulary.norm}
         matrices = {"vocabulary": self.vocabulary.matrix}
         for number, (layer, factors) in enumerate(zip(self.layers, self.factors, strict=True)):
@@ -78,7 +78,7 @@ class QuantisedModel:
 
     @classmethod
     def of(cls, arrays: dict[str, NDArray[Any]]) -> "QuantisedModel":
-        """Return the model whose numbers these are."""
+        """Return the model from its arrays."""
 
         def matrix(name: str) -> Matrix:
             parts = ("columns", "selects", "steps", "scales")
@@ -100,7 +100,7 @@ def quantised_model(
     p: P3llmParameters,
     report: Callable[[int], None] = lambda layer: None,
 ) -> QuantisedModel:
-    """Bring a whole model to the banks' formats, its keys' smoothing factors found on a text."""
+    """Quantise a whole model, with smoothing factors of keys from a text."""
     positions = np.arange(len(tokens))
     states = model.embedding[list(tokens)].astype(np.float32)
     layers, factors = [], []
@@ -120,7 +120,7 @@ def quantised_model(
 
 
 def _fitting_norm(weight: Singles, p: P3llmParameters) -> tuple[Singles, np.float32]:
-    """Return a norm's weights over a power of two that they fit their 16 bits by, and it."""
+    """Return a norm's weights, divided by a power of two to fit in 16 bits, and this power."""
     room = 2.0 ** (15 - p.norm.weight_fraction)
     largest = float(np.abs(weight).max())
     scale = np.float32(1)
@@ -130,7 +130,7 @@ def _fitting_norm(weight: Singles, p: P3llmParameters) -> tuple[Singles, np.floa
 
 
 def _quantised_layer(model: LanguageModel, number: int, p: P3llmParameters) -> Weights:
-    """Quantise a layer's matrices; zeros fill the feed-forward layer."""
+    """Quantise a layer's matrices; the feed-forward layer is padded with zeros."""
     missing = p.feed_forward - model.shape.feed_forward
     norms = {}
     scales = {}
@@ -159,7 +159,7 @@ class FastMatrix:
     Parameters
     ----------
     matrix : Matrix
-        As it is stored.
+        Stored weights.
     """
 
     def __init__(self, matrix: Matrix) -> None:
@@ -183,7 +183,7 @@ class FastMatrix:
 
 
 def e4m3_integers(inputs: NDArray[np.uint8]) -> Reals:
-    """Return what E4M3 codes are in steps of the smallest."""
+    """Return E4M3 codes as multiples of the smallest number."""
     significand, shift, _nan = fp8_e4m3.operand(inputs)
     return np.ldexp(significand.astype(np.float64), shift)
 
@@ -194,9 +194,9 @@ class FastLayer:
     Parameters
     ----------
     weights : Weights
-        The layer's.
+        Weights of the layer.
     p : P3llmParameters
-        Dimensions.
+        Parameters of the system.
     """
 
     def __init__(self, weights: Weights, p: P3llmParameters) -> None:
@@ -208,7 +208,7 @@ class FastLayer:
     def projected(
         self, states: Singles, positions: NDArray[np.int64]
     ) -> tuple[Halves, Halves, Halves]:
-        """Return keys as they are quantised, values, turned queries: FP16 [heads, tokens, size]."""
+        """Return keys to be quantised, values, rotated queries: FP16 [heads, tokens, size]."""
         p, tokens = self.p, len(states)
         here = rows_normed(states, self.norms[0], p)
         heads = self.qkv.product(here).reshape(tokens, -1, p.head_size).swapaxes(0, 1)
@@ -223,13 +223,13 @@ class FastLayer:
     def attended(
         self, queries: Halves, cache: Cache, newest: Newest, positions: NDArray[np.int64]
     ) -> Halves:
-        """Return what the heads give, FP16 [tokens, heads * size].
+        """Return the heads' outputs, FP16 [tokens, heads * size].
 
-        The cache has these tokens; they are the `newest` in their own steps, if there are such.
+        The cache includes these tokens; with `residual` each is the `newest` in its own step.
         """
         p, block = self.p, np.arange(len(positions))
         tokens, filled = cache.keys.shape[1], -(-cache.keys.shape[1] // p.lanes) * p.lanes
-        # Each token attends to itself and those before; what fills the last slice never counts.
+        # Each token attends to itself and to earlier ones; the padding of the last slice is masked.
         keep = np.arange(filled) <= positions[:, np.newaxis]
         others = np.arange(tokens) < positions[:, np.newaxis] + (not p.residual)
         turned = turned_keys(cache, p) if p.pre_rope else None
@@ -255,13 +255,13 @@ class FastLayer:
         return codes(np.stack(outputs, axis=1).reshape(len(positions), -1))
 
     def _met_scores(self, queries: Halves, cache: Cache, kv: int) -> Singles:
-        """Return a head's scores of keys that the units multiply, float32 [queries, tokens]."""
+        """Return a head's scores of INT4 keys, float32 [queries, tokens]."""
         inputs, scales = e4m3_quantiser(fused_queries(queries, cache.factors[kv, 0]))
         sums = e4m3_integers(inputs) @ _operands(cache.keys[kv], cache.key_zeros[kv]).T
         return rows_scores(real(Mode.QK, sums), scales, cache.key_scales[kv], self.p)
 
     def behind(self, states: Singles, attended: Halves) -> Singles:
-        """Return the hidden states behind the layer, float32 [tokens, width]."""
+        """Return the hidden states after the layer, float32 [tokens, width]."""
         states = states + self.output.product(attended)
         here = rows_normed(states, self.norms[1], self.p)
         gate, up = np.split(self.gate_up.product(here), 2, axis=1)
@@ -269,12 +269,12 @@ class FastLayer:
 
 
 def _operands(stored: NDArray[np.uint8], zeros: NDArray[np.uint8]) -> Reals:
-    """Return the integers that codes of tokens stand for [tokens, size]."""
+    """Return the integers of the codes of tokens [tokens, size]."""
     return int4_asym.operand(stored, zeros[:, np.newaxis]).astype(np.float64)
 
 
 def rows_normed(states: Singles, weight: NDArray[np.floating], p: P3llmParameters) -> Halves:
-    """Return hidden states, each over its root mean square, weighted, in FP16."""
+    """Return hidden states, each divided by its root mean square, weighted, in FP16."""
     return np.stack([normed(state, weight, p) for state in states])
 
 
@@ -296,14 +296,14 @@ def rows_shared(scores: Singles, keep: NDArray[np.bool_], p: P3llmParameters) ->
 
 @dataclass(frozen=True, eq=False)
 class BlockResult:
-    """What a block of tokens leaves behind.
+    """Results of a block of tokens.
 
     Members
     -------
     states : numpy.ndarray
-        Hidden states behind each layer, float32 [layers, tokens, width].
+        Hidden states after each layer, float32 [layers, tokens, width].
     sums : numpy.ndarray or None
-        Of the vocabulary for each token, float32 [tokens, vocabulary], if they are asked for.
+        Logits for each token, float32 [tokens, vocabulary], if requested.
     """
 
     states: Singles
@@ -311,25 +311,25 @@ class BlockResult:
 
     @property
     def token(self) -> int | None:
-        """What follows the last token: the first of the largest sums."""
+        """The argmax of the logits of the last token."""
         return None if self.sums is None else logit_argmax(self.sums[-1])[0]
 
 
 @dataclass(eq=False)
 class WholeModel:
-    """All layers with their caches, and the vocabulary.
+    """All layers with their caches, and the LM head.
 
     Parameters
     ----------
     parameters : P3llmParameters
-        Dimensions.
+        Parameters of the system.
     model : QuantisedModel
-        Weights.
+        Weights of all layers and of the LM head.
 
     Members
     -------
     caches : list[Cache]
-        What each layer caches.
+        Cache of each layer.
     """
 
     parameters: P3llmParameters
@@ -337,18 +337,18 @@ class WholeModel:
     caches: list[Cache] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make matrices of integers; begin with nothing cached."""
+        """Convert matrices to integers; start with empty caches."""
         p = self.parameters
         self._layers = [FastLayer(layer, p) for layer in self.model.layers]
         self._projection = FastMatrix(self.model.vocabulary.matrix)
         self.begin()
 
     def begin(self) -> None:
-        """Forget all tokens."""
+        """Clear all caches."""
         self.caches = [Cache.empty(factors) for factors in self.model.factors]
 
     def step(self, states: Singles, *, predict: bool = True) -> BlockResult:
-        """Take the embedded states of the next tokens [tokens, width] through all layers."""
+        """Process the embedded states of the next tokens [tokens, width] in all layers."""
         first = self.caches[0].keys.shape[1]
         positions = first + np.arange(len(states))
         behind = []

@@ -1,4 +1,4 @@
-"""Vectors of binary32 as 16-bit integers with one binary point: the model."""
+"""Model of the conversion of binary32 vectors to 16-bit integers with one binary point."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,10 +7,10 @@ from golden.arith.float_to_fixed import float_to_fixed
 
 BITS = 16
 LEAST_EXPONENT = -126
-"""A vector of zeros, or of subnormal numbers, is scaled as one of the smallest normal ones is."""
+"""A vector of zeros, or of subnormal numbers, is scaled like one of the smallest normal numbers."""
 
 BEYOND_EXPONENT = 129
-"""One with an infinity or a NaN is scaled as one twice as large as the largest numbers."""
+"""A vector with an infinity or a NaN is scaled like one twice as large as the largest numbers."""
 
 
 def block_fixed(
@@ -23,7 +23,7 @@ def block_fixed(
     vectors : numpy.ndarray
         float32, shape (vectors, elements).
     spare : int
-        Bits that are left free.
+        Number of bits that are kept free.
     """
     with np.errstate(invalid="ignore"):
         largest = np.abs(vectors).max(axis=-1).astype(np.float64)

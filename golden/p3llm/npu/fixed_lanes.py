@@ -1,4 +1,4 @@
-"""Binary32 as Q6.10: the model."""
+"""Model of the conversion of binary32 to Q6.10."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,5 +10,5 @@ Codes = NDArray[np.int64]
 
 
 def fixed_lanes(values: Codes) -> Codes:
-    """Return integers of codes of binary32."""
+    """Return Q6.10 integers of binary32 codes."""
     return float_to_fixed(values.astype(np.uint32).view(np.float32), FIXED_FRACTION)

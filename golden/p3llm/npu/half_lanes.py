@@ -1,4 +1,4 @@
-"""Integers with a binary point, or binary32, as FP16: the model."""
+"""Model of the conversion of integers with a binary point, or of binary32, to FP16."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ def half_lanes(whole: Codes, integers: Codes, point: Codes, singles: Codes) -> C
     Parameters
     ----------
     whole : numpy.ndarray
-        1 where a slice has integers, shape (slices,).
+        1 if a slice contains integers, shape (slices,).
     integers, singles : numpy.ndarray
         Integers of 17 bits, and codes of binary32, each of the result's shape.
     point : numpy.ndarray

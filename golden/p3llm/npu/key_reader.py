@@ -1,4 +1,4 @@
-"""Keys that were quantised before the rotary embedding, as the NPU turns them: the model."""
+"""Model of the dequantisation of keys that were quantised before the rotary embedding."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ def dequantised(
 ) -> Singles:
     """Return keys, float32, shape (..., tokens, channels).
 
-    The token's scale times the channel's smoothing factor is exact; its product with the code minus
-    the zero point is rounded once.
+    The token's scale times the channel's smoothing factor is exact; its product with (code - zero
+    point) is rounded once.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Scores of queries and keys in FP16, and the newest token's share of a head: the model."""
+"""Model of scores of FP16 queries and keys, and of the newest token's term of a head's output."""
 
 from dataclasses import dataclass
 
@@ -16,16 +16,16 @@ Singles = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Newest:
-    """Keys behind the rotary embedding, and values: FP16, shape (kv_heads, ..., head_size)."""
+    """Keys after the rotary embedding, and values: FP16, shape (kv_heads, ..., head_size)."""
 
     keys: Halves
     values: Halves
 
 
 def newest_score(queries: Halves, keys: Halves, p: P3llmParameters) -> Singles:
-    """Return scores in base 2, float32: of the last axis' dot products in FP16.
+    """Return scores in base 2, float32, of dot products along the last axis.
 
-    Products are exact; each slice of `lanes` is added in pairs, then the slices' sums are.
+    Products are exact; each slice of `lanes` is added in pairs, then the sums of the slices.
     """
     products = (values(queries) * values(keys)).astype(np.float32).view(np.uint32)
     slices = products.reshape(*products.shape[:-1], -1, p.lanes)
@@ -34,5 +34,5 @@ def newest_score(queries: Halves, keys: Halves, p: P3llmParameters) -> Singles:
 
 
 def newest_share(shares: Halves, vectors: Halves) -> Singles:
-    """Return values times their tokens' probabilities, both in FP16: exact in float32."""
+    """Return values times their tokens' probabilities, both in FP16; exact in float32."""
     return (values(shares)[..., np.newaxis] * values(vectors)).astype(np.float32)

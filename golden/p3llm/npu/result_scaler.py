@@ -1,4 +1,4 @@
-"""Integer sums as binary32, with their scales: the model."""
+"""Model of the conversion of integer sums to binary32, with their scales."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Sums of binary32, or products with Q6.10: the model."""
+"""Model of sums in binary32 and products with Q6.10."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,12 @@ Codes = NDArray[np.int64]
 
 
 def single_lanes(multiply: Codes, values: Codes, addends: Codes, factors: Codes) -> Codes:
-    """Return codes of sums, or where `multiply` is 1 of products, shape (slices, lanes).
+    """Return codes of sums, or of products if `multiply` is 1, shape (slices, lanes).
 
     Parameters
     ----------
     multiply : numpy.ndarray
-        Shape (slices,).
+        1 for products, 0 for sums, shape (slices,).
     values, addends : numpy.ndarray
         Codes of binary32, of the result's shape.
     factors : numpy.ndarray

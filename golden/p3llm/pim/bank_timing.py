@@ -1,7 +1,7 @@
-"""HBM2's rules from its own figures: a trace is judged by what came before, pair by pair.
+"""Model of HBM2's timing rules, which compares each command with every earlier one.
 
-Written from the nanoseconds of a data sheet, not from any counter: each rule names two events, the
-banks that they share, and the least time between them.
+It is based on the nanoseconds of a data sheet and has no counters: each rule consists of two
+events, the banks that they share, and the minimum time between them.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from itertools import chain
 from math import ceil
 
 CYCLE_NS = 2.0
-"""tCCD_S of HBM2 at 2 Gb/s a pin: two periods of a clock of 1 GHz."""
+"""tCCD_S of HBM2 at 2 Gb/s per pin: two periods of a clock of 1 GHz."""
 
 NANOSECONDS = {
     "rcd": 14.0,
@@ -42,11 +42,11 @@ class Event:
     Parameters
     ----------
     cycle : int
-        When.
+        Cycle of the event.
     kind : str
         ``activate``, ``precharge``, ``refresh``, ``read`` or ``write``.
     banks : frozenset[int]
-        Where; all of them for a refresh.
+        Banks of the event; all banks for a refresh.
     """
 
     cycle: int
@@ -62,21 +62,21 @@ SAME_BANK = (
     ("rtp", ("read",), ("precharge",), "ras"),
     ("wr", ("write",), ("precharge",), "ras"),
 )
-"""Rules between events of one bank: the time, earlier kinds, later kinds, what is broken."""
+"""Rules between events of one bank: time, earlier kinds, later kinds, violation."""
 
 ANY_BANK = (("rrd", ("activate",), ("activate",), "rrd"), ("wtr", ("write",), ("read",), "wtr"))
 """Rules between events of any banks."""
 
 
 class Judge:
-    """Judges events in their order; what is broken is taken as not having come.
+    """Checks events in order; an illegal event has no effect.
 
     Parameters
     ----------
     banks : int
-        Banks of the pseudo-channel.
+        Number of banks of the pseudo-channel.
     times : dict[str, int], optional
-        Cycles by name; those of the data sheet, if omitted.
+        Times in cycles by name; those of the data sheet if omitted.
     """
 
     def __init__(self, banks: int, times: dict[str, int] | None = None) -> None:
@@ -86,7 +86,7 @@ class Judge:
         self.open: set[int] = set()
 
     def judge(self, events: Iterable[Event]) -> set[str]:
-        """Return what the events of one cycle break, columns before rows; keep the legal ones."""
+        """Return the violations of one cycle, columns before rows; record the legal events."""
         broken: set[str] = set()
         now = list(events)
         kept = []
@@ -99,14 +99,14 @@ class Judge:
             if event.kind == "activate":
                 self.open |= event.banks
             elif event.kind == "precharge":
-                # A bank that is closed is not closed again.
+                # A precharge of a closed bank has no effect.
                 event = replace(event, banks=event.banks & self.open)
                 self.open -= event.banks
             self.past.append(event)
         return broken
 
     def faults(self, event: Event, same_cycle: list[Event]) -> set[str]:
-        """Return the rules that an event breaks, beside those of its own cycle that come first."""
+        """Return the rules that an event violates after earlier ones and those of its cycle."""
         faults = set()
         column = event.kind in ("read", "write")
         if column and not event.banks <= self.open:
@@ -119,7 +119,7 @@ class Judge:
             if distance > longest:
                 break
             faults |= self._pair(before, event, distance)
-        # A closed bank has no time to wait for; an open one cannot be opened or refreshed.
+        # A closed bank has no tRCD; an open bank, which cannot be opened or refreshed, has no tRP.
         if "closed" in faults:
             faults.discard("rcd")
         if "opened" in faults:
@@ -127,11 +127,11 @@ class Judge:
         return faults
 
     def _pair(self, before: Event, event: Event, distance: int) -> set[str]:
-        """Return the rules that two events break."""
+        """Return the rules that two events violate."""
         faults = set()
         shared = before.banks & event.banks
         if event.kind == "precharge":
-            # What is closed already is not closed again.
+            # A precharge of a closed bank has no effect.
             shared &= self.open
         for name, earlier, later, says in (*(SAME_BANK if shared else ()), *ANY_BANK):
             if before.kind in earlier and event.kind in later and distance < self.times[name]:
@@ -146,19 +146,19 @@ class Judge:
 
 
 Command = tuple[str, frozenset[int]]
-"""A kind of event and its banks; of a refresh they are all."""
+"""Kind of an event and its banks; all banks for a refresh."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is said of the commands of a cycle.
+    """Result of the check of one cycle's commands.
 
     Parameters
     ----------
     row, column : bool
-        Whether there is one, and it may be carried out.
+        The command is valid and legal.
     broken : frozenset[str]
-        The rules that they break, and ``refi`` where a refresh is late.
+        Violated rules, and ``refi`` if a refresh is overdue.
     """
 
     row: bool
@@ -167,14 +167,14 @@ class Verdict:
 
 
 class Verdicts:
-    """Says in every cycle from a reset on what its commands may do.
+    """Checks the commands of every cycle after a reset.
 
     Parameters
     ----------
     banks : int
-        Banks of the pseudo-channel.
+        Number of banks of the pseudo-channel.
     times : dict[str, int]
-        Cycles by name.
+        Times in cycles by name.
     """
 
     def __init__(self, banks: int, times: dict[str, int]) -> None:
@@ -183,7 +183,7 @@ class Verdicts:
         self.refreshed = -1
 
     def pass_cycle(self, row: Command | None, column: Command | None) -> Verdict:
-        """Return what is said of a cycle's commands, and go on to the next cycle."""
+        """Return the verdict on a cycle's commands, and advance to the next cycle."""
         before = len(self.judge.past)
         commands = [command for command in (row, column) if command]
         broken = self.judge.judge(

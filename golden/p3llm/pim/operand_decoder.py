@@ -21,7 +21,7 @@ def input_operands(
 
 
 def weight_operands(mode: np.ndarray, codes: np.ndarray, group_bits: np.ndarray) -> np.ndarray:
-    """Return the integers that 4-bit codes stand for: half-units, or code less zero point."""
+    """Return the integers of 4-bit codes: half-units, or code minus zero point."""
     half_units = bitmod_fp4.decode(codes, np.asarray(group_bits) & 3)
     return np.where(
         np.asarray(mode) == Mode.LINEAR.value, half_units, int4_asym.operand(codes, group_bits)
@@ -29,5 +29,5 @@ def weight_operands(mode: np.ndarray, codes: np.ndarray, group_bits: np.ndarray)
 
 
 def real(mode: Mode, sums: np.ndarray) -> np.ndarray:
-    """Return what integer sums stand for before any scale, in float64: exact below ``2**53``."""
+    """Return the values of integer sums before any scale, in float64; exact below ``2**53``."""
     return np.ldexp(np.asarray(sums, np.float64), -FRACTION_BITS[mode])

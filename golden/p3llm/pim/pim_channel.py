@@ -1,4 +1,4 @@
-"""Model of P3-LLM's pseudo-channel: a trace of commands, cycle by cycle, on arrays of bytes."""
+"""Model of P3-LLM's pseudo-channel: executes a trace of commands on arrays of bytes."""
 
 from dataclasses import dataclass, field, fields
 
@@ -12,7 +12,7 @@ from hdl.p3llm.pim.pim_channel import ColumnOperation, PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import Operation
 
 COLUMNS = 32
-"""Columns of a row."""
+"""Columns per row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +62,11 @@ class Channel:
     memory : numpy.ndarray
         Bytes, shape (banks, rows, columns, bytes of a column).
     results : list[tuple[int, numpy.ndarray]]
-        The cycle in which each result is seen, and its bytes.
+        Cycle in which each result is output, and its bytes.
     broken : list[set[str]]
-        What the commands of each cycle broke.
+        Violations of each cycle's commands.
     told : list[dict[str, frozenset[int]]]
-        What the arrays are told in each cycle: the banks of every kind of event.
+        Commands for the arrays in each cycle: the banks of every kind of event.
     """
 
     def __init__(self, p: PimChannelParameters, memory: np.ndarray) -> None:
@@ -85,13 +85,13 @@ class Channel:
         self.completes = self.scaled = self.totalled = -100
 
     def run(self, slots: list[Slot]) -> None:
-        """Carry out the commands of cycles, one after the other."""
+        """Execute the commands of consecutive cycles."""
         for row, column in slots:
             self._slot(row, column)
             self.cycle += 1
 
     def _slot(self, row: RowCommand | None, column: ColumnCommand | None) -> None:
-        """Judge and carry out the commands of one cycle."""
+        """Check and execute the commands of one cycle."""
         broken: set[str] = set()
         events = []
         if column and self.uses_banks(column):
@@ -133,13 +133,13 @@ class Channel:
     def begins(self, column: ColumnCommand) -> bool:
         """Return whether the units can multiply a column in this cycle."""
         p = self.p.unit
-        # A group's sums are scaled one a cycle, or move through the elements first.
+        # The sums of a group are scaled one per cycle, after their latency in the elements.
         interval = max(p.pumps * p.elements, p.pumps + 4)
         free = not column.last or self.cycle - self.scaled >= interval
         return self.cycle % p.pumps == 0 and free
 
     def is_complete(self, column: ColumnCommand) -> bool:
-        """Return whether the result that is asked for has been made."""
+        """Return whether the result to be read is complete."""
         p = self.p.unit
         scaling = p.pumps + 4 + p.pumps * p.elements + 2
         if column.total:
@@ -156,7 +156,7 @@ class Channel:
         return frozenset({column.bank}) if alone else self.parity(column.bank)
 
     def _row(self, row: RowCommand) -> None:
-        """Open rows, or remember a refresh."""
+        """Open rows, or record a refresh."""
         if row.operation is RowOperation.ACTIVATE:
             for bank in self.parity(row.bank) if row.all else {row.bank}:
                 self.rows[bank] = row.row
@@ -164,7 +164,7 @@ class Channel:
             self.refreshed = self.cycle
 
     def _column(self, column: ColumnCommand) -> set[str]:
-        """Read, write, or tell units; return what is broken by it."""
+        """Read, write, or execute in the units; return the violations."""
         match column.operation:
             case ColumnOperation.READ:
                 word = self.memory[column.bank, self.rows[column.bank], column.column]
@@ -198,7 +198,7 @@ class Channel:
         return set()
 
     def _completes(self, column: ColumnCommand) -> None:
-        """Remember when sums are made, and when totals."""
+        """Record the cycles in which sums and totals are completed."""
         self.completes = self.cycle
         if self.p.unit.group_scaling and column.mode is Mode.LINEAR:
             self.scaled = self.cycle
@@ -206,7 +206,7 @@ class Channel:
 
     @staticmethod
     def _unit_command(column: ColumnCommand, data: np.ndarray) -> Command:
-        """Return what a unit is told."""
+        """Return the command for a unit."""
         names = [one.name for one in fields(Command) if one.name not in ("operation", "data")]
         same = {name: getattr(column, name) for name in names}
         return Command(operation=Operation(column.operation.value), data=data, **same)

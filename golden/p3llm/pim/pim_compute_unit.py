@@ -1,4 +1,4 @@
-"""Model of P3-LLM's compute unit: commands in their order, on plain integers."""
+"""Model of P3-LLM's compute unit: executes commands in order, on integers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
 LANES = 4
 
 TOTAL_BITS = 48
-"""Bits of an output's sum over its groups."""
+"""Bits of an output's total over its groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Command:
     Members
     -------
     data : numpy.ndarray
-        The word that is written, or the column that comes with the command, in bytes.
+        The word to write, or the column that belongs to the command, in bytes.
     """
 
     operation: Operation
@@ -46,14 +46,14 @@ class Command:
 
 @dataclass
 class Unit:
-    """State of a unit; what was never written is undefined and must not be used.
+    """State of a unit; registers that were never written are undefined and must not be used.
 
     Members
     -------
     results : list[numpy.ndarray]
-        What `READ_RESULT` gave, int64, one array of half the elements each.
+        Results of `READ_RESULT`, int64, one array of half the elements each.
     nan : bool
-        Whether an input that was multiplied was a NaN.
+        An input of a multiplication was a NaN.
     """
 
     p: PimComputeUnitParameters
@@ -61,7 +61,7 @@ class Unit:
     nan: bool = False
 
     def __post_init__(self) -> None:
-        """Begin with registers that hold nothing in particular."""
+        """Initialise all registers."""
         p = self.p
         self.inputs = np.zeros((p.pumps, p.steps, LANES), np.uint8)
         self.metadata = np.zeros(p.column_bits // 8, np.uint8)
@@ -72,7 +72,7 @@ class Unit:
         self.complete = np.zeros((p.pumps, p.elements), np.int64)
 
     def run(self, commands: Iterable[Command]) -> None:
-        """Carry out commands."""
+        """Execute commands."""
         for command in commands:
             match command.operation:
                 case Operation.MULTIPLY:
@@ -94,7 +94,7 @@ class Unit:
                         self.finished = np.roll(self.finished, -1, axis=0)
 
     def _part(self, command: Command) -> np.ndarray:
-        """Return the words of half of an input's totals, or of what is above all of these."""
+        """Return the low words of half of an input's totals, or the high bits of all of them."""
         totals, half = self.complete[command.inputs], self.p.elements // 2
         if command.high:
             above = totals >> 32 & 0xFFFF

@@ -1,4 +1,4 @@
-"""Model of P3-LLM's processing element: plain integers, and when each sum can be seen."""
+"""Model of P3-LLM's processing element: integers, and the cycle in which each sum is output."""
 
 from dataclasses import dataclass
 
@@ -14,22 +14,22 @@ ADDED_LATER = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Cycles:
-    """What an element is given, cycle by cycle.
+    """Inputs of an element in every cycle.
 
     Members
     -------
     mode : numpy.ndarray
-        By `Mode`, shape (cycles,).
+        Values of `Mode`, shape (cycles,).
     work : numpy.ndarray
-        Whether there are operands, bool, shape (cycles,).
+        Whether a cycle has operands, bool, shape (cycles,).
     inputs : numpy.ndarray
         E4M3 or S0E4M4 codes, shape (cycles, 4).
     codes, group_bits : numpy.ndarray
         4-bit codes and their metadata, shape (cycles, 4).
     first, last : numpy.ndarray
-        Of the cycle's operands, bool, shape (cycles,).
+        Whether the operands start or complete a sum, bool, shape (cycles,).
     advance : numpy.ndarray
-        Whether the finished sums move on in this cycle, bool, shape (cycles,).
+        Whether the finished sums are shifted in this cycle, bool, shape (cycles,).
     """
 
     mode: np.ndarray
@@ -60,7 +60,7 @@ def wrapped(sums: np.ndarray) -> np.ndarray:
 def finished(pumps: int, cycles: Cycles) -> tuple[np.ndarray, np.ndarray]:
     """Return `finished` in every cycle, and whether it is a finished sum that was not yet read.
 
-    The operands of cycle t are added in cycle t + 2 and seen from t + 3 on.
+    The operands of cycle t are added in cycle t + 2; the sum is output from cycle t + 3.
     """
     products = dot_products(
         cycles.mode[:, np.newaxis], cycles.inputs, cycles.codes, cycles.group_bits

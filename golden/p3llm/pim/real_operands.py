@@ -1,4 +1,4 @@
-"""SmolLM2's tensors in P3-LLM's formats: what the compute units multiply in a decode step."""
+"""SmolLM2's tensors in P3-LLM's formats: operands of the compute units in a decode step."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,7 @@ class Operands:
     Members
     -------
     mode : Mode
-        The formats.
+        Formats of the operands.
     inputs : numpy.ndarray
         E4M3 or S0E4M4 codes, shape (inputs, k).
     codes, group_bits : numpy.ndarray
@@ -58,14 +58,14 @@ def linear(
 def group_scales(
     layer: int, name: str, *, outputs: int, inputs: int, group: int = 64
 ) -> np.ndarray:
-    """Return the 8-bit scales of the groups that `linear` has, shape (outputs, groups)."""
+    """Return the 8-bit scales of the groups of `linear`, shape (outputs, groups)."""
     weight = trace().linear(layer, name).weight[:outputs]
     steps, _rows = bitmod_fp4.quantise_scales(bitmod_fp4.quantise(weight, group_size=group).scales)
     return steps[:, : inputs // group]
 
 
 def smoothing(keys: np.ndarray) -> np.ndarray:
-    """Return each channel's largest magnitude over the prompt, 1 where there is none."""
+    """Return each channel's largest magnitude over the prompt; 1 for a channel of zeros."""
     largest = np.abs(keys).max(axis=0)
     return np.where(largest == 0, np.float32(1), largest)
 
@@ -89,7 +89,7 @@ def queries_and_keys(layer: int, kv_head: int, *, tokens: int, heads: int) -> Op
 def probabilities_and_values(layer: int, kv_head: int, *, tokens: int, heads: int) -> Operands:
     """Return the last token's probabilities of a group of heads, and the cached values.
 
-    The values' scales, brought to at most 1, are part of the probabilities.
+    The values' scales, divided by their maximum, are multiplied into the probabilities.
     """
     shared = trace().heads // trace().kv_heads
     attention = [trace().attention_trace(layer, kv_head * shared + i) for i in range(heads)]

@@ -1,4 +1,4 @@
-"""FP16 vectors as E4M3 with a scale: the model, in float32 as the authors' algorithm is written."""
+"""Model of the E4M3 quantiser, in float32 like the authors' algorithm."""
 
 import numpy as np
 

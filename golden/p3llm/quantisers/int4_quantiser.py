@@ -1,4 +1,4 @@
-"""FP16 vectors as INT4 with a zero point: the model, in float32 as the authors' algorithm."""
+"""Model of the INT4 quantiser, in float32 like the authors' algorithm."""
 
 import numpy as np
 

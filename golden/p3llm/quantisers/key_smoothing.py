@@ -1,4 +1,4 @@
-"""Dynamic key smoothing: the model, one head's factors after the other."""
+"""Model of dynamic key smoothing (Equation 2)."""
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from hdl.arith.float_format import BINARY16
 def smoothing_factors(keys: np.ndarray) -> np.ndarray:
     """Return FP16 codes (uint16) of the factors of keys, shape (..., tokens, channels).
 
-    Equation 2's largest magnitudes over the tokens, with an axis of length 1; 1 for a channel of
-    zeros. An infinity counts as 65504, a NaN does not count.
+    The largest magnitudes over the tokens (Equation 2), with an axis of length 1; 1 for a channel
+    of zeros. An infinity is treated as 65504, a NaN is ignored.
     """
     magnitude = np.asarray(keys).astype(np.int64) & 0x7FFF
     counted = np.where(magnitude > LARGEST + 1, 0, np.minimum(magnitude, LARGEST))
@@ -21,7 +21,7 @@ def smoothing_factors(keys: np.ndarray) -> np.ndarray:
 
 
 def smoothed_keys(keys: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Return FP16 codes (uint16) of keys over their factors."""
+    """Return FP16 codes (uint16) of keys divided by their factors."""
     return divide(keys, np.broadcast_to(factors, np.shape(keys)))
 
 

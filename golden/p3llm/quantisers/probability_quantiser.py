@@ -1,4 +1,4 @@
-"""FP16 probabilities as S0E4M4: the model of the unit, and the authors' rule on integers."""
+"""Model of the S0E4M4 quantiser of probabilities."""
 
 import numpy as np
 

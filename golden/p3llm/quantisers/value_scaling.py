@@ -1,4 +1,4 @@
-"""Second-level scaling of the values' scales: the model, one FP16 operation after the other."""
+"""Model of the second-level scaling of the values' scales, in FP16 operations."""
 
 import numpy as np
 
