@@ -7,19 +7,19 @@ banks of the other parity.
 import numpy as np
 
 from golden.nonlinear.row_norm import quantise_weights
-from golden.p3llm.dram_layout import LANES, octets, pack_columns, pack_selects
-from golden.p3llm.p3llm import Cache, Halves, Matrix, Octets, Vocabulary, Weights
+from golden.p3llm.dram_layout import LANES, pack_columns, pack_nibbles, pack_selects
+from golden.p3llm.p3llm import Bytes, Cache, Halves, Matrix, Vocabulary, Weights
 from hdl.p3llm.matrix_place import LINEAR_SET, SCALE_SET, MatrixPlace
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 
 
-def halves(p: P3llmParameters, numbers: Halves) -> Octets:
+def halves(p: P3llmParameters, numbers: Halves) -> Bytes:
     """Return positions of FP16 numbers, shape (positions, units, bytes)."""
     padded = np.pad(numbers.ravel(), (0, -numbers.size % p.outputs))
-    return by_channel(p, octets_of(padded).reshape(-1, 2 * p.elements))
+    return by_channel(p, bytes_of(padded).reshape(-1, 2 * p.elements))
 
 
-def octets_of(numbers: Halves) -> Octets:
+def bytes_of(numbers: Halves) -> Bytes:
     """Return the bytes of FP16 numbers."""
     return numbers.astype("<u2").view(np.uint8)
 
@@ -40,7 +40,7 @@ def of_rounds(p: P3llmParameters, rounds: int, rows: np.ndarray) -> np.ndarray:
     return by_channel(p, np.pad(rows, padding).reshape(-1, p.elements, *rows.shape[1:]))
 
 
-def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octets:
+def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Bytes:
     """Return a linear layer: row scales, then sets of rounds per group, or groups per round."""
     units = p.pseudo_channels * p.units
     selects = of_rounds(p, place.rounds, matrix.selects)
@@ -70,9 +70,7 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octe
     return np.concatenate([halves(p, matrix.scales), *image])
 
 
-def rounds_image(
-    p: P3llmParameters, selects: Octets, steps: Octets, columns: Octets
-) -> list[Octets]:
+def rounds_image(p: P3llmParameters, selects: Bytes, steps: Bytes, columns: Bytes) -> list[Bytes]:
     """Return the rounds of tiles, each with all its groups, if the units scale groups.
 
     The special values of eight groups precede these groups, the scales of two groups precede both.
@@ -94,7 +92,7 @@ def rounds_image(
     return image
 
 
-def key_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
+def key_image(p: P3llmParameters, cache: Cache, head: int) -> Bytes:
     """Return a head's keys: sets of zero points, scales of keys and values, keys."""
     tokens = KEY_SET * p.block
     sets = -(-p.capacity // tokens)
@@ -102,17 +100,17 @@ def key_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
     zeros = np.pad(cache.key_zeros[head], (0, behind))
     zeros = zeros.reshape(sets, KEY_SET, p.units, p.elements).swapaxes(1, 2)
     scales = [
-        octets_of(np.pad(one[head], (0, behind))).reshape(sets, KEY_SET, p.units, -1)
+        bytes_of(np.pad(one[head], (0, behind))).reshape(sets, KEY_SET, p.units, -1)
         for one in (cache.key_scales, cache.value_scales)
     ]
     columns = pack_columns(np.pad(cache.keys[head], [(0, behind), (0, 0)]), elements=p.elements)
     columns = columns.reshape(sets, KEY_SET, p.units, p.head_size // LANES, -1).swapaxes(2, 3)
-    parts = [octets(zeros.reshape(sets, 1, p.units, -1)), *scales]
+    parts = [pack_nibbles(zeros.reshape(sets, 1, p.units, -1)), *scales]
     parts.append(columns.reshape(sets, -1, p.units, 2 * p.elements))
     return np.concatenate(parts, axis=1).reshape(-1, p.units, 2 * p.elements)
 
 
-def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
+def value_image(p: P3llmParameters, cache: Cache, head: int) -> Bytes:
     """Return a head's values: sets of zero points and values, in the units that store channels."""
     tokens = LANES * p.elements
     sets = -(-p.capacity // tokens)
@@ -120,7 +118,7 @@ def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
     tiles = p.head_size // p.elements
     image = np.zeros((sets, 1 + p.elements, p.units, 2 * p.elements), np.uint8)
     zeros = np.pad(cache.value_zeros[head], (0, behind)).reshape(sets, -1)
-    image[:, 0, :tiles] = octets(zeros)[:, np.newaxis]
+    image[:, 0, :tiles] = pack_nibbles(zeros)[:, np.newaxis]
     vectors = np.pad(cache.values[head], [(0, behind), (0, 0)])
     columns = pack_columns(vectors.T, elements=p.elements)
     columns = columns.reshape(tiles, sets, p.elements, -1)
@@ -128,7 +126,7 @@ def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
     return image.reshape(-1, p.units, 2 * p.elements)
 
 
-def layer_image(p: P3llmParameters, weights: Weights, *caches: Cache) -> Octets:
+def layer_image(p: P3llmParameters, weights: Weights, *caches: Cache) -> Bytes:
     """Return a layer and each request's cache, shape (positions, units, bytes).
 
     The units are those of all pseudo-channels, one pseudo-channel after the other.
@@ -140,12 +138,12 @@ def layer_image(p: P3llmParameters, weights: Weights, *caches: Cache) -> Octets:
     return np.concatenate([*parts, *(cache_image(p, cache) for cache in caches)])
 
 
-def norm_image(p: P3llmParameters, weights: np.ndarray) -> Octets:
+def norm_image(p: P3llmParameters, weights: np.ndarray) -> Bytes:
     """Return the image of a norm's weights, which are given in float."""
     return halves(p, quantise_weights(weights, p.norm).astype(np.int16).view(np.uint16))
 
 
-def cache_image(p: P3llmParameters, cache: Cache) -> Octets:
+def cache_image(p: P3llmParameters, cache: Cache) -> Bytes:
     """Return a request's cache of a layer: the keys of all heads, then the values."""
     last, channels = p.kv_heads - 1, p.pseudo_channels
     return np.concatenate(
@@ -160,7 +158,7 @@ def cache_image(p: P3llmParameters, cache: Cache) -> Octets:
     )
 
 
-def vocabulary_image(p: P3llmParameters, vocabulary: Vocabulary) -> Octets:
+def vocabulary_image(p: P3llmParameters, vocabulary: Vocabulary) -> Bytes:
     """Return the image after all layers: the final norm's weights, the pieces of the LM head."""
     parts, first = [norm_image(p, vocabulary.norm)], 0
     for place in p.projection:

@@ -14,14 +14,14 @@ import numpy as np
 LANES = 4
 
 
-def nibbles(octets: np.ndarray) -> np.ndarray:
+def nibbles(data_bytes: np.ndarray) -> np.ndarray:
     """Return the nibbles of bytes, lower nibble first; the last axis doubles."""
-    octets = np.asarray(octets, np.uint8)
-    both = np.stack([octets & 15, octets >> 4], axis=-1)
-    return both.reshape(*octets.shape[:-1], -1)
+    data_bytes = np.asarray(data_bytes, np.uint8)
+    both = np.stack([data_bytes & 15, data_bytes >> 4], axis=-1)
+    return both.reshape(*data_bytes.shape[:-1], -1)
 
 
-def octets(values: np.ndarray) -> np.ndarray:
+def pack_nibbles(values: np.ndarray) -> np.ndarray:
     """Return the bytes of nibbles: the inverse of `nibbles`."""
     pairs = np.asarray(values, np.uint8).reshape(*np.shape(values)[:-1], -1, 2)
     return pairs[..., 0] | pairs[..., 1] << 4
@@ -47,7 +47,7 @@ def pack_columns(codes: np.ndarray, *, elements: int = 16) -> np.ndarray:
     outputs, terms = codes.shape
     padded = np.pad(codes, [(0, -outputs % elements), (0, -terms % LANES)])
     tiles = padded.reshape(-1, elements, padded.shape[1] // LANES, LANES).swapaxes(1, 2)
-    return octets(tiles.reshape(*tiles.shape[:2], -1))
+    return pack_nibbles(tiles.reshape(*tiles.shape[:2], -1))
 
 
 def unpack_columns(columns: np.ndarray, *, outputs: int, terms: int) -> np.ndarray:
@@ -68,7 +68,7 @@ def pack_zero_points(zero_points: np.ndarray) -> np.ndarray:
 
     Sixteen elements have 64 zero points: those of four tiles of keys, or of 16 columns of values.
     """
-    return octets(np.asarray(zero_points).ravel())
+    return pack_nibbles(np.asarray(zero_points).ravel())
 
 
 def key_append(token: int, codes: np.ndarray, *, elements: int = 16) -> list[tuple[int, int, int]]:
@@ -91,7 +91,7 @@ def key_append(token: int, codes: np.ndarray, *, elements: int = 16) -> list[tup
     """
     tile, element = divmod(token, elements)
     count = len(codes) // LANES
-    two = octets(np.asarray(codes).reshape(count, LANES)).astype(int)
+    two = pack_nibbles(np.asarray(codes).reshape(count, LANES)).astype(int)
     place = 2 * element
     return [
         (tile * count + column, 3 << place, int(low | high << 8) << 8 * place)

@@ -37,7 +37,7 @@ from hdl.nonlinear.activation_functions import Function
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 
-Octets = NDArray[np.uint8]
+Bytes = NDArray[np.uint8]
 Halves = NDArray[np.uint16]
 Singles = NDArray[np.float32]
 FRACTION = 10
@@ -67,9 +67,9 @@ class Matrix:
         FP16 row scales, shape (outputs,).
     """
 
-    columns: Octets
-    selects: Octets
-    steps: Octets
+    columns: Bytes
+    selects: Bytes
+    steps: Bytes
     scales: Halves
 
     @classmethod
@@ -100,13 +100,13 @@ class Matrix:
         single: Singles = real(Mode.LINEAR, total).astype(np.float32)
         return np.multiply(single, scales, dtype=np.float32)
 
-    def sums(self, inputs: Octets) -> NDArray[np.int64]:
+    def sums(self, inputs: Bytes) -> NDArray[np.int64]:
         """Return the integer sums of all outputs for E4M3 codes."""
         return np.concatenate(
             [self._totals(first, inputs) for first in range(0, len(self.columns), TILES)]
         )
 
-    def _totals(self, first: int, inputs: Octets) -> NDArray[np.int64]:
+    def _totals(self, first: int, inputs: Bytes) -> NDArray[np.int64]:
         """Return the sums of group sums times scales, for `TILES` tiles from `first`."""
         columns = self.columns[first : first + TILES]
         elements = columns.shape[-1] * 2 // LANES
@@ -182,10 +182,10 @@ class Cache:
         FP16 smoothing factors, shape (kv_heads, 1, head_size).
     """
 
-    keys: Octets
-    values: Octets
-    key_zeros: Octets
-    value_zeros: Octets
+    keys: Bytes
+    values: Bytes
+    key_zeros: Bytes
+    value_zeros: Bytes
     key_scales: Halves
     value_scales: Halves
     factors: Halves

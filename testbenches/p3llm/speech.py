@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.p3llm.dram_image import layer_image, vocabulary_image
-from golden.p3llm.p3llm import Cache, Octets, Singles
+from golden.p3llm.p3llm import Bytes, Cache, Singles
 from golden.p3llm.whole_model import QuantisedModel
 from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.parameters import P3llmParameters
@@ -80,10 +80,10 @@ class Speech:
             for weights, factors in zip(model.layers, model.factors, strict=True):
                 out.write(layer_image(p, weights, Cache.empty(factors)).data)
             out.write(vocabulary_image(p, model.vocabulary).data)
-        octets = 2 * p.elements
-        self._image = np.memmap(file, np.uint8, "r+").reshape(-1, p.units, octets)
+        data_bytes = 2 * p.elements
+        self._image = np.memmap(file, np.uint8, "r+").reshape(-1, p.units, data_bytes)
         dram = Dram(
-            file=file, units=p.units, column_bytes=octets, layout=p.channel.bank_command_layout
+            file=file, units=p.units, column_bytes=data_bytes, layout=p.channel.bank_command_layout
         )
         self._open = contextlib.ExitStack()
         self._session = self._open.enter_context(harness.session([dram], seed))
@@ -98,13 +98,13 @@ class Speech:
         self._open.close()
 
     @property
-    def cached(self) -> list[Octets]:
+    def cached(self) -> list[Bytes]:
         """Bytes of each layer's keys and values."""
         p = self.p
         ends = [(number + 1) * p.layer_positions for number in range(self.count)]
         return [self._image[end - p.layer_positions + p.key_base(0) : end] for end in ends]
 
-    def restore(self, cached: Octets) -> None:
+    def restore(self, cached: Bytes) -> None:
         """Put keys and values of all layers into the banks."""
         for own, given in zip(self.cached, cached, strict=True):
             own[:] = given

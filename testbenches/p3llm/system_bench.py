@@ -13,7 +13,7 @@ from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Port, read
 
 KINDS = ("activate", "precharge", "refresh", "read", "write")
-"""What banks are told."""
+"""What banks are issued."""
 
 APART = {
     "rp": ("precharge", "activate"),
@@ -40,7 +40,7 @@ class Banks:
 
     def __init__(self, dut: Any, p: P3llmParameters, number: int = 0) -> None:
         self.p = p
-        self.told, self.data = (
+        self.issued, self.data = (
             Port(getattr(dut, P3llm.banks_port(name, number)))
             for name in ("bank_command", "bank_data")
         )
@@ -56,7 +56,7 @@ class Banks:
         self.counts: dict[str, int] = dict.fromkeys((*KINDS, "multiplies"), 0)
         self.data.value = 0
         self.cycle = 0
-        self.told_in: list[dict[str, int]] = [{} for _ in self.rows]
+        self.issued_in: list[dict[str, int]] = [{} for _ in self.rows]
         # The fewest cycles from one command to another of the same bank, and between reads of one.
         self.closest: dict[str, int] = {}
         self.alone_in: dict[str, int] = {}
@@ -66,44 +66,44 @@ class Banks:
         size = self.p.channel.unit.column_bits
         self.data.value = sum(column << unit * size for unit, column in enumerate(self.columns))
 
-    def _field(self, told: int, name: str) -> int:
+    def _field(self, issued: int, name: str) -> int:
         field = self.field[name]
-        return told >> field.offset & ((1 << field.width) - 1)
+        return issued >> field.offset & ((1 << field.width) - 1)
 
     def sample(self) -> None:
-        """Do what is told."""
-        told = read(self.told)
-        masks = {name: self._field(told, name) for name in KINDS}
+        """Do what is issued."""
+        issued = read(self.issued)
+        masks = {name: self._field(issued, name) for name in KINDS}
         for name, mask in masks.items():
             self.counts[name] += mask != 0
-        column, row = self._field(told, "column"), self._field(told, "row")
+        column, row = self._field(issued, "column"), self._field(issued, "row")
         self.counts["multiplies"] += masks["read"].bit_count() == self.p.units
         self.cycle += 1
         if masks["read"].bit_count() == 1:
             self._time(["alone"], self.alone_in)
         for bank in range(self.p.channel.timing.banks):
-            self._time([name for name in KINDS if masks[name] >> bank & 1], self.told_in[bank])
+            self._time([name for name in KINDS if masks[name] >> bank & 1], self.issued_in[bank])
             unit, side = divmod(bank, 2)
             place = ((self.rows[bank] * 2 + side) << COLUMN_BITS) + column
             if masks["read"] >> bank & 1:
                 inside = place < len(self.image)
-                octets = self.image[place, unit].tobytes() if inside else b""
-                self.columns[unit] = int.from_bytes(octets, "little")
+                data_bytes = self.image[place, unit].tobytes() if inside else b""
+                self.columns[unit] = int.from_bytes(data_bytes, "little")
             if masks["write"] >> bank & 1:
                 size = 2 * self.p.elements
-                chosen = (self._field(told, "mask") >> np.arange(size) & 1).astype(bool)
-                octets = self._field(told, "data").to_bytes(size, "little")
-                self.image[place, unit, chosen] = np.frombuffer(octets, np.uint8)[chosen]
+                chosen = (self._field(issued, "mask") >> np.arange(size) & 1).astype(bool)
+                data_bytes = self._field(issued, "data").to_bytes(size, "little")
+                self.image[place, unit, chosen] = np.frombuffer(data_bytes, np.uint8)[chosen]
             if masks["activate"] >> bank & 1:
                 self.rows[bank] = row
 
-    def _time(self, names: list[str], told_in: dict[str, int]) -> None:
+    def _time(self, names: list[str], issued_in: dict[str, int]) -> None:
         """Count how far a bank's commands are from those before."""
         for time, (first, second) in APART.items():
-            if second in names and first in told_in:
-                cycles = self.cycle - told_in[first]
+            if second in names and first in issued_in:
+                cycles = self.cycle - issued_in[first]
                 self.closest[time] = min(cycles, self.closest.get(time, cycles))
-        told_in.update(dict.fromkeys(names, self.cycle))
+        issued_in.update(dict.fromkeys(names, self.cycle))
 
 
 class SystemBench:
@@ -135,7 +135,7 @@ class SystemBench:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the banks were told: all pseudo-channels the same."""
+        """What the banks were issued: all pseudo-channels the same."""
         first, *others = (banks.counts for banks in self.channels)
         assert all(counts == first for counts in others), "pseudo-channels have the same commands"
         return first

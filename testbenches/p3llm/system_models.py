@@ -151,7 +151,7 @@ class Model:
         self.vocabulary = drawn_vocabulary(p, rng) if p.vocabulary else None
 
     @classmethod
-    def drawn(
+    def random(
         cls,
         p: P3llmParameters,
         tokens: Sequence[int],

@@ -88,23 +88,26 @@ async def random_layers(dut: Any) -> None:
     if system.bench.context["full"] and not four_states():
         cases += [(37, 2), (15, 1), (1, 1)]
     for cached, steps in cases if is_small(Run(p)) else [(17, 1)]:
-        model = Model.drawn(p, lengths(p, cached), rng)
+        model = Model.random(p, lengths(p, cached), rng)
         await system.bench.reset()
         system.fill(model.image)
         states = rng.normal(size=(steps, p.batch, p.width)).astype(np.float32)
         await run_steps(system, model, states, lengths(p, cached))
         system.compare_times()
         idle = [kind for kind, count in system.counts.items() if not count]
-        assert not idle, f"banks were never told to {', '.join(idle)}"
+        assert not idle, f"banks were never issued to {', '.join(idle)}"
 
 
 @cocotb.test()
 @only_if(lambda run: run.parameters.vocabulary > 0, "there is no vocabulary")
-async def drawn_vocabulary(dut: Any) -> None:
+async def random_vocabulary(dut: Any) -> None:
     """Predict tokens, of which several have the largest sum, and go through a layer behind."""
     system = SystemBench(dut, "drawn_vocabulary", source="random", sink="bursty")
     rng = system.bench.numpy_rng
-    p, vocabulary = system.p, (model := Model.drawn(system.p, lengths(system.p, 9), rng)).vocabulary
+    p, vocabulary = (
+        system.p,
+        (model := Model.random(system.p, lengths(system.p, 9), rng)).vocabulary,
+    )
     await system.bench.reset()
     system.fill(model.image)
     steps = rng.normal(size=(1 if four_states() else 3, p.batch, p.width)).astype(np.float32)
@@ -127,7 +130,7 @@ async def all_sizes(dut: Any) -> None:
     rng = system.bench.numpy_rng
     p = system.p
     for cached in (5, 12, 43, 2, 9)[: 5 if p.batch == 1 else 2]:
-        model = Model.drawn(p, lengths(p, cached), rng, layer_of_all_sizes, binades=10)
+        model = Model.random(p, lengths(p, cached), rng, layer_of_all_sizes, binades=10)
         await system.bench.reset()
         system.fill(model.image)
         await run_steps(system, model, states_of_all_sizes(p, rng)[np.newaxis], lengths(p, cached))
@@ -143,7 +146,7 @@ async def sums_of_all_sizes(dut: Any) -> None:
     system = SystemBench(dut, "sums_of_all_sizes")
     rng = system.bench.numpy_rng
     p = system.p
-    model = Model.drawn(p, lengths(p, 1), rng, layer_of_all_sizes)
+    model = Model.random(p, lengths(p, 1), rng, layer_of_all_sizes)
     drawn = model.vocabulary
     assert drawn
     await system.bench.reset()
@@ -181,7 +184,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     system = SystemBench(dut, f"stalls {source} {sink}", source=source, sink=sink)
     rng = system.bench.numpy_rng
     p = system.p
-    model = Model.drawn(p, lengths(p, 20), rng)
+    model = Model.random(p, lengths(p, 20), rng)
     await system.bench.reset()
     system.fill(model.image)
     states = rng.normal(size=(1, p.batch, p.width)).astype(np.float32)
@@ -195,7 +198,7 @@ async def resets(dut: Any) -> None:
     system = SystemBench(dut, "resets")
     rng = system.bench.numpy_rng
     p = system.p
-    model = Model.drawn(p, lengths(p, 9), rng)
+    model = Model.random(p, lengths(p, 9), rng)
     states = rng.normal(size=(1, p.batch, p.width)).astype(np.float32)
     for _ in range(1 if four_states() else 4):
         await system.bench.reset()

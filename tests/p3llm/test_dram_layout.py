@@ -6,8 +6,8 @@ import pytest
 from golden.p3llm.dram_layout import (
     key_append,
     nibbles,
-    octets,
     pack_columns,
+    pack_nibbles,
     pack_selects,
     pack_zero_points,
     unpack_columns,
@@ -66,7 +66,7 @@ def test_metadata() -> None:
         assert packed >> 2 * index & 3 == select
     for index, zero_point in enumerate(zero_points):
         assert zeros >> 4 * index & 15 == zero_point
-    assert np.array_equal(nibbles(octets(zero_points)), zero_points)
+    assert np.array_equal(nibbles(pack_nibbles(zero_points)), zero_points)
 
 
 @pytest.mark.parametrize("channels", [64, 128])

@@ -36,9 +36,9 @@ def run_layer(
 ) -> Step:
     """Take a hidden state through the layer, by the program in C++."""
     harness = Harness.compiled(entry_named("p3llm"), p)
-    file, octets = folder / "banks.memory", 2 * p.elements
+    file, size = folder / "banks.memory", 2 * p.elements
     image.tofile(file)
-    dram = Dram(file=file, units=p.units, column_bytes=octets, layout=p.channel.bank_command_layout)
+    dram = Dram(file=file, units=p.units, column_bytes=size, layout=p.channel.bank_command_layout)
     slices = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
     last = (np.arange(len(slices)) == len(slices) - 1).astype(np.int64)
     given = {"layer": np.array([0]), "position": np.array([[position]])}

@@ -283,8 +283,8 @@ def test_the_banks_hold_what_was_put_in() -> None:
         row = image[place.base + round_, unit].view("<u2")[element]
         assert row == matrix.scales[output]
         tile, column = output // 4, group * 4 + 3
-        octets = matrix.columns[tile, column]
-        assert image[start + 3 + 4 * round_ + 3, unit].tolist() == octets.tolist()
+        data_bytes = matrix.columns[tile, column]
+        assert image[start + 3 + 4 * round_ + 3, unit].tolist() == data_bytes.tolist()
 
 
 def test_the_banks_hold_rounds_where_units_scale_groups() -> None:
@@ -304,8 +304,8 @@ def test_the_banks_hold_rounds_where_units_scale_groups() -> None:
         # Scales stand before the columns of their two groups.
         pair = start + 1 + group // 2 * 9
         assert image[pair, unit, 4 * (group % 2) + element] == matrix.steps[output, group]
-        octets = matrix.columns[output // 4, group * 4 + 3]
-        assert image[pair + 1 + 4 * (group % 2) + 3, unit].tolist() == octets.tolist()
+        data_bytes = matrix.columns[output // 4, group * 4 + 3]
+        assert image[pair + 1 + 4 * (group % 2) + 3, unit].tolist() == data_bytes.tolist()
         row = image[place.base + round_, unit].view("<u2")[element]
         assert row == matrix.scales[output]
 

@@ -22,7 +22,7 @@ def test_a_batch_is_equal_to_the_model() -> None:
     """Pairs of heads and one alone, of two requests side by side and one alone."""
     p, rng = smallest(3, batch=3), np.random.default_rng(3)
     cached = [4, 33, 15]
-    model = Model.drawn(p, cached, rng)
+    model = Model.random(p, cached, rng)
     image, states = model.image, rng.normal(size=(p.batch, p.width)).astype(np.float32)
     expected = model.step(0, states, cached)
     got, after, status = run_layer(p, image, states, cached)
@@ -36,7 +36,7 @@ def test_each_request_is_as_if_alone() -> None:
     """Beside another one, and in a system of one request: the same state, the same bytes."""
     p, rng = smallest(1, lanes=4, batch=2), np.random.default_rng(1)
     cached = [9, 2]
-    model = Model.drawn(p, cached, rng)
+    model = Model.random(p, cached, rng)
     states = rng.normal(size=(p.batch, p.width)).astype(np.float32)
     got, after, _status = run_layer(p, model.image, states, cached)
     for request, position in enumerate(cached):
@@ -53,7 +53,7 @@ def test_each_request_is_as_if_alone() -> None:
 def test_each_request_has_its_prediction() -> None:
     """Two side by side and one alone, twice: nothing of the first texts' largest sums stays."""
     p, rng = smallest(1, vocabulary=45, batch=3), np.random.default_rng(5)
-    model = Model.drawn(p, [9, 4, 6], rng)
+    model = Model.random(p, [9, 4, 6], rng)
     assert model.vocabulary is not None
     steps = rng.normal(size=(2, p.batch, p.width)).astype(np.float32)
     given = [(p.layers, [0] * p.batch, states) for states in steps]

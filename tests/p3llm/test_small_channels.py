@@ -19,7 +19,7 @@ def test_a_layer_is_equal_to_the_model(
     p = smallest(heads, kv_heads, lanes, batch=batch, channels=channels)
     rng = np.random.default_rng(heads)
     cached = [33, 9][:batch]
-    model = Model.drawn(p, cached, rng)
+    model = Model.random(p, cached, rng)
     image, states = model.image, rng.normal(size=(batch, p.width)).astype(np.float32)
     expected = model.step(0, states, cached)
     got, after, status = run_layer(p, image, states, cached)
@@ -32,7 +32,7 @@ def test_a_layer_is_equal_to_the_model(
 def test_the_largest_sum_is_of_all_pseudo_channels() -> None:
     """Its token stands in any of them."""
     p, rng = smallest(2, 2, vocabulary=45, channels=2), np.random.default_rng(5)
-    model = Model.drawn(p, [9], rng)
+    model = Model.random(p, [9], rng)
     assert model.vocabulary is not None
     steps = rng.normal(size=(3, 1, p.width)).astype(np.float32)
     got, _after, status = run_steps(p, model.image, [(p.layers, [0], states) for states in steps])

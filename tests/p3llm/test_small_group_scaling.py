@@ -22,7 +22,7 @@ def scaling(batch: int, *, scaled: bool = True, vocabulary: int = 0) -> P3llmPar
 def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> None:
     """The same hidden states: of the model, and of a system whose sums leave with every group."""
     p, rng = scaling(batch), np.random.default_rng(batch)
-    model = Model.drawn(p, cached, rng)
+    model = Model.random(p, cached, rng)
     image, states = model.image, rng.normal(size=(batch, p.width)).astype(np.float32)
     other = Model(scaling(batch, scaled=False), model.weights, model.caches, rng)
     without, _bytes, _status = run_layer(other.p, other.image, states, cached)
@@ -38,7 +38,7 @@ def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> Non
 def test_each_request_has_its_prediction() -> None:
     """Pieces of the vocabulary follow one another, whose totals leave while the next one runs."""
     p, rng = scaling(2, vocabulary=70), np.random.default_rng(7)
-    model = Model.drawn(p, [9, 4], rng)
+    model = Model.random(p, [9, 4], rng)
     assert model.vocabulary is not None
     states = rng.normal(size=(p.batch, p.width)).astype(np.float32)
     got, _after, status = run_steps(p, model.image, [(p.layers, [0, 0], states)])

@@ -56,20 +56,20 @@ class Arrays:
         self.rows = [0] * p.channel.timing.banks
         self.columns = [0] * p.units
 
-    def tell(self, told: dict[str, int]) -> None:
-        """Carry out what is told in a cycle."""
+    def tell(self, issued: dict[str, int]) -> None:
+        """Carry out what is issued in a cycle."""
         size = 2 * self.p.elements
         for bank, row in enumerate(self.rows):
             unit, side = divmod(bank, 2)
-            place = ((row * 2 + side) << COLUMN_BITS) + told["column"]
-            if told["read"] >> bank & 1:
+            place = ((row * 2 + side) << COLUMN_BITS) + issued["column"]
+            if issued["read"] >> bank & 1:
                 self.columns[unit] = int.from_bytes(self.image[place, unit].tobytes(), "little")
-            if told["write"] >> bank & 1:
-                chosen = (told["mask"] >> np.arange(size) & 1).astype(bool)
-                octets = np.frombuffer(told["data"].to_bytes(size, "little"), np.uint8)
-                self.image[place, unit, chosen] = octets[chosen]
-            if told["activate"] >> bank & 1:
-                self.rows[bank] = told["row"]
+            if issued["write"] >> bank & 1:
+                chosen = (issued["mask"] >> np.arange(size) & 1).astype(bool)
+                data_bytes = np.frombuffer(issued["data"].to_bytes(size, "little"), np.uint8)
+                self.image[place, unit, chosen] = data_bytes[chosen]
+            if issued["activate"] >> bank & 1:
+                self.rows[bank] = issued["row"]
 
 
 def run_layer(
@@ -125,9 +125,9 @@ def run_steps(
                 ctx.set(unit.states_in.payload, {"values": waiting[0], "last": last})
                 if ctx.get(unit.states_in.ready):
                     waiting.pop(0)
-            told = [ctx.get(command.as_value()) for command, _data in ports]
+            issued = [ctx.get(command.as_value()) for command, _data in ports]
             fields = p.channel.bank_command_layout
-            for one, bits in zip(arrays, told, strict=True):
+            for one, bits in zip(arrays, issued, strict=True):
                 if bits:
                     one.tell({name: bits >> f.offset & (1 << f.width) - 1 for name, f in fields})
             if ctx.get(unit.states_out.valid):
@@ -141,7 +141,7 @@ def run_steps(
             await ctx.tick()
             if taken:
                 ctx.set(unit.instructions.valid, 0)
-            for one, bits, (_command, columns) in zip(arrays, told, ports, strict=True):
+            for one, bits, (_command, columns) in zip(arrays, issued, ports, strict=True):
                 for number, column in enumerate(one.columns if bits else ()):
                     ctx.set(columns[number], column)
             if len(received) == expected:
@@ -165,7 +165,7 @@ def run_steps(
 def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, cached: int) -> None:
     """Heads alone, pairs, pairs and one alone; the hidden state, and every byte in the banks."""
     p, rng = smallest(heads, kv_heads, lanes), np.random.default_rng(heads)
-    model = Model.drawn(p, [cached], rng)
+    model = Model.random(p, [cached], rng)
     image = model.image
     states = rng.normal(size=(1, p.width)).astype(np.float32)
     expected = model.step(0, states, [cached])

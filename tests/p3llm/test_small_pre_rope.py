@@ -28,7 +28,7 @@ def pre_rope(
 def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, cached: int) -> None:
     """Heads alone, pairs, pairs and one alone; tokens fill a slice, a round, a set, or do not."""
     p = pre_rope(heads, kv_heads, lanes)
-    model = Model.drawn(p, [cached], np.random.default_rng(heads))
+    model = Model.random(p, [cached], np.random.default_rng(heads))
     # A longer text was there before: what it left must not take part.
     before = [[cached + 5]] if heads == 1 else []
     require_equal(p, model, *before, [cached])
@@ -38,7 +38,7 @@ def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, ca
 def test_a_first_token_is_turned_by_nothing() -> None:
     """Nothing is cached."""
     p, rng = pre_rope(2, 1, 4), np.random.default_rng(8)
-    model = Model.drawn(p, [9], rng)
+    model = Model.random(p, [9], rng)
     model.caches = [[Cache.empty(cache.factors) for cache in layer] for layer in model.caches]
     require_equal(p, model, [0])
 
@@ -49,7 +49,7 @@ def test_requests_and_heads_have_keys_of_their_own(batch: int, channels: int) ->
     """Two side by side and one alone; three heads on two pseudo-channels."""
     p = pre_rope(3, 3, 4, batch=batch, channels=channels)
     cached = [4, 33, 15][:batch]
-    require_equal(p, Model.drawn(p, cached, np.random.default_rng(batch)), cached)
+    require_equal(p, Model.random(p, cached, np.random.default_rng(batch)), cached)
 
 
 @pytest.mark.full
@@ -57,4 +57,4 @@ def test_units_that_scale_their_groups_leave_keys_as_well() -> None:
     """Rounds of tiles, with inputs in turns; keys are read as ever."""
     p = replace(scaling(2), pre_rope=True)
     cached = [17, 4]
-    require_equal(p, Model.drawn(p, cached, np.random.default_rng(5)), cached)
+    require_equal(p, Model.random(p, cached, np.random.default_rng(5)), cached)

@@ -37,7 +37,7 @@ def require_equal(p: P3llmParameters, model: Model, *positions: list[int]) -> No
 def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, cached: int) -> None:
     """Heads alone, pairs, pairs and one alone; each lane of a slice has the newest token."""
     p = residual(heads, kv_heads, lanes)
-    model = Model.drawn(p, [cached], np.random.default_rng(heads))
+    model = Model.random(p, [cached], np.random.default_rng(heads))
     # A longer text was there before: what it left must not take part.
     before = [[cached + 5]] if heads == 1 else []
     require_equal(p, model, *before, [cached])
@@ -47,7 +47,7 @@ def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, ca
 def test_a_first_token_meets_itself_alone() -> None:
     """Nothing is cached: no scale of values is larger than zero, and the own share is all."""
     p, rng = residual(2, 1, 4), np.random.default_rng(8)
-    model = Model.drawn(p, [9], rng)
+    model = Model.random(p, [9], rng)
     model.caches = [[Cache.empty(cache.factors) for cache in layer] for layer in model.caches]
     require_equal(p, model, [0])
 
@@ -58,4 +58,4 @@ def test_requests_and_heads_have_newest_tokens_of_their_own(batch: int, channels
     """Two side by side and one alone; three heads on two pseudo-channels."""
     p = residual(3, 3, 4, batch=batch, channels=channels)
     cached = [4, 33, 15][:batch]
-    require_equal(p, Model.drawn(p, cached, np.random.default_rng(batch)), cached)
+    require_equal(p, Model.random(p, cached, np.random.default_rng(batch)), cached)

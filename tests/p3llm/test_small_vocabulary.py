@@ -12,7 +12,7 @@ def test_the_vocabulary_is_equal_to_the_model() -> None:
     """Tokens with equal sums in a slice and in both pieces, before and behind a layer."""
     p, rng = smallest(1, vocabulary=45), np.random.default_rng(7)
     assert [place.outputs for place in p.projection] == [32, 14]
-    model = Model.drawn(p, [9], rng)
+    model = Model.random(p, [9], rng)
     assert model.vocabulary is not None
     image = model.image
     states = rng.normal(size=(5, 1, p.width)).astype(np.float32)

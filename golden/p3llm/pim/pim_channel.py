@@ -65,7 +65,7 @@ class Channel:
         Cycle in which each result is output, and its bytes.
     broken : list[set[str]]
         Violations of each cycle's commands.
-    told : list[dict[str, frozenset[int]]]
+    issued : list[dict[str, frozenset[int]]]
         Commands for the arrays in each cycle: the banks of every kind of event.
     """
 
@@ -79,7 +79,7 @@ class Channel:
         self.rows = [0] * self.banks
         self.results: list[tuple[int, np.ndarray]] = []
         self.broken: list[set[str]] = []
-        self.told: list[dict[str, frozenset[int]]] = []
+        self.issued: list[dict[str, frozenset[int]]] = []
         self.cycle = 0
         self.refreshed = -1
         self.completes = self.scaled = self.totalled = -100
@@ -110,7 +110,7 @@ class Channel:
         before = len(self.judge.past)
         broken |= self.judge.judge(events)
         legal = {event.kind for event in self.judge.past[before:]}
-        self.told.append({event.kind: event.banks for event in events if event.kind in legal})
+        self.issued.append({event.kind: event.banks for event in events if event.kind in legal})
         if self.cycle - self.refreshed > POSTPONED * self.p.timing.refi:
             broken.add("refi")
         if column and (not self.uses_banks(column) or legal & {"read", "write"}):
@@ -178,8 +178,8 @@ class Channel:
                     return {"busy"}
                 unit = self.units[column.bank // 2]
                 unit.run([self._unit_command(column, column.data)])
-                octets = unit.results[-1].astype("<i4").view(np.uint8)
-                self.results.append((self.cycle + 2, octets))
+                data_bytes = unit.results[-1].astype("<i4").view(np.uint8)
+                self.results.append((self.cycle + 2, data_bytes))
             case (
                 ColumnOperation.MULTIPLY
                 | ColumnOperation.FILL_METADATA

@@ -267,9 +267,9 @@ def product_traces(p: BankTimingParameters, rng: np.random.Generator) -> BankTra
         product = product_trace(channel, mode)
         model = Channel(channel, product.memory)
         model.run(product.slots)
-        for told in model.told:
+        for issued in model.issued:
             given: dict[bool, Command] = {}
-            for kind, banks in told.items():
+            for kind, banks in issued.items():
                 given[kind in ("read", "write")] = (kind, banks)
             trace.send(given.get(False), given.get(True))
         for kind, pause in (("", max(p.ras, p.wr)), ("precharge", p.rp), ("refresh", p.rfc)):

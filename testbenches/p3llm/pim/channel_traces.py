@@ -73,12 +73,12 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
     work = Work()
     filled = np.zeros((p.unit.pumps, p.unit.steps * LANES), np.uint8)
     filled[:pumps, : operands.inputs.shape[1]] = operands.inputs[:pumps]
-    for word, octets in enumerate(filled.reshape(p.unit.words, -1)):
+    for word, content in enumerate(filled.reshape(p.unit.words, -1)):
         write = ColumnOperation.WRITE_INPUT
-        work.others.append((0, ColumnCommand(operation=write, all=True, word=word, data=octets)))
+        work.others.append((0, ColumnCommand(operation=write, all=True, word=word, data=content)))
     for unit in range(p.units):
-        write, octets = ColumnOperation.WRITE_METADATA, metadata_of(p, operands, unit)
-        work.others.append((0, ColumnCommand(operation=write, bank=2 * unit, data=octets)))
+        write, data_bytes = ColumnOperation.WRITE_METADATA, metadata_of(p, operands, unit)
+        work.others.append((0, ColumnCommand(operation=write, bank=2 * unit, data=data_bytes)))
     preamble, sums = len(work.others), []
     groups = groups_of(p, operands)
     a_group = count // groups
@@ -253,12 +253,12 @@ def prepare_units(
     size = p.unit.column_bits // 8
     send(RowCommand(operation=RowOperation.ACTIVATE, bank=0, all=True, row=1), None)
     for word in range(p.unit.words):
-        octets = rng.integers(0, 256, size).astype(np.uint8)
+        data_bytes = rng.integers(0, 256, size).astype(np.uint8)
         write = ColumnOperation.WRITE_INPUT
-        send(None, ColumnCommand(operation=write, all=True, word=word, data=octets))
-    octets = rng.integers(0, 256, size).astype(np.uint8)
+        send(None, ColumnCommand(operation=write, all=True, word=word, data=data_bytes))
+    data_bytes = rng.integers(0, 256, size).astype(np.uint8)
     write = ColumnOperation.WRITE_METADATA
-    send(None, ColumnCommand(operation=write, all=True, data=octets))
+    send(None, ColumnCommand(operation=write, all=True, data=data_bytes))
     multiply = ColumnCommand(
         operation=ColumnOperation.MULTIPLY,
         first=True,

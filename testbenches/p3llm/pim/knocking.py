@@ -61,9 +61,9 @@ def _knock_at_bank(
         return RowCommand(operation=RowOperation.ACTIVATE, bank=bank, row=row)
 
     def uses(operation: ColumnOperation) -> ColumnCommand:
-        octets = rng.integers(0, 256, size).astype(np.uint8)
+        content = rng.integers(0, 256, size).astype(np.uint8)
         column, mask = int(rng.integers(0, COLUMNS)), int(rng.integers(0, 1 << size))
-        return ColumnCommand(operation=operation, bank=bank, column=column, mask=mask, data=octets)
+        return ColumnCommand(operation=operation, bank=bank, column=column, mask=mask, data=content)
 
     closes = RowCommand(operation=RowOperation.PRECHARGE, bank=bank)
     read, write = ColumnOperation.READ, ColumnOperation.WRITE

@@ -39,7 +39,7 @@ class Arrays:
 
     def __init__(self, dut: Any, p: PimChannelParameters) -> None:
         self.p = p
-        self.told, self.data = Port(dut.bank_command), Port(dut.bank_data)
+        self.issued, self.data = Port(dut.bank_command), Port(dut.bank_data)
         self.layout = p.bank_command_layout
         self.busy = sum(
             ((1 << field.width) - 1) << field.offset
@@ -62,18 +62,18 @@ class Arrays:
         self.data.value = sum(column << unit * size for unit, column in enumerate(self.columns))
 
     def sample(self) -> None:
-        """Do what is told."""
-        told = read(self.told)
-        if not told & self.busy:
+        """Do what is issued."""
+        issued = read(self.issued)
+        if not issued & self.busy:
             return
         size = self.layout.size
-        fields_ = unpack(self.layout, from_integers([told], size))
+        fields_ = unpack(self.layout, from_integers([issued], size))
         for bank in range(self.p.timing.banks):
             row = self.memory[bank, self.rows[bank]]
             column = int(fields_["column"][0])
             if fields_["read"][0] >> bank & 1:
-                octets = row[column].tobytes()
-                self.columns[bank // 2] = int.from_bytes(octets, "little")
+                data_bytes = row[column].tobytes()
+                self.columns[bank // 2] = int.from_bytes(data_bytes, "little")
             if fields_["write"][0] >> bank & 1:
                 bits = np.arange(self.p.unit.column_bits // 8)
                 chosen = (int(fields_["mask"][0]) >> bits & 1).astype(bool)
@@ -162,7 +162,7 @@ class ChannelBench:
         words = np.array([word for _cycle, word in model.results], np.uint8).reshape(-1, bits // 8)
         compare("results", words, got, cycles=expected)
         self._compare_status(model, clears, legal=legal)
-        self._compare_told(model)
+        self._compare_issued(model)
         compare("memory", model.memory, self.arrays.memory)
         await self._clear_status()
         return model
@@ -184,16 +184,16 @@ class ChannelBench:
             np.stack([got[one] for one in names], -1) > 0,
         )
 
-    def _compare_told(self, model: Channel) -> None:
-        """Compare what the arrays are told in every cycle: the legal commands, and nothing else."""
+    def _compare_issued(self, model: Channel) -> None:
+        """Compare the arrays' commands in every cycle: the legal ones, and no others."""
         layout, kinds = self.p.bank_command_layout, ("activate", "precharge", "read", "write")
-        said = self.driver.recorded["bank_command"][: len(model.told)]
-        got = unpack(layout, from_integers(said, layout.size))
+        recorded = self.driver.recorded["bank_command"][: len(model.issued)]
+        got = unpack(layout, from_integers(recorded, layout.size))
         masks = [
-            [sum(1 << bank for bank in told.get(kind, ())) for kind in kinds] for told in model.told
+            [sum(1 << bank for bank in now.get(kind, ())) for kind in kinds] for now in model.issued
         ]
-        self.bench.compare("banks told", np.array(masks), np.stack([got[one] for one in kinds], -1))
-        refreshes = np.array(["refresh" in told for told in model.told])
+        self.bench.compare("banks", np.array(masks), np.stack([got[one] for one in kinds], -1))
+        refreshes = np.array(["refresh" in now for now in model.issued])
         self.bench.compare("refreshes", refreshes, got["refresh"].astype(bool))
 
     def _compare_status(self, model: Channel, clears: np.ndarray | None, *, legal: bool) -> None:
@@ -258,7 +258,7 @@ async def commands_that_knock(dut: Any) -> None:
     bench = ChannelBench(dut, "knock")
     slots, memory = knocking_trace(bench.p, bench.bench.numpy_rng)
     model = await bench.run(slots, memory, legal=False)
-    kinds = set().union(*(told.keys() for told in model.told))
+    kinds = set().union(*(issued.keys() for issued in model.issued))
     assert kinds == {"activate", "precharge", "refresh", "read", "write"}, kinds
 
 

@@ -286,11 +286,11 @@ async def one_hot(dut: Any) -> None:
     expected = []
     for nibble in range(p.elements * LANES):
         column = 1 << 4 * nibble
-        octets = np.frombuffer(column.to_bytes(p.column_bits // 8, "little"), np.uint8)
+        data_bytes = np.frombuffer(column.to_bytes(p.column_bits // 8, "little"), np.uint8)
         commands.append(
             Command(
                 operation=Operation.MULTIPLY,
-                data=octets,
+                data=data_bytes,
                 mode=Mode.QK,
                 first=True,
                 last=True,
@@ -319,8 +319,8 @@ async def every_group(dut: Any) -> None:
     if p.group_scaling:
         commands.append(Command(operation=Operation.FILL_SCALES, data=np.ones(size, np.uint8)))
     for _ in range(8):
-        octets = rng.integers(0, 256, size).astype(np.uint8)
-        commands.append(Command(operation=Operation.WRITE_METADATA, data=octets))
+        data_bytes = rng.integers(0, 256, size).astype(np.uint8)
+        commands.append(Command(operation=Operation.WRITE_METADATA, data=data_bytes))
         for mode in Mode:
             scaled = p.group_scaling and mode is Mode.LINEAR
             for group in range(16):

@@ -169,20 +169,20 @@ def drawn(
     """Return commands of every kind in any order, after registers are filled."""
     size = p.column_bits // 8
 
-    def octets() -> np.ndarray:
+    def random_bytes() -> np.ndarray:
         data = rng.integers(0, 256, size).astype(np.uint8)
         return data if nan else data & 0x7E
 
     commands = [
-        Command(operation=Operation.WRITE_INPUT, word=word, data=octets())
+        Command(operation=Operation.WRITE_INPUT, word=word, data=random_bytes())
         for word in range(p.words)
     ]
-    commands += [Command(operation=Operation.WRITE_METADATA, data=octets())]
+    commands += [Command(operation=Operation.WRITE_METADATA, data=random_bytes())]
 
     def multiply(first: bool, last: bool) -> Command:
         return Command(
             operation=Operation.MULTIPLY,
-            data=octets(),
+            data=random_bytes(),
             mode=Mode(int(rng.integers(0, 3))),
             step=int(rng.integers(0, p.steps)),
             group=int(rng.integers(0, 16)),
@@ -192,7 +192,7 @@ def drawn(
         )
 
     if p.group_scaling:
-        commands.append(Command(operation=Operation.FILL_SCALES, data=octets()))
+        commands.append(Command(operation=Operation.FILL_SCALES, data=random_bytes()))
         commands.append(replace(multiply(True, True), mode=Mode.LINEAR, begins=True, ends=True))
         commands.append(replace(multiply(True, True), mode=Mode.QK))
     commands.append(multiply(True, True))
@@ -202,7 +202,7 @@ def drawn(
     for _ in range(count):
         kind = Operation(int(rng.choice(5, p=(0.5, 0.15, 0.1, 0.1, 0.15))))
         if p.group_scaling and rng.random() < 0.3:
-            commands.append(drawn_scaling(p, rng, octets()))
+            commands.append(drawn_scaling(p, rng, random_bytes()))
         elif kind is Operation.MULTIPLY:
             commands.append(multiply(rng.random() < 0.2, rng.random() < 0.3))
             if p.group_scaling:
@@ -221,7 +221,7 @@ def drawn(
             commands.append(Command(operation=kind, upper=upper, advance=advance))
         else:
             word = int(rng.integers(0, p.words))
-            commands.append(Command(operation=kind, word=word, data=octets()))
+            commands.append(Command(operation=kind, word=word, data=random_bytes()))
     return commands
 
 

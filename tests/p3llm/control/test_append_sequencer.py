@@ -81,16 +81,18 @@ def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) ->
                 bank = ctx.get(unit.command.bank)
                 assert place % (1 << COLUMN_BITS) == ctx.get(unit.command.column)
                 assert bank == 2 * ctx.get(unit.column.unit) + (place >> COLUMN_BITS) % 2
-                octets = banks[place, bank >> 1]
+                column_bytes = banks[place, bank >> 1]
                 writes = ctx.get(unit.column.write)
                 operation = ColumnOperation.WRITE if writes else ColumnOperation.READ
                 assert ctx.get(Value.cast(unit.command.operation)) == operation.value
                 if writes:
-                    word = ctx.get(Value.cast(unit.command.data)).to_bytes(len(octets), "little")
-                    chosen = ctx.get(unit.command.mask) >> np.arange(len(octets)) & 1 == 1
-                    octets[chosen] = np.frombuffer(word, np.uint8)[chosen]
+                    word = ctx.get(Value.cast(unit.command.data)).to_bytes(
+                        len(column_bytes), "little"
+                    )
+                    chosen = ctx.get(unit.command.mask) >> np.arange(len(column_bytes)) & 1 == 1
+                    column_bytes[chosen] = np.frombuffer(word, np.uint8)[chosen]
                 else:
-                    column = int.from_bytes(octets.tobytes(), "little")
+                    column = int.from_bytes(column_bytes.tobytes(), "little")
             coming.append(column)
             arrived = coming.pop(0)
             await ctx.tick()

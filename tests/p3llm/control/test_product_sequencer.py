@@ -83,17 +83,17 @@ def run(
             ctx.set(unit.taken, bool(asked and phase and (not seed or rng.random() < 0.8)))
             ready = ctx.get(unit.instructions.ready) and ctx.get(unit.instructions.valid)
             if ctx.get(unit.command.valid):
-                told = {name: ctx.get(Value.cast(getattr(unit.command, name))) for name in names}
-                told["operation"] = Op(ctx.get(Value.cast(unit.command.operation)))
-                told["bounds"] = (ctx.get(unit.command.first), ctx.get(unit.command["last"]))
-                told["position"] = ctx.get(unit.column.position)
-                told["address"] = ctx.get(unit.word_address)
+                issued = {name: ctx.get(Value.cast(getattr(unit.command, name))) for name in names}
+                issued["operation"] = Op(ctx.get(Value.cast(unit.command.operation)))
+                issued["bounds"] = (ctx.get(unit.command.first), ctx.get(unit.command["last"]))
+                issued["position"] = ctx.get(unit.column.position)
+                issued["address"] = ctx.get(unit.word_address)
                 for name in ("scales", "scales_address", "numbers", "place"):
-                    told[name] = ctx.get(getattr(unit.reads, name))
+                    issued[name] = ctx.get(getattr(unit.reads, name))
                 for name in ("place", "more", "final", "weighted", "scales", "part"):
-                    told[f"tag_{name}"] = ctx.get(getattr(unit.tag, name))
-                assert bool(ctx.get(unit.tag.valid)) is (told["operation"] is Op.READ_RESULT)
-                trace.commands.append((cycle, told))
+                    issued[f"tag_{name}"] = ctx.get(getattr(unit.tag, name))
+                assert bool(ctx.get(unit.tag.valid)) is (issued["operation"] is Op.READ_RESULT)
+                trace.commands.append((cycle, issued))
             await ctx.tick()
             cycle += 1
             if ready:

@@ -51,8 +51,8 @@ def filled(p: P3llmParameters, image: np.ndarray, turn: int) -> list[tuple[str, 
             continue
         name = "keys" if within else "zeros"
         for unit in range(p.units):
-            octets = b"".join(columns[channel, unit].tobytes() for channel in range(len(columns)))
-            found.append((name, counts[name] + unit, int.from_bytes(octets, "little")))
+            joined = b"".join(columns[channel, unit].tobytes() for channel in range(len(columns)))
+            found.append((name, counts[name] + unit, int.from_bytes(joined, "little")))
         counts[name] += p.units
     return found
 
