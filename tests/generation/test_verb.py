@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,7 +82,9 @@ def test_full_disk_is_one_sentence(small: list[str], monkeypatch: pytest.MonkeyP
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    # Only the cache's file has no room: emission reserves space of its own.
+    without_space = SimpleNamespace(**{**vars(os), "posix_fallocate": full})
+    monkeypatch.setattr("testbenches.veda.model_lines.os", without_space)
     result = CliRunner().invoke(main, [*small, "--prompt", "5 6"])
     assert result.exit_code == 2
     assert "is full; finished blocks are kept" in result.output, result.output
