@@ -166,6 +166,8 @@ PLAIN = (
     "docs/p3llm/npu/*.md",
     "docs/p3llm/pim/*.md",
     "docs/p3llm/quantisers/*.md",
+    "hdl/kelle/*.py",
+    "hdl/kelle/*/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -48,7 +48,7 @@ PAPER_EVICTION = EvictionParameters(
     evictor=SystolicEvictorParameters(slots=128, index_width=12, shift=2, score_width=28),
     window=64,
 )
-"""The policy's dimensions, for all units that are told them.
+"""Dimensions of the eviction policy, shared by the presets of all units that use them.
 
 Shift and width hold the sums of a whole prefill: of 1,024 tokens with smollm2, of 4,096 with paper,
 each with three query heads.
@@ -76,14 +76,14 @@ TINY_KELLE = KelleParameters(
     base=10000,
     tick_bits=16,
 )
-"""The accelerator at its smallest, of which the other small presets differ in some parameters."""
+"""The smallest accelerator; the other small presets differ from it in some parameters."""
 
 UNITS = (
     Entry(
         summary="multiplies vectors by a stationary tile or by its transpose",
         source="Section 5.2, Figure 11 (a, b)",
         latency="rows + 2 + i cycles to lane i",
-        throughput="one vector a cycle, across tiles and modes",
+        throughput="one vector per cycle, across tiles and modes",
         unit=SystolicArray,
         presets={
             "tiny": SystolicArrayParameters(rows=4, bands=2, tag_width=4),
@@ -101,10 +101,10 @@ UNITS = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        summary="multiplies, finishes the sums, and finds the victim among the scores",
+        summary="multiplies, requantises the sums, and finds the victim among the scores",
         source="Section 5.3, Figure 11 (c, d)",
         latency="rows + 8 + i cycles to lane i; the victim 1 cycle after the last score",
-        throughput="one vector a cycle, across tiles and modes",
+        throughput="one vector per cycle, across tiles and modes",
         unit=EvictingArray,
         presets={
             "tiny": EvictingArrayParameters(
@@ -126,7 +126,7 @@ UNITS = (
         summary="finds the least important cached token while its scores are computed",
         source="Section 5.3, Figure 11 (c, d)",
         latency="rows cycles from a wavefront's header, 1 from its last score",
-        throughput="one score a row and cycle",
+        throughput="one score per row and cycle",
         unit=SystolicEvictor,
         presets={
             "tiny": SystolicEvictorParameters(
@@ -150,10 +150,10 @@ UNITS = (
         },
     ),
     Entry(
-        summary="softmax, SiLU, GeLU, RMSNorm and rotary embedding side by side",
+        summary="computes softmax, SiLU, GeLU, RMSNorm and rotary embedding in parallel",
         source="Section 5, special function units",
         latency="4 to 6 cycles; 10 from a row's last slice for softmax and RMSNorm",
-        throughput="lanes elements a cycle and function",
+        throughput="lanes elements per cycle and function",
         unit=Sfu,
         presets={
             "tiny": SfuParameters(
@@ -177,11 +177,11 @@ UNITS = (
                 rotary=RotaryEmbeddingParameters(),
             ),
         },
-        # Its units at these dimensions are simulated by themselves.
+        # The units of the SFU are simulated separately at these dimensions.
         long=("paper",),
     ),
     Entry(
-        summary="gives arriving tokens their slots and decides which tokens are recomputed",
+        summary="assigns slots to arriving tokens and decides which tokens are recomputed",
         source="Sections 4.1, 5.1 and 5.3",
         latency="3 cycles from the evictor's victim to the placement",
         throughput="a tile's scores every rows cycles",
@@ -208,10 +208,10 @@ UNITS = (
         summary="sums a prefill's scores and selects the tokens that each head keeps",
         source="Section 4.1",
         latency="score_width passes over the text's tiles, and one over its tokens",
-        throughput="a tile's scores a cycle; one selected token a cycle",
+        throughput="a tile's scores per cycle; one selected token per cycle",
         unit=PrefillSelector,
         presets={
-            # More vectors than sinks, so that popularity decides on some of them.
+            # More vectors than sinks, so that some vectors are assigned by popularity.
             "tiny": PrefillSelectorParameters(
                 eviction=replace(TINY_EVICTION, vectors=8), context=32
             ),
@@ -220,10 +220,10 @@ UNITS = (
         },
     ),
     Entry(
-        summary="holds keys and values in 32 banks, split by bytes, and lets refresh in",
+        summary="stores keys and values in 32 banks, split by bytes, with refresh ports",
         source="Section 5.1, Figure 10",
         latency="1 cycle",
-        throughput="one row read and one written a cycle and side",
+        throughput="one row read and one row written per cycle and side",
         unit=KvEdram,
         presets={
             "tiny": KvEdramParameters(
@@ -246,7 +246,7 @@ UNITS = (
         summary="refreshes eDRAM by the significance of bits and the importance of tokens",
         source="Sections 4.2 and 5.1, Figure 7 (b, c)",
         latency="1 cycle from a tick to the first address",
-        throughput="one word a cycle and half",
+        throughput="one word per cycle and half",
         unit=RefreshController,
         presets={
             "tiny": RefreshParameters(
@@ -259,7 +259,7 @@ UNITS = (
     Entry(
         summary="decodes layers with a cache that evicts, recomputes and refreshes",
         source="Sections 5 and 6, Figures 9 and 12 (b)",
-        latency="a load cycle a beat of weights, keys and values",
+        latency="one cycle per beat of weights, keys and values",
         throughput="one decode step at a time",
         unit=Kelle,
         presets={
@@ -272,7 +272,7 @@ UNITS = (
                 feed_forward=24,
                 vocabulary=0,
             ),
-            # Weights are held on chip, and come from outside half as fast as they are loaded.
+            # With a weight memory, whose words arrive at half the rate of the loads.
             "tiny_memory": replace(
                 TINY_KELLE,
                 weight_memory=48,
@@ -284,7 +284,7 @@ UNITS = (
                 window=4,
                 vocabulary=0,
             ),
-            # A tile's loads take fewer cycles than the evictor has rows.
+            # The loads of a tile take fewer cycles than the evictor has rows.
             "tiny_w4a8": replace(
                 TINY_KELLE,
                 rows=8,
@@ -326,8 +326,8 @@ UNITS = (
                 words=512, slots=128, window=64, context=1024, score_width=26, position_bits=13
             ),
             "paper": KelleParameters(),
-            # The attention of LLaMA-2-7B at a published budget. What its feed-forward block adds
-            # is a hundred times as many of the same tiles.
+            # The attention of LLaMA-2-7B at a published token budget. Its full feed-forward block
+            # would add a hundred times as many of the same tiles.
             "llama2_attention": KelleParameters(
                 head_size=128,
                 heads=32,

@@ -1,4 +1,4 @@
-"""Kelle: decoder layers, beside an eDRAM that evicts, recomputes and refreshes.
+"""Kelle: decoder layers with a KV cache in eDRAM that evicts, recomputes and refreshes tokens.
 
 Section 5, Figure 9 and Section 6 of the paper.
 """
@@ -26,75 +26,78 @@ from hdl.unit import Unit
 
 
 class Kelle(Unit):
-    """Take one token after another through a decoder layer, or a batch of tokens of as many texts.
+    """Compute decoder layers, one token per step, or one token of each sequence of a batch.
 
-    A step: a position is given to `tokens`, the hidden state before the layer to `hidden`, and the
-    weights, in the order of the program (`control.scheduler.Scheduler`), to `weights`. The hidden
-    state behind the layer leaves by `outputs`. With several `sequences` each of them gives one
-    position and one state, in their order; the weights come once. Meanwhile in every key/value
-    head the arriving token takes the slot of the least important one. What a prefill keeps is given
-    before the first step: the prefill's scores to `prefill_scores`, by which tokens are selected,
-    or tokens that have been selected elsewhere to `prefill`; then, as the slots show them, their
-    rows of the KV eDRAM to `rows`. A token that becomes popular appears in `vector_stores`; its
-    input, which has left by `normalised` when the token came, is then given to `rows`, and in later
-    steps its keys and values are recomputed.
+    A decode step takes the arriving token's position from `tokens`, the layer's input hidden state
+    from `hidden`, and the weights from `weights`, in the order of the program
+    (`control.scheduler.Scheduler`). It gives the layer's output hidden state to `outputs`. With
+    several `sequences`, each gives one position and one hidden state, in order; the weights are
+    transferred once. In every key/value head, the arriving token takes the slot of the least
+    important token.
 
-    With a `vocabulary` a step may be its: the state behind the last layer is normalised and meets
-    the matrix of all tokens, which comes by `weights` with one scale for all; instead of a state a
-    prediction leaves.
+    The tokens that a prefill keeps are transferred before the first step: the unit selects them by
+    `prefill_scores`, or they are selected elsewhere and given to `prefill`. Their rows of the KV
+    eDRAM are then written by `rows`, at the slots that the lookups show. `vector_stores` reports a
+    token that becomes popular. Its input, which was given to `normalised` when the token arrived,
+    is then written by `rows`, and later steps recompute its keys and values.
 
-    **Latency** of a step about that of its loads: ``load_cycles`` cycles a tile of weights, and as
-    many a byte of a tile of keys or values; a tile of weights takes a cycle a token if that is
-    more. **Throughput** one step at a time.
+    With a `vocabulary`, a step may compute the LM head: the output of the last layer is normalised
+    and multiplied by the matrix of all tokens, which `weights` delivers and which has one scale.
+    The step gives a prediction instead of a hidden state.
+
+    **Latency** of a step: about that of its loads, ``load_cycles`` cycles per tile of weights, and
+    as many per byte of a tile of keys or values; a tile of weights takes one cycle per token if
+    that is more. **Throughput** one step at a time.
 
     **Numerics** weights of 8 or 4 bits, activations of 16 or 8, exact sums, each requantised once
-    (rounded to nearest, ties to even, saturating) by the scale and shift of its output channel;
-    rotary embedding, softmax and the evictor as there; activations of 8 bits as in `VectorIssue`,
-    probabilities as in `SoftmaxRows`, norms and sums as in `ResidualStream`, the activation as in
-    `GatedProducts` or `ActivatedProducts`. The norms' weights and ``1 / sqrt(head_size)`` belong
-    into the matrices and scales, and what a norm adds into the biases.
+    (rounded to nearest, ties to even, saturating) by the scale and shift of its output channel.
+    Rotary embedding, softmax and evictor as in their units; activations of 8 bits as in
+    `VectorIssue`, probabilities as in `SoftmaxRows`, norms and residual sums as in
+    `ResidualStream`, the activation as in `GatedProducts` or `ActivatedProducts`. Software folds
+    the norms' weights and ``1 / sqrt(head_size)`` into matrices and scales, the norms' biases into
+    the projections' biases.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions and options of the accelerator.
 
     Members
     -------
     settings : In(settings)
         Refresh intervals, as `RefreshSettings` checks them.
     epsilon : In
-        Of the norms, as in `RmsNorm` or `LayerNorm`; not changed during a step.
+        Epsilon of the norms, as in `RmsNorm` or `LayerNorm`; constant during a step.
     layer : In
-        The layer of the token, prefill or kept tokens on offer, until they have been taken.
+        Layer of the offered token, prefill scores or kept tokens, until they are transferred.
     sequence_number : In
-        With several sequences, that of the prefill or kept tokens on offer.
+        With several sequences, the sequence of the offered prefill scores or kept tokens.
     predicts : In(1)
-        With a vocabulary, whether the step of the token on offer is the vocabulary's, until it has
-        been taken; its position counts for nothing.
+        With a vocabulary, 1 if the step of the offered token computes the LM head; constant until
+        the token is transferred. The position of such a step is ignored.
     scales : In(stream)
-        Words of scales, as `KelleParameters.scale` places them; always ready, not during a step.
+        Words of scales, at the addresses of `KelleParameters.scale`; always ready, not in a step.
     prefill_scores : In(stream)
         As in `PrefillSelector`.
     prefill : In(stream)
         As in `EvictionController`.
     rows : In(stream)
-        `address`, `keys`, `values`: rows of the KV eDRAM. All rows that `vector_stores` asks for
-        are needed before the next step begins.
+        `address`, `keys`, `values`: rows of the KV eDRAM to write. The next step begins only when
+        all rows that `vector_stores` requested have been written.
     tokens, hidden, weights : In(stream)
-        A step's positions, its hidden states in slices of `rows` elements, its beats of weights,
-        or with a `weight_memory` words that make them.
+        Positions of a step; its hidden states, in slices of `rows` elements; its beats of weights,
+        or with a `weight_memory` the words of which the unit assembles beats.
     outputs : Out(stream)
-        Slices of the hidden states behind the layer.
+        Slices of the layer's output hidden states.
     normalised : Out(stream)
-        Slices of the attention block's inputs.
+        Slices of the attention block's inputs, after the norm.
     predictions : Out(stream)
-        Of each step of the vocabulary the `token` with the largest `sum`, the first of equal ones.
-        What fills its last tiles must repeat its first token's weights.
+        For each step of the LM head, the argmax: the `token` with the largest `sum`; ties resolve
+        to the lowest token. The padding of the last tiles must repeat the weights of token 0.
     vector_stores : Out(stream)
-        As in `EvictionController`, and of which sequence.
+        As in `EvictionController`, with the `sequence` of the token.
     placed : Out
-        `placement` of a head's arriving token, and `valid` for the cycle in which it is made.
+        `placement` of a head's arriving token; `valid` is 1 in the cycle of the placement.
     lookup_request, lookup_response, filled, vectors, no_victim : In(stream), Out
         As in `EvictionController`.
     threshold, counts : Out
@@ -103,7 +106,7 @@ class Kelle(Unit):
     Raises
     ------
     ValueError
-        By `KelleParameters`.
+        If `KelleParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -144,7 +147,7 @@ class Kelle(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the parts, and count what has been done of a step."""
+        """Connect the parts, and count the progress of the step."""
         m = Module()
         p = self.parameters
         parts = Parts.of(p)
@@ -156,7 +159,7 @@ class Kelle(Unit):
         placements = self._record_placements(m, parts)
         layer, busy = self._choose_layer(m, parts)
         self._hold_residents(m, parts, placements, layer)
-        # Scores are announced to the controller a cycle before they are at the array's lane 0.
+        # The controller receives a header one cycle before its scores are at the array's lane 0.
         announce_wavefronts(m, p, parts.array.coming, placements, parts.controller.wavefronts)
         m.d.comb += parts.controller.scores_in.eq(parts.array.lanes)
         self._connect_prefill(m, parts, busy)
@@ -167,7 +170,7 @@ class Kelle(Unit):
         return m
 
     def _predict(self, m: Module, parts: Parts) -> None:
-        """Let a step be the vocabulary's, and give what it finds."""
+        """Connect the steps of the LM head, and offer the argmax of each."""
         p, array, predictions = self.parameters, parts.array, self.predictions
         start = parts.control.accepts
         for unit in (parts.scheduler, parts.control, parts.residual):
@@ -181,7 +184,7 @@ class Kelle(Unit):
         last = compared == p.vocabulary_heads - 1
         with m.If(ended):
             m.d.sync += compared.eq(Mux(last, 0, compared + 1))
-        # The aligned results are behind the totals, so that the last one has been compared.
+        # The aligned results are later than the totals, so that the last total has been compared.
         with m.If(ended & last):
             m.d.sync += predictions.valid.eq(1)
         with m.Elif(predictions.ready):
@@ -190,10 +193,10 @@ class Kelle(Unit):
             m.d.comb += parts.control.finished.eq(1)
 
     def _connect_array(self, m: Module, parts: Parts) -> None:
-        """Connect what the array takes, and what takes its results."""
+        """Connect the sources of the array's operands and the consumers of its results."""
         p, array, router = self.parameters, parts.array, parts.router
         loads, issue = parts.load_issue, parts.vector_issue
-        # One program, three queues: tiles come from the fetch or from outside, vectors meet them.
+        # One program in three queues: KV fetch, loads of tiles, and vectors to multiply by them.
         connect_streams(m, parts.scheduler.fetches, parts.fetch.operations)
         connect_streams(m, parts.scheduler.loads, loads.operations)
         connect_streams(m, parts.scheduler.vectors, issue.operations)
@@ -202,7 +205,7 @@ class Kelle(Unit):
         connect_streams(m, loads.loads, array.weights)
         connect_streams(m, issue.vectors, array.vectors)
         connect_streams(m, self.scales, array.scales)
-        # Results go back to where the next operation reads them.
+        # Each result returns to the memory from which a later operation reads it.
         if p.gated:
             m.d.comb += parts.products.gates.eq(router.gates)
         m.d.comb += [
@@ -224,7 +227,7 @@ class Kelle(Unit):
         ]
 
     def _connect_edram(self, m: Module, parts: Parts) -> None:
-        """Share the eDRAM's ports between fetch, step control and outside."""
+        """Share the ports of the eDRAM between the fetch, the step control and the outside."""
         memory, fetch, control = parts.memory, parts.fetch, parts.control
         connect_streams(m, parts.controller.scores, memory.scores)
         m.d.comb += [
@@ -242,14 +245,14 @@ class Kelle(Unit):
             own, write = getattr(fetch, f"{side}_write"), getattr(memory, f"{side}_write")
             selected = self.rows.valid & (second == number)
             m.d.comb += [
-                # Not both at once: the control reads only while the fetch has nothing to do.
+                # Never both at once: the control reads only while the fetch is idle.
                 read.valid.eq(fetch_read.valid | control_read.valid),
                 read.payload.eq(Mux(control.reading, control_read.payload, fetch_read.payload)),
                 fetch_read.ready.eq(read.ready),
                 control_read.ready.eq(read.ready),
                 getattr(fetch, side).eq(getattr(memory, side)),
                 getattr(control, side).eq(getattr(memory, side)),
-                # The fetch goes first: the array waits for it.
+                # The fetch has priority, because the array waits for it.
                 own.ready.eq(write.ready),
                 write.valid.eq(own.valid | selected),
                 write.payload.address.eq(
@@ -269,17 +272,17 @@ class Kelle(Unit):
             m.d.sync += second.eq(~second)
 
     def _choose_layer(self, m: Module, parts: Parts) -> tuple[Signal, Signal]:
-        """Let the layer change between steps; return it, and whether it is that of a step."""
+        """Return the current layer, which is held during a step, and whether a step is running."""
         p, controller, control = self.parameters, parts.controller, parts.control
         layer, held, busy = Signal(p.layer_bits), Signal(p.layer_bits), Signal()
-        # A step ends when the controller is done as well. The layer decides as far as into the slot
-        # table, hence the register.
+        # A step ends when the controller has finished as well. The paths from the layer extend into
+        # the slot table, hence the register.
         ends = control.rests & controller.tokens.ready
         m.d.sync += [busy.eq(control.accepts | (busy & ~ends)), held.eq(layer)]
         m.d.comb += layer.eq(Mux(busy, held, self.layer))
         for unit in (control, parts.fetch, parts.vector_issue):
             m.d.comb += unit.layer.eq(layer)
-        # To the controller every sequence of a layer is a layer of its own.
+        # The controller treats every sequence of a layer as a layer of its own.
         sequence = parts.turns.turn
         if p.sequences > 1:
             sequence = Mux(busy, sequence, self.sequence_number)
@@ -291,7 +294,7 @@ class Kelle(Unit):
         return layer, busy
 
     def _record_placements(self, m: Module, parts: Parts) -> list[Any]:
-        """Keep where each head's arriving token goes, and how its victim was stored."""
+        """Record the slot of the arriving token in each head, and how its victim was stored."""
         p, controller = self.parameters, parts.controller
         placements = [
             Signal(placement_record(p), name=f"placement_{n}", reset_less=True)
@@ -300,7 +303,7 @@ class Kelle(Unit):
         made = controller.placements.payload
         m.d.comb += [
             controller.placements.ready.eq(1),
-            # The record of placements says the same, for as many heads as there are.
+            # The records below hold the slots of all heads, so this stream is not needed.
             controller.values.ready.eq(1),
             self.placed.placement.eq(made),
             self.placed.valid.eq(controller.placements.valid),
@@ -319,7 +322,7 @@ class Kelle(Unit):
     ) -> None:
         """Hold how many slots were in use before the arriving token had one."""
         p = self.parameters
-        # The search and the softmax are about the cache as it was: counts may change in the step.
+        # Search and softmax refer to the cache before the step; counts may change during it.
         residents = [Signal(bits_for(p.slots), name=f"residents_{n}") for n in range(p.items)]
         filled = Array(parts.controller.filled[n] for n in range(p.eviction.cached_heads))
         first = layer * p.items if p.layers > 1 else 0
@@ -333,11 +336,11 @@ class Kelle(Unit):
             ]
 
     def _connect_prefill(self, m: Module, parts: Parts, busy: Signal) -> None:
-        """Let tokens in that were selected here, or elsewhere."""
+        """Pass prefilled tokens to the controller, selected by the selector or elsewhere."""
         controller, selector = parts.controller, parts.selector
         connect_streams(m, self.prefill_scores, selector.scores)
-        # The selector's tokens first: it cannot begin with another head while they wait. None
-        # comes in a step, whose layer and sequence are others.
+        # The selector's tokens have priority: it cannot begin another head while they wait. No
+        # token is transferred during a step, because the step's layer and sequence are others.
         selected = selector.prefill
         m.d.comb += [
             controller.prefill.valid.eq((selected.valid | self.prefill.valid) & ~busy),
@@ -349,7 +352,7 @@ class Kelle(Unit):
         ]
 
     def _connect_lookups(self, m: Module, parts: Parts) -> None:
-        """Share the lookups of the slot table; the fetch goes first, since the array waits."""
+        """Share the lookups of the slot table; the fetch has priority, since the array waits."""
         controller, fetch = parts.controller, parts.fetch
         requested, granted = fetch.lookup_request, controller.lookup_request
         m.d.comb += [
@@ -367,7 +370,7 @@ class Kelle(Unit):
         ]
 
     def _begin_steps(self, m: Module, parts: Parts, busy: Signal) -> None:
-        """Let a step begin when nothing of the one before is left."""
+        """Begin a step when the previous one has completely finished."""
         controller, control, turns = parts.controller, parts.control, parts.turns
         connect_streams(m, self.tokens, control.tokens)
         connect_streams(m, turns.tokens, controller.tokens)
@@ -377,13 +380,13 @@ class Kelle(Unit):
         connect_streams(m, residual.inputs, control.hidden)
         connect_streams(m, residual.normalised, self.normalised)
         connect_streams(m, residual.outputs, self.outputs)
-        # Controller and eDRAM also refuse a step until what they keep is in order after a reset.
+        # Controller and eDRAM also refuse a step until their memories are initialised after reset.
         ready = controller.tokens.ready & parts.memory.scores.ready & (pending_rows == 0)
-        # A prefill comes first: from its first scores on until the controller has its last token.
+        # A prefill has priority, from its first scores until the controller has its last token.
         chosen = parts.selector.busy | parts.selector.prefill.valid
         prefills = self.prefill_scores.valid | chosen | self.prefill.valid
         m.d.comb += [
-            # The vocabulary's step is none of the eviction controller's.
+            # A step of the LM head does not concern the eviction controller.
             turns.start.eq(control.accepts & ~control.predicts),
             *(
                 turns.positions[s].eq(control.members[s].position)
@@ -397,7 +400,7 @@ class Kelle(Unit):
         ]
 
     def _request_vectors(self, m: Module, parts: Parts) -> Signal:
-        """Ask for a promoted token's input; return how many of its rows have not come."""
+        """Request the input of a promoted token; return how many of its rows are outstanding."""
         p, stores, asked = self.parameters, self.vector_stores, parts.controller.vector_stores
         edram = p.memory.edram
         vector_rows = edram.vector_entries * edram.entry_words
@@ -410,8 +413,7 @@ class Kelle(Unit):
             stores.payload.sequence.eq(parts.turns.turn),
         ]
         pending_rows = Signal(bits_for(p.sequences * vector_rows))
-        # The inputs come from outside, row by row: the tokens were promoted steps after they
-        # arrived. A sequence's request may find rows of another's still missing.
+        # A sequence may request the rows of its input while another sequence's are outstanding.
         comes = self.rows.valid & self.rows.ready & (pending_rows != 0)
         requested = Mux(stores.valid & stores.ready, vector_rows, 0)
         m.d.sync += pending_rows.eq(pending_rows + requested - comes)

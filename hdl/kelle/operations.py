@@ -1,58 +1,59 @@
-"""What Kelle's array works on: the operations of a step's program."""
+"""Operations of Kelle's systolic array, of which a step's program consists."""
 
 from amaranth.hdl import Value
 from amaranth.lib import enum
 
 
 class Operation(enum.Enum, shape=4):
-    """What the array works on, each for one head, or for as many channels.
+    """An operation of the array, for one head or for as many channels as a head has.
 
-    Those whose weights come from outside are first; the others' come from the KV eDRAM.
+    The first ones multiply by weights from outside, the last three by keys or values from the KV
+    eDRAM.
     """
 
     QUERY = 0
-    """A query head of the arriving token: x W_Q, rotated."""
+    """One query head of the arriving token: x W_Q, rotated."""
 
     KEY = 1
-    """A key of the arriving and of all recomputed tokens: x W_K, rotated."""
+    """The keys of one head, of the arriving and of all recomputed tokens: x W_K, rotated."""
 
     VALUE = 2
-    """Their values: x W_V."""
+    """The values of the same tokens: x W_V."""
 
     OUTPUT = 3
-    """A head's worth of the attention block's output: y W_O."""
+    """`head_size` channels of the attention block's output: y W_O."""
 
     UP = 4
-    """Channels of the feed-forward block: x W_up."""
+    """`head_size` channels of the feed-forward block: x W_up."""
 
     GATE = 5
-    """The same channels' gates: x W_gate."""
+    """The gates of the same channels: x W_gate."""
 
     DOWN = 6
-    """A head's worth of the feed-forward block's output: (SiLU(gate) * up) W_down."""
+    """`head_size` channels of the feed-forward block's output: (SiLU(gate) * up) W_down."""
 
     VOCABULARY = 7
-    """As many tokens of the vocabulary as a head has channels: their sums are compared."""
+    """`head_size` tokens of the LM head, whose sums are compared."""
 
     SCORE = 8
-    """Scores of the cached tokens, and the search for the victim."""
+    """Scores of the cached tokens, during which the evictor searches the victim."""
 
     OWN = 9
     """The arriving token's own scores."""
 
     ATTEND = 10
-    """Probabilities times values, the arriving token's included."""
+    """Probabilities times values, including the arriving token's."""
 
 
 PROJECTIONS = tuple(Operation)[: Operation.VOCABULARY.value]
-"""Those of a layer whose weights come from outside."""
+"""The operations of a layer that multiply by weights from outside."""
 
 
 def projects(operation: enum.EnumView) -> Value:
-    """Whether an operation's weights come from outside."""
+    """Return whether an operation multiplies by weights from outside."""
     return operation.as_value() <= Operation.VOCABULARY.value
 
 
 def requantises(operation: enum.EnumView) -> Value:
-    """Whether it is a layer's, with weights from outside and a scale an output."""
+    """Return whether an operation is a projection of a layer, with one scale per output."""
     return operation.as_value() < Operation.VOCABULARY.value

@@ -1,4 +1,4 @@
-"""Dimensions of the Kelle accelerator, and what its parts tell each other."""
+"""Dimensions of the Kelle accelerator, and the layouts that its parts share."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from hdl.nonlinear.softmax import SoftmaxParameters
 from hdl.parameters import As, Parameters, PowerOfTwo, Range, option, parameter_object, require
 
 SCORE_BITS = 16
-"""Bits of a score."""
+"""Bits of an attention score."""
 
 
 @parameter_object
@@ -34,75 +34,77 @@ class KelleParameters(Sizes, Parameters):
     Parameters
     ----------
     rows, bands : int
-        As in `SystolicArrayParameters`, if weights have 8 bits.
+        As in `SystolicArrayParameters`, for weights of 8 bits.
     weight_bits : int
-        Bits of a weight, 8 or 4. A beat of weights has as many octets either way: with 4 bits the
-        array has twice as many bands.
+        Bits of a weight, 8 or 4. A beat of weights has the same number of bytes in both cases: with
+        4 bits the array has twice as many bands.
     activation_bits : int
-        Bits of the vectors that meet tiles, 16 or 8. Hidden states, keys and values have 16.
+        Bits of an element of the vectors that are multiplied by tiles, 16 or 8. Hidden states, keys
+        and values always have 16.
     weight_memory : int
-        Beats of weights that are held on chip before they are needed, 2 or more; 0 if they come
-        from outside beat by beat.
+        Capacity of the weight memory in beats, 2 or more; 0 for no weight memory, so that
+        `weights` delivers beats directly.
     channel_bytes : int
-        Octets of a word of `weights` where they are held: what off-chip memory gives a cycle.
+        Bytes of a word of `weights` with a weight memory: the off-chip memory's bytes per cycle.
     banks, word_bytes, words : int
         As in `KvEdramParameters`.
     head_size : int
         Channels of a head: a multiple of `rows`, and of `banks` * `word_bytes`.
     layers : int
-        Layers whose keys, values, slots and scales are kept, one of which a step goes through.
+        Layers whose keys, values, slots and scales are stored; a step computes one of them.
     sequences : int
-        Texts whose tokens go through a layer together (the paper's batch is 16), each with keys,
-        values and slots of its own.
+        Batch: sequences that a step processes together (16 in the paper), each with keys, values
+        and slots of its own.
     heads : int
         Key/value heads of a layer.
     queries : int
         Query heads that share a key/value head. Hidden states have
         ``heads * queries * head_size`` elements.
     feed_forward : int
-        Elements between the feed-forward matrices: a multiple of `head_size`.
+        Elements between the feed-forward matrices (`intermediate_size` in Hugging Face's
+        configurations): a multiple of `head_size`.
     vocabulary : int
-        Tokens of the vocabulary, which follows the last layer; 0 if it is elsewhere, as it must be
-        with several sequences.
+        Tokens of the LM head, which follows the last layer; 0 if it is computed elsewhere, which is
+        required with several sequences.
     slots : int
-        Tokens cached a head (N').
+        Cached tokens per head (N').
     window, sinks : int
         As in `EvictionParameters`.
     context : int
         As in `PrefillSelectorParameters`.
     vectors : int
-        Input vectors stored at most for each layer and sequence, for tokens that are recomputed.
+        Maximum number of input vectors stored per layer and sequence, for recomputed tokens.
     popular_above : int, optional
         As in `EvictionParameters`.
     score_shift : int
-        Bits that a score loses before it is added to a token's importance.
+        Bits that are dropped from a score before it is added to a token's importance.
     score_width : int
-        Bits of an importance. Scores have 16, of which `score_shift` are lost, and a prefill adds
-        up to ``context * queries`` of them: no sum of it may leave the range, where it would no
-        longer tell tokens apart.
+        Bits of an importance. Scores have 16 bits, of which `score_shift` are dropped, and a
+        prefill adds up to ``context * queries`` scores. No sum may saturate, because saturated
+        importances do not distinguish tokens.
     position_bits : int
         Bits of a position.
     rotary : bool
-        Whether queries and keys are rotated by their tokens' positions.
+        Whether queries and keys are rotated by the positions of their tokens.
     base : int
         As in `RotaryEmbeddingParameters`.
     layer_norm : bool
-        Whether norms take the mean off (layer norm), or not (RMSNorm). Their weights and biases
-        belong into the matrices behind them.
+        Whether norms subtract the mean (layer norm) or not (RMSNorm). Software folds their weights
+        and biases into the matrices that follow.
     biases : bool
-        Whether projections have biases; the vocabulary's has none.
+        Whether projections have biases; the LM head has none.
     activation : Activation
-        Between the feed-forward matrices.
+        Activation function between the feed-forward matrices.
     gated : bool
-        Whether the activation's input is a matrix of its own, the gate, or what the first matrix
-        makes; a gate's activation is no ReLU.
+        Whether the activation is applied to the output of a matrix of its own (`gate_proj`, as in
+        SwiGLU) or to the output of the first matrix. A gate's activation must not be ReLU.
     tick_bits, interval_bits : int
         As in `RefreshParameters`.
 
     Raises
     ------
     ValueError
-        If a rule above, or one of a part, is broken.
+        If a value breaks a rule above, or a rule of a part.
     """
 
     rows: Annotated[int, As(SystolicArrayParameters)] = 32
@@ -110,7 +112,7 @@ class KelleParameters(Sizes, Parameters):
     weight_bits: Annotated[int, PowerOfTwo(4, 8, "bits")] = 8
     activation_bits: Annotated[int, As(MatrixUnitParameters)] = 16
     weight_memory: Annotated[int, Range(0, 1 << 20, "beats")] = option(default=0)
-    channel_bytes: Annotated[int, PowerOfTwo(1, 256, "octets")] = option(default=64)
+    channel_bytes: Annotated[int, PowerOfTwo(1, 256, "bytes")] = option(default=64)
     banks: Annotated[int, As(KvEdramParameters)] = 8
     word_bytes: Annotated[int, As(KvEdramParameters)] = 8
     words: Annotated[int, As(KvEdramParameters)] = 16384
@@ -189,7 +191,7 @@ class KelleParameters(Sizes, Parameters):
         )
 
     def _check_options(self) -> None:
-        """Check the rules of what a layer has, and of the memory of weights."""
+        """Check the rules of the layer's options and of the weight memory."""
         require(
             not self.gated or self.activation is not Activation.RELU,
             "activation must be silu or gelu if the feed-forward block is gated",
@@ -204,30 +206,31 @@ class KelleParameters(Sizes, Parameters):
         require(held != 1, "weight_memory must be 0, or 2 or more", held)
         require(
             not self.weight_memory or self.channel_bytes <= self.beat_bytes <= 256,
-            f"channel_bytes must be at most a beat's, {self.beat_bytes}, and those at most 256",
+            f"channel_bytes must be at most beat_bytes = {self.beat_bytes}, and beat_bytes at most"
+            " 256",
             self.channel_bytes,
         )
 
     @property
     def block_cycles(self) -> int:
-        """Cycles of the keys or values of `rows` slots: of their loads, or of their reads."""
+        """Cycles to load or to read the keys or values of `rows` slots, whichever is longer."""
         loads = 2 * self.slices * self.array.array.load_cycles
         return max(loads, self.rows * self.memory.edram.entry_words)
 
     @property
     def prediction_layout(self) -> data.StructLayout:
-        """The token that follows, and its sum before rounding."""
+        """A prediction: the argmax `token`, and its `sum` before rounding."""
         layout = self.array.largest_layout
         return data.StructLayout({"token": layout["number"].shape, "sum": layout["total"].shape})
 
     @property
     def row_slices(self) -> int:
-        """Slices in a row of the eDRAM."""
+        """Slices of `rows` channels in a row of the eDRAM."""
         return self.memory.edram.row_channels // self.rows
 
     @property
     def eviction(self) -> EvictionParameters:
-        """The eviction controller."""
+        """Dimensions of the eviction controller, which treats each sequence as a layer."""
         return EvictionParameters(
             evictor=SystolicEvictorParameters(
                 rows=self.rows,
@@ -248,12 +251,12 @@ class KelleParameters(Sizes, Parameters):
 
     @property
     def selector(self) -> PrefillSelectorParameters:
-        """What chooses the tokens that a prefill keeps."""
+        """Dimensions of the selector of the tokens that a prefill keeps."""
         return PrefillSelectorParameters(eviction=self.eviction, context=self.context)
 
     @property
     def memory(self) -> RefreshedEdramParameters:
-        """The refreshed KV eDRAM."""
+        """Dimensions of the refreshed KV eDRAM."""
         return RefreshedEdramParameters(
             edram=KvEdramParameters(
                 banks=self.banks,
@@ -271,7 +274,7 @@ class KelleParameters(Sizes, Parameters):
 
     @property
     def array(self) -> MatrixUnitParameters:
-        """The array."""
+        """Dimensions of the array with its output stage."""
         return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands * self.density,
@@ -285,41 +288,41 @@ class KelleParameters(Sizes, Parameters):
 
     @property
     def weights_layout(self) -> data.ArrayLayout:
-        """A beat of weights: a row of each band of the array, in as many bits as weights have."""
+        """A beat of weights: one row of each band of the array, `weight_bits` bits per weight."""
         row = data.ArrayLayout(self.weight_bits, self.rows)
         return data.ArrayLayout(row, self.array.bands)
 
     @property
     def channel_layout(self) -> data.ArrayLayout:
-        """What `weights` brings at once: a word where they are held, or a beat."""
+        """Payload of `weights`: a word with a weight memory, or else a beat."""
         if not self.weight_memory:
             return self.weights_layout
         return data.ArrayLayout(8, self.channel_bytes)
 
     @property
     def softmax(self) -> SoftmaxParameters:
-        """The softmax: a row is the scores of all slots and of the arriving token."""
+        """Dimensions of the softmax; a row has the scores of all slots and the arriving token's."""
         return SoftmaxParameters(lanes=self.rows, scores=(self.tiles + 1) * self.rows)
 
     @property
     def norm(self) -> RmsNormParameters | LayerNormParameters:
-        """The norms before either block, whose weights belong into the matrices behind them."""
+        """Dimensions of the norms; the matrices that follow contain the norms' weights."""
         kind = LayerNormParameters if self.layer_norm else RmsNormParameters
         return kind(lanes=self.rows, width=self.width, rows=min(self.sequences, 4))
 
     @property
     def scaled_products(self) -> bool:
-        """Whether what lies between the feed-forward matrices has a step of its own, or Q6.10."""
+        """Whether the intermediate vector has a quantisation step of its own, rather than Q6.10."""
         return self.gated or self.activation is Activation.RELU
 
     @property
     def functions(self) -> ActivationFunctionsParameters:
-        """The activation, where it is none that needs no table."""
+        """Dimensions of the activation unit, for an activation with a table (not ReLU)."""
         return ActivationFunctionsParameters(lanes=self.rows)
 
     @property
     def embedding(self) -> RotaryEmbeddingParameters:
-        """The rotary embedding."""
+        """Dimensions of the rotary embedding."""
         return RotaryEmbeddingParameters(
             lanes=self.rows,
             head_size=self.head_size,
@@ -329,20 +332,21 @@ class KelleParameters(Sizes, Parameters):
 
     @property
     def slice_layout(self) -> data.ArrayLayout:
-        """A slice of a vector."""
+        """A slice of a vector: `rows` elements of 16 bits."""
         return data.ArrayLayout(signed(16), self.rows)
 
     @property
     def operand_layout(self) -> data.ArrayLayout:
-        """A slice as it meets a tile."""
+        """A slice as an operand of the array, `activation_bits` bits per element."""
         return data.ArrayLayout(signed(self.activation_bits), self.rows)
 
     @property
     def header_layout(self) -> data.StructLayout:
-        """What accompanies a result: whose it is, which slice or tile, whether it is the last.
+        """Header of a result: operation, sequence, head, slice or tile, and whether it is the last.
 
-        `index` is the member of the combined matrix, the query head among those that share a key,
-        or with `ATTEND` that query head's slice; `sequence` is whose keys or values they are.
+        `index` is the member of the combined matrix, or the query head within the group of its
+        key/value head, with `ATTEND` that query head and slice. `sequence` is that of the keys or
+        values. `ends` is 1 for the last result of an operation.
         """
         return data.StructLayout(
             {

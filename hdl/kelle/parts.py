@@ -1,4 +1,4 @@
-"""The units of Kelle's Figure 9, and those that order their work."""
+"""The units of the paper's Figure 9, and the units that control them."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from hdl.kelle.parameters import KelleParameters
 
 @dataclass(frozen=True)
 class Parts:
-    """One of each."""
+    """The submodules of `Kelle`, one of each; the field names are the submodules' names."""
 
     array: MatrixUnit
     controller: EvictionController
@@ -41,7 +41,7 @@ class Parts:
 
     @classmethod
     def of(cls, p: KelleParameters) -> "Parts":
-        """Return an accelerator's parts, not yet connected."""
+        """Create the parts of an accelerator, without connections."""
         products = GatedProducts if p.gated else ActivatedProducts
         return cls(
             array=MatrixUnit(parameters=p.array),

@@ -1,7 +1,7 @@
-"""Kelle's special function unit: softmax, activations, norm and rotary embedding side by side.
+"""Kelle's special function unit (SFU): softmax, activations, norm and rotary embedding.
 
-Section 5 of the paper names the functions; each has its own streams, so that the scheduler can
-overlap them: a softmax of one head runs while the next head's query is rotated.
+Section 5 of the paper names the functions. Each function has its own streams, so that a scheduler
+can overlap them: the softmax of one head runs while the next head's query is rotated.
 """
 
 from typing import Any
@@ -26,13 +26,13 @@ class SfuParameters(Parameters):
     Parameters
     ----------
     softmax : SoftmaxParameters
-        The softmax.
+        Dimensions of the softmax.
     activation : ActivationFunctionsParameters
-        SiLU and GeLU.
+        Dimensions of SiLU and GeLU.
     norm : RmsNormParameters
-        RMSNorm.
+        Dimensions of RMSNorm.
     rotary : RotaryEmbeddingParameters
-        The rotary embedding.
+        Dimensions of the rotary embedding.
 
     Raises
     ------
@@ -46,7 +46,7 @@ class SfuParameters(Parameters):
     rotary: RotaryEmbeddingParameters
 
     def __post_init__(self) -> None:
-        """Check the rule."""
+        """Check that all functions have the same number of lanes."""
         super().__post_init__()
         lanes = [part.lanes for part in (self.softmax, self.activation, self.norm, self.rotary)]
         require(len(set(lanes)) == 1, "all functions must have the same lanes", lanes)
@@ -56,12 +56,12 @@ class Sfu(Unit):
     """The special functions of a transformer layer, each with its own streams of slices.
 
     **Latency**, **Throughput** and **Numerics** are those of `Softmax`, `ActivationFunctions`,
-    `RmsNorm` and `RotaryEmbedding`; none waits for another.
+    `RmsNorm` and `RotaryEmbedding`; no function waits for another.
 
     Parameters
     ----------
     parameters : SfuParameters
-        Dimensions.
+        Dimensions of the four functions.
 
     Members
     -------
@@ -77,7 +77,7 @@ class Sfu(Unit):
     Raises
     ------
     ValueError
-        By `SfuParameters`.
+        If `SfuParameters` rejects the lanes.
     """
 
     def __init__(self, *, parameters: SfuParameters) -> None:
@@ -96,7 +96,7 @@ class Sfu(Unit):
         super().__init__(payloads)
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the streams."""
+        """Connect each function to its streams."""
         m = Module()
         p = self.parameters
         m.submodules.softmax = softmax = Softmax(parameters=p.softmax)

@@ -1,4 +1,4 @@
-"""Counts that follow from the dimensions of the Kelle accelerator, and their widths."""
+"""Counts derived from the dimensions of the Kelle accelerator, and their bits."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hdl.kelle.operations import PROJECTIONS, Operation
 
 
 class Sizes:
-    """What `KelleParameters` counts: elements, slices, tiles, heads, and the words of scales."""
+    """Derived counts of `KelleParameters`: elements, slices, tiles, heads, and words of scales."""
 
     rows: int
     bands: int
@@ -27,12 +27,12 @@ class Sizes:
 
     @property
     def density(self) -> int:
-        """Weights in an octet."""
+        """Weights per byte."""
         return 8 // self.weight_bits
 
     @property
     def beat_bytes(self) -> int:
-        """Octets of a beat of weights."""
+        """Bytes of a beat of weights."""
         return self.bands * self.rows
 
     @property
@@ -52,55 +52,55 @@ class Sizes:
 
     @property
     def slices(self) -> int:
-        """Slices in a head."""
+        """Slices of `rows` elements in a head."""
         return self.head_size // self.rows
 
     @property
     def feed_heads(self) -> int:
-        """Operations for all channels of the feed-forward block, each as wide as a head."""
+        """Operations for all channels of the feed-forward block, `head_size` channels each."""
         return self.feed_forward // self.head_size
 
     @property
     def products(self) -> int:
-        """Slices between the feed-forward matrices."""
+        """Slices of the intermediate vector of the feed-forward block."""
         return self.feed_forward // self.rows
 
     @property
     def vocabulary_heads(self) -> int:
-        """Operations for all tokens of the vocabulary, each as many as a head has channels."""
+        """Operations for all tokens of the vocabulary, `head_size` tokens each."""
         return -(-self.vocabulary // self.head_size)
 
     @property
     def tiles(self) -> int:
-        """Tiles of `rows` slots in a head."""
+        """Tiles of `rows` slots in a head's cache."""
         return self.slots // self.rows
 
     @property
     def items(self) -> int:
-        """Key/value heads of all sequences: how often a layer's attention is computed."""
+        """Key/value heads of all sequences: the number of attentions of a layer."""
         return self.sequences * self.heads
 
     @property
     def caches(self) -> int:
-        """How many sets of slots there are: one for each layer and sequence."""
+        """Sets of slots, one for each layer and sequence."""
         return self.layers * self.sequences
 
     @property
     def stored(self) -> int:
-        """Input vectors stored at most for a layer."""
+        """Maximum number of stored input vectors of a layer."""
         return self.sequences * self.vectors
 
     @property
     def members(self) -> int:
-        """Rows of the combined matrix at most: the arriving tokens and the recomputed ones."""
+        """Maximum number of rows of the combined matrix: arriving and recomputed tokens."""
         return self.sequences + self.stored
 
     def item(self, sequence: Any, head: Any) -> Any:
-        """Return the number of a sequence's head among those of all sequences."""
+        """Return the index of a sequence's head among the heads of all sequences."""
         return sequence * self.heads + head if self.sequences > 1 else head
 
     def cache(self, layer: Any, sequence: Any) -> Any:
-        """Return the number of a set of slots, the eviction controller's layer."""
+        """Return the index of a set of slots; the eviction controller's `layer`."""
         return layer * self.sequences + sequence if self.sequences > 1 else layer
 
     @property
@@ -115,34 +115,34 @@ class Sizes:
 
     @property
     def sequence_bits(self) -> int:
-        """Bits of a sequence's number; none, if there is one."""
+        """Bits of a sequence's number; 0 with one sequence."""
         return ceil_log2(self.sequences)
 
     @property
     def count_shape(self) -> Shape:
-        """A number of heads, or of those of all sequences."""
+        """Shape of a count of query heads, or of the key/value heads of all sequences."""
         return Shape.cast(range(max(self.query_heads, self.items) + 1))
 
     @property
     def scales(self) -> int:
-        """Words of scales that a layer has."""
+        """Words of scales per layer."""
         return self.scale(Operation.ATTEND) + 1
 
     def scale(self, operation: Operation) -> int:
-        """Return where an operation's scales begin among a layer's.
+        """Return the index of an operation's first word of scales within its layer.
 
-        A projection has one word a slice of a head.
+        A projection has one word per slice of a head.
         """
         place = 0
         for projection in PROJECTIONS:
             if projection is operation:
                 return place
             place += self.operations(projection) * self.slices
-        # Behind them, a word for all scores and one for all of attention.
+        # They are followed by one word for all scores and one for all of attention.
         return place + (operation is Operation.ATTEND)
 
     def operations(self, projection: Operation) -> int:
-        """Return how many operations a step has of a projection, each as wide as a head."""
+        """Return the number of operations of a projection per step, `head_size` channels each."""
         if projection in (Operation.KEY, Operation.VALUE):
             return self.heads
         if projection is Operation.GATE and not self.gated:

@@ -1,7 +1,7 @@
-"""On-chip memory of weights: what the next matrices are is fetched while attention runs.
+"""On-chip weight memory, which prefetches the next matrices while attention runs.
 
-Section 5 and Figure 9 of the paper: an SRAM of 2 MB between off-chip memory, which gives 64 octets
-a cycle, and the array, which takes 128.
+Section 5 and Figure 9 of the paper: an SRAM of 2 MB between the off-chip memory, which delivers
+64 bytes per cycle, and the array, which takes 128.
 """
 
 from typing import Any
@@ -18,25 +18,26 @@ from hdl.unit import Unit
 
 
 class WeightMemory(Unit):
-    """Take weights as they come from outside, hold them, and give them as beats of loads.
+    """A FIFO of weights: takes words from outside and gives beats of loads.
 
-    Weights leave in the order in which they came, which is that of the program, each once: all
-    sequences meet a tile while it is in the array, so that nothing is ever needed again. What is
-    free is filled whatever the array does, also with the weights of the next step.
+    Weights are input and output in the order of the program. Each is read once, because all
+    sequences are multiplied by a tile while it is in the array. Free space is filled independently
+    of the array, also with the weights of the next step.
 
-    **Latency** 3 cycles from a beat's last word. **Throughput** a word or a beat a cycle.
+    **Latency** 3 cycles from the last word of a beat. **Throughput** one word in and one beat out
+    per cycle.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions, with a weight memory.
+        Dimensions, with `weight_memory` above 0.
 
     Members
     -------
     words : In(stream)
-        `channel_bytes` octets each, a beat's first ones first.
+        Words of `channel_bytes` bytes; the lowest bytes of a beat are input first.
     beats : Out(stream)
-        A row of each band.
+        Beats of weights: one row of each band.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -49,7 +50,7 @@ class WeightMemory(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Make beats of words, and keep as many as there is room for."""
+        """Assemble words into beats, and store the beats in a FIFO."""
         m = Module()
         p = self.parameters
         m.submodules.gearbox = gearbox = Gearbox(
@@ -58,7 +59,7 @@ class WeightMemory(Unit):
         m.submodules.held = held = MemoryFifo(
             shape=unsigned(8 * p.beat_bytes), depth=p.weight_memory
         )
-        # All words are one packet without an end: every beat is full.
+        # All words are one packet without an end, so that every beat is full.
         m.d.comb += [
             gearbox.source.valid.eq(self.words.valid),
             self.words.ready.eq(gearbox.source.ready),
@@ -74,7 +75,7 @@ class WeightMemory(Unit):
 
 
 def connect_weights(m: Module, p: KelleParameters, outside: Any, loads: Any) -> None:
-    """Give weights from outside to the loads, through a memory if there is one."""
+    """Connect the weights from outside to the loads, through the weight memory if there is one."""
     if p.weight_memory:
         m.submodules.weight_memory = memory = WeightMemory(parameters=p)
         connect_streams(m, outside, memory.words)

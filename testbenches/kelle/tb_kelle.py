@@ -34,7 +34,7 @@ def prepare(p: KelleParameters) -> None:
 
 def step_tick(p: KelleParameters) -> int:
     """Return cycles in which a sweep, a step, and the search for the threshold have room."""
-    return p.memory.refresh.walk_cycles + step_bound(p) * 9 // 8 + 400
+    return p.memory.refresh.sweep_cycles + step_bound(p) * 9 // 8 + 400
 
 
 def small(run: Run) -> bool:
@@ -72,7 +72,7 @@ async def real_decode(dut: Any) -> None:
         steps = 1
     if p.slots <= 16:
         steps = 6 if four_states() else 32
-    sweep = p.memory.refresh.walk_cycles + 64
+    sweep = p.memory.refresh.sweep_cycles + 64
     tick = step_tick(p)
     # Scores of a long text come for several ticks, which would find some slots still empty.
     await decode.start(intervals(p, tick), decode.full, select=p.slots <= 16)
@@ -304,7 +304,7 @@ async def pauses(dut: Any, pattern: str) -> None:
     """Let every stream pause, and refreshes take the banks in the middle of everything."""
     decode = Decode(dut, "pauses", pattern)
     p = decode.p
-    walk = p.memory.refresh.walk_cycles
+    walk = p.memory.refresh.sweep_cycles
     tick = min(3 * walk, (1 << p.tick_bits) - 1)
     await decode.start(intervals(p, tick, min(walk, tick - walk)), decode.full)
     for now in range(decode.full, decode.full + 6):
@@ -321,7 +321,7 @@ async def crowded_banks(dut: Any) -> None:
     p = decode.p
     refresh = p.memory.refresh
     always = {f"{half}_{group}": 1 for half in ("msb", "lsb") for group in ("hst", "lst")}
-    tick = refresh.walk_cycles + 4
+    tick = refresh.sweep_cycles + 4
     await decode.start(
         RefreshSettings(parameters=refresh, tick_cycles=tick, patience=0, **always), decode.full
     )

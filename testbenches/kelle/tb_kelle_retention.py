@@ -19,7 +19,7 @@ NEWS = 100
 
 def retention(p: KelleParameters) -> Retention:
     """Return how words fade: within a step; see `testbenches.kelle.edram.retention`."""
-    walk = p.memory.refresh.walk_cycles
+    walk = p.memory.refresh.sweep_cycles
     news = NEWS * p.rows // 4
     return Retention(cycles=(WALKS[-1] + 2) * walk + news, rate=0.25, seed=5)
 
@@ -30,7 +30,7 @@ async def refresh_keeps_the_cache(dut: Any, walks: int) -> None:
     """Decode with every interval of one tick, several ticks a step: not a bit differs."""
     p = catalog_parameters()
     decode = Decode(dut, f"refresh keeps {walks}")
-    walk = p.memory.refresh.walk_cycles
+    walk = p.memory.refresh.sweep_cycles
     settings = RefreshSettings(
         parameters=p.memory.refresh,
         tick_cycles=walks * walk,

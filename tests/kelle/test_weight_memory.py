@@ -21,7 +21,7 @@ PAPER: KelleParameters = entry_named("kelle").parameters("paper")
         ({"weight_memory": 1}, "weight_memory must be 0, or 2 or more, not 1"),
         (
             {"weight_memory": 64, "channel_bytes": 256},
-            "channel_bytes must be at most a beat's, 128, and those at most 256, not 256",
+            "channel_bytes must be at most beat_bytes = 128, and beat_bytes at most 256, not 256",
         ),
         ({"channel_bytes": 48}, "channel_bytes must be a power of two between 1 and 256, not 48"),
     ],

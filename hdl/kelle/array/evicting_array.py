@@ -1,8 +1,8 @@
-"""The systolic array with its accumulators and the systolic evictor beside its rows.
+"""The systolic array with its accumulators and the systolic evictor next to its rows.
 
-Section 5.3 and Figure 11 (c, d) of the paper: in the cycle after row i's attention score is
-finished, row i of the evictor takes it in, so that the victim is known one cycle after the last
-score, and the array never waits for the search.
+Section 5.3 and Figure 11 (c, d) of the paper: row i of the evictor samples the attention score of
+row i in the cycle after the score is complete. The victim is therefore available one cycle after
+the last score, and the array never waits for the search.
 """
 
 from dataclasses import field
@@ -60,7 +60,7 @@ class EvictingArrayParameters(OutputStageParameters):
 
     @property
     def tag_layout(self) -> data.StructLayout:
-        """What accompanies a vector: what to do with its sums, and with its results."""
+        """Tag of a vector: instructions for its sums (`step`, `done`) and results (`score`)."""
         return data.StructLayout(
             {
                 "step": self.accumulator.step_layout,
@@ -72,50 +72,50 @@ class EvictingArrayParameters(OutputStageParameters):
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        """What a lane's requantiser needs."""
+        """Scale and shift of a lane's requantiser."""
         return data.StructLayout({"scale": 16, "shift": 6})
 
     @property
     def slot_layout(self) -> data.StructLayout:
-        """What the evictor's row needs besides the score."""
+        """Inputs of an evictor row other than the score."""
         members = dict(self.evictor.lane_layout.members)
         del members["score"]
         return data.StructLayout(members)
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """What a lane delivers."""
+        """Output of a lane: a requantised `value` and the `index` of its vector."""
         index = self.accumulator.index_width
         return data.StructLayout({"value": signed(SCORE_WIDTH), "index": index, "valid": 1})
 
 
 class EvictingArray(Unit):
-    """Multiply vectors by stationary tiles, finish the sums, and find the victim among the scores.
+    """Multiply vectors by stationary tiles, requantise the sums, and find the victim of the scores.
 
-    A vector's `tag` says what to do with its sums: `step` adds them to accumulator `index` (`first`
-    from zero, `high` 256-fold), `done` makes the total a result, and `score` gives it to the
-    evictor as the wavefront `wavefront`. Key tiles are transposed, so that row i's result is the
-    score of the token in row i; head sizes above `rows` are channel tiles, and 16-bit keys two byte
-    passes, of which the last is `done`.
+    The `tag` of a vector controls its sums: `step` adds them to accumulator `index` (`first` starts
+    from zero, `high` multiplies by 256), `done` requantises the total to a result, and `score`
+    gives the result to the evictor with the header `wavefront`. Key tiles are transposed, so that
+    the result of row i is the score of the token in row i. A head size above `rows` takes several
+    channel tiles, and 16-bit keys take two byte passes; the last of these has `done`.
 
-    **Latency** lane i's result is there `latency` + i cycles after the vector's acceptance, and row
-    i of the evictor takes it in that cycle. The victim is there one cycle after the bottom lane's
-    result. **Throughput** that of the array: one vector a cycle. A vector that ends a search waits
-    while `victims` victims are in flight or waiting, and nothing else ever does.
+    **Latency** lane i's result is valid `latency` + i cycles after the vector's acceptance; row i
+    of the evictor samples it in that cycle. The victim is valid one cycle after the bottom lane's
+    result. **Throughput** that of the array: one vector per cycle. Only a vector that ends a search
+    can wait, while `victims` victims are in flight or waiting.
 
-    **Numerics** results are the exact products, requantised once; the evictor's as there.
+    **Numerics** results are exact sums, requantised once; importances as in `SystolicEvictor`.
 
     Parameters
     ----------
     parameters : EvictingArrayParameters
-        Dimensions.
+        Dimensions of array, output stage and evictor.
 
     Members
     -------
     vectors : In(stream)
-        As the array's, with the tag of `EvictingArrayParameters.tag_layout`.
+        As in `SystolicArray`, with the tag of `EvictingArrayParameters.tag_layout`.
     weights : In(stream)
-        As the array's.
+        As in `SystolicArray`.
     scales : In(ArrayLayout(scale, rows))
         For each lane the requantiser's `scale` and `shift`; sampled `stages` cycles before the
         lane's result.
@@ -125,12 +125,12 @@ class EvictingArray(Unit):
     results : Out(ArrayLayout(result, rows))
         For each lane: `value`, the vector's `index`, and `valid`.
     updates, victims : Out
-        As the evictor's.
+        As in `SystolicEvictor`.
 
     Raises
     ------
     ValueError
-        By `EvictingArrayParameters`.
+        If `EvictingArrayParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: EvictingArrayParameters) -> None:
@@ -154,8 +154,8 @@ class EvictingArray(Unit):
         m.submodules.array = array = SystolicArray(parameters=p.array)
         m.submodules.evictor = evictor = SystolicEvictor(parameters=p.evictor)
 
-        # Room for a victim is given out here, since what is in the array cannot wait.
-        # Credits: one is taken when a search's last vector enters, and returned with the victim.
+        # Vectors in the array cannot wait, so room for a victim is reserved here by credits: the
+        # last vector of a search takes a credit, and the transfer of the victim returns it.
         tag = self.vectors.payload.tag
         ends = tag.score & tag.wavefront.last
         in_flight = Signal(range(p.evictor.victims + 1))
@@ -169,8 +169,8 @@ class EvictingArray(Unit):
         ]
         connect_streams(m, self.weights, array.weights)
 
-        # Lane 0's tag goes along with the sum through accumulator and requantiser, and then from
-        # lane to lane.
+        # Lane 0's tag accompanies the sum through accumulator and requantiser; the lanes below
+        # receive it one cycle later each.
         tag = data.View(p.tag_layout, array.lanes[0].tag)
         done = array.lanes[0].valid & tag.done
         finished = delay_line(m, tag, 1 + p.stages, name="tag")[-1]
@@ -180,7 +180,7 @@ class EvictingArray(Unit):
             evictor.wavefronts.valid.eq(valid & finished.score),
         ]
 
-        # From lane to lane index and valid take a cycle, as sums do.
+        # `index` and `valid` move down one lane per cycle, as the sums do.
         index = finished.step.index
         for i, lane in enumerate(add_output_stage(m, array, p)):
             requantiser = lane.requantiser

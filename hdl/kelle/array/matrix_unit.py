@@ -1,7 +1,7 @@
 """The systolic array with its accumulators and requantisers: tiles in, 16-bit results out.
 
-Section 5.2 of the paper. Results leave twice: lane by lane, a cycle apart, as the systolic evictor
-needs them, and aligned, as the memories do.
+Section 5.2 of the paper. The results have two outputs: skewed, each lane one cycle after the
+previous lane, for the systolic evictor; and aligned, for the memories.
 """
 
 from dataclasses import replace
@@ -24,13 +24,13 @@ from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
 
 RESULT = signed(16)
-"""A result."""
+"""Shape of a result."""
 
 SCALE = data.StructLayout({"scale": 16, "shift": 6})
-"""What a requantiser multiplies and divides by."""
+"""Factor and shift of a requantiser."""
 
 BIAS_BITS = 32
-"""Bits of a bias, in steps of its total."""
+"""Bits of a bias, in units of the total that it is added to."""
 
 
 @parameter_object
@@ -44,13 +44,13 @@ class MatrixUnitParameters(OutputStageParameters):
     activation_bits : int
         Bits of an element of a vector, 16 or 8.
     scales : int
-        Scales a lane.
+        Scales per lane.
     user_width : int
-        Bits that accompany a vector's results.
+        Bits of `user`, which accompanies the results of a vector.
     number_bits : int
-        Bits of the number of a total that is compared; 0 if none is.
+        Bits of the number of a compared total; 0 if no totals are compared.
     biases : bool
-        Whether totals begin with biases.
+        Whether totals start from biases.
 
     Raises
     ------
@@ -66,24 +66,24 @@ class MatrixUnitParameters(OutputStageParameters):
 
     @property
     def moving(self) -> Moving:
-        """How vectors move through the array: 8 bits need one of an element's multipliers."""
+        """Form of the moving operand; activations of 8 bits need one multiplier per element."""
         return Moving.WIDE if self.activation_bits == 16 else Moving.MODE8
 
     @property
     def accumulator(self) -> TileAccumulatorParameters:
-        """The accumulators."""
+        """Dimensions of the accumulators."""
         own = super().accumulator
         return replace(own, bias_bits=BIAS_BITS) if self.biases else own
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        """What a lane does with a total: what it begins with, is multiplied and divided by."""
+        """A lane's `scale` and `shift`, and its `bias` if there are biases."""
         bias = {"bias": signed(BIAS_BITS)} if self.biases else {}
         return data.StructLayout(SCALE.members | bias)
 
     @property
     def tag_layout(self) -> data.StructLayout:
-        """What accompanies a vector: what to do with its sums, and with its results."""
+        """Tag of a vector: instructions for its sums, and the index of its results' scales."""
         return data.StructLayout(
             {
                 "step": self.accumulator.step_layout,
@@ -96,12 +96,12 @@ class MatrixUnitParameters(OutputStageParameters):
 
     @property
     def largest_layout(self) -> data.StructLayout:
-        """The first of the largest totals, and which it is."""
+        """Argmax of the totals: the `number` of the largest, and the `total`."""
         return data.StructLayout({"number": self.number_bits, "total": self.accumulator.shape})
 
     @property
     def scales_layout(self) -> data.StructLayout:
-        """A word of scales, one a lane, and where it is kept."""
+        """A word of scales, one per lane, and its address."""
         return data.StructLayout(
             {
                 "address": ceil_log2(self.scales),
@@ -111,7 +111,7 @@ class MatrixUnitParameters(OutputStageParameters):
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """A vector's results, aligned."""
+        """Aligned results of a vector."""
         values = data.ArrayLayout(RESULT, self.rows)
         return data.StructLayout({"values": values, "user": self.user_width, "valid": 1})
 
@@ -119,46 +119,46 @@ class MatrixUnitParameters(OutputStageParameters):
 class MatrixUnit(Unit):
     """Multiply vectors by stationary tiles, add up tiles and byte passes, and requantise.
 
-    A vector's `tag` says what to do with its sums: `step` adds them to an accumulator, `done` makes
-    the total a result, requantised by the word `scale` of each lane's scales. With `biases` the
-    word says as well what the total begins with.
+    The `tag` of a vector controls its sums: `step` adds them to an accumulator, and `done`
+    requantises the total with word `scale` of each lane's scales. With `biases`, the total starts
+    from the bias in the same word.
 
-    With `number_bits` the totals of vectors with `compares` are compared before they are rounded,
-    as in `SystolicArgmax`: the rows of a matrix that comes tile by tile.
+    With `number_bits`, `SystolicArgmax` compares the totals of vectors with `compares` before they
+    are rounded: the argmax over the rows of a matrix that is loaded tile by tile.
 
-    **Latency** lane i's result is there `latency` + i cycles after the vector's acceptance, the
+    **Latency** lane i's result is valid `latency` + i cycles after the vector's acceptance, the
     aligned results `latency` + `rows` - 1 cycles after it. **Throughput** that of the array: one
-    vector a cycle; nothing else ever waits.
+    vector per cycle; only the array's inputs can wait.
 
     **Numerics** results are the exact sums, biases included, requantised once.
 
     Parameters
     ----------
     parameters : MatrixUnitParameters
-        Dimensions.
+        Dimensions of array and output stage.
 
     Members
     -------
     vectors, weights : In(stream)
-        As the array's, with the tag of `MatrixUnitParameters.tag_layout`.
+        As in `SystolicArray`, with the tag of `MatrixUnitParameters.tag_layout`.
     scales : In(stream)
-        Scales to keep; always ready. Not for results in flight.
+        Scales to store; always ready. Scales of results in flight must not be written.
     coming : Out
         `valid` and `user` of the result that is at lane 0 in the next cycle.
     lanes : Out(ArrayLayout(16, rows))
-        Results, lane i's i cycles after lane 0's.
+        Skewed results; lane i's are i cycles later than lane 0's.
     results : Out
-        Aligned: `values`, `user`, `valid`.
+        Aligned results: `values`, `user`, `valid`.
     clear : In(1)
-        The next total that is compared is the first one.
+        Restart the argmax: the next compared total has number 0.
     largest : Out
-        The first of the largest `total`, and its `number`, counted lane by lane and tile by tile;
-        of all whose results have come.
+        The largest `total` compared so far and its `number`, counted lane by lane and tile by
+        tile. Ties resolve to the lowest number.
 
     Raises
     ------
     ValueError
-        By `MatrixUnitParameters`.
+        If `MatrixUnitParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: MatrixUnitParameters) -> None:
@@ -195,7 +195,8 @@ class MatrixUnit(Unit):
             requantiser = lane.requantiser
             scales = Memory(depth=p.scales, width=SCALE.size)
             m.submodules[f"scales_{i}"] = scales
-            # The accumulator takes a cycle, and so does the memory: a scale meets its total.
+            # The accumulator takes one cycle, and so does the memory: a scale and its total are
+            # valid in the same cycle.
             scale = data.View(SCALE, scales.read_data)
             word = self.scales.payload.values[i]
             m.d.comb += [
@@ -207,12 +208,13 @@ class MatrixUnit(Unit):
                 requantiser.scale.eq(scale.scale),
                 requantiser.shift.eq(scale.shift),
                 self.lanes[i].eq(requantiser.result),
-                # Lane i waits for the lanes below it.
+                # Lane i is delayed until the lanes below it are valid.
                 aligner.aligned[p.rows - 1 - i].eq(requantiser.result),
                 self.results["values"][i].eq(aligner.skewed[p.rows - 1 - i]),
             ]
 
-        # `coming` is a cycle ahead of lane 0's result; the aligned ones come with the last lane's.
+        # `coming` is one cycle earlier than lane 0's result; the aligned results are valid with the
+        # last lane's.
         first, last = array.lanes[0], array.lanes[p.rows - 1]
         for name, lane, port, stages in (
             ("coming", first, self.coming, p.stages),
@@ -226,7 +228,7 @@ class MatrixUnit(Unit):
         return m
 
     def _begin_with_biases(self, m: Module, lanes: list[OutputLane]) -> None:
-        """Read each lane's bias a cycle before its scale: with the sum, not with the total."""
+        """Read each lane's bias one cycle before its scale: with the sum, not with the total."""
         p = self.parameters
         for i, lane in enumerate(lanes):
             m.submodules[f"biases_{i}"] = biases = Memory(depth=p.scales, width=BIAS_BITS)
@@ -240,7 +242,7 @@ class MatrixUnit(Unit):
             ]
 
     def _compare(self, m: Module, array: SystolicArray, totals: list[Any]) -> None:
-        """Compare totals where they are whole, a cycle after the array's last sum of a lane."""
+        """Compare complete totals, one cycle after the array outputs their last sums."""
         p = self.parameters
         m.submodules.argmax = argmax = SystolicArgmax(
             rows=p.rows, width=p.accumulator.width, number_bits=p.number_bits

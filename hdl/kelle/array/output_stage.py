@@ -1,7 +1,7 @@
-"""The array's sums made results, lane by lane: an accumulator and a requantiser each.
+"""Output stage of an array: one accumulator and one requantiser per lane.
 
-Section 5.2 of the paper. What a vector's tag says of its sums, and how long a result takes, is the
-same for every array that ends in these lanes.
+Section 5.2 of the paper. `EvictingArray` and `MatrixUnit` share it, and with it the tags of
+vectors and the latency of results.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from hdl.parameters import As, Parameters, Range, parameter_object
 
 @parameter_object
 class OutputStageParameters(Parameters):
-    """Dimensions of an array with accumulators and requantisers; a `tag_layout` completes them.
+    """Dimensions of an array with accumulators and requantisers; subclasses add a `tag_layout`.
 
     Parameters
     ----------
     rows, bands : int
         As in `SystolicArrayParameters`.
     vectors : int
-        Vectors whose results accumulate at a time, as in `TileAccumulatorParameters`.
+        Vectors whose results accumulate concurrently, as in `TileAccumulatorParameters`.
     stages : int
-        Cycles that a requantiser takes.
+        Latency of a requantiser in cycles.
 
     Raises
     ------
@@ -48,24 +48,24 @@ class OutputStageParameters(Parameters):
 
     @property
     def tag_layout(self) -> data.StructLayout:
-        """What accompanies a vector: `step` for its sums, `done` if they are results, and more."""
+        """Tag of a vector: `step` for its sums, `done` if they are complete, and further fields."""
         raise NotImplementedError
 
     @property
     def moving(self) -> Moving:
-        """How vectors move through the array."""
+        """Form of the moving operand."""
         return Moving.WIDE
 
     @property
     def accumulator(self) -> TileAccumulatorParameters:
-        """The accumulators."""
+        """Dimensions of the accumulators."""
         array = SystolicArrayParameters(rows=self.rows, bands=self.bands, moving=self.moving)
         sum_width = array.sum_shape.width
         return TileAccumulatorParameters(sum_width=sum_width, vectors=self.vectors)
 
     @property
     def array(self) -> SystolicArrayParameters:
-        """The array."""
+        """Dimensions of the array."""
         return SystolicArrayParameters(
             rows=self.rows,
             bands=self.bands,
@@ -80,14 +80,14 @@ class OutputStageParameters(Parameters):
 
     @property
     def vector_layout(self) -> data.StructLayout:
-        """The array's vector, with the tag spelled out."""
+        """The array's vector, with the fields of its tag."""
         members = dict(self.array.vector_layout.members)
         return data.StructLayout(members | {"tag": self.tag_layout})
 
 
 @dataclass(frozen=True)
 class OutputLane:
-    """A lane's parts, and the tag that it has in the next cycle."""
+    """The units of a lane, and the tag at its input in the next cycle."""
 
     accumulator: TileAccumulator
     requantiser: Requantiser
@@ -95,13 +95,13 @@ class OutputLane:
 
 
 def add_output_stage(m: Module, array: SystolicArray, p: OutputStageParameters) -> list[OutputLane]:
-    """Place a lane's accumulator and requantiser behind each lane of an array.
+    """Connect an accumulator and a requantiser to each lane of an array.
 
     Returns
     -------
     list[OutputLane]
-        All lanes; `scale` and `shift` of a requantiser, and the bias of an accumulator that has
-        one, are left to be driven.
+        All lanes. The caller drives `scale` and `shift` of each requantiser, and `bias` of each
+        accumulator that has one.
     """
     lanes = []
     next_tag = array.next_tag
@@ -118,7 +118,7 @@ def add_output_stage(m: Module, array: SystolicArray, p: OutputStageParameters) 
             accumulator.valid.eq(lane.valid),
             requantiser.a.eq(accumulator.total),
         ]
-        # Tags move down a lane a cycle: the lane above has what this one gets next.
+        # Tags move down one lane per cycle: a lane's next tag is the current tag of the lane above.
         lanes.append(OutputLane(accumulator, requantiser, coming))
         next_tag = lane.tag
     return lanes

@@ -1,7 +1,7 @@
 """The processing element of Kelle's systolic array: a 16-bit by 8-bit multiply-add and four links.
 
-Section 5.2 of the paper. A moving operand of 16 bits meets 8-bit weights as two 8-bit products that
-share one sum: the upper byte's product, shifted by eight, and the lower byte's.
+Section 5.2 of the paper. A 16-bit moving operand is multiplied by an 8-bit weight as two 8-bit
+products that share one sum: the upper byte's product, shifted by eight, and the lower byte's.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ WEIGHT_WIDTH = 8
 def encoded(weight: Value, unsigned_weight: Value) -> Value:
     """Return a weight as radix-4 Booth digits, three bits each, and one bit for unsigned weights.
 
-    A digit is `one`, `two`, `negative`. An unsigned weight is larger by ``2**8`` than its digits
-    say where its top bit is set.
+    A digit is `one`, `two`, `negative`. An unsigned weight with its top bit set is larger by
+    ``2**8`` than the value of its digits; the last bit marks this case.
     """
     bits = Cat(Const(0, 1), weight)
     digits = []
@@ -34,7 +34,7 @@ def encoded(weight: Value, unsigned_weight: Value) -> Value:
 
 
 def extended(weight: Value, unsigned_weight: Value) -> Value:
-    """Return a weight as a number in two's complement, for an FPGA's multiplier."""
+    """Return a weight in two's complement with one more bit, for an FPGA's multiplier."""
     return Cat(weight, weight[-1] & ~unsigned_weight)
 
 
@@ -44,11 +44,11 @@ def partial_products(m: Module, moving: Signal, code: Signal, width: int) -> lis
     Parameters
     ----------
     m : Module
-        Where the words are made.
+        Module that receives the logic.
     moving : Signal
-        Two's complement.
+        Moving operand, two's complement.
     code : Signal
-        A weight, `encoded`.
+        Weight, as `encoded` returns it.
     width : int
         Bits of the sum, at least those of `moving` and 8.
     """
@@ -56,18 +56,19 @@ def partial_products(m: Module, moving: Signal, code: Signal, width: int) -> lis
     words, below = [], Const(0, 0)
     for digit in range(WEIGHT_WIDTH // 2):
         one, two, negative = code[3 * digit : 3 * digit + 3]
-        # One bit more than `moving`, for its double.
+        # One bit more than `moving`, for the double of it.
         chosen = Signal(signed(top + 1), name=f"chosen_{digit}")
         row = Signal(top + 1, name=f"row_{digit}")
         m.d.comb += [
             chosen.eq(Mux(two, moving << 1, Mux(one, moving, 0))),
             row.eq(Mux(negative, ~chosen, chosen)),
         ]
-        # With s a sign at bit t, -s * 2**t is (~s) * 2**t - 2**t: `signs` holds what the words
-        # leave out. The first word says the same in three bits, so that there is room above it.
+        # For a sign s at bit t, -s * 2**t = (~s) * 2**t - 2**t: the words contain ~s, and `signs`
+        # the constants. The first word has the same value in three bits, so that `signs` fits
+        # above it.
         ends = ~row[-1] if digit else Cat(row[-1], row[-1], ~row[-1])
         words.append(Cat(below, row[:-1], ends))
-        # The one that completes a negation fits below the next word, which starts two bits higher.
+        # The carry-in of a negation fits below the next word, which starts two bits higher.
         below = Cat(Const(0, 2 * digit), negative, Const(0, 1))
     extra = Signal(top)
     m.d.comb += extra.eq(Mux(code[-1], moving, 0))
@@ -79,7 +80,7 @@ def partial_products(m: Module, moving: Signal, code: Signal, width: int) -> lis
 
 
 def named(m: Module, name: str, values: Iterable[Value], width: int) -> list[Signal]:
-    """Give values names: an expression that is used twice would be written twice."""
+    """Assign values to named signals, since an expression used twice would be emitted twice."""
     signals = []
     for number, value in enumerate(values):
         signals.append(Signal(width, name=f"{name}_{number}"))
@@ -88,15 +89,15 @@ def named(m: Module, name: str, values: Iterable[Value], width: int) -> list[Sig
 
 
 class ProcessingElement(Unit):
-    """Multiply the passing operand by the stationary one, and add what comes along the other link.
+    """Multiply the moving operand by the stationary weight, and add the sum of the other link.
 
-    With `transposed` 0 the moving operand enters from the left and sums from above; with 1 the two
-    exchange their links. The element works in three cycles: it takes the operand in, multiplies,
-    and adds. The controls belong to the wavefront that is at the step which they name.
+    With `transposed` = 0, the moving operand enters from the left and the sum from above; with 1
+    the two links are exchanged. The element has three stages: sample the operand, multiply, add.
+    Each control input belongs to the wavefront in the stage that it controls.
 
-    **Latency** 1 cycle from the moving operand in to out, 3 cycles from there to the sum, 1 cycle
-    from sum to sum. **Throughput** one multiply-add a cycle. **Numerics** exact while the sum fits
-    `sum_width`.
+    **Latency** 1 cycle from moving operand in to out, 3 cycles from moving operand in to sum out,
+    1 cycle from sum in to sum out. **Throughput** one multiply-add per cycle. **Numerics** exact
+    while the sum fits `sum_width`.
 
     Parameters
     ----------
@@ -108,22 +109,22 @@ class ProcessingElement(Unit):
     Members
     -------
     moving_left, moving_top : In
-        The moving operands of the neighbours.
+        Moving operands of the left and the upper neighbour.
     sum_left, sum_top : In
-        Their sums.
+        Sums of the left and the upper neighbour.
     transposed : In
-        Which moving operand to take in.
+        Selects the moving operand: 0 left, 1 top.
     swap, unsigned_weight : In
-        Whether the next weight becomes the weight of the wavefront that is taken in; whether that
+        Whether the next weight becomes the weight, from the sampled wavefront on; whether that
         weight is unsigned rather than two's complement.
     sum_transposed : In
-        Which sum to add to, two cycles later.
+        Selects the sum to add to: 0 top, 1 left; two cycles after `transposed`.
     weight : In
-        The next weight, kept where `load_in` is 1.
+        The next weight, sampled while `load_in` is 1.
     load_in, load_out : In, Out
-        The load strobe, and the same a cycle later for the neighbour on the right.
+        Load strobe, and the same one cycle later for the right neighbour.
     moving_out, sum_out : Out
-        To the neighbours on the right and below.
+        Moving operand and sum for the right and the lower neighbour.
 
     Raises
     ------
@@ -155,13 +156,13 @@ class ProcessingElement(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take in, multiply, add the product and the passing sum with one carry chain."""
+        """Sample, multiply, and add product and passing sum with one carry chain."""
         m = Module()
         width = self.sum_width
 
         next_weight = Signal(WEIGHT_WIDTH, reset_less=True)
         for_fpga = current_target() is Target.FPGA
-        # Encoded once a tile, here, rather than in the path of every product.
+        # A weight is encoded once per tile, outside the path of the products.
         code = (extended if for_fpga else encoded)(next_weight, self.unsigned_weight)
         weight = Signal(len(code), reset_less=True)
         moving = Signal(signed(self.moving_width), reset_less=True)
@@ -175,19 +176,19 @@ class ProcessingElement(Unit):
             load.eq(self.load_in),
         ]
 
-        # Three cycles: the operand is in; the product; the product and the passing sum.
+        # Three stages: operand; product; sum of product and passing sum.
         if for_fpga:
             words = [moving * weight.as_signed()]
         else:
             a, b, c, d, e = partial_products(m, moving, weight, width)
             x, y = named(m, "three", full_adders(a, b, c, width), width)
             x, y = named(m, "four", full_adders(x, y, d, width), width)
-            # The product stays two words: its carries wait for the only carry chain.
+            # The product remains in carry-save form, so that there is only one carry chain.
             words = full_adders(x, y, e, width)
         product = [Signal(width, name=f"product_{i}", reset_less=True) for i in range(len(words))]
         m.d.sync += [register.eq(word) for register, word in zip(product, words, strict=True)]
 
-        # The link that does not bring operands brings sums.
+        # The link that does not carry operands carries sums.
         passing = Signal(width)
         m.d.comb += passing.eq(Mux(self.sum_transposed, self.sum_left, self.sum_top))
         x, y = product[0], passing

@@ -1,7 +1,7 @@
-"""The first of the largest sums, found on their way down the array's lanes.
+"""Argmax of sums that the array outputs lane by lane.
 
-Section 5.3 of the paper lets scores meet the evictor row by row; the vocabulary's sums meet this
-chain in the same way, a lane and a cycle after each other, before rounding makes several equal.
+In Section 5.3 of the paper, the evictor compares scores row by row as the array outputs them. This
+chain compares the sums of the LM head in the same way, before rounding makes several of them equal.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ from hdl.unit import Unit
 
 
 class SystolicArgmax(Unit):
-    """Find the first of the largest values since `clear`, which come a lane a cycle.
+    """Compute the argmax of all values since `clear`, of which each lane is one cycle later.
 
-    **Latency** ``rows + 1`` cycles from lane 0's value. **Throughput** a wavefront a cycle.
-    **Numerics** exact; of equal values the one of the earlier wavefront, or of the lower lane, is
-    taken.
+    **Latency** ``rows + 1`` cycles from lane 0's value. **Throughput** one wavefront per cycle.
+    **Numerics** exact; ties resolve to the lowest number: the earlier wavefront, then the lower
+    lane.
 
     Parameters
     ----------
@@ -30,20 +30,20 @@ class SystolicArgmax(Unit):
     width : int
         Bits of a value, sign included.
     number_bits : int
-        Bits of a value's number.
+        Bits of the number of a value.
 
     Members
     -------
     values : In(array)
-        Lane i's value comes i cycles after lane 0's.
+        Values of a wavefront; lane i's is sampled i cycles after lane 0's.
     strobe : In(1)
-        Lane 0's value is the first of a wavefront.
+        Lane 0 has the first value of a wavefront.
     clear : In(1)
-        Begin anew; not while a wavefront is under way.
+        Restart the count and the comparison; not while a wavefront is in flight.
     number : Out(number_bits)
-        Which value it is, counted from 0 since `clear`, lane by lane.
+        Number of the largest value, counted from 0 since `clear`, lane by lane.
     largest : Out(signed(width))
-        It; only if there was one.
+        The largest value; valid after the first wavefront since `clear`.
 
     Raises
     ------
@@ -67,12 +67,12 @@ class SystolicArgmax(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Chain the lanes; the winner of a wavefront meets the best so far behind the last."""
+        """Chain the lanes; compare the wavefront's largest with the best so far after the last."""
         m = Module()
         lane_bits = exact_log2(self.rows)
         comes, value, lane = self.strobe, self.values[0], Const(0, lane_bits)
         for i in range(self.rows):
-            # A lane's value meets the best above it, and only a larger one takes its place.
+            # A lane's value replaces the largest value of the lanes above only if it is larger.
             better = self.values[i] > value
             there = Signal(name=f"there_{i}")
             best = Signal(signed(self.width), name=f"best_{i}", reset_less=True)

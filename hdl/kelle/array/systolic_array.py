@@ -1,9 +1,9 @@
-"""Kelle's reconfigurable systolic array: weight-stationary, 32 x 32, and transposed in place.
+"""Kelle's reconfigurable systolic array (RSA): weight-stationary, 32 x 32, transposed in place.
 
-Section 5.2 and Figure 11 (a, b) of the paper. Everything that happens in the array is a wavefront:
-it begins in the corner element and reaches element (i, j) i + j cycles later. A vector is a
-wavefront, the exchange of weights and of the links' roles travels with it, and so does the load of
-weights.
+Section 5.2 and Figure 11 (a, b) of the paper. Every action in the array is a wavefront, which
+starts at the corner element and reaches element (i, j) i + j cycles later. A vector is a wavefront;
+the swap of weights and the direction of the links travel with it. The load of weights is also a
+wavefront.
 """
 
 from enum import Enum
@@ -31,16 +31,16 @@ from hdl.unit import Unit
 
 
 class Moving(Enum):
-    """How a moving operand meets the 8-bit multipliers of an element."""
+    """How a moving operand uses the 8-bit multipliers of an element."""
 
     WIDE = "wide"
-    """16 bits on two multipliers, a vector a cycle."""
+    """16 bits on two multipliers, one vector per cycle."""
 
     MODE8 = "mode8"
-    """8 bits on one multiplier, a vector a cycle."""
+    """8 bits on one multiplier, one vector per cycle."""
 
     TWO_PASS = "two_pass"
-    """16 bits on one multiplier, a vector in two cycles: the upper byte, then the lower."""
+    """16 bits on one multiplier, one vector per two cycles: the upper bytes, then the lower."""
 
 
 @parameter_object
@@ -52,12 +52,12 @@ class SystolicArrayParameters(Parameters):
     rows : int
         Rows and columns.
     bands : int
-        Rows of weights that a load brings in a cycle, one a band of neighbouring rows: a power of
-        two, 1 to `rows`. A tile loads in ``rows / bands`` cycles.
+        Rows of weights per beat of a load, one per band of neighbouring rows: a power of two, 1 to
+        `rows`. A tile loads in ``rows / bands`` cycles.
     moving : Moving
-        Width of the moving operand and number of multipliers an element.
+        Width of the moving operand and number of multipliers per element.
     tag_width : int
-        Bits that accompany a vector and leave with its results.
+        Bits of the tag, which accompanies a vector and is output with its results.
 
     Raises
     ------
@@ -77,32 +77,32 @@ class SystolicArrayParameters(Parameters):
 
     @property
     def load_cycles(self) -> int:
-        """Cycles that a tile takes to load."""
+        """Cycles of the load of a tile."""
         return self.rows // self.bands
 
     @property
     def passes(self) -> int:
-        """Cycles that a vector takes."""
+        """Cycles per vector."""
         return 2 if self.moving is Moving.TWO_PASS else 1
 
     @property
     def element_shape(self) -> Shape:
-        """An element of a vector."""
+        """Shape of an element of a vector."""
         return signed(8 if self.moving is Moving.MODE8 else 16)
 
     @property
     def link_width(self) -> int:
-        """Bits of a moving operand on the links; a byte that may be signed or not has nine."""
+        """Bits of a moving operand on the links; a byte of either sign takes nine."""
         return {Moving.WIDE: 16, Moving.MODE8: 8, Moving.TWO_PASS: 9}[self.moving]
 
     @property
     def link_sum_width(self) -> int:
-        """Bits of a sum on the links: it holds every sum of `rows` products exactly."""
+        """Bits of a sum on the links, enough for every sum of `rows` products."""
         return self.link_width + WEIGHT_WIDTH + ceil_log2(self.rows)
 
     @property
     def sum_shape(self) -> Shape:
-        """A result."""
+        """Shape of a result."""
         return signed(self.element_shape.width + WEIGHT_WIDTH + ceil_log2(self.rows))
 
     @property
@@ -112,65 +112,67 @@ class SystolicArrayParameters(Parameters):
 
     @property
     def vector_layout(self) -> data.StructLayout:
-        """A vector with what it does on its way."""
+        """A vector with its controls and its tag."""
         flags = {"transposed": 1, "swap": 1, "unsigned_weights": 1}
         elements = data.ArrayLayout(self.element_shape, self.rows)
         return data.StructLayout({"elements": elements, **flags, "tag": self.tag_width})
 
     @property
     def weights_layout(self) -> data.ArrayLayout:
-        """A beat of the load: one row of each band."""
+        """A beat of a load: one row of each band."""
         return data.ArrayLayout(data.ArrayLayout(WEIGHT_WIDTH, self.rows), self.bands)
 
     @property
     def lane_layout(self) -> data.StructLayout:
-        """What one lane delivers."""
+        """Output of one lane."""
         return data.StructLayout({"sum": self.sum_shape, "tag": self.tag_width, "valid": 1})
 
 
 class SystolicArray(Unit):
-    """Multiply vectors by a stationary tile or by its transpose, one vector a cycle.
+    """Multiply vectors by a stationary tile or by its transpose, one vector per cycle.
 
     Element (i, j) holds w[i][j]. A vector x gives ``sum_i x[i] * w[i][j]`` at lane j, or with
     `transposed` ``sum_j w[i][j] * x[j]`` at lane i: the links exchange their roles and no weight
     moves. Nothing in the array stalls: a cycle without a vector is a bubble that travels as a
     wavefront.
 
-    A tile loads while vectors meet the one before. The first vector that carries `swap` exchanges
-    them; it waits until the load is complete, and the next load may begin in the same cycle. Rows
-    of a tile come in `load_cycles` beats; beat r brings row r of each band, that is of rows
-    ``r, r + load_cycles, r + 2 * load_cycles, ...``. `unsigned_weights` says with the swap whether
-    the tile's weights are unsigned, as the lower bytes of 16-bit operands are.
+    The next tile is loaded while vectors are multiplied by the current tile. A vector with `swap`
+    makes the next tile the current one. It waits until the load is complete; the following load may
+    begin in the same cycle. A tile has `load_cycles` beats; beat r contains row r of each band,
+    that is rows ``r, r + load_cycles, r + 2 * load_cycles, ...`` of the tile. `unsigned_weights` is
+    sampled with the swap: 1 if the weights of the tile are unsigned, as the lower bytes of 16-bit
+    operands are.
 
     **Latency** `latency` + i cycles from acceptance to lane i: ``rows + 2 + i``, and two more with
     two passes. V vectors take ``V + 2 * rows - 2`` cycles from the first acceptance to the last
-    result, and 3 more: an element works in three cycles, of which one is a hop.
-    **Throughput** one vector a cycle, across tiles and modes; one in two cycles with two passes. A
-    tile every `load_cycles` cycles.
+    result, and 3 more, because an element takes three cycles, of which one is a hop.
+    **Throughput** one vector per cycle, across tiles and modes, or one per two cycles with two
+    passes; one tile per `load_cycles` cycles.
 
-    **Numerics** exact: no sum of `rows` products leaves `sum_shape`.
+    **Numerics** exact: `sum_shape` holds every sum of `rows` products.
 
     Parameters
     ----------
     parameters : SystolicArrayParameters
-        Dimensions.
+        Rows, bands, form of the moving operand, and bits of the tag.
 
     Members
     -------
     vectors : In(stream)
-        `elements`, `transposed`, `swap`, `unsigned_weights`, and a `tag` for the results' user.
+        `elements`, `transposed`, `swap`, `unsigned_weights`, and a `tag` for the consumer of the
+        results.
     weights : In(stream)
         Beats of the load: for each band, a row of 8-bit weights.
     lanes : Out(ArrayLayout(lane, rows))
-        For each lane: `sum`, `tag`, and `valid` for the cycle in which they are there. Without
-        handshake: who offers a vector has room for its results.
+        For each lane: `sum` and `tag`, valid for the cycle in which `valid` is 1. There is no
+        handshake: the producer of a vector must have reserved room for its results.
     next_tag : Out(tag_width)
-        What lane 0's `tag` is in the next cycle; lane i + 1's is lane i's now.
+        Lane 0's `tag` of the next cycle; lane i + 1's tag of the next cycle is lane i's tag.
 
     Raises
     ------
     ValueError
-        By `SystolicArrayParameters`.
+        If `SystolicArrayParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: SystolicArrayParameters) -> None:
@@ -185,13 +187,13 @@ class SystolicArray(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Wire the elements; let loads and vectors in at the corner."""
+        """Connect the elements, and accept loads and vectors at the corner."""
         m = Module()
         p = self.parameters
         vector = self.vectors.payload
 
-        # A loaded tile waits for its swap; the load of the next follows one row a cycle behind the
-        # swap, in every element as in the corner, so the corner alone has to be watched.
+        # A loaded tile waits for its swap. The next load follows the swap through the array at the
+        # same speed, so that it suffices to check the order at the corner.
         loaded = Signal()
         beat = Signal(range(p.load_cycles))
         swap = Signal()
@@ -205,10 +207,10 @@ class SystolicArray(Unit):
         with m.If(takes):
             m.d.sync += beat.eq(Mux(fills, 0, beat + 1))
 
-        # Only a swap waits: other vectors meet the tile that is already in use.
+        # Only a swap waits: other vectors are multiplied by the current tile.
         ready = loaded | ~vector.swap
         elements = vector.elements
-        # The upper bytes go first, so that the sum can be shifted as it passes the output.
+        # The upper bytes are sent first, so that their sum can be shifted at the output.
         if p.passes == 2:
             lower, elements = self._split(m, starts)
             ready &= ~lower
@@ -216,20 +218,20 @@ class SystolicArray(Unit):
             self.vectors.ready.eq(ready),
             starts.eq(self.vectors.valid & ready),
         ]
-        # Row i and column i take element i, i cycles behind the corner: one skew serves both.
+        # Row i and column i take element i, i cycles after the corner: one skew buffer serves both.
         m.submodules.moving = moving = SkewBuffer(shape=signed(p.link_width), lanes=p.rows)
         m.d.comb += moving.aligned.eq(elements)
 
         valid, wavefront = self._wavefronts(m, starts, swap)
         weights, strobes = self._load_links(m, takes, beat)
         bottom, right = self._elements(m, moving.skewed, wavefront, weights, strobes)
-        # An element takes in, multiplies, adds: the sum of the last of a row or column is there two
-        # cycles after its operand.
+        # An element samples, multiplies and adds: the sum of the last element of a row or column is
+        # valid two cycles after its operand.
         for i, lane in enumerate(self.lanes):
             leaves = wavefront[p.rows + 2 + i]
             result = Mux(leaves.transposed, right[i], bottom[i])
             if p.passes == 2:
-                # The upper bytes' sum waits a cycle for that of the lower ones.
+                # The sum of the upper bytes is held one cycle, until that of the lower bytes.
                 upper = Signal(signed(p.link_sum_width), name=f"upper_{i}", reset_less=True)
                 both = Signal(p.sum_shape, name=f"both_{i}", reset_less=True)
                 m.d.sync += [upper.eq(result), both.eq((upper << 8) + result)]
@@ -248,10 +250,10 @@ class SystolicArray(Unit):
         Returns
         -------
         tuple[Signal, data.View]
-            Whether this cycle is for lower bytes; the bytes.
+            Whether this cycle sends lower bytes; the bytes to send.
         """
         p = self.parameters
-        # The cycle after a vector's upper bytes is its lower bytes', whatever is offered.
+        # The cycle after a vector's upper bytes always sends its lower bytes.
         lower = Signal()
         layout = data.ArrayLayout(signed(p.link_width), p.rows)
         held = Signal(data.ArrayLayout(unsigned(8), p.rows), reset_less=True)
@@ -263,7 +265,7 @@ class SystolicArray(Unit):
         return lower, sent
 
     def _wavefronts(self, m: Module, starts: Signal, swap: Signal) -> tuple[list[Any], list[Any]]:
-        """Keep what accompanies a vector, one register for all elements at one distance.
+        """Delay the header of a vector, with one register for all elements at the same distance.
 
         Returns
         -------
@@ -273,7 +275,7 @@ class SystolicArray(Unit):
         p = self.parameters
         flags = {"transposed": 1, "swap": 1, "unsigned_weights": 1, "tag": p.tag_width}
         layout = data.StructLayout(flags)
-        # Elements at one distance from the corner do the same in the same cycle.
+        # Elements at the same distance from the corner do the same in the same cycle.
         valid, wavefront = [starts], [Signal(layout, name="wavefront_0")]
         header = self.vectors.payload
         m.d.comb += [
@@ -283,8 +285,7 @@ class SystolicArray(Unit):
             wavefront[0].tag.eq(header.tag),
         ]
         if p.passes == 2:
-            # The lower bytes' wavefront is the one behind, and what it does is the same but the
-            # swap.
+            # The wavefront of the lower bytes is one cycle later, with the same header but no swap.
             held = Signal(layout, reset_less=True)
             m.d.sync += held.eq(wavefront[0])
             with m.If(~starts):
@@ -298,16 +299,16 @@ class SystolicArray(Unit):
     def _load_links(
         self, m: Module, takes: Value, beat: Signal
     ) -> tuple[list[data.View], list[Value]]:
-        """Let a beat travel as a wavefront: each band and each column later than the one before.
+        """Skew the beats of a load to wavefronts, over the bands and over the columns.
 
         Returns
         -------
         tuple[list[View], list[Value]]
-            By band, the weights for each column; by row, the strobe at the first column.
+            By band: the weights for each column. By row: the load strobe at the first column.
         """
         p = self.parameters
         row_bits = p.rows * WEIGHT_WIDTH
-        # Strobes travel with the weights: a row knows by its own that the beat is for it.
+        # A strobe per row travels with the weights and selects the row that loads the beat.
         link = unsigned(row_bits + p.load_cycles)
         m.submodules.bands = bands = SkewBuffer(shape=link, lanes=p.bands, step=p.load_cycles)
         weights, strobes = [], []
@@ -332,10 +333,10 @@ class SystolicArray(Unit):
         weights: list[data.View],
         strobes: list[Value],
     ) -> tuple[list[Value], list[Value]]:
-        """Place the elements and link them; return the sums below the bottom row and to the right.
+        """Create and link the elements; return the sums below the bottom row and to the right.
 
-        A vector's elements enter on the left of the rows and on top of the columns alike: those
-        that `transposed` does not choose have no effect.
+        The elements of a vector enter at the left of the rows and at the top of the columns; those
+        that `transposed` does not select have no effect.
         """
         p = self.parameters
         moving_above: list[Value] = [moving[j] for j in range(p.rows)]
@@ -347,7 +348,7 @@ class SystolicArray(Unit):
             for j in range(p.rows):
                 element = ProcessingElement(moving_width=p.link_width, sum_width=p.link_sum_width)
                 m.submodules[f"element_{i}_{j}"] = element
-                # An operand is added two cycles after it is taken in.
+                # The product of an operand is added two cycles after the operand is sampled.
                 takes_in, adds = wavefront[i + j], wavefront[i + j + 2]
                 m.d.comb += [
                     element.moving_left.eq(moving_left),

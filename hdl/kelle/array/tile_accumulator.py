@@ -1,7 +1,7 @@
-"""Accumulators below the systolic array: byte passes and channel tiles become one result.
+"""Accumulators below the systolic array, which add up byte passes and channel tiles.
 
-Section 5.2 of the paper: partial sums leave the array for the accumulators. They stay skewed:
-a lane works when its sum arrives, one cycle after the lane before it.
+Section 5.2 of the paper: the array outputs partial sums to the accumulators. The sums are skewed:
+each lane's accumulator operates one cycle after that of the previous lane.
 """
 
 from typing import Annotated, Any
@@ -27,9 +27,9 @@ class TileAccumulatorParameters(Parameters):
     width : int
         Bits of an accumulator.
     vectors : int
-        Vectors whose results accumulate at a time.
+        Vectors whose results accumulate concurrently.
     bias_bits : int
-        Bits of the bias that a total begins with; 0 if it begins from zero.
+        Bits of the bias that a total starts from; 0 if totals start from zero.
 
     Raises
     ------
@@ -55,49 +55,49 @@ class TileAccumulatorParameters(Parameters):
 
     @property
     def shape(self) -> Shape:
-        """An accumulator."""
+        """Shape of an accumulator."""
         return signed(self.width)
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """What is done with a sum."""
+        """Instruction for a sum: `first`, `high`, and the `index` of its vector."""
         return data.StructLayout({"first": 1, "high": 1, "index": self.index_width})
 
 
 class TileAccumulator(Unit):
     """Add a lane's sums to the accumulator of their vector.
 
-    A sum of upper bytes (`high`) counts 256-fold. The first sum of a vector begins from its bias,
-    or from zero if there are none.
+    A sum of upper bytes (`high`) is multiplied by 256. The first sum of a vector is added to the
+    bias, or to zero without biases.
 
-    **Latency** 1 cycle from `sum` to `total`. **Throughput** one sum a cycle, also for one vector
-    again and again. **Numerics** exact modulo ``2**width``: 11 bits of headroom over the upper
-    bytes' sums of a 32-row array hold 2048 tiles of the longest products.
+    **Latency** 1 cycle from `sum` to `total`. **Throughput** one sum per cycle, also for the same
+    vector in successive cycles. **Numerics** exact modulo ``2**width``: 11 bits of headroom over
+    the upper bytes' sums of a 32-row array hold 2048 tiles of the largest products.
 
     Parameters
     ----------
     parameters : TileAccumulatorParameters
-        Dimensions.
+        Bits of sums, accumulators and biases, and the number of vectors.
 
     Members
     -------
     next_index : In
-        `index` of the step that comes in the next cycle.
+        `index` of the step in the next cycle.
     step : In(struct)
         `first`, `high`, and the vector's `index`.
     sum : In
-        What the array's lane delivers.
+        Sum of the array's lane.
     valid : In(1)
-        Whether there is a sum.
+        Whether `step` and `sum` are valid.
     bias : In
-        With `bias_bits`, what the total begins with if the sum is its first.
+        With `bias_bits`, start value of the total if the sum is its first.
     total : Out
-        The accumulator with the sum of the cycle before.
+        The accumulator, with the sum of the previous cycle.
 
     Raises
     ------
     ValueError
-        By `TileAccumulatorParameters`.
+        If `TileAccumulatorParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: TileAccumulatorParameters) -> None:
@@ -115,19 +115,19 @@ class TileAccumulator(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Add; keep the accumulators in a memory, and the last one at hand."""
+        """Add; store the accumulators in a memory, and the last one in a register."""
         m = Module()
         p = self.parameters
         m.submodules.words = words = Memory(depth=p.vectors, width=p.width)
-        # A vector's total is written while it is held: the memory lacks only the one held.
+        # A total is written while it is held: only the held total may be missing in the memory.
         held = Signal(p.shape, reset_less=True)
         index = Signal(p.index_width, reset_less=True)
-        # Forwarding: the step that comes next is for the vector that is now being held.
+        # Forwarding: the next step is for the vector whose total is held.
         newest = Mux(self.valid, self.step.index, index)
         forward = Signal(reset_less=True)
         total = Signal(p.shape)
         earlier = Mux(forward, held, words.read_data.as_signed())
-        # Upper bytes count 256-fold; only the last byte pass ends a total.
+        # Sums of upper bytes are multiplied by 256; the last byte pass completes a total.
         scaled = Mux(self.step.high, self.sum << 8, self.sum)
         begins = self.bias if p.bias_bits else 0
         m.d.comb += [

@@ -1,1 +1,1 @@
-"""What orders Kelle's work: steps, passes, loads, and the way of results."""
+"""Control of Kelle: steps, operations, loads, and the routing of results."""

@@ -1,7 +1,7 @@
-"""Between the feed-forward block's matrices where there is no gate: an activation alone.
+"""Activation between the matrices of a feed-forward block without a gate.
 
 Section 2.1 of the paper: a standard feed-forward block, with an activation such as GeLU. OPT, which
-Section 7 measures as well, has ReLU.
+Section 7 also measures, has ReLU.
 """
 
 from typing import Any
@@ -17,28 +17,29 @@ from hdl.unit import Unit
 
 
 class ActivatedProducts(Unit):
-    """Give what the first feed-forward matrix makes through the activation.
+    """Apply the activation function to the output of the first feed-forward matrix.
 
-    Nothing here can wait, and nothing has to.
+    There is no handshake: each slice is processed in the cycle in which it arrives.
 
-    **Latency** 4 cycles, or 1 with ReLU. **Throughput** one slice a cycle.
+    **Latency** 4 cycles, or 1 with ReLU. **Throughput** one slice per cycle.
 
-    **Numerics** as in `ActivationFunctions`, in Q6.10 before and behind; ReLU takes and gives
-    whatever the step is, and rounds nothing.
+    **Numerics** as in `ActivationFunctions`, with inputs and outputs in Q6.10. ReLU works with any
+    quantisation step and does not round.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions, without `gated`.
 
     Members
     -------
     ups : In
-        Slices; where there are several sequences, of all of them in turn.
+        Writes of slices; with several sequences, the same slice of each sequence before the next
+        slice.
     products : Out
-        Slices on their way, in the same order.
+        Writes of activated slices, in the same order.
     last_sequence : Out(1)
-        A slice is on its way that all other sequences have already.
+        The slice on `products` is that of the last sequence.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -47,7 +48,7 @@ class ActivatedProducts(Unit):
         super().__init__({"ups": In(slices), "products": Out(slices), "last_sequence": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Let places wait beside the values."""
+        """Delay the addresses by the latency of the activation."""
         m = Module()
         p = self.parameters
         relu = p.activation is Activation.RELU
@@ -55,7 +56,7 @@ class ActivatedProducts(Unit):
         strobe = delay_line(m, self.ups.strobe, stages, name="strobe", reset=True)[-1]
         address = delay_line(m, self.ups.address, stages, name="address")[-1]
         m.d.comb += [self.products.strobe.eq(strobe), self.products.address.eq(address)]
-        # Of each slice the sequences come in turn.
+        # Each slice is computed for all sequences before the next slice.
         sequence = Signal(range(p.sequences))
         last = sequence == p.sequences - 1
         with m.If(strobe):

@@ -1,8 +1,8 @@
-"""From rows of the KV eDRAM to tiles of the systolic array.
+"""Converts rows of the KV eDRAM to tiles of the systolic array.
 
-Section 5.1 of the paper: the array's I/O controller puts together the data of different banks. An
-eDRAM row is one token's, with all its channels and both bytes; a tile of the array is one byte of
-few channels of `rows` tokens.
+Section 5.1 of the paper: the array's I/O controller combines the data of different banks. An eDRAM
+row holds all channels of one token, with both bytes; a tile of the array holds one byte of a few
+channels of `rows` tokens.
 """
 
 from typing import Any
@@ -17,28 +17,28 @@ from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
 BLOCKS = 2
-"""Blocks that are kept: one is loaded into the array while the next comes from the eDRAM."""
+"""Capacity in blocks: one is loaded into the array while the next is read from the eDRAM."""
 
 
 class BlockStager(Unit):
     """Collect `rows` eDRAM rows, then deliver their tiles: by slice of channels, MSB before LSB.
 
     **Latency** 2 cycles from a block's last row to its first beat. **Throughput** one row in and
-    one beat out a cycle, also from block to block.
+    one beat out per cycle, also from block to block.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     room : Out(1)
-        Whether a block may be taken.
+        Whether there is room for another block.
     take : In(1)
-        A block is taken: all its rows will find room.
+        Reserve room for all rows of a block; only while `room`.
     write : In
-        `strobe` and the next `row`.
+        `strobe` and the next `row` of a reserved block.
     beats : Out(stream)
         Beats of the array's loads.
     """
@@ -56,12 +56,12 @@ class BlockStager(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """One memory a band of the array, since a beat has a row of each."""
+        """Store rows in two alternating blocks, and read the beats of the other block."""
         m = Module()
         p = self.parameters
         beats, slices = p.array.array.load_cycles, p.row_slices
         word = self._in_order_of_use()
-        # Two blocks in turn: one fills while the other is loaded.
+        # Two alternating blocks: one is filled while the other is loaded.
         written = Signal(range(p.rows))
         filling = Signal(range(BLOCKS))
         fills = Signal()
@@ -75,10 +75,11 @@ class BlockStager(Unit):
         part = Signal(range(slices * len(HALVES)))
         emptying = Signal(range(BLOCKS))
         read_part = Signal.like(part, reset_less=True)
-        # `taken` are promised to the fetch, which may be late; `full` are complete.
+        # `taken` counts blocks that are reserved for the fetch, `full` those that are complete.
         full, taken = Signal(range(BLOCKS + 1)), Signal(range(BLOCKS + 1))
         reads, last_beat, empties = Signal(), Signal(), Signal()
-        # The memory's output is the stream's register: it is read when it may change.
+        # The memory's output is the stream's register, so the memory is read only when the output
+        # may change.
         move = ~self.beats.valid | self.beats.ready
         m.d.comb += [
             reads.eq(move & (full != 0)),
@@ -90,7 +91,7 @@ class BlockStager(Unit):
             full.eq(full + fills - empties),
             taken.eq(taken + self.take - empties),
         ]
-        # A word holds every part of its rows: a block is read again for each.
+        # A word holds every part of its rows, so a block is read once per part.
         with m.If(move):
             m.d.sync += self.beats.valid.eq(full != 0)
         with m.If(reads):
@@ -100,7 +101,7 @@ class BlockStager(Unit):
         with m.If(empties):
             m.d.sync += emptying.eq(emptying + 1)
 
-        # A beat has a row of each band, so that each band has a memory of its own.
+        # A beat has one row of each band, so each band has a memory of its own.
         for number, band in enumerate(self.beats.payload):
             memory = Memory(depth=BLOCKS * beats, width=len(word))
             m.submodules[f"band_{number}"] = memory
@@ -115,7 +116,7 @@ class BlockStager(Unit):
         return m
 
     def _in_order_of_use(self) -> Value:
-        """Return the bytes of the row that comes: [slice] [MSB, LSB] [channel]."""
+        """Return the bytes of the written row in the order of use: [slice] [MSB, LSB] [channel]."""
         p = self.parameters
         channels = channels_of(p.memory.edram, self.write.row)
         return Cat(

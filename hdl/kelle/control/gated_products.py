@@ -1,4 +1,4 @@
-"""Between the feed-forward block's matrices: activation(gate) * up, element by element."""
+"""SwiGLU product between the feed-forward block's matrices: activation(gate) * up."""
 
 from typing import Any
 
@@ -20,29 +20,30 @@ ROUNDING_STAGES = 2
 
 
 class GatedProducts(Unit):
-    """Hold slices of up until their gates come, and multiply them by the activated gates.
+    """Multiply slices of `up_proj` by the activated slices of `gate_proj`, element by element.
 
-    Nothing here can wait, and nothing has to: a head of up comes before the same channels' gates,
-    and no more than one head is ahead of its gates.
+    There is no handshake. The slices of up are held until the same channels' gates arrive; at most
+    one head of up is ahead of its gates.
 
-    **Latency** 7 cycles from a gate to its product. **Throughput** one slice a cycle.
+    **Latency** 7 cycles from a gate to its product. **Throughput** one slice per cycle.
 
-    **Numerics** gates in Q6.10, activated as in `ActivationFunctions`; the product with up loses
+    **Numerics** gates in Q6.10, activated as in `ActivationFunctions`; the product with up drops
     the gate's 10 fraction bits, rounded to nearest, ties to even, and saturates at 16 bits.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions, with `gated`.
 
     Members
     -------
     ups, gates : In
-        Slices of either; where there are several sequences, of all of them in turn.
+        Writes of slices of up and of gates; with several sequences, the same slice of each sequence
+        before the next slice.
     products : Out
-        Slices on their way, in the gates' order.
+        Writes of products, in the order of the gates.
     last_sequence : Out(1)
-        A slice is on its way that all other sequences have already.
+        The slice on `products` is that of the last sequence.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -58,10 +59,11 @@ class GatedProducts(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read up when its activated gate comes."""
+        """Read a slice of up when its activated gate is valid."""
         m = Module()
         p = self.parameters
-        # A head being written and one being read: neighbours never share a place.
+        # Room for the head being written and the head being read: consecutive heads use different
+        # addresses.
         places = ceil_log2(2 * p.slices * p.sequences)
         m.submodules.held = held = Memory(depth=1 << places, width=p.slice_layout.size)
         m.submodules.activation = activation = ActivationFunctions(parameters=p.functions)
@@ -83,7 +85,7 @@ class GatedProducts(Unit):
             self.products.strobe.eq(flags[-1].strobe),
             self.products.address.eq(flags[-1].address),
         ]
-        # Of each slice the sequences come in turn.
+        # Each slice is computed for all sequences before the next slice.
         sequence = Signal(range(p.sequences))
         last = sequence == p.sequences - 1
         with m.If(self.products.strobe):

@@ -1,9 +1,9 @@
-"""The KV fetch: blocks of keys or values for the array, from the eDRAM or as just computed.
+"""The KV fetch: blocks of keys or values for the array, read from the eDRAM or just computed.
 
-Section 6 of the paper: keys and values are fetched beside the weights. Section 4.1: what is
-recomputed is never read from the eDRAM. The arriving token's key and value pass through here, and
-on their way they are written into its victim's slot: the key when its own score is computed, the
-value when the attention is done with the victim's.
+Section 6 of the paper: keys and values are fetched in parallel with the weights. Section 4.1:
+recomputed keys and values are never read from the eDRAM. The unit also writes the arriving token's
+key and value into the slot of its victim: the key when the token's own score is computed, the value
+when the attention has used the victim's value.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from hdl.unit import Unit
 
 
 class State(enum.Enum, shape=3):
-    """What the fetch does."""
+    """State of the fetch."""
 
     IDLE = 0
     LOOKUP = 1
@@ -37,7 +37,7 @@ class State(enum.Enum, shape=3):
 
 
 class Source(enum.Enum, shape=2):
-    """Where a row comes from."""
+    """Source of a row."""
 
     EDRAM = 0
     COMPUTED = 1
@@ -46,30 +46,30 @@ class Source(enum.Enum, shape=2):
 
 @dataclass(frozen=True)
 class Walk:
-    """Where the fetch is in an operation."""
+    """Registers of the position in an operation."""
 
     state: enum.EnumView
     sequence: Signal
     head: Signal
     side: Signal  # Keys or values, as in `SIDES`.
     tile: Signal
-    word: Signal  # Which eDRAM row of an entry.
-    row: Signal  # Which slot of the tile.
-    begun: Signal  # The block has its place in the stager.
+    word: Signal  # Row of the eDRAM within an entry.
+    row: Signal  # Slot within the tile.
+    begun: Signal  # The stager has reserved room for the block.
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """How far the lookup of the next tile is while the last rows of one are read."""
+    """Lookup of the next tile while the last rows of the current tile are read."""
 
-    wants: Signal  # It is asked for in this cycle, if the table has time.
-    asked: Signal  # The answer comes in this cycle.
-    latched: Signal  # The next tile's formats are there, all but two of this one's replaced.
+    wants: Signal  # A lookup is requested in this cycle.
+    asked: Signal  # The response is valid in this cycle.
+    latched: Signal  # The formats are those of the next tile; `tail` has the last two of this one.
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Where the current row comes from, and for which vector it was computed."""
+    """Source of the current row, and the vector for which a computed row was computed."""
 
     source: enum.EnumView
     vector: Signal
@@ -78,36 +78,36 @@ class Chosen:
 class KvFetch(Unit):
     """Deliver the blocks of each operation, `rows` tokens by one eDRAM row, as beats of loads.
 
-    A slot that holds no token gives zeros; one whose token is recomputed gives what was computed in
-    this step. The arriving token's row is given to all rows of its block, so that its place in the
-    tile need not be known to load it.
+    An empty slot gives zeros. A slot whose token is recomputed gives the row that was computed in
+    this step. All rows of the arriving token's block hold its row, so that the load does not depend
+    on the token's slot.
 
     **Latency** 4 cycles from an operation to its first row, and those of `BlockStager`.
-    **Throughput** one row a cycle; urgent refreshes make it wait.
+    **Throughput** one row per cycle; the fetch waits for urgent refreshes.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     layer : In
-        The step's layer.
+        Layer of the step.
     operations : In(stream)
-        `SCORE`, `OWN` or `ATTEND` of a head; what it needs is there.
+        `SCORE`, `OWN` or `ATTEND` of a head, whose keys or values are available.
     computed_keys, computed_values : In
-        A slice of a key or value just computed: `vector`, `head`, `part`.
+        A slice of a computed key or value: `vector`, `head`, `part`, `values`.
     residents : In
-        For each head of all sequences, how many slots hold a token.
+        For each head of all sequences, the number of slots that hold a token.
     placements : In
-        For each of them, where the arriving token goes.
+        For each head of all sequences, the recorded placement of the arriving token.
     lookup_request : Out(stream), lookup_response : In
-        The slot table's, as in `EvictionController`.
+        Lookups of the slot table, as in `EvictionController`.
     keys_read, values_read, keys_write, values_write : Out(stream)
-        The eDRAM's.
+        Reads and writes of the eDRAM, as in `KvEdram`.
     keys, values : In
-        The eDRAM's answers.
+        Rows read from the eDRAM.
     beats : Out(stream)
         Beats of the array's loads.
     """
@@ -134,11 +134,11 @@ class KvFetch(Unit):
         super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Module:
-        """Walk over tiles, eDRAM rows of an entry, and slots."""
+        """Loop over tiles, eDRAM rows of an entry, and slots."""
         m = Module()
         p = self.parameters
         m.submodules.stager = stager = BlockStager(parameters=p)
-        # Registers of the walk; what the tile's slots hold is latched beside them.
+        # The position; the formats of the tile's slots have registers of their own.
         walk = Walk(
             state=Signal(State),
             sequence=Signal(p.sequence_bits, reset_less=True),
@@ -158,7 +158,7 @@ class KvFetch(Unit):
         )
         m.d.comb += slot.eq(Cat(walk.row, walk.tile))
         ahead = Ahead(wants=Signal(), asked=Signal(), latched=Signal())
-        # The last two rows' formats are put aside: they are read when the others are replaced.
+        # Copies of the last two rows' formats, which are read after the others are overwritten.
         tail = Array(
             Signal(p.eviction.token_layout, name=f"tail_{i}", reset_less=True) for i in range(2)
         )
@@ -169,7 +169,7 @@ class KvFetch(Unit):
         )
         chosen = self._choose_source(m, walk, slot, format_, placement)
 
-        # What a block's first row takes, its others find.
+        # The first row of a block reserves room for all of its rows.
         room = walk.begun | stager.room
         ready = Mux(walk.side, self.values_read.ready, self.keys_read.ready)
         from_edram = chosen.source == Source.EDRAM
@@ -197,9 +197,10 @@ class KvFetch(Unit):
     def _choose_source(
         self, m: Module, walk: Walk, slot: Signal, format_: Any, placement: Any
     ) -> Chosen:
-        """Say where the current row comes from.
+        """Select the source of the current row.
 
-        The victim of this step is still attended to, although its slot is the arriving token's.
+        The victim of this step takes part in the attention, although its slot is already assigned
+        to the arriving token.
         """
         p = self.parameters
         chosen = Chosen(source=Signal(Source), vector=Signal(bits_for(p.members - 1)))
@@ -213,7 +214,7 @@ class KvFetch(Unit):
                 walk.sequence * p.vectors + Mux(is_victim, placement.vector, held.vector)
             ),
         ]
-        # A slot without a token must give zeros: what the eDRAM holds there is unknown.
+        # An empty slot must give zeros: its row of the eDRAM is undefined.
         with m.If(slot >= residents):
             m.d.comb += chosen.source.eq(Source.NOWHERE)
         with m.Elif(is_victim | held.recomputed):
@@ -223,7 +224,7 @@ class KvFetch(Unit):
     def _read_computed(
         self, m: Module, walk: Walk, chosen: Chosen, issues: Signal, own: Signal
     ) -> list[Value]:
-        """Keep what is computed in this step, and return the rows read, of keys and of values."""
+        """Store the rows computed in this step; return the rows read, of keys and of values."""
         p = self.parameters
         edram = p.memory.edram
         rows = []
@@ -235,7 +236,7 @@ class KvFetch(Unit):
                 granularity=p.slice_layout.size,
             )
             m.submodules[f"computed_{name}"] = memory
-            # The arriving tokens' vectors are behind all stored ones.
+            # The arriving tokens' vectors follow all stored vectors.
             vector = Mux(own, p.stored + walk.sequence, chosen.vector)
             selected = walk.side == number
             m.d.comb += [
@@ -247,7 +248,7 @@ class KvFetch(Unit):
                     self._computed_address(arrives.vector, arrives.head)
                     + arrives.part // p.row_slices
                 ),
-                # A row comes slice by slice: each is offered everywhere and enabled in its place.
+                # A row is written slice by slice: the slice is replicated, and one copy is enabled.
                 memory.write_data.eq(arrives["values"].as_value().replicate(p.row_slices)),
                 memory.write_enable.eq(arrives.strobe << arrives.part % p.row_slices),
             ]
@@ -268,7 +269,7 @@ class KvFetch(Unit):
         """Read the current slot's row, or write the arriving token's over its victim's."""
         p = self.parameters
         words = p.memory.edram.entry_words
-        # Keys and values lie at the same address, each on its side.
+        # Keys and values have the same address, each on its side.
         cache = p.cache(self.layer, walk.sequence)
         first = p.eviction.cached_head(cache, walk.head) * p.slots
         for number, name in enumerate(SIDES):
@@ -293,12 +294,12 @@ class KvFetch(Unit):
         issues: Signal,
         computed: list[Value],
     ) -> None:
-        """Hand a row on in the cycle after it was asked for, from where it was asked."""
+        """Write a row into the stager in the cycle after its read, from the source of the read."""
         own_rows = walk.state == State.OWN_ROWS
         came_from = Signal(Source, reset_less=True)
         comes = Signal()
         m.d.sync += [comes.eq(issues), came_from.eq(source)]
-        # Both memories hold what they read last: the arriving token's row stays for all rows.
+        # The outputs of both memories are held: the arriving token's row is valid for all rows.
         is_computed = own_rows | (came_from == Source.COMPUTED)
         nothing = ~own_rows & (came_from == Source.NOWHERE)
         keys, values = (
@@ -313,9 +314,9 @@ class KvFetch(Unit):
     def _look_ahead(
         self, m: Module, walk: Walk, ahead: Ahead, formats: Array, tail: Array, issues: Signal
     ) -> None:
-        """Ask for the next tile's slots while the last two rows of a tile are read.
+        """Look up the next tile's slots while the last two rows of a tile are read.
 
-        So a tile follows the one before without a pause, unless the table has no time.
+        Tiles then follow each other without idle cycles, unless the slot table is busy.
         """
         p = self.parameters
         last_word = walk.word == p.memory.edram.entry_words - 1
@@ -344,7 +345,7 @@ class KvFetch(Unit):
         issues: Signal,
         own: Signal,
     ) -> None:
-        """Go through an operation: its tiles, their words, the slots; then the arriving token."""
+        """Sequence an operation: its tiles, their words, the slots; then the arriving token."""
         p = self.parameters
         state, side, word, row = walk.state, walk.side, walk.word, walk.row
         offered = self.operations.payload
@@ -366,11 +367,11 @@ class KvFetch(Unit):
                 with m.If(self.operations.valid):
                     is_own = offered.operation == Operation.OWN
                     m.d.sync += state.eq(Mux(is_own, State.OWN_READ, State.LOOKUP))
-            # What the slots of a tile hold says where their rows come from.
+            # The tokens of a tile's slots determine the sources of their rows.
             with m.Case(State.LOOKUP):
                 with m.If(self.lookup_request.ready):
                     m.d.sync += state.eq(State.LATCH)
-            # The response is held: others may look up while the rows are read.
+            # The response is held, so that others may look up while the rows are read.
             with m.Case(State.LATCH):
                 m.d.sync += state.eq(State.ROWS)
             # A block is one word of the entries of all slots of a tile.
@@ -384,11 +385,11 @@ class KvFetch(Unit):
             with m.Case(State.OWN_READ):
                 with m.If(own):
                     m.d.sync += state.eq(State.OWN_WRITE)
-            # On its way to the array the row is also stored in its slot.
+            # The row is also written into the token's slot.
             with m.Case(State.OWN_WRITE):
                 with m.If(Mux(side, self.values_write.ready, self.keys_write.ready)):
                     m.d.sync += state.eq(State.OWN_ROWS)
-            # The same row for the whole block: its place in the tile need not be known.
+            # The same row is written for the whole block, independent of the token's slot.
             with m.Case(State.OWN_ROWS):
                 m.d.sync += row.eq(row + 1)
                 with m.If(last_row):
@@ -398,12 +399,12 @@ class KvFetch(Unit):
                     ]
 
     def _leave_tile(self, m: Module, walk: Walk, ahead: Ahead) -> None:
-        """Go to the next tile, whose slots may have been looked up; or behind the last one."""
+        """Advance to the next tile, whose slots may have been looked up, or end the tiles."""
         granted = ahead.wants & self.lookup_request.ready
         asked = Mux(granted, State.LATCH, State.LOOKUP)
         there = ahead.latched | ahead.asked
         m.d.sync += [walk.tile.eq(walk.tile + 1), walk.state.eq(Mux(there, State.ROWS, asked))]
-        # Scores leave the arriving token to an operation of its own.
+        # With scores, the arriving token has an operation of its own.
         with m.If(walk.tile == self.parameters.tiles - 1):
             m.d.sync += walk.state.eq(Mux(walk.side, State.OWN_READ, State.IDLE))
 

@@ -1,7 +1,7 @@
-"""Which source the next tile comes from: the weights, or the blocks of the KV fetch.
+"""Selects the source of the array's next tile: the weights, or the blocks of the KV fetch.
 
-Section 6 of the paper: weights and KV vectors have memories of their own, so that neither waits for
-the other's fetch; here their tiles meet in the order of the program.
+Section 6 of the paper: weights and KV vectors have separate memories, so that neither waits for the
+other's fetch. This unit merges their tiles in the order of the program.
 """
 
 from typing import Any
@@ -19,21 +19,21 @@ from hdl.unit import Unit
 class LoadIssue(Unit):
     """Pass the beats of each operation from its source to the array.
 
-    **Latency** 0 cycles. **Throughput** one beat a cycle, also from operation to operation.
+    **Latency** 0 cycles. **Throughput** one beat per cycle, also from operation to operation.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     operations : In(stream)
-        The program.
+        Operations, in the order of the program.
     weights, blocks : In(stream)
-        Beats of loads.
+        Beats of weights; beats of keys and values.
     loads : Out(stream)
-        The same, in the program's order.
+        The beats of both, in the order of the program.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -49,23 +49,23 @@ class LoadIssue(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count beats."""
+        """Count the beats of the current operation, and connect its source."""
         m = Module()
         p = self.parameters
-        # Weights have one byte; keys and values two, each a tile of its own.
+        # Weights have one byte; keys and values have two, each a tile of its own.
         tile = p.array.array.load_cycles
         block = 2 * p.slices * tile
         projection, down = p.slices * p.inputs * tile, p.slices * p.products * tile
         most = max(projection, down, (p.tiles + 1) * block)
         beat, last = Signal(range(most)), Signal(range(most))
-        # An operation is a number of beats: nothing in them says to whom they belong.
+        # Beats have no header: the count alone determines the operation to which they belong.
         operation = self.operations.payload.operation
         outside = projects(operation)
         with m.Switch(operation):
-            # All slots, whether they hold a token or not: empty ones give zeros.
+            # All slots, including empty ones, which give zeros.
             with m.Case(Operation.SCORE):
                 m.d.comb += last.eq(p.tiles * block - 1)
-            # The arriving token has a tile to itself.
+            # The arriving token has a tile of its own.
             with m.Case(Operation.OWN):
                 m.d.comb += last.eq(block - 1)
             with m.Case(Operation.ATTEND):
@@ -74,14 +74,14 @@ class LoadIssue(Unit):
                 m.d.comb += last.eq(down - 1)
             with m.Default():
                 m.d.comb += last.eq(projection - 1)
-        # The array's weights are octets: those of fewer bits are extended by their signs.
+        # The array's weights have 8 bits: narrower ones are sign-extended.
         weights = Cat(
             Cat(weight, weight[-1].replicate(8 - p.weight_bits))
             for row in self.weights.payload
             for weight in row
         )
         transfers = self.loads.valid & self.loads.ready
-        # Only the source of the current operation is taken from; the other one waits.
+        # Only the source of the current operation is ready; the other one waits.
         waits = self.operations.valid & self.loads.ready
         m.d.comb += [
             self.loads.payload.eq(Mux(outside, weights, self.blocks.payload)),

@@ -1,6 +1,6 @@
-"""The block's output on its way out: slices wait here for whoever takes them.
+"""Buffer of a step's outputs.
 
-The array finishes them as fast as it likes, and what follows the block may be slower.
+The array cannot wait, but the consumer of the outputs may be slower than the array.
 """
 
 from typing import Any
@@ -17,27 +17,27 @@ from hdl.unit import Unit
 
 
 class OutputBuffer(Unit):
-    """Hold a step's outputs, and give them away one sequence's after the other.
+    """Store the outputs of a step, and output them sequence by sequence.
 
-    **Latency** 2 cycles. **Throughput** one slice a cycle.
+    **Latency** 2 cycles. **Throughput** one slice per cycle.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     start : In(1)
-        A step begins; nothing of the one before is left.
+        A step begins; the buffer must be empty.
     slices : In
-        Slices to hold.
+        Writes of slices.
     complete : In
-        How many slices are there of all sequences, so that their first ones may leave.
+        Number of slices that are stored for every sequence; these may be output.
     outputs : Out(stream)
-        The same, in the order of their addresses.
+        The slices, in the order of their addresses.
     pending : Out(1)
-        Slices are held that have not been on offer.
+        The buffer holds slices that have not been offered on `outputs`.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -53,10 +53,10 @@ class OutputBuffer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Walk over what has come."""
+        """Read the stored slices in the order of their addresses."""
         m = Module()
         p = self.parameters
-        # The array cannot wait: all slices of a step fit.
+        # The array cannot wait, so the memory holds all slices of a step.
         depth = p.sequences * p.inputs
         m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
         sent, slice_ = Signal(range(depth + 1)), Signal(range(p.inputs))
@@ -77,7 +77,7 @@ class OutputBuffer(Unit):
             m.d.sync += self.outputs.valid.eq(waits)
         with m.If(sends):
             m.d.sync += [sent.eq(sent + 1), slice_.eq(Mux(last, 0, slice_ + 1))]
-        # Something is left from the first slice on until the last one has been sent.
+        # `pending` is 1 from the first slice stored until the last one is read.
         with m.If(sends & (sent == depth - 1)):
             m.d.sync += self.pending.eq(0)
         with m.Elif(self.slices.strobe):

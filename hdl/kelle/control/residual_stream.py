@@ -1,6 +1,7 @@
-"""Hidden states on their way through a layer: normalised before each block, grown behind it.
+"""Residual stream of a layer: hidden states, normalised before each block and updated after it.
 
-Section 2.1 of the paper: a layer is two blocks, each between a norm and a sum.
+Section 2.1 of the paper: a layer has two blocks, each with a norm before it and a residual addition
+after it.
 """
 
 from typing import Any
@@ -23,43 +24,44 @@ from hdl.unit import Unit
 
 
 class ResidualStream(Unit):
-    """Hold hidden states, add what the blocks make of them, and give them normalised to each.
+    """Store hidden states, add the blocks' outputs, and give each block its normalised input.
 
     **Latency** 2 cycles from a sum to the state, 2 to the norm, and those of `RmsNorm` or
     `LayerNorm`.
-    **Throughput** one slice a cycle in, and one out as far as the norm overlaps rows.
+    **Throughput** one slice per cycle in, and one per cycle out as far as the norm overlaps rows.
 
-    **Numerics** those of either with weights of 1 and biases of 0; the state saturates at 16 bits.
+    **Numerics** as `RmsNorm` or `LayerNorm` with weights of 1 and biases of 0; the state saturates
+    at 16 bits.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     start : In(1)
-        A step begins; nothing of the one before is left.
+        A step begins; the previous step has finished.
     predicts : In(1)
-        With it: the states are those behind the last layer. Nothing is added to them, and they
-        leave by `inputs` alone, normalised.
+        Valid with `start`: the states are the output of the last layer. Nothing is added to them;
+        `inputs` alone outputs them, normalised.
     epsilon : In
-        As in the norm; the same all through a step.
+        As in the norm; constant during a step.
     hidden : In(stream)
-        The states before the layer, slice by slice, one sequence's after the other.
+        Input states of the layer, slice by slice, sequence by sequence.
     sums : In
-        Slices of a block's output, each of all sequences in turn: the attention block's, and when
-        its `normalised` slices have all been taken, the feed-forward block's.
-    leaves : In(1)
-        The slice is the feed-forward block's.
+        Slices of a block's output, the same slice of each sequence before the next slice: first
+        those of the attention block; after all `normalised` slices have been transferred, those of
+        the feed-forward block, with the input `leaves` = 1.
     inputs : Out(stream)
-        The states, normalised: before the attention block, then before the feed-forward block.
+        Normalised states: inputs of the attention block, then inputs of the feed-forward block.
     normalised : Out(stream)
-        The former once more, for who recomputes the token later; each is taken with the other.
+        Copy of the attention block's inputs, from which a token may be recomputed later; both
+        streams transfer a slice in the same cycle.
     outputs : Out(stream)
-        The states behind the layer.
+        Output states of the layer.
     pending : Out(1)
-        Slices are held that have not been on offer.
+        The unit holds output slices that have not been transferred.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -81,7 +83,7 @@ class ResidualStream(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take the states, then the sums; the norm follows what is written."""
+        """Take the states, then the sums; the norm reads what has been written."""
         m = Module()
         p = self.parameters
         depth = p.sequences * p.inputs
@@ -119,7 +121,7 @@ class ResidualStream(Unit):
         return m
 
     def _norm(self, m: Module) -> RmsNorm | LayerNorm:
-        """Return the norm, whose weights are 1: it is in the matrices that they count."""
+        """Return the norm, with weights of 1: the matrices contain the norm's weights."""
         norm = self.parameters.norm
         if isinstance(norm, LayerNormParameters):
             unit = LayerNorm(parameters=norm)
@@ -134,7 +136,7 @@ class ResidualStream(Unit):
         return unit
 
     def _add(self, m: Module, held: Memory) -> tuple[data.View, data.View]:
-        """Return the state with a block's slice added, two cycles after the slice came."""
+        """Return the state with a block's slice added, two cycles after the slice arrives."""
         p = self.parameters
         layout = data.StructLayout({"strobe": 1, "leaves": 1, "address": self.sums.address.shape()})
         coming = Signal(layout)
@@ -153,9 +155,9 @@ class ResidualStream(Unit):
         return delay_line(m, coming, 2, name="coming", reset=True)[-1], values
 
     def _count_sums(self, m: Module, total: data.View) -> tuple[Signal, Signal]:
-        """Return how many slices are there of all sequences, of either block's sums."""
+        """Return how many slices of each block's sums are complete for all sequences."""
         p = self.parameters
-        # Slices of one place come from all sequences in turn, the last one's last.
+        # A slice is complete when that of the last sequence has been added.
         first = (p.sequences - 1) * p.inputs
         ends = total.strobe & (total.address >= first if first else 1)
         counts = []
@@ -168,12 +170,12 @@ class ResidualStream(Unit):
     def _normalise(
         self, m: Module, norm: RmsNorm | LayerNorm, held: Memory, written: Value, kept: Signal
     ) -> None:
-        """Give the norm the states before the attention block, then those behind it, row by row."""
+        """Send the norm the states before the attention block, then those after it, row by row."""
         p = self.parameters
         depth = p.sequences * p.inputs
-        # A copy of what is held: sums read the other one, and can wait no more than the norm.
+        # A copy of the states: the sums need every cycle of the other memory's read port.
         m.submodules.waiting = waiting = Memory(depth=depth, width=p.slice_layout.size)
-        # Between steps all have been given.
+        # Between steps, all slices have been sent.
         given = Signal(range(depth + 1), init=depth)
         grown, slice_ = Signal(), Signal(range(p.inputs))
         there, reads = Signal(), Signal()
@@ -204,11 +206,12 @@ class ResidualStream(Unit):
             m.d.sync += [given.eq(0), grown.eq(0)]
 
     def _give(self, m: Module, norm: RmsNorm | LayerNorm) -> None:
-        """Give normalised slices to the blocks, and those of the attention block outside, too."""
+        """Send normalised slices to the blocks, and those of the attention block to outside."""
         p = self.parameters
         results, first, row = norm.results, Signal(), Signal(range(p.sequences))
         slice_ = results.payload["values"]
-        # The one inside takes slices in its own time, whether they are on offer or not.
+        # The ready of `inputs` does not depend on its valid, so that the two may wait for each
+        # other's ready.
         m.d.comb += [
             self.inputs.payload.eq(slice_),
             self.normalised.payload.eq(slice_),

@@ -1,6 +1,6 @@
-"""Where results go: queries and keys through the rotary embedding, the others as they are.
+"""Routes results to their consumers; queries and keys pass through the rotary embedding.
 
-Section 5 of the paper: partial sums leave the array for the accumulators and the special function
+Section 5 of the paper: the array outputs partial sums to the accumulators and the special function
 units.
 """
 
@@ -21,12 +21,12 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 REGISTERS = 64
-"""Members whose headers wait in registers; those of more wait in a memory."""
+"""Maximum depth of the queue of headers in registers; a deeper queue is in a memory."""
 
 
 @dataclass(frozen=True)
 class Rotated:
-    """A slice out of the rotary embedding, and whose it is."""
+    """A slice from the rotary embedding, and the header of its result."""
 
     valid: Value
     last: Value
@@ -36,43 +36,44 @@ class Rotated:
 
 
 class ResultRouter(Unit):
-    """Write each aligned result where the operation that needs it will read it.
+    """Write each aligned result to the memory from which a later operation reads it.
 
-    The array finishes the first slices of all members of the combined matrix before their second
-    slices, but the rotary embedding turns whole heads: queries and keys wait in a memory until
-    their last slice is there.
+    The array computes the first slices of all members of the combined matrix before their second
+    slices, but the rotary embedding takes whole heads. Queries and keys are therefore stored until
+    their last slice is valid.
 
-    Nothing here can wait, and nothing has to. Keys and values leave by ports of their own, since a
-    head's first values may come while its last keys are still being rotated. A head's slices are
-    read from the memory before the next one's overwrite them, which come after as many cycles as
-    two heads of all members have slices, or more.
+    There is no handshake. Keys and values have separate outputs, because the first values of a head
+    may be valid while its last keys are still being rotated. The slices of a head are read from the
+    memory before those of the next head overwrite them: the array takes at least as many cycles for
+    that as two heads of all members have slices.
 
-    Where nothing is rotated queries and keys go as they are, like all others.
+    Without `rotary`, queries and keys are routed directly, like all other results.
 
-    **Latency** 0 cycles, or 3 and the rotary embedding's from a head's last slice to its first
-    rotated one. **Throughput** one result a cycle; rotated ones as the array delivers them.
+    **Latency** 0 cycles; for rotated heads, 3 cycles and the latency of the rotary embedding from a
+    head's last slice to its first rotated slice. **Throughput** one result per cycle.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     results : In
-        `values`, `user` (a header), `valid`: the array's.
+        `values`, `user` (a header), `valid`: aligned results of the array.
     members : In
-        The rows of the combined matrix.
+        Rows of the combined matrix.
     queries, scores, contexts, ups, gates : Out
-        Slices on their way.
-    sums, leaves : Out
-        Slices of either block's output, and whether it is the feed-forward block's.
+        Writes of slices.
+    sums : Out
+        Writes of slices of a block's output; the output `leaves` is 1 for those of the feed-forward
+        block.
     computed_keys, computed_values : Out
-        A slice of a key, and one of a value; both may come in one cycle.
+        A slice of a key, and a slice of a value; both may be valid in the same cycle.
     ended : Out
-        A bit an operation: its last result is being written.
+        One bit per operation, 1 in the cycle in which its last result is written.
     last_sequence : Out
-        The result is the last sequence's.
+        The current result belongs to the last sequence.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -96,17 +97,17 @@ class ResultRouter(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Decide by the operation."""
+        """Select the destination of a result by its operation."""
         m = Module()
         p = self.parameters
-        # The header has come with the vector through array and output stage.
+        # The header passed through array and output stage with the vector.
         header = data.View(p.header_layout, self.results.user)
         valid = {which: self.results.valid & (header.operation == which) for which in Operation}
         # With scores, `index` is the query head within the group of its key/value head.
         query = p.item(header.sequence, header.head) * p.queries + header.index
-        # Nothing waits here: these are written in the cycle in which they come.
-        # Of other results it is the sequence: vectors lie one after the other, but what is gated
-        # slice by slice, as it comes.
+        # With the other operations, `index` is the sequence. The addresses of a sequence's slices
+        # are consecutive, except those of up and gate, which have the order of computation. All of
+        # these results are written in the cycle in which they are valid.
         slice_ = header.head * p.slices + header.part
         place = header.index * p.inputs + slice_
         gated = slice_ * p.sequences + header.index
@@ -148,7 +149,7 @@ class ResultRouter(Unit):
         return m
 
     def _as_they_are(self, header: data.View) -> Rotated:
-        """Return results on their way where the rotary embedding would be."""
+        """Return results without rotation, in place of the rotary embedding's output."""
         p = self.parameters
         return Rotated(
             valid=self.results.valid,
@@ -159,7 +160,7 @@ class ResultRouter(Unit):
         )
 
     def _rotate(self, m: Module, header: data.View, valid: Value) -> Rotated:
-        """Collect heads, rotate them, and say whose the rotated slices are."""
+        """Collect heads, rotate them, and return the rotated slices with their headers."""
         p = self.parameters
         layout = p.header_layout
         m.submodules.straight = straight = Memory(
@@ -167,11 +168,11 @@ class ResultRouter(Unit):
         )
         queue = Fifo if p.members <= REGISTERS else MemoryFifo
         m.submodules.pending = pending = queue(shape=layout, depth=p.members)
-        # Room for a head in each stage, in the register before them, and for the one that comes.
+        # Room for a head in each stage, in the register before the stages, and for the next head.
         m.submodules.rotating = rotating = Fifo(shape=layout, depth=p.embedding.stages + 2)
         m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.embedding)
 
-        # A head is complete with its last slice, which the memory holds a cycle later.
+        # A head is complete with its last slice, which is in the memory one cycle later.
         whole, whole_header = Signal(), Signal(layout, reset_less=True)
         m.d.sync += [
             whole.eq(valid & (header.part == p.slices - 1)),
@@ -201,13 +202,13 @@ class ResultRouter(Unit):
         ]
         with m.If(pending.sink.valid):
             m.d.sync += part.eq(Mux(last, 0, part + 1))
-        # The slice comes out of the memory a cycle after its address: so does what goes with it.
+        # The memory outputs a slice one cycle after its address; its controls have the same delay.
         m.d.sync += [
             fed.eq(pending.sink.valid),
             fed_last.eq(last),
             position.eq(Array(self.members[i] for i in range(p.members))[first.index].position),
         ]
-        # The embedding keeps the order: the oldest header is that of the slices that come.
+        # The embedding keeps the order: the oldest header belongs to the slices it outputs.
         rotated = rotary.rotated
         rotated_part = Signal(range(max(p.slices, 2)))
         with m.If(rotated.valid):
@@ -223,9 +224,9 @@ class ResultRouter(Unit):
     def _send_computed(
         self, m: Module, header: data.View, is_value: Value, rotated: Rotated
     ) -> None:
-        """Send keys and values to whoever fetches them, with the vector that each is of."""
+        """Send computed keys and values to the KV fetch, with the index of the token's vector."""
         p = self.parameters
-        # Values come as they are, keys rotated, each to a memory of its own.
+        # Values are sent without rotation, keys rotated; each has a memory of its own.
         members = Array(self.members[i] for i in range(p.members))
         rotated_key = rotated.valid & (rotated.header.operation == Operation.KEY)
         for port, strobe, whose, part, values in (
@@ -247,7 +248,7 @@ class ResultRouter(Unit):
             ]
 
     def _send_rotated(self, m: Module, rotated: Rotated) -> None:
-        """Write queries; say which query heads and keys are complete."""
+        """Write queries, and report complete query heads and keys."""
         p, header = self.parameters, rotated.header
         is_query, is_key = (header.operation == which for which in (Operation.QUERY, Operation.KEY))
         ends = rotated.valid & rotated.last & header.ends

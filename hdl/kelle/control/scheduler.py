@@ -1,8 +1,8 @@
-"""Kelle's scheduler: the order of a decode step's operations, and when each may begin.
+"""Kelle's scheduler: the order of a decode step's operations, and the conditions of their start.
 
-Section 6 and Figure 12 (b) of the paper: W_Q, then W_K beside the read of the keys, then W_V beside
-the read of the values, so that keys and values are consumed as they are produced and only the
-inputs and the queries have to wait.
+Section 6 and Figure 12 (b) of the paper: W_Q, then W_K in parallel with the read of the keys, then
+W_V in parallel with the read of the values. Keys and values are consumed as they are produced; only
+inputs and queries must be held.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
 
 AHEAD = 4
-"""Operations that a consumer can be behind."""
+"""Depth of a consumer's queue, in operations."""
 
 UNPLACED = 3
-"""Heads whose search may have begun before their arriving token has its slot."""
+"""Heads whose search may have started before the arriving token has a slot in them."""
 
 
 class Phase(enum.Enum, shape=4):
-    """What the program issues next."""
+    """The kind of operation that the program issues next."""
 
     REST = 0
     QUERIES = 1
@@ -43,7 +43,7 @@ class Phase(enum.Enum, shape=4):
 
 
 def progress_layout(p: KelleParameters) -> data.StructLayout:
-    """Return how far a step has come: what is loaded, and the heads that have been done."""
+    """Return the layout of a step's progress: `loaded`, `begun`, and counts of complete heads."""
     heads = ("queries", "keys", "values", "placed", "weighted")
     begun = {"loaded": 1, "begun": range(p.sequences + 1)}
     return data.StructLayout(begun | {name: p.count_shape for name in heads})
@@ -51,77 +51,78 @@ def progress_layout(p: KelleParameters) -> data.StructLayout:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Which head of which sequence a phase of the stages is at."""
+    """The head and sequence of a phase in the current stage."""
 
     sequence: Signal
-    head: Signal  # Behind a sequence's last head comes a stage without one.
-    active: Signal  # There is a head for this phase in this stage.
+    head: Signal  # A stage without a head follows the last head of a sequence.
+    active: Signal  # The current stage has a head for this phase.
 
 
 @dataclass(frozen=True)
 class Program:
-    """Where the scheduler is in a step's program."""
+    """The current instruction of a step's program."""
 
     phase: enum.EnumView
-    head: Signal  # Of what lies before and behind the stages.
-    stage: Signal  # Of what lies between.
-    cursors: dict[Phase, Cursor]  # Of scores, own scores and attention.
+    head: Signal  # Head of the phases before and after the stages.
+    stage: Signal  # Number of the current stage.
+    cursors: dict[Phase, Cursor]  # Heads of scores, own scores and attention.
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the program."""
+    """One instruction of the program."""
 
     operation: data.View
-    skip: Signal  # There is no head for this phase in this stage.
-    fetched: Signal  # Its tiles are keys or values.
+    skip: Signal  # The current stage has no head for this phase.
+    fetched: Signal  # The operation's tiles are keys or values, from the KV fetch.
 
 
 class Scheduler(Unit):
     """Issue a step's program to the KV fetch, the loads and the vectors.
 
-    The program with H key/value heads: all queries; then for j from 0 to 2H the projection j of
-    the keys and then the values, the scores of head j - 1, the arriving token's own of head j - 2,
-    and the attention of head j - H - 1, so far as there are such; then the outputs. Each operation
-    thus has another one between itself and what it waits for. The heads of further sequences
-    follow those of the first, behind a stage in which nobody is scored: then the eviction
-    controller is done with one sequence before the next one's scores come. Every consumer takes
-    its operations in this order; an operation is offered when what it needs is there:
+    The program with H key/value heads starts with all queries. Stages j = 0 to 2H follow, each with
+    these operations as far as the heads exist: projection j of the sequence "all keys, then all
+    values"; the scores of head j - 1; the arriving token's own score in head j - 2; and the
+    attention of head j - H - 1. The outputs follow. There is thus at least one other operation
+    between an operation and the one whose results it needs. The heads of a further sequence follow
+    those of the previous one, after a stage without scores: it lets the eviction controller finish
+    a sequence before it receives the scores of the next. Every consumer takes its operations in
+    this order. An operation is offered when its operands are available:
 
-    - queries: the arriving input, which they wait for slice by slice;
+    - queries: the arriving input, slice by slice;
     - keys and values: also the recomputed tokens' inputs;
-    - scores: all queries, and that the controller has the sequence's token; their blocks: the
+    - scores: all queries, and the controller has taken the sequence's token; their blocks: the
       head's keys;
-    - own scores and their block: the head's placement;
+    - own score and its block: the head's placement;
     - attention: the head's probabilities; its blocks: the head's values;
-    - outputs: the heads' attention, which they wait for slice by slice;
+    - outputs: the heads' attention, slice by slice;
     - up and gate: the feed-forward block's input, slice by slice; down: products, likewise.
 
-    Where nothing is gated all of up is followed by down.
+    Without `gated`, down follows after all of up. The program of a step that predicts is the LM
+    head alone, which waits for its input slice by slice.
 
-    The program of a step that predicts is the vocabulary alone, which waits for its input slice by
-    slice.
-
-    **Latency** 2 cycles. **Throughput** one operation a cycle.
+    **Latency** 2 cycles. **Throughput** one operation per cycle.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     start : In(1)
         A step begins.
     predicts : In(1)
-        With the start: it is the vocabulary's.
+        Valid with `start`: the step computes the LM head.
     progress : In
-        How far it has come; `keys` and `values` of all members, `weighted` by the softmax; `begun`
-        are the sequences whose token the eviction controller has taken.
+        Progress of the step: `loaded`, all inputs are held; `queries`, `keys`, `values`, complete
+        heads, the latter two for all members; `placed`, heads with a slot for the arriving token;
+        `weighted`, heads with probabilities; `begun`, sequences whose token the eviction controller
+        has taken.
     fetches, loads, vectors : Out(stream)
-        The program of each consumer.
+        Operations for the KV fetch, the loads and the vectors.
     issued : Out(1)
-        The program is at its end.
+        The whole program has been issued.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -140,7 +141,7 @@ class Scheduler(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Walk through the program; let each consumer's queue wait for progress."""
+        """Issue the program into one queue per consumer; each queue waits for progress."""
         m = Module()
         p = self.parameters
         program = Program(
@@ -156,11 +157,12 @@ class Scheduler(Unit):
         for name in ("fetches", "loads", "vectors"):
             fifo = Fifo(shape=operation_layout(p), depth=AHEAD)
             m.submodules[name] = consumers[name] = fifo
-        # The way to an entry and that to its consumers are two cycles.
+        # A register separates the path to an instruction from the path to its consumers.
         entries = data.StructLayout({"operation": operation_layout(p), "fetched": 1})
         m.submodules.entries = held = RegisterSlice(shape=entries)
         source, fetched = held.source, held.sink.payload.fetched
-        # It goes to all consumers at once; what weights meet needs no fetch.
+        # All consumers receive an instruction in the same cycle; operations with weights need no
+        # fetch.
         room = (consumers["fetches"].source.ready | ~fetched) & (
             consumers["loads"].source.ready & consumers["vectors"].source.ready
         )
@@ -192,17 +194,17 @@ class Scheduler(Unit):
 
     @property
     def _first_stages(self) -> dict[Phase, int]:
-        """The stage in which a phase has its first head."""
+        """The stage of the first head of each phase."""
         return {Phase.SCORE: 1, Phase.OWN: 2, Phase.ATTEND: self.parameters.heads + 1}
 
     @property
     def _stages(self) -> int:
-        """Stages until the attention of the last sequence's last head."""
+        """Number of stages, up to the attention of the last head of the last sequence."""
         p = self.parameters
         return p.sequences * (p.heads + 1) + p.heads
 
     def _cursor(self, m: Module, program: Program, phase: Phase, first: int) -> Cursor:
-        """Return a phase's place among the heads of all sequences."""
+        """Return the position of a phase among the heads of all sequences."""
         p, name = self.parameters, phase.name.lower()
         cursor = Cursor(
             sequence=Signal(range(p.sequences + 1), name=f"{name}_sequence"),
@@ -215,10 +217,10 @@ class Scheduler(Unit):
         return cursor
 
     def _entry(self, m: Module, program: Program) -> Entry:
-        """Return the program's current entry.
+        """Return the current instruction.
 
-        In stage j the phases of a stage belong to different heads: each is behind the one before by
-        as many stages as its results take to be there.
+        The phases of a stage belong to different heads: each phase lags the previous one by as many
+        stages as the results that it needs take to complete.
         """
         p = self.parameters
         phase, head, stage = program.phase, program.head, program.stage
@@ -262,16 +264,16 @@ class Scheduler(Unit):
         return entry
 
     def _advance(self, m: Module, program: Program, moves: Signal) -> None:
-        """Go to the program's next entry."""
+        """Advance to the next instruction."""
         p = self.parameters
         phase, head, stage = program.phase, program.head, program.stage
-        # A start and a move never meet: a step begins while the program rests.
+        # A start and an advance never coincide: a step begins while the program is at rest.
         with m.If(self.start):
             first = Mux(self.predicts, Phase.VOCABULARY, Phase.QUERIES)
             m.d.sync += [phase.eq(first), head.eq(0), stage.eq(0)]
         with m.If(moves):
             with m.Switch(phase):
-                # Head by head, before and behind the stages; a step that predicts has none.
+                # Head by head, before and after the stages; a step that predicts has no stages.
                 for which, heads, following in (
                     *([] if p.gated else [(Phase.UP, p.feed_heads, Phase.DOWNS)]),
                     (Phase.QUERIES, p.query_heads, Phase.PROJECT),
@@ -287,11 +289,11 @@ class Scheduler(Unit):
                             head.eq(Mux(last, 0, head + 1)),
                             phase.eq(Mux(last, following, again)),
                         ]
-                # Gates follow what they multiply, so that few of either wait for the other.
+                # The gates of a head follow its up, so that few results are held.
                 if p.gated:
                     with m.Case(Phase.UP):
                         m.d.sync += phase.eq(Phase.GATE)
-                # In between four phases a stage, so that each result has time to come.
+                # In between, four phases per stage, so that each result has time to complete.
                 with m.Case(Phase.PROJECT):
                     m.d.sync += phase.eq(Phase.SCORE)
                 with m.Case(Phase.SCORE):
@@ -304,7 +306,7 @@ class Scheduler(Unit):
                         m.d.sync += phase.eq(Phase.OUTPUTS)
 
     def _advance_cursors(self, m: Module, program: Program, moves: Signal) -> None:
-        """Let each phase of a stage go to its next head when the stage has passed it."""
+        """Advance each phase of a stage to its next head after the stage has issued it."""
         p = self.parameters
         for which, first in self._first_stages.items():
             cursor = program.cursors[which]
@@ -319,7 +321,7 @@ class Scheduler(Unit):
                 m.d.sync += [cursor.head.eq(0), cursor.sequence.eq(0)]
 
     def _may_start(self, name: str, pending: data.View) -> Any:
-        """Return whether what a consumer's pending operation needs is there."""
+        """Return whether the operands of a consumer's pending operation are available."""
         p, done = self.parameters, self.progress
         which, head = pending.operation, pending.head
         item = p.item(pending.sequence, head)
@@ -327,15 +329,15 @@ class Scheduler(Unit):
         if name == "loads":
             return 1
         if name == "fetches":
-            # A fetch reads what is computed in this step: it must be complete.
+            # A fetch reads results of this step, which must be complete.
             needs = {
                 Operation.SCORE: done.keys > head,
                 Operation.OWN: done.placed > item,
                 Operation.ATTEND: done["values"] > head,
             }
         else:
-            # Vectors wait for themselves only, for their tiles the array waits; what is not here
-            # waits slice by slice in the issue.
+            # Vectors wait only for their own elements; the array waits for their tiles. Operations
+            # that are not listed wait slice by slice in the vector issue.
             needs = {
                 Operation.KEY: done.loaded,
                 Operation.VALUE: done.loaded,

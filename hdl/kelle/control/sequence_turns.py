@@ -1,6 +1,6 @@
-"""The eviction controller's turns: a step's sequences, one after the other.
+"""Order in which the sequences of a step use the eviction controller.
 
-Section 5.3 of the paper has one evictor beside the array; the sequences of a batch share it.
+Section 5.3 of the paper has one evictor next to the array; the sequences of a batch share it.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from hdl.unit import Unit
 
 
 class SequenceTurns(Unit):
-    """Give the controller each sequence's token when it is done with the one before.
+    """Offer the controller each sequence's token after it has finished the previous sequence.
 
-    It is done when the arriving token's own scores have gone down the evictor for all heads: until
-    then wavefronts are under way that mean this sequence's slots.
+    A sequence is finished when the arriving token's own scores of all heads have passed the
+    evictor. Until then, wavefronts that refer to the slots of this sequence are in flight.
 
     **Latency** 1 cycle from the start, and from one sequence to the next. **Throughput** one token
     at a time.
@@ -25,22 +25,22 @@ class SequenceTurns(Unit):
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     start : In(1)
         A step begins.
     positions : In
-        Of the arriving tokens, from the cycle after the start.
+        Positions of the arriving tokens, valid from the cycle after the start.
     scored : In
-        Heads of all sequences whose own scores are complete.
+        Number of heads, of all sequences, whose own scores are complete.
     tokens : Out(stream)
-        The controller's.
+        Positions for the eviction controller.
     turn : Out
-        Whose turn it is.
+        The current sequence.
     begun : Out
-        How many sequences have had their turn, the current one included.
+        Number of sequences whose token the controller has taken, the current one included.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -57,21 +57,22 @@ class SequenceTurns(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Offer a token until it is taken; then wait for all its heads."""
+        """Offer a token until the controller takes it; then wait for all of its heads."""
         m = Module()
         p = self.parameters
         waits, done = Signal(), Signal()
         ended = Signal(p.count_shape)
         positions = Array(self.positions[s] for s in range(p.sequences))
         m.d.comb += [
-            # The controller still reports what became popular, when all heads have been scored.
+            # After the last score, the controller may still report a popular token: it becomes
+            # ready when it has.
             done.eq((self.begun != 0) & ~waits & (self.scored == ended) & self.tokens.ready),
             self.tokens.valid.eq(waits),
             self.tokens.payload.eq(positions[self.turn]),
         ]
         with m.If(waits & self.tokens.ready):
             m.d.sync += [waits.eq(0), self.begun.eq(self.begun + 1)]
-        # A sequence has as many heads as the ones before it.
+        # All sequences have the same number of heads.
         with m.Elif(done & (self.begun != p.sequences)):
             m.d.sync += [
                 waits.eq(1),

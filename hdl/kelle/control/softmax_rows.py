@@ -1,6 +1,6 @@
-"""The softmax of a step: a row of scores for each query head, the arriving token's own at the end.
+"""Softmax of a step: one row of scores per query head, the arriving token's own score last.
 
-Section 6 of the paper: the softmax runs beside the array, between the scores and the values.
+Section 6 of the paper: the softmax runs in parallel with the array, between scores and values.
 """
 
 from typing import Any
@@ -18,9 +18,9 @@ from hdl.unit import Unit
 
 
 class SoftmaxRows(Unit):
-    """Hold a step's scores, and turn them into probabilities head by head.
+    """Store the scores of a step, and convert them to probabilities head by head.
 
-    **Latency** that of `Softmax`, and 1 cycle. **Throughput** one slice a cycle.
+    **Latency** that of `Softmax`, and 1 cycle. **Throughput** one slice per cycle.
 
     **Numerics** as `Softmax`; a probability p of 16 fraction bits becomes ``(p + 1) >> 1``, at most
     ``2**15 - 1``, since the array's operands are signed.
@@ -28,22 +28,22 @@ class SoftmaxRows(Unit):
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     start : In(1)
         A step begins.
     scores : In
-        Slices to hold.
+        Writes of slices of scores.
     scored : In
-        Key/value heads whose scores are complete, sequence by sequence.
+        Number of key/value heads whose scores are complete, sequence by sequence.
     residents : In
-        For each of them, how many slots hold a token.
+        For each key/value head of all sequences, the number of slots that hold a token.
     probabilities : Out
-        Slices on their way, in the order of their addresses.
+        Writes of slices of probabilities, in the order of their addresses.
     ended : Out(1)
-        The last slice of a key/value head is on its way.
+        The slice on `probabilities` is the last of a key/value head.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -61,7 +61,7 @@ class SoftmaxRows(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read in order, mask what holds no token, count what comes back."""
+        """Read the scores in order, mask empty slots, and count the softmax's results."""
         m = Module()
         p = self.parameters
         depth = p.items * p.queries * (p.tiles + 1)
@@ -69,7 +69,7 @@ class SoftmaxRows(Unit):
         m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
         into = softmax.scores
 
-        # Scores are read in the order in which they lie: queries of a head, tiles of a query.
+        # Scores are read in the order of their addresses: queries of a head, tiles of a query.
         address = Signal(range(depth))
         part, query = Signal(range(p.tiles + 1)), Signal(range(max(p.queries, 2)))
         head = Signal(p.count_shape)
@@ -78,10 +78,10 @@ class SoftmaxRows(Unit):
         move = ~into.valid | into.ready
         reads, own, last_query = Signal(), Signal(), Signal()
         residents = Array(self.residents[n] for n in range(p.items))[head]
-        # Slots fill in order: those that hold a token come first.
+        # Slots fill in order: those with a token have the lowest numbers.
         used = [part * p.rows + row < residents for row in range(p.rows)]
         m.d.comb += [
-            # A head is read when the scores of all its queries are there.
+            # A head is read when the scores of all its queries are complete.
             reads.eq(move & (head < self.scored)),
             own.eq(part == p.tiles),
             last_query.eq(query == p.queries - 1),
@@ -94,14 +94,14 @@ class SoftmaxRows(Unit):
             into.payload.keep.eq(keep),
             into.payload.last.eq(last),
         ]
-        # The memory's output is what the softmax is offered: both stay until it is taken.
+        # The memory's output is the softmax's payload: it is held until the transfer.
         with m.If(move):
             m.d.sync += into.valid.eq(head < self.scored)
         with m.If(reads):
             m.d.sync += [
                 address.eq(address + 1),
                 part.eq(Mux(own, 0, part + 1)),
-                # All rows of the arriving token's tile have its score.
+                # All rows of the arriving token's tile hold its score; only the first one is kept.
                 keep.eq(Mux(own, 1, Cat(used))),
                 last.eq(own),
             ]
@@ -111,18 +111,18 @@ class SoftmaxRows(Unit):
                     m.d.sync += head.eq(head + 1)
 
         answer = self._send_probabilities(m, softmax)
-        # Every head was done when the step before ended; its part and query are zero again.
+        # All heads of the previous step are complete, so part and query are zero already.
         with m.If(self.start):
             m.d.sync += [address.eq(0), head.eq(0), answer.eq(0)]
         return m
 
     def _send_probabilities(self, m: Module, softmax: Softmax) -> Signal:
-        """Halve what comes back, and count it: rows come in order, so that an address is a count.
+        """Halve and count the results: rows keep their order, so that a count is the address.
 
         Returns
         -------
         Signal
-            The address of the next slice.
+            Address of the next slice.
         """
         p = self.parameters
         out = softmax.probabilities
@@ -136,7 +136,7 @@ class SoftmaxRows(Unit):
             self.ended.eq(ends & (rows_done == p.queries - 1)),
         ]
         for i in range(p.rows):
-            # No probability is so near 1 that its rounded half would turn negative.
+            # A row's largest probability is never so near 1 that its rounded half overflows.
             m.d.comb += self.probabilities["values"][i].eq((out.payload["values"][i] + 1) >> 1)
         with m.If(out.valid):
             m.d.sync += answer.eq(answer + 1)

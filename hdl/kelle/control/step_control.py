@@ -1,7 +1,7 @@
-"""The course of a decode step: its tokens, its combined matrix, and what it still has to wait for.
+"""Control of a decode step: its tokens, its combined matrix, and the load of its inputs.
 
-Section 4.1 and Figure 11 (b) of the paper: the arriving token's input and those of the tokens that
-are recomputed become one matrix. The latter come from the KV eDRAM.
+Section 4.1 and Figure 11 (b) of the paper: the arriving token's input and those of the recomputed
+tokens form one matrix. The inputs of recomputed tokens are read from the KV eDRAM.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from hdl.unit import Unit
 
 
 class State(enum.Enum, shape=3):
-    """What the step waits for."""
+    """State of a step, named for the event that it waits for or the data that it moves."""
 
     TOKEN = 0
     INPUT = 1
@@ -34,62 +34,64 @@ class State(enum.Enum, shape=3):
 
 @dataclass(frozen=True)
 class Course:
-    """Where the control is in a step."""
+    """Registers of the position in a step."""
 
     state: enum.EnumView
-    member: Signal  # The member whose input is loaded.
-    slice: Signal  # Of this input.
-    side: Signal  # Of the eDRAM, as in `SIDES`.
-    word: Signal  # Of the vector's entries on that side.
-    part: Signal  # Which slice of the row held.
+    member: Signal  # Member whose input is loaded.
+    slice: Signal  # Slice of this input.
+    side: Signal  # Side of the eDRAM, as in `SIDES`.
+    word: Signal  # Word of the vector's entries on that side.
+    part: Signal  # Slice of the held row.
 
 
 class StepControl(Unit):
     """Take a token of each sequence, list the combined matrix, and load its input vectors.
 
-    **Latency** 1 + ``width / rows`` cycles from a token to its input's arrival, if the input does
-    not wait; `vectors` to list those that are stored; then for each recomputed token 2 cycles a row
-    of the eDRAM and 1 a slice. **Throughput** one step at a time.
+    **Latency** 1 + ``width / rows`` cycles from a token to its complete input, if the input does
+    not wait; `vectors` cycles to list the stored vectors; then for each recomputed token 2 cycles
+    per row of the eDRAM and 1 per slice. **Throughput** one step at a time.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     layer : In
-        The step's layer.
+        Layer of the step.
     tokens : In(stream)
         Positions of the arriving tokens, sequence by sequence.
     hidden : In(stream)
-        Their inputs, slice by slice; then, in their places, those of the feed-forward block.
+        Inputs of the attention block, slice by slice; then those of the feed-forward block, which
+        overwrite them.
     may_start : In(1)
-        Nothing of the step before is left.
+        The previous step has completely finished.
     accepts : Out(1)
-        The last token is taken in this cycle.
+        The last token of a step is transferred in this cycle.
     predicts : In(1)
-        With it: the step is the vocabulary's, which meets the arriving inputs only.
+        Valid with `accepts`: the step computes the LM head, from the arriving inputs only.
     vectors : In
-        The layer's stored input vectors, as the eviction controller shows them.
+        Stored input vectors of the layer, from the eviction controller.
     members, count : Out
-        The combined matrix: the arriving tokens, then those recomputed in this step.
+        Combined matrix: the arriving tokens, then those recomputed in this step; number of rows.
     arrived, renewed : Out
-        How many slices of the last arriving input are held, and of the feed-forward block's.
+        Number of slices of the last sequence's input that are held: of the attention block's, and
+        of the feed-forward block's.
     loaded : Out(1)
-        All inputs are held.
+        All inputs of the attention block are held.
     finished : In(1)
-        The step's results are complete.
+        The results of the step are complete.
     inputs : Out
-        Slices on their way.
+        Writes of slices of inputs.
     rests : Out(1)
-        No step is under way.
+        No step is in progress.
     reading : Out(1)
-        The eDRAM's read ports are needed here.
+        The unit uses the read ports of the eDRAM.
     keys_read, values_read : Out(stream)
-        Addresses.
+        Addresses of the eDRAM.
     keys, values : In
-        Rows.
+        Rows read, in the cycle after the address.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -121,7 +123,7 @@ class StepControl(Unit):
         super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Module:
-        """List, load, read, and wait for the end."""
+        """Take tokens and inputs, list and load the members, and wait for the end of the step."""
         m = Module()
         p = self.parameters
         edram = p.memory.edram
@@ -138,35 +140,35 @@ class StepControl(Unit):
         ]
         current = Array(members)[course.member]
         row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)
-        # Slices of a row are delivered one a cycle, while the eDRAM may refresh.
+        # A held row is delivered one slice per cycle, during which the eDRAM may refresh.
         looked = Signal(range(max(p.stored, 2)))
         self._connect_ports(m, course, members, current, row)
         predicts = Signal(reset_less=True)
         with m.If(self.accepts):
             m.d.sync += predicts.eq(self.predicts)
         with m.Switch(course.state):
-            # Until a token comes its registers are set over and over, which costs nothing.
+            # The registers of a token are written in every cycle until the token is transferred.
             with m.Case(State.TOKEN):
                 self._begin(m, course, current, looked)
-            # The arriving inputs are first, so that the queries can begin.
+            # The arriving inputs are loaded first, so that the queries can begin.
             with m.Case(State.INPUT):
                 self._take_inputs(m, course, Mux(predicts, State.FEED_FORWARD, State.MEMBERS))
-            # Which tokens are recomputed is known: nobody is promoted or freed meanwhile.
+            # The set of recomputed tokens is stable: no token is promoted or freed in this state.
             with m.Case(State.MEMBERS):
                 self._list_members(m, course, members, looked)
-            # The fetch may have the ports first, and a refresh before either.
+            # The fetch has priority at the ports, and an urgent refresh has priority over both.
             with m.Case(State.READ):
                 ready = Mux(course.side, self.values_read.ready, self.keys_read.ready)
                 with m.If(ready):
                     m.d.sync += course.state.eq(State.ROW)
-            # The row is there a cycle after its address, and for that cycle only.
+            # The row is valid one cycle after its address, for one cycle.
             with m.Case(State.ROW):
                 self._hold_row(m, course, row)
-            # A row is several slices, and the memory of inputs takes one a cycle.
+            # A row has several slices, and the memory of inputs takes one slice per cycle.
             with m.Case(State.SLICES):
                 self._deliver_row(m, course)
-            # The blocks run by themselves; what the attention has added comes back normalised, and
-            # takes the place of what nobody needs any more.
+            # The blocks need no control here. The normalised input of the feed-forward block
+            # overwrites that of the attention block, which is no longer needed.
             with m.Case(State.ATTENTION):
                 self._take_inputs(m, course, State.FEED_FORWARD)
             with m.Case(State.FEED_FORWARD):
@@ -177,10 +179,10 @@ class StepControl(Unit):
     def _connect_ports(
         self, m: Module, course: Course, members: list[Any], current: Any, row: data.View
     ) -> None:
-        """Say what each state offers, asks for, and lets others know."""
+        """Drive the outputs of each state."""
         p = self.parameters
         edram, state = p.memory.edram, course.state
-        # Behind the entries of all slots lie those of the input vectors.
+        # The entries of the input vectors follow those of all slots.
         vector = self.layer * p.stored + current.vector if p.layers > 1 else current.vector
         first = (edram.heads * p.slots + vector * edram.vector_entries) * edram.entry_words
         for number, name in enumerate(SIDES):
@@ -189,8 +191,8 @@ class StepControl(Unit):
                 read.valid.eq((state == State.READ) & (course.side == number)),
                 read.payload.eq(first + course.word),
             ]
-        # The queries need the arriving inputs only; they begin while the last one comes, and go on
-        # while the others are read. Up and gate begin likewise.
+        # The queries need the arriving inputs only. They start while the last input is transferred,
+        # and continue while the inputs of other members are read. Up and gate start likewise.
         last_arriving = course.member == p.sequences - 1
         for count, taking in ((self.arrived, State.INPUT), (self.renewed, State.ATTENTION)):
             with m.If(state == taking):
@@ -219,7 +221,7 @@ class StepControl(Unit):
         ]
 
     def _begin(self, m: Module, course: Course, arriving: Any, looked: Signal) -> None:
-        """Make the arriving tokens the first members; their vectors are behind all stored ones."""
+        """Make the arriving tokens the first members; their vectors follow all stored vectors."""
         p = self.parameters
         m.d.sync += [
             arriving.vector.eq(p.stored + course.member),
@@ -234,9 +236,9 @@ class StepControl(Unit):
             m.d.sync += course.state.eq(State.INPUT)
 
     def _list_members(self, m: Module, course: Course, members: list[Any], looked: Signal) -> None:
-        """Look at one stored vector a cycle, and list those in use without gaps."""
+        """Check one stored vector per cycle, and list those in use without gaps."""
         p = self.parameters
-        # The list is dense: the count says how many vectors meet each tile of keys and values.
+        # The list has no gaps, so that `count` is the number of vectors per tile of W_K and W_V.
         stored = Array(self.vectors[v] for v in range(p.stored))[looked]
         with m.If(stored.valid):
             new = Array(members)[self.count]
@@ -254,7 +256,7 @@ class StepControl(Unit):
             ]
 
     def _take_inputs(self, m: Module, course: Course, following: Any) -> None:
-        """Hold the arriving tokens' inputs, or in their places the feed-forward block's."""
+        """Store the attention block's inputs, or overwrite them by the feed-forward block's."""
         p = self.parameters
         with m.If(self.hidden.valid):
             m.d.sync += course.slice.eq(course.slice + 1)
@@ -265,7 +267,7 @@ class StepControl(Unit):
                     m.d.sync += course.state.eq(following)
 
     def _hold_row(self, m: Module, course: Course, row: data.View) -> None:
-        """Hold a row of the eDRAM: a refresh may follow at once, it is there for one cycle."""
+        """Hold a row of the eDRAM, which is valid for one cycle: a refresh may follow it."""
         p = self.parameters
         edram = p.memory.edram
         keys, values = (channels_of(edram, getattr(self, name)) for name in SIDES)
@@ -278,14 +280,14 @@ class StepControl(Unit):
         ]
 
     def _deliver_row(self, m: Module, course: Course) -> None:
-        """Deliver the row held, slice by slice; half of a vector lies on either side."""
+        """Deliver the held row slice by slice; each side of the eDRAM has half of a vector."""
         p = self.parameters
         slice_, side, member = course.slice, course.side, course.member
         half_ends = (slice_ == p.inputs // 2 - 1) | (slice_ == p.inputs - 1)
         m.d.sync += [slice_.eq(slice_ + 1), course.part.eq(course.part + 1)]
         with m.If(course.part == p.row_slices - 1):
             m.d.sync += course.state.eq(State.READ)
-        # The keys' side has the first half; its last row may be in use in part.
+        # The keys' side has the first half; the last row of a side may be used in part.
         with m.If(half_ends):
             m.d.sync += [side.eq(~side), course.word.eq(0), course.state.eq(State.READ)]
             with m.If(side):

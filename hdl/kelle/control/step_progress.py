@@ -1,6 +1,6 @@
-"""How far a step has come: the heads that have been done, counted where their last result is.
+"""Progress of a step: counters of completed heads, incremented by the last result of each.
 
-Section 6 of the paper: what an operation needs has to be there before it begins.
+Section 6 of the paper: an operation begins when its operands are available.
 """
 
 from typing import Any
@@ -12,24 +12,24 @@ from hdl.kelle.parameters import KelleParameters
 
 
 def count_progress(m: Module, p: KelleParameters, parts: Any, placed: Value) -> None:
-    """Tell the scheduler, and who depends on it, how far the step has come.
+    """Count the completed heads of each operation, and connect the counts to their consumers.
 
     Parameters
     ----------
     m : Module
-        Where the counts go.
+        Module that receives the counters.
     p : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
     parts : Parts
-        The accelerator's.
+        Parts of the accelerator.
     placed : Value
-        An arriving token has its slot in a head.
+        1 in the cycle in which the arriving token receives its slot in a head.
     """
     ended, start = parts.router.ended, parts.control.accepts
     progress = parts.scheduler.progress
     scored, finished = Signal(p.count_shape), Signal(p.count_shape)
     attends = ended[Operation.ATTEND.value] & parts.router.last_sequence
-    # Heads are done in ascending order: a count says which.
+    # Heads complete in ascending order, so that a count identifies the completed heads.
     strobes = (
         (progress.queries, ended[Operation.QUERY.value]),
         (progress.keys, ended[Operation.KEY.value]),

@@ -1,7 +1,7 @@
-"""What meets each tile: inputs, queries, probabilities or outputs of heads.
+"""Issues the vectors that each tile is multiplied by: inputs, queries, probabilities or contexts.
 
-Section 5.2 and Figure 11 (a, b) of the paper: a vector a cycle; the arriving token's input and
-those of recomputed tokens form one matrix.
+Section 5.2 and Figure 11 (a, b) of the paper: one vector per cycle; the inputs of the arriving and
+of the recomputed tokens form one matrix.
 """
 
 from dataclasses import dataclass
@@ -21,57 +21,58 @@ from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
 LOST = {"inputs": 6, "queries": 8, "probabilities": 8, "contexts": 8, "products": 8}
-"""Bits that vectors lose where activations have 8: of inputs in Q6.10 four fraction bits stay, of
-what has a step of its own the upper byte. Products without one lose what inputs do."""
+"""Bits dropped from vectors of 8-bit activations: inputs in Q6.10 keep four fraction bits, vectors
+with a quantisation step of their own keep the upper byte. Products in Q6.10 are treated as inputs.
+"""
 
 LOOPS = ("inner", "half", "middle", "outer")
-"""Counters of an operation, the fastest first."""
+"""Counters of the nested loops of an operation, innermost first."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the issue is in an operation: a counter for each of `LOOPS`, and whether it ends."""
+    """Position in an operation: a counter for each of `LOOPS`, and whether it ends."""
 
-    outer: Signal  # A slice of the output, or a tile of slots.
-    middle: Signal  # A slice of the input, or of the head.
-    half: Signal  # The upper, then the lower byte of keys and values.
-    inner: Signal  # A vector: a member of the combined matrix, or a query head of a group.
+    outer: Signal  # Slice of the output, or tile of slots.
+    middle: Signal  # Slice of the input, or of the head.
+    half: Signal  # Upper, then lower byte of keys and values.
+    inner: Signal  # Vector: a member of the combined matrix, or a query head of a group.
     ends: dict[str, Signal]
 
 
 class VectorIssue(Unit):
-    """Hold activations, and offer the array the vectors of each operation, tile by tile.
+    """Store activations, and offer the array the vectors of each operation, tile by tile.
 
-    A projection passes over the slices of a head (`part`), and for each over those of its input;
-    scores and attention over tiles of slots, slices of the head, and both bytes. Every vector of a
-    tile follows at once.
+    A projection loops over the slices of a head (`part`), and for each over the slices of its
+    input. Scores and attention loop over tiles of slots, slices of the head, and both bytes. The
+    vectors of a tile are issued back to back.
 
-    **Latency** 1 cycle from an operation to its first vector. **Throughput** one vector a cycle.
+    **Latency** 1 cycle from an operation to its first vector. **Throughput** one vector per cycle.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     layer : In
-        The step's layer.
+        Layer of the step.
     operations : In(stream)
-        The program; what an operation needs is there, or is waited for slice by slice.
+        Operations of the program; the unit waits slice by slice for operands that are incomplete.
     members : In
-        The rows of the combined matrix, the arriving tokens first.
+        Rows of the combined matrix, the arriving tokens first.
     count : In
-        How many they are.
+        Number of rows of the combined matrix.
     inputs, queries, probabilities, contexts, products : In
-        Slices to hold: of input vectors, of rotated queries, of probabilities, of what the heads'
-        attention gives, of what the feed-forward matrices have between them. Where activations
-        have 8 bits they are rounded to nearest, ties to even, and saturate.
+        Writes of slices: of input vectors, of rotated queries, of probabilities, of the attention's
+        outputs, and of the feed-forward block's intermediate vector. With activations of 8 bits the
+        slices are rounded to nearest, ties to even, and saturate.
     arrived, renewed, attended, multiplied : In
-        How many slices of either block's input, how many key/value heads' contexts, and how many
-        slices of products are held, of all sequences.
+        Numbers of operands that are held for all sequences: slices of the attention block's input
+        and of the feed-forward block's input, key/value heads' contexts, and slices of products.
     vectors : Out(stream)
-        The array's.
+        Vectors for the array, as in `MatrixUnit`.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -99,7 +100,7 @@ class VectorIssue(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count vectors, slices and tiles; read one memory a vector."""
+        """Count vectors, slices and tiles; read one memory per vector."""
         m = Module()
         p = self.parameters
         move = ~self.vectors.valid | self.vectors.ready
@@ -120,7 +121,7 @@ class VectorIssue(Unit):
         with m.If(move):
             m.d.sync += self.vectors.valid.eq(offers)
         self._describe(m, issues, place, vector)
-        # The elements come out of the memory in the cycle in which the rest is in registers.
+        # The memory outputs the elements in the cycle in which the header is in registers.
         m.d.comb += [
             self.vectors.payload.eq(vector),
             self.vectors.payload.elements.eq(elements),
@@ -128,9 +129,9 @@ class VectorIssue(Unit):
         return m
 
     def _is_held(self, middle: Signal) -> Value:
-        """Return whether what the current operation's next vector reads is there.
+        """Return whether the slice that the next vector reads is held.
 
-        A matrix begins with the slices that are there while the last ones are made.
+        An operation starts with its first slices while the last ones are still being computed.
         """
         p = self.parameters
         operation = self.operations.payload.operation
@@ -146,10 +147,10 @@ class VectorIssue(Unit):
         return ~Cat(*lacks).any()
 
     def _keep_distance(self, m: Module, issues: Signal, move: Value, place: Place) -> Value | int:
-        """Return whether the scores of a tile would not come too early for the evictor.
+        """Return whether the next vector keeps the evictor's distance between scores of tiles.
 
-        It takes a tile's scores row by row, as long as there are rows. Where all loads of a tile
-        take as long as that, nothing else has to keep the distance.
+        The evictor takes the scores of a tile row by row, which takes `rows` cycles. If the loads
+        of a tile take at least as long, no logic is needed.
         """
         p, ends = self.parameters, place.ends
         if 2 * p.slices * p.array.array.load_cycles >= p.rows:
@@ -157,7 +158,7 @@ class VectorIssue(Unit):
         operation = self.operations.payload.operation
         scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
         completes = scores & ends["inner"] & ends["half"] & ends["middle"]
-        # The distance counts from the cycle in which the array takes the vector.
+        # The distance counts from the cycle in which the array accepts the vector.
         offered, distance = Signal(), Signal(range(p.rows))
         with m.If(move):
             m.d.sync += offered.eq(issues & completes)
@@ -177,7 +178,7 @@ class VectorIssue(Unit):
         m.d.comb += [
             outer_last.eq(p.slices - 1),
             middle_last.eq(Mux(outside, p.inputs - 1, p.slices - 1)),
-            # A projection is of the arriving tokens only, or of all that have keys and values.
+            # Projections have the arriving tokens only; keys and values have all members.
             inner_last.eq(Mux(outside, p.sequences - 1, p.queries - 1)),
         ]
         with m.Switch(operation):
@@ -189,7 +190,7 @@ class VectorIssue(Unit):
                 m.d.comb += outer_last.eq(p.tiles - 1)
             with m.Case(Operation.OWN):
                 m.d.comb += outer_last.eq(0)
-            # The arriving token's tile is behind those of the slots.
+            # The arriving token's tile follows those of the slots.
             with m.Case(Operation.ATTEND):
                 m.d.comb += outer_last.eq(p.tiles)
         m.d.comb += [
@@ -209,7 +210,7 @@ class VectorIssue(Unit):
         m.d.comb += self.operations.ready.eq(steps)
 
     def _describe(self, m: Module, issues: Signal, place: Place, vector: data.View) -> None:
-        """Say what the array and its output stage do with a vector."""
+        """Derive the controls of a vector for the array and its output stage."""
         p = self.parameters
         operation, head = self.operations.payload.operation, self.operations.payload.head
         outer, middle, half, inner = place.outer, place.middle, place.half, place.inner
@@ -229,7 +230,7 @@ class VectorIssue(Unit):
         # Attention sums over tiles of slots, everything else over slices of the input.
         begins = Mux(attends, outer == 0, middle == 0) & (outside | ~half)
         done = Mux(attends, ends["outer"], ends["middle"]) & ends["half"]
-        # A layer's projection has a scale for each slice of a head, the others one for all.
+        # A layer's projection has a scale for each slice of a head, other operations one scale.
         bases = [p.scale(which) for which in Operation]
         own = Mux(requantises(operation), head * p.slices + outer, 0)
         scale = Array(bases)[operation.as_value()] + own
@@ -237,7 +238,7 @@ class VectorIssue(Unit):
             scale += self.layer * p.scales
         with m.If(issues):
             m.d.sync += [
-                # Keys lie in the array as they are cached: scores pass along the rows.
+                # Keys are in the array as they are cached: sums of scores move along the rows.
                 vector.transposed.eq(scores),
                 vector.swap.eq(inner == 0),
                 vector.unsigned_weights.eq(~outside & half),
@@ -252,7 +253,7 @@ class VectorIssue(Unit):
                 m.d.sync += vector.tag.compares.eq(operation == Operation.VOCABULARY)
 
     def _narrowed(self, name: str, values: data.View) -> Value:
-        """Return a slice as it meets tiles, rounded to nearest even, saturating."""
+        """Return a slice as an operand of the array, rounded to nearest even, saturating."""
         p = self.parameters
         if p.activation_bits == 16:
             return values.as_value()
@@ -262,7 +263,7 @@ class VectorIssue(Unit):
         return Cat(saturate(value, shape)[0] for value in rounded)
 
     def _read(self, m: Module, issues: Signal, place: Place) -> Any:
-        """Read the slice that comes next; it is there in the next cycle, and stays."""
+        """Read the slice of the next vector; it is valid from the next cycle on."""
         p = self.parameters
         operation, head = self.operations.payload.operation, self.operations.payload.head
         part = Mux(operation == Operation.OWN, p.tiles, place.outer)
@@ -290,7 +291,7 @@ class VectorIssue(Unit):
         with m.If(issues):
             m.d.sync += came_from.eq(chosen)
         slices = []
-        # Only the memory in use is read, so that the others hold what they delivered.
+        # Only the selected memory is read, so that its output is held until the next vector.
         for number, (name, address) in enumerate(addresses.items()):
             memory = Memory(depth=max(self.depths[name], 2), width=p.operand_layout.size)
             m.submodules[name] = memory

@@ -1,6 +1,6 @@
-"""What the scores on their way out of the array are to the eviction controller.
+"""Headers for the eviction controller, derived from the scores that the array outputs.
 
-Section 5.3 of the paper: the evictor compares scores as they leave the array.
+Section 5.3 of the paper: the evictor compares scores as the array outputs them.
 """
 
 from typing import Any
@@ -15,18 +15,18 @@ from hdl.kelle.parameters import KelleParameters
 def announce_wavefronts(
     m: Module, p: KelleParameters, coming: Any, placements: list[Any], wavefronts: Any
 ) -> None:
-    """Offer `wavefronts` what is `coming` out of the array, if it is scores.
+    """Drive `wavefronts` with the header of the array's next result, if it is a score.
 
     Parameters
     ----------
     m : Module
-        Where the connections go.
+        Module that receives the connections.
     p : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
     coming : View
         `valid` and `user` of the result that is at lane 0 in the next cycle.
     placements : list
-        For each head of all sequences, a `placement_record`.
+        A `placement_record` for each head of all sequences.
     wavefronts : stream
         As in `EvictionController`.
     """
@@ -37,7 +37,8 @@ def announce_wavefronts(
     wavefront = wavefronts.payload
     # The last query head of a group completes a token's score.
     compare = header.index == p.queries - 1
-    # Scores follow the slots' tiles; the arriving token's go to the tile of its slot, alone.
+    # Scores of cached tokens belong to their tile; the arriving token's own score updates only the
+    # row of its slot.
     row_bits = p.eviction.evictor.row_bits
     m.d.comb += [
         wavefronts.valid.eq(coming.valid & (scores | own)),

@@ -1,7 +1,7 @@
 """Kelle's KV cache eDRAM: 32 banks in four groups, refreshed between reads and writes.
 
 Section 5.1 and Figure 10. Keys and values are split into their most and least significant bytes,
-which lie in banks of their own, so that each half can be refreshed at its own rate.
+which are stored in separate banks, so that each half can be refreshed at its own rate.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ HALVES = ("msb", "lsb")
 class KvEdramParameters(Parameters):
     """Dimensions and address map of the KV eDRAM.
 
-    A *row* is what one address holds on one side: a channel for each byte of the group's words.
-    Channel c of a row lies in bank ``c % banks`` of its group, in byte ``c // banks``. An *entry*
-    is a key and its value: `entry_words` consecutive addresses, the same on both sides. Behind the
-    entries of all slots lie those of the stored input vectors.
+    A *row* is the data of one address on one side: one channel for each byte of the group's words.
+    Channel c of a row is stored in bank ``c % banks`` of its group, in byte ``c // banks``. An
+    *entry* is a key and its value: `entry_words` consecutive addresses, the same on both sides. The
+    entries of the stored input vectors follow those of all slots.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ class KvEdramParameters(Parameters):
     head_size : int
         Channels of a key, a multiple of `banks * word_bytes`.
     slots : int
-        Tokens cached a head.
+        Cached tokens per head.
     heads : int
-        Key/value heads cached, those of all cached layers together.
+        Cached key/value heads, those of all cached layers together.
     vector_size : int
-        Elements of an input vector, even.
+        Elements of an input vector; even.
     vectors : int
-        Input vectors stored at most, for tokens that are recomputed.
+        Maximum number of stored input vectors, for recomputed tokens.
 
     Raises
     ------
@@ -90,17 +90,17 @@ class KvEdramParameters(Parameters):
 
     @property
     def entry_words(self) -> int:
-        """Addresses of an entry."""
+        """Addresses per entry."""
         return self.head_size // self.row_channels
 
     @property
     def vector_entries(self) -> int:
-        """Entries that an input vector occupies, half of it on either side."""
+        """Entries per input vector; each side stores half of the vector."""
         return -(-self.vector_size // (2 * self.head_size))
 
     @property
     def entries(self) -> int:
-        """Entries in use, those of input vectors included."""
+        """Entries of all slots and all input vectors."""
         return self.slots * self.heads + self.vectors * self.vector_entries
 
     @property
@@ -118,7 +118,7 @@ class KvEdramParameters(Parameters):
 
     @property
     def row_layout(self) -> data.ArrayLayout:
-        """A row as the banks hold it: [MSB, LSB] [bank] word."""
+        """A row as stored in the banks: [MSB, LSB] [bank] word."""
         return data.ArrayLayout(data.ArrayLayout(8 * self.word_bytes, self.banks), len(HALVES))
 
     @property
@@ -130,7 +130,7 @@ class KvEdramParameters(Parameters):
 def row_of(parameters: KvEdramParameters, channels: Sequence[Value]) -> Value:
     """Wire the 16-bit channels of a row to the banks' words."""
     p = parameters
-    # Channels go round the banks, so that a row's neighbours lie in different ones.
+    # Channels are interleaved over the banks: neighbouring channels are in different banks.
     order = [
         channels[byte * p.banks + bank] for bank in range(p.banks) for byte in range(p.word_bytes)
     ]
@@ -147,17 +147,17 @@ def channels_of(parameters: KvEdramParameters, row: data.View) -> list[Value]:
 
 
 class KvEdram(Unit):
-    """Read and write rows of keys and values, and refresh words when nobody uses the banks.
+    """Read and write rows of keys and values, and refresh words while the banks are idle.
 
     The keys' side and the values' side have a read and a write port each. A refresh of one half
-    reads a word of all its banks on both sides, and writes it back in the cycle after. It is
-    granted if no port asks, or if it is urgent; a read then waits. A write waits also for the
-    cycle of a write-back, so that a refresh never undoes a write.
+    reads a word of all banks of that half on both sides, and writes it back in the next cycle. A
+    refresh is granted if no port has a request, or if it is urgent; reads and writes then wait. A
+    write also waits in the cycle of a write-back, so that a refresh never reverts a write.
 
     **Swap point**: each bank is one `hdl.memory.memory.Memory`, an emitted module of its own.
 
-    **Latency** a row is readable in the cycle after its address is taken. **Throughput** one read
-    and one write a cycle and side, or one refreshed word a cycle and half.
+    **Latency** a row is valid in the cycle after its address is transferred. **Throughput** one
+    read and one write per cycle and side, or one refreshed word per cycle and half.
 
     Parameters
     ----------
@@ -167,22 +167,23 @@ class KvEdram(Unit):
     Members
     -------
     keys_read, values_read : In(stream)
-        Addresses.
+        Addresses of rows to read.
     keys, values : Out(row)
-        The row, while `keys_valid` or `values_valid`; nobody can refuse it.
+        The row read, valid for the cycle in which `keys_valid` or `values_valid` is 1; there is no
+        back-pressure.
     keys_valid, values_valid : Out(1)
-        An address was taken in the cycle before.
+        An address was transferred in the previous cycle.
     keys_write, values_write : In(stream)
-        Addresses and rows.
+        Addresses and rows to write.
     msb, lsb : In(stream)
         Addresses to refresh in the banks of one half.
     msb_urgent, lsb_urgent : In(1)
-        The refresh on offer must be granted now.
+        The offered refresh must be granted in this cycle.
 
     Raises
     ------
     ValueError
-        By `KvEdramParameters`.
+        If `KvEdramParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: KvEdramParameters) -> None:
@@ -200,7 +201,7 @@ class KvEdram(Unit):
         super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Module:
-        """Arbitrate; connect the banks."""
+        """Arbitrate between ports and refreshes, and connect the banks."""
         m = Module()
         p = self.parameters
         reads = {side: getattr(self, f"{side}_read") for side in SIDES}
@@ -242,7 +243,8 @@ class KvEdram(Unit):
                 for b in range(p.banks):
                     bank = Memory(depth=p.words, width=8 * p.word_bytes)
                     m.submodules[f"{side}_{half}_{b}"] = bank
-                    # A read and a refresh never meet; a write waits for a write-back.
+                    # A read and a refresh are never granted together; a write waits for a
+                    # write-back.
                     m.d.comb += [
                         bank.read_enable.eq(takes | (refresh.valid & refresh.ready)),
                         bank.read_address.eq(Mux(takes, read.payload, refresh.payload)),

@@ -20,30 +20,30 @@ from hdl.unit import Unit
 class RefreshController(Unit):
     """Refresh every entry of the KV eDRAM within the interval of its bits and its score.
 
-    After reset the unit forgets all entries, which takes as many cycles as there are entries; then
-    time begins. At a tick in which an interval expires, the walker of that half sweeps over the
-    entries. Its addresses have the lowest priority at the banks, until `patience` cycles have
-    passed since the tick: then it is urgent and must be granted every cycle. So each sweep ends
-    within the tick in which it began, whatever the traffic.
+    After reset the unit marks all entries invalid, one entry per cycle; then the first tick starts.
+    At a tick in which an interval expires, the `RefreshWalker` of that half sweeps over the
+    entries. Its addresses have the lowest priority at the banks, until `patience` cycles (a
+    timeout) after the tick. From then on the sweep is urgent and must be granted every cycle. Each
+    sweep therefore ends within the tick in which it started, for any traffic.
 
     **Bound** (proved for small dimensions): a word of an entry that was last refreshed in a group
-    is refreshed again within that group's interval + `patience` + one walk.
+    is refreshed again within that group's interval + `patience` + one sweep (`sweep_cycles`).
 
-    **Latency** the first address in the cycle after the tick. **Throughput** one word a cycle and
-    half.
+    **Latency** the first address is valid in the cycle after the tick. **Throughput** one word per
+    cycle and half.
 
     Parameters
     ----------
     parameters : RefreshParameters
-        Dimensions.
+        Number of entries, and bits of scores, ticks, intervals and counters.
 
     Members
     -------
     settings : In(settings)
-        Intervals, as `RefreshSettings` checks them; constant while the unit runs.
+        Intervals, as `RefreshSettings` checks them; constant while the unit operates.
     scores : In(stream)
-        Changes: entry, score, and whether the entry holds anything. Not ready while the unit
-        forgets; always ready from then on.
+        Changes of entries: `entry`, `score`, and `valid` if the entry holds data. Not ready while
+        the unit marks all entries invalid; always ready afterwards.
     msb, lsb : Out(stream)
         Addresses to read and write back in all MSB banks, in all LSB banks.
     msb_urgent, lsb_urgent : Out(1)
@@ -56,7 +56,7 @@ class RefreshController(Unit):
     Raises
     ------
     ValueError
-        By `RefreshParameters`.
+        If `RefreshParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: RefreshParameters) -> None:
@@ -75,10 +75,11 @@ class RefreshController(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Forget, count ticks, and tell threshold and walkers every update."""
+        """Mark all entries invalid, count ticks, and send each update to threshold and walkers."""
         m = Module()
         p = self.parameters
-        # A memory cannot be reset: an update a cycle declares each entry empty; then time begins.
+        # A memory cannot be reset: one update per cycle marks each entry invalid before the first
+        # tick.
         cleared = Signal()
         forgotten = Signal(p.entry_bits)
         with m.If(~cleared):
@@ -105,7 +106,7 @@ class RefreshController(Unit):
         with m.Elif(cleared):
             m.d.sync += elapsed.eq(elapsed + 1)
 
-        # All three keep the scores for themselves: each reads them in an order of its own.
+        # Threshold and walkers each store the scores, because each reads them in its own order.
         m.submodules.threshold = threshold = RefreshThreshold(parameters=p)
         m.d.comb += [
             threshold.update.eq(update),

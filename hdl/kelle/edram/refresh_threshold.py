@@ -1,4 +1,4 @@
-"""Where Kelle's refresh policy divides tokens into high and low scores: the median.
+"""Threshold between the high and the low scores of Kelle's refresh policy: the median.
 
 Section 4.2. The paper's average interval of 1.05 ms is the harmonic mean of the four intervals with
 equal weights, so the two groups are equally large.
@@ -17,30 +17,30 @@ from hdl.unit import Unit
 
 
 class RefreshThreshold(Unit):
-    """Keep a histogram of all scores, and find its median.
+    """Maintain a histogram of all scores, and compute its median.
 
     The threshold is the largest score t for which at least half of the valid entries have a score
-    of t or more. Few bits give many entries the same score: of those with just t, `quota` complete
-    the half.
+    of t or more. With few bits, many entries have the same score: of the entries with score t,
+    `quota` belong to the upper half.
 
     **Latency** the threshold is exact `settle_cycles` of the parameters after the last change.
-    **Throughput** one change a cycle.
+    **Throughput** one change per cycle.
 
     Parameters
     ----------
     parameters : RefreshParameters
-        Dimensions.
+        Number of entries, and bits of their scores.
 
     Members
     -------
     update : In(score)
-        A change of an entry, while `update_valid`.
+        New score and validity of an entry, while `update_valid`.
     clear : In(1)
-        With `update_valid`: what was known of the entry does not count.
+        Valid with `update_valid`: ignore the previous score of the entry, which is undefined.
     threshold : Out(score_bits)
         Smallest score of the HST group.
     quota : Out
-        How many entries with that score belong to it.
+        Number of entries with that score that belong to the HST group.
     """
 
     def __init__(self, *, parameters: RefreshParameters) -> None:
@@ -56,7 +56,7 @@ class RefreshThreshold(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Swap old for new in one access; count; scan the bins from the top."""
+        """Exchange old and new score, update the histogram, and scan it from the top."""
         m = Module()
         p = self.parameters
         width = Shape.cast(p.known_layout).width
@@ -70,19 +70,19 @@ class RefreshThreshold(Unit):
             known.write_address.eq(self.update.entry),
             known.write_data.eq(Cat(self.update.score, self.update.valid)),
         ]
-        # After a reset what the memory returns is unknown, and does not count.
+        # After a reset the memory's contents are undefined and must not be counted.
         m.d.sync += [
             counted.eq(self.update_valid & ~self.clear),
             after.score.eq(self.update.score),
             after.valid.eq(self.update.valid),
         ]
-        # The memory returns old data, so reading and writing one entry at once is an exchange.
+        # The memory returns old data, so a read and a write of the same entry are an exchange.
         before = data.View(p.known_layout, known.read_data)
         bins = 1 << p.score_bits
         count = bits_for(p.entries)
         histogram = Array(Signal(count, name=f"bin_{score}") for score in range(bins))
         total = Signal(count)
-        # Both may be the same bin: one leaves and one joins.
+        # The old and the new bin may be the same: the decrement and the increment cancel.
         with m.If(counted):
             m.d.sync += total.eq(total + after.valid - before.valid)
             for score, size in enumerate(histogram):
@@ -90,7 +90,8 @@ class RefreshThreshold(Unit):
                 leaves = before.valid & (before.score == score)
                 m.d.sync += size.eq(size + joins - leaves)
 
-        # The scan never stops: a bin a cycle from the highest score, until half is reached.
+        # The scan repeats endlessly: one bin per cycle from the highest score, until half is
+        # reached.
         score = Signal(p.score_bits, init=bins - 1)
         above = Signal(count)
         reached = Signal(count)

@@ -1,4 +1,4 @@
-"""One of Kelle's two refresh controllers: sweeps over the entries of the MSB or the LSB banks.
+"""One of Kelle's two refresh controllers, which sweeps over the entries of the MSB or LSB banks.
 
 Sections 4.2 and 5.1. Entries are divided into a high-score and a low-score token group (HST, LST),
 each with its own interval; when an interval expires, the entries of that group are read and
@@ -28,17 +28,17 @@ class RefreshParameters(Parameters):
     Parameters
     ----------
     entries : int
-        Entries of the KV eDRAM: what has one score.
+        Entries of the KV eDRAM; each entry has one score.
     words : int
-        Consecutive words of a bank that an entry occupies.
+        Consecutive words of a bank per entry.
     score_bits : int
-        Bits of a score as the refresh controllers see it; the paper has 4.
+        Bits of a coarse score; 4 in the paper.
     tick_bits : int
         Bits of the prescaler; enough for a sweep and for the threshold to settle.
     interval_bits : int
         Bits of an interval in ticks.
     count_bits : int
-        Bits of the counters of refreshed words, which begin again at zero.
+        Bits of the counters of refreshed words, which wrap around.
 
     Raises
     ------
@@ -56,7 +56,7 @@ class RefreshParameters(Parameters):
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
-        cycles = self.walk_cycles + self.settle_cycles
+        cycles = self.sweep_cycles + self.settle_cycles
         rule = f"a tick must hold a sweep and a new threshold, {cycles} cycles, in tick_bits"
         require(cycles < 1 << self.tick_bits, rule, self.tick_bits)
 
@@ -76,8 +76,8 @@ class RefreshParameters(Parameters):
         return bits_for(self.entries)
 
     @property
-    def walk_cycles(self) -> int:
-        """Cycles of a sweep that refreshes everything and never waits, with its start."""
+    def sweep_cycles(self) -> int:
+        """Cycles of a sweep that refreshes all entries and never waits, including its start."""
         return self.entries * self.words + 1
 
     @property
@@ -87,12 +87,12 @@ class RefreshParameters(Parameters):
 
     @property
     def score_layout(self) -> data.StructLayout:
-        """Score update of an entry: its score, and whether it holds anything."""
+        """Score update: the entry, its score, and whether it holds data."""
         return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
 
     @property
     def known_layout(self) -> data.StructLayout:
-        """What the register file keeps of an entry."""
+        """Record of an entry in the register file."""
         return data.StructLayout({"score": self.score_bits, "valid": 1})
 
     @property
@@ -112,7 +112,7 @@ class RefreshParameters(Parameters):
 
     @property
     def settings_layout(self) -> data.StructLayout:
-        """Everything that is programmed at run time; see `RefreshSettings`."""
+        """All values that are programmed at run time; see `RefreshSettings`."""
         return data.StructLayout(
             {
                 "tick_cycles": self.tick_bits,
@@ -130,18 +130,18 @@ class RefreshSettings:
     Parameters
     ----------
     parameters : RefreshParameters
-        The dimensions that the settings are for.
+        Dimensions of the controllers that receive the settings.
     tick_cycles : int
         Cycles of a tick, the unit of all intervals; 360000 cycles are 0.36 ms.
-    patience : int
-        Cycles that a sweep waits for idle banks before it takes them.
+    `patience` : int
+        Timeout in cycles: a sweep waits for idle banks until this many cycles after the tick.
     msb_hst, msb_lst, lsb_hst, lsb_lst : int
         Intervals of the groups in ticks.
 
     Raises
     ------
     ValueError
-        If an interval is out of range, or a tick leaves no time for a sweep.
+        If an interval is out of range, or a tick is too short for a sweep.
     """
 
     parameters: RefreshParameters
@@ -162,11 +162,11 @@ class RefreshSettings:
         for half in ("msb", "lsb"):
             hst, lst = getattr(self, f"{half}_hst"), getattr(self, f"{half}_lst")
             require(hst <= lst, f"{half}_hst must be at most {half}_lst = {lst}", hst)
-        least = self.patience + p.walk_cycles
+        least = self.patience + p.sweep_cycles
         require(
             self.tick_cycles >= least,
-            f"tick_cycles must be at least patience + walk = {self.patience} + "
-            f"{p.walk_cycles} = {least}",
+            f"tick_cycles must be at least patience + sweep = {self.patience} + "
+            f"{p.sweep_cycles} = {least}",
             self.tick_cycles,
         )
 
@@ -184,45 +184,45 @@ class RefreshSettings:
 class RefreshWalker(Unit):
     """Sweep over all entries when a group's interval expires, and refresh that group's words.
 
-    A sweep refreshes a valid entry if its group's interval has expired, and also if the entry has
-    changed its group since it was last refreshed. The latter needs one bit an entry, the group it
-    was refreshed in, and makes starvation impossible: what was refreshed as LST is refreshed in
-    the next LST sweep, what was refreshed as HST in the next HST sweep, whatever its score does in
-    between.
+    A sweep refreshes a valid entry if the interval of its group has expired, and also if the entry
+    has changed its group since its last refresh. The latter needs one bit per entry, the group in
+    which it was last refreshed, and makes starvation impossible: an entry that was refreshed as LST
+    is refreshed in the next LST sweep, and one that was refreshed as HST in the next HST sweep,
+    however its score changes in between.
 
-    In the high-score group are the entries above the threshold, and of those with just that score
-    the first `quota` that the sweep comes to.
+    The high-score group consists of the entries above the threshold, and of the first `quota`
+    entries of the sweep whose score equals the threshold.
 
-    **Latency** the first address in the cycle after the tick. **Throughput** one entry a cycle that
-    is not due, one word a cycle that is due and granted.
+    **Latency** the first address is valid in the cycle after the tick. **Throughput** one entry per
+    cycle that is not due, one word per cycle that is due and granted.
 
     Parameters
     ----------
     parameters : RefreshParameters
-        Dimensions.
+        Number of entries, and bits of scores, ticks, intervals and counters.
 
     Members
     -------
     update : In(score)
-        A change of an entry, while `update_valid`.
+        New score and validity of an entry, while `update_valid`.
     clear : In(1)
-        With `update_valid`: forget also the entry's group.
+        Valid with `update_valid`: reset the recorded group of the entry as well.
     threshold : In(score_bits)
-        Smallest score of the HST group; read when a sweep starts.
+        Smallest score of the HST group; sampled when a sweep starts.
     quota : In
-        How many entries with that score belong to it; read when a sweep starts.
+        Number of entries with that score that belong to the group; sampled when a sweep starts.
     tick : In(1)
-        One pulse a tick.
+        One pulse per tick.
     elapsed : In(tick_bits)
         Cycles since the tick.
-    patience : In(tick_bits)
-        Value of `elapsed` from which on a sweep is urgent.
+    `patience` : In(tick_bits)
+        Timeout: value of `elapsed` from which on a sweep is urgent.
     intervals : In(interval)
         Ticks between sweeps of each group.
     refresh : Out(stream)
         Addresses of words to read and write back.
     urgent : Out(1)
-        The sweep has waited long enough: whoever grants must do so at once.
+        The timeout has passed: the stream must be granted in this cycle.
     counts : Out(ArrayLayout(count_bits, 2))
         Words refreshed so far, of HST and LST entries.
     """
@@ -255,7 +255,7 @@ class RefreshWalker(Unit):
         self.advance = Signal()
 
     def elaborate(self, platform: Any) -> Module:
-        """Count ticks; look one entry ahead; refresh what is due."""
+        """Count ticks, read one entry ahead, and refresh the entries that are due."""
         m = Module()
         p = self.parameters
         start = Signal()
@@ -265,7 +265,7 @@ class RefreshWalker(Unit):
         width = Shape.cast(p.known_layout).width
         m.submodules.known = known = Memory(depth=p.entries, width=width)
         m.submodules.groups = groups = Memory(depth=p.entries, width=1)
-        # One entry ahead: its record is there when the walker comes to it.
+        # Records are read one entry ahead, so that each is valid when the sweep reaches the entry.
         last = self.entry == p.entries - 1
         next_entry = Signal(p.entry_bits)
         m.d.comb += [
@@ -292,7 +292,7 @@ class RefreshWalker(Unit):
             self.refresh.payload.eq(self.entry * p.words + self.word),
             self.urgent.eq(self.walking & (self.elapsed >= self.patience)),
         ]
-        # A sweep ends within its tick, so that a start never cuts one short.
+        # A sweep ends within its tick, so that a start never interrupts a sweep.
         with m.If(start):
             m.d.sync += [
                 self.walking.eq(1),
@@ -303,7 +303,7 @@ class RefreshWalker(Unit):
             m.d.sync += self.entry.eq(next_entry)
             with m.If(last):
                 m.d.sync += self.walking.eq(0)
-        # Words of an entry follow each other; it is one decision for all.
+        # The words of an entry are refreshed back to back, by one decision.
         with m.If(taken):
             m.d.sync += [
                 self.word.eq(Mux(last_word, 0, self.word + 1)),
@@ -314,13 +314,13 @@ class RefreshWalker(Unit):
         return m
 
     def _divide(self, m: Module, record: data.View, start: Signal) -> None:
-        """Say whether the entry that the sweep has come to has a high score."""
+        """Determine whether the current entry belongs to the high-score group."""
         p = self.parameters
-        # Both are held, so that an address once offered stays offered.
+        # Both are held during a sweep, so that an offered address remains valid.
         threshold = Signal(p.score_bits, reset_less=True)
         quota = Signal(p.quota_bits, reset_less=True)
         tied = record.score == threshold
-        # An entry keeps its group while it waits: the quota falls when the sweep moves on.
+        # An entry keeps its group while it waits: the quota is decremented when the sweep advances.
         m.d.comb += self.hst.eq((record.score > threshold) | (tied & (quota != 0)))
         with m.If(self.advance & record.valid & tied & (quota != 0)):
             m.d.sync += quota.eq(quota - 1)
@@ -328,7 +328,7 @@ class RefreshWalker(Unit):
             m.d.sync += [threshold.eq(self.threshold), quota.eq(self.quota)]
 
     def _count_ticks(self, m: Module) -> dict[str, Signal]:
-        """Return for each group whether its interval ends with this tick."""
+        """Return for each group whether its interval expires with this tick."""
         expired = {name: Signal(name=f"{name}_expired") for name in GROUPS}
         for name in GROUPS:
             ticks = self.ticks[name]
@@ -338,13 +338,13 @@ class RefreshWalker(Unit):
         return expired
 
     def _remember_group(self, m: Module, groups: Memory, refreshed: Value) -> None:
-        """Note the group in which an entry was refreshed, when its last word is."""
+        """Record the group in which an entry is refreshed, with its last word."""
         m.d.comb += [
             groups.write_address.eq(self.entry),
             groups.write_data.eq(self.hst),
             groups.write_enable.eq(refreshed),
         ]
-        # After a reset nothing was refreshed in HST, as far as anybody knows.
+        # After a reset, the recorded group of every entry is LST.
         with m.If(self.clear):
             m.d.comb += [
                 groups.write_address.eq(self.update.entry),

@@ -1,7 +1,7 @@
-"""The KV eDRAM with its refresh controllers: what is stored stays, whatever the traffic.
+"""The KV eDRAM with its refresh controllers, which retain its contents under any traffic.
 
 Section 5.1 of the paper: the refresh controllers are part of the eDRAM controller, and use the
-cycles in which nobody reads or writes.
+cycles without reads and writes.
 """
 
 from dataclasses import field
@@ -42,13 +42,13 @@ class RefreshedEdramParameters(Parameters):
     interval_bits: Annotated[int, As(RefreshParameters)] = 5
 
     def __post_init__(self) -> None:
-        """Let the refresh controllers check theirs."""
+        """Check the rules of the refresh controllers; the eDRAM has checked its own."""
         super().__post_init__()
         _ = self.refresh
 
     @property
     def refresh(self) -> RefreshParameters:
-        """The refresh controllers."""
+        """Dimensions of the refresh controllers."""
         return RefreshParameters(
             entries=self.edram.entries,
             words=self.edram.entry_words,
@@ -63,19 +63,20 @@ class RefreshedEdram(Unit):
 
     **Latency** and **Throughput** of the rows as in `KvEdram`: reads and writes wait only while a
     refresh is urgent, writes also for a write-back. The bound on a word's age is that of
-    `RefreshController`; it holds from the write on if the entry is told as valid in the same tick.
+    `RefreshController`. It holds from the write on if `scores` reports the entry as valid in the
+    same tick.
 
     Parameters
     ----------
     parameters : RefreshedEdramParameters
-        Dimensions.
+        Dimensions of eDRAM and refresh controllers.
 
     Members
     -------
     settings : In(settings)
         Intervals, as `RefreshSettings` checks them.
     scores : In(stream)
-        Changes: entry, score, and whether the entry holds anything.
+        Changes of entries: `entry`, `score`, and `valid` if the entry holds data.
     keys_read, values_read, keys, values, keys_valid, values_valid, keys_write, values_write
         As in `KvEdram`.
     threshold, counts : Out
@@ -84,7 +85,7 @@ class RefreshedEdram(Unit):
     Raises
     ------
     ValueError
-        By `RefreshedEdramParameters`.
+        If `RefreshedEdramParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: RefreshedEdramParameters) -> None:
@@ -105,19 +106,19 @@ class RefreshedEdram(Unit):
         super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the two."""
+        """Connect the eDRAM and its refresh controllers."""
         m = Module()
         p = self.parameters
         m.submodules.edram = edram = KvEdram(parameters=p.edram)
         m.submodules.refresh = refresh = RefreshController(parameters=p.refresh)
-        # The refresh alone learns of scores; it sends addresses.
+        # Only the refresh controllers use the scores; they send addresses to the eDRAM.
         connect_streams(m, self.scores, refresh.scores)
         m.d.comb += [
             refresh.settings.eq(self.settings),
             self.threshold.eq(refresh.threshold),
             self.counts.eq(refresh.counts),
         ]
-        # Reads and writes pass as they are: only the eDRAM knows of both.
+        # Reads and writes pass directly: the eDRAM arbitrates them with the refreshes.
         for side in SIDES:
             connect_streams(m, getattr(self, f"{side}_read"), getattr(edram, f"{side}_read"))
             connect_streams(m, getattr(self, f"{side}_write"), getattr(edram, f"{side}_write"))
@@ -125,7 +126,7 @@ class RefreshedEdram(Unit):
                 getattr(self, side).eq(getattr(edram, side)),
                 getattr(self, f"{side}_valid").eq(getattr(edram, f"{side}_valid")),
             ]
-        # A sweep that waits too long says so, and is granted at once.
+        # A sweep that has waited too long is urgent, and is granted immediately.
         for half in HALVES:
             taken, offered = getattr(edram, half), getattr(refresh, half)
             m.d.comb += [

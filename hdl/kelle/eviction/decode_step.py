@@ -1,4 +1,4 @@
-"""Where the eviction controller is in a decode step, and whom it evicts there."""
+"""State of the eviction controller in a decode step, and its choice of the victim."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from hdl.kelle.eviction.wavefront_issue import WavefrontIssue
 
 
 class State(enum.Enum, shape=2):
-    """What the controller does with the arriving token."""
+    """State of the placement of the arriving token in a head."""
 
     IDLE = 0
     LOOKUP = 1
@@ -24,12 +24,12 @@ class State(enum.Enum, shape=2):
 class Window:
     """The recent window of the step that the next victim is for."""
 
-    oldest: Signal  # Positions from here on are in it.
-    leaving: Signal  # The one that has just left it.
+    oldest: Signal  # Lowest position in the window.
+    leaving: Signal  # Position that has just left the window.
 
 
 def window_registers(p: EvictionParameters) -> Window:
-    """Return a window's registers, which before the first token are those of position 0."""
+    """Return the window's registers, initialised to the window of position 0."""
     first, positions = int(p.evict_before), 1 << p.position_bits
     return Window(
         oldest=Signal(p.position_bits, name="oldest", init=max(first - (p.window - 1), 0)),
@@ -39,22 +39,22 @@ def window_registers(p: EvictionParameters) -> Window:
 
 @dataclass(frozen=True)
 class Step:
-    """Where the controller is in a step: registers, and what follows from them."""
+    """Registers of a step, and signals derived from them."""
 
     now: Signal  # Position of the arriving token.
     window: Window
-    stepping: Signal  # It has come, and not all heads have placed it.
+    stepping: Signal  # The token has arrived, and not all heads have placed it.
     state: enum.EnumView
     head: Signal  # The current head.
-    cached: Signal  # The same among the heads of all layers.
-    slot: Signal  # The slot that the token takes in this head.
-    evicts: Signal  # Somebody is evicted for it.
+    cached: Signal  # The current head's index among the heads of all layers.
+    slot: Signal  # Slot of the token in the current head.
+    evicts: Signal  # The slot holds a token, which is evicted.
     last_head: Signal
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Whom a full head evicts, once its search has ended."""
+    """The victim of a full head, valid after its search has ended."""
 
     slot: Value
     found: Value
@@ -70,24 +70,24 @@ def take_position(
     prefill: Any,
     prefilled: Signal,
 ) -> None:
-    """Keep the arriving token's position, or that of a prefill's last token, and the window.
+    """Register the position of the arriving token, or of a prefill's last token, and the window.
 
-    The window has registers of its own, since what it protects decides in every evictor row; so has
-    the first head, whose number among those of all layers counts up with the heads.
+    The window and the index of the head among the heads of all layers have registers of their own,
+    because the paths from them extend into every evictor row.
     """
-    # A prefill's last token is the youngest: the window reaches back from it.
+    # A prefill's last token is the youngest: the window ends with it.
     for comes, now in (
         (prefilled, prefill.payload.token.position),
         (tokens.valid & tokens.ready, tokens.payload),
     ):
-        # It reaches back from the step that the victim is for: this or the next.
+        # The window belongs to the step in which the victim is evicted: this one or the next.
         ahead = now + int(p.evict_before)
         inside = ahead >= p.window - 1
         with m.If(comes):
             m.d.sync += [
                 step.now.eq(now),
                 step.window.oldest.eq(Mux(inside, ahead - (p.window - 1), 0)),
-                # In a text shorter than the window nobody's position, or none that counts.
+                # In a text shorter than the window, this is no position of a cached token.
                 step.window.leaving.eq(ahead - p.window),
             ]
     with m.If(tokens.valid & tokens.ready):
@@ -97,9 +97,9 @@ def take_position(
 def choose_slot(
     m: Module, p: EvictionParameters, step: Step, issue: WavefrontIssue, evictor: SystolicEvictor
 ) -> Choice:
-    """Return the current head's victim, and keep which heads saturated."""
+    """Return the current head's victim, and record which heads have saturated."""
     victims, victim = evictor.victims, evictor.victims.payload
-    # A saturated head is halved as the next step loads it.
+    # A saturated head is halved when the next step loads its importances.
     halve = Array(Signal(name=f"halve_{h}") for h in range(p.cached_heads))
     m.d.comb += issue.halve.eq(Cat(halve[h] for h in range(p.cached_heads)))
     if not p.evict_before:
@@ -109,7 +109,7 @@ def choose_slot(
                 m.d.sync += halve[step.cached].eq(victim.saturated)
         return Choice(slot=victim.index, found=victim.found, valid=victims.valid)
 
-    # Searches run on by themselves; what they find is for the next step.
+    # Searches run independently of the placements; their victims are for the next step.
     outcome = data.StructLayout({"slot": p.evictor.index_width, "found": 1})
     outcomes = Array(
         Signal(outcome, name=f"victim_{h}", reset_less=True) for h in range(p.cached_heads)

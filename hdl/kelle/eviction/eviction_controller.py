@@ -1,8 +1,8 @@
-"""Kelle's eviction controller: which slot the arriving token takes, and how its token is stored.
+"""Kelle's eviction controller, which assigns slots to tokens and selects recomputed tokens.
 
-Sections 4.1, 5.1 and 5.3. It feeds the systolic evictor with the state of the slots, takes its
-victims, gives the arriving token a slot in every head, and decides which tokens are so popular
-that their input vector is stored instead of their keys and values.
+Sections 4.1, 5.1 and 5.3. The controller supplies the systolic evictor with the state of the slots
+and takes its victims. It assigns a slot to the arriving token in every head, and selects the
+popular tokens, whose input vectors are stored instead of their keys and values.
 """
 
 from typing import Any
@@ -38,29 +38,30 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 WAITING_VALUES = 4
-"""Heads whose values can wait for the attention to be done with the victim's."""
+"""Heads whose values can wait until the attention has used the victim's value."""
 
 
 class EvictionController(Unit):
-    """Run the eviction and recomputation policy (AERP) for all heads of one layer or several.
+    """Run the attention-based eviction and recomputation policy (AERP) for one or several layers.
 
-    A decode step: the token's position is given to `tokens`; the heads follow in ascending order.
-    For each head the scheduler sends the wavefronts of its search to `wavefronts`, which wait for
-    the token, and the scores of lane i to `scores_in[i]`, i cycles after the wavefront's `started`.
-    The victim's slot, or the first free one, then appears in `placements`: the key may be written
-    at once. The value's place appears in `values`, to be taken when the attention no longer needs
-    the victim's value. Wavefronts with `fresh` and `alone` give the arriving token its own score.
-    With `evict_before`, the placements of all heads come first, by the victims of the step before,
-    and the arriving token's slot is marked `fresh` in the wavefront of its tile; a search before
-    the first step finds the first victims.
+    In a decode step, `tokens` takes the arriving token's position; the heads follow in ascending
+    order. For each head, the scheduler sends the wavefronts of the head's search to `wavefronts`,
+    which wait for the token, and the scores of lane i to `scores_in[i]`, i cycles after the
+    wavefront's `started`. `placements` then outputs the victim's slot, or the first free one; the
+    key may be written immediately. `values` outputs the slot for the value, to be transferred when
+    the attention no longer needs the victim's value. Wavefronts with `fresh` and `alone` carry the
+    arriving token's own score. With `evict_before`, the placements of all heads precede the scores
+    and use the victims of the previous step; the arriving token's slot is then marked `fresh` in
+    the wavefront of its tile. A search before the first step finds the first victims.
 
-    A token that leaves the recent window is popular if it matters to more than `popular_above`
-    heads: they do not evict it in that very step, and its coarse score is at least the mean of all
-    that they may evict. It is then recomputed from its input vector until the last head has evicted
-    it. The decision is made once.
+    The leaving token, which has just left the recent window, is popular if it is important to more
+    than `popular_above` heads. It is important to a head if the head does not evict it in this
+    step, and if its coarse score is at least the mean of all tokens that the head may evict. A
+    popular token is recomputed from its input vector until the last head has evicted it. The
+    decision is made once.
 
-    **Latency** the evictor starts a wavefront 1 cycle after it is taken; a placement appears 3
-    cycles after the evictor's victim. **Throughput** one wavefront a cycle, but wavefronts with
+    **Latency** the evictor starts a wavefront 1 cycle after the transfer; a placement is valid 3
+    cycles after the evictor's victim. **Throughput** one wavefront per cycle, but wavefronts with
     `compare` at least `rows` cycles apart.
 
     **Numerics** as `SystolicEvictor`; the exported scores are the most significant bits below the
@@ -74,45 +75,46 @@ class EvictionController(Unit):
     Members
     -------
     layer : In
-        The layer that is worked on; changed only while `tokens` is ready.
+        The current layer; changes only while `tokens` is ready.
     prefill : In(stream)
         Tokens that the prefill keeps: head, position, importance, and whether they are recomputed.
-        The last of a head is the youngest.
+        The last token of a head is the youngest.
     tokens : In(stream)
-        Position of the arriving token; taken when the step before is done.
+        Position of the arriving token; ready when the previous step is complete.
     wavefronts : In(stream)
         `head`, `tile`, and the evictor's `load`, `compare`, `last`; `fresh`: row `row` holds the
         arriving token, which starts from zero; `alone`: no other row takes part.
     started : Out(1)
         A wavefront is at row 0 of the evictor: lane 0 of its scores is sampled in this cycle.
     scores_in : In(ArrayLayout(score, rows))
-        The array's scores.
+        Scores from the array.
     placements : Out(stream)
         Head and slot of the arriving token, and the token that it evicts, if any.
     values : Out(stream)
         Head and slot again, in the same order.
     vector_stores : Out(stream)
-        Position of a token that became popular, and the place of its input vector.
+        Position of a token that became popular, and the number of its input vector.
     vectors : Out(ArrayLayout(vector, layers * vectors))
-        Which tokens are recomputed.
+        For each stored input vector, the position of its token, and whether it is in use.
     lookup_request : In(stream)
-        Head of all layers' (above) and tile (below) of slots to show.
+        Slots to look up: index of the head among those of all layers (upper bits), tile (lower
+        bits).
     lookup_response : Out(ArrayLayout(token, rows))
-        What they hold, a cycle later.
+        Records of these slots, one cycle later.
     filled : Out(ArrayLayout(count, layers * heads))
-        Slots in use.
+        Slots in use per head.
     no_victim : Out(1)
-        A full head had nobody to evict, which happens only if positions are not those of a text:
-        each larger than the one before, and below ``2**position_bits``. The token took the head's
-        last slot. The bit stays until reset.
+        A full head had no candidate to evict. This happens only if positions are not those of a
+        text, which increase and are below ``2**position_bits``. The token took the head's last
+        slot. The bit is held until reset.
     scores : Out(stream)
-        Score updates for the refresh controllers; while it is not ready, neither a wavefront nor a
-        prefilled token is taken.
+        Score updates for the refresh controllers; while it is not ready, neither wavefronts nor
+        prefilled tokens are accepted.
 
     Raises
     ------
     ValueError
-        By `EvictionParameters`.
+        If `EvictionParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -139,7 +141,7 @@ class EvictionController(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect table and evictor, and run the policy beside them."""
+        """Connect slot table and evictor, and sequence the placements."""
         m = Module()
         p = self.parameters
         m.submodules.table = table = SlotTable(parameters=p)
@@ -157,12 +159,12 @@ class EvictionController(Unit):
             last_head=Signal(),
         )
         m.d.comb += step.last_head.eq(step.head == p.heads - 1)
-        # Without vectors nobody is recomputed, and nothing ever waits for them.
+        # Without vectors no token is recomputed, and the unit for them is omitted.
         vectors = LayerVectors(parameters=p) if p.vectors else None
         vectors_idle = Const(1) if vectors is None else vectors.idle
 
         self._connect_wavefronts(m, step, issue, table, evictor)
-        # A search for the next victims still needs the window of the step before.
+        # A search for the next victims still needs the window of the previous step.
         searched = issue.idle if p.evict_before else Const(1)
         m.d.comb += self.tokens.ready.eq(~step.stepping & vectors_idle & searched)
         prefilled = self._take_prefill(m, step, issue)
@@ -192,7 +194,7 @@ class EvictionController(Unit):
         table: SlotTable,
         evictor: SystolicEvictor,
     ) -> None:
-        """Send wavefronts down table and evictor, side by side, and the new importances back."""
+        """Connect wavefronts to table and evictor in parallel, and the new importances back."""
         p = self.parameters
         connect_streams(m, self.wavefronts, issue.wavefronts)
         connect_streams(m, issue.evictor_wavefronts, evictor.wavefronts)
@@ -215,7 +217,7 @@ class EvictionController(Unit):
             self.scores.valid.eq(table.score_valid),
             self.scores.payload.eq(table.score),
         ]
-        # Row i's slot is read so that it meets lane i's score.
+        # Row i's slot is read so that its state is valid with lane i's score.
         for i in range(p.evictor.rows):
             m.d.comb += [
                 evictor.lanes[i].score.eq(self.scores_in[i]),
@@ -225,16 +227,16 @@ class EvictionController(Unit):
             ]
 
     def _filled(self, head: Value) -> Any:
-        """Return how many slots of one of all layers' heads are in use."""
+        """Return the count of slots in use of a head, indexed among the heads of all layers."""
         return Array(self.filled[h] for h in range(self.parameters.cached_heads))[head]
 
     def _take_prefill(self, m: Module, step: Step, issue: WavefrontIssue) -> Signal:
-        """Take what a prefill keeps while the table is at rest; return whether a token comes."""
+        """Accept a prefill's tokens while the table is idle; return whether one is accepted."""
         p = self.parameters
         kept, prefilled = self.prefill.payload, Signal()
         fill = self._filled(p.cached_head(self.layer, kept.head))
         idle = issue.idle & ~step.stepping & self.tokens.ready & self.scores.ready
-        # The magnitude of an importance: its bits, inverted if it is negative.
+        # Magnitude of an importance: its bits, inverted if it is negative.
         folded = kept.importance ^ kept.importance[-1].replicate(p.evictor.score_width)
         m.d.comb += [
             self.prefill.ready.eq(idle),
@@ -255,12 +257,12 @@ class EvictionController(Unit):
         Returns
         -------
         Signal
-            The arriving token is written.
+            Whether the arriving token is written in this cycle.
         """
         p = self.parameters
         row_bits = p.evictor.row_bits
         arrives = Signal()
-        # Both write through one port: a prefill comes between steps, when no wavefront marks.
+        # Both share one port: prefilled tokens are accepted between steps, without wavefronts.
         kept, slot = self.prefill.payload, step.slot
         marked = table.marked.bit_select(slot[:row_bits], 1)
         kept_head = p.cached_head(self.layer, kept.head)
@@ -268,7 +270,7 @@ class EvictionController(Unit):
         address = step.cached * p.tiles + slot[row_bits:]
         prefill_address = kept_head * p.tiles + fill[row_bits:]
         m.d.comb += [
-            # A wavefront that marks a promoted token has the row's write port first.
+            # A wavefront that marks a promoted token has priority at the row's write port.
             arrives.eq((step.state == State.PLACE) & vectors_idle & ~marked),
             table.place.eq(prefilled | arrives),
             table.place_row.eq(Mux(prefilled, fill[:row_bits], slot[:row_bits])),
@@ -282,18 +284,18 @@ class EvictionController(Unit):
         return arrives
 
     def _look_up(self, m: Module, step: Step, table: SlotTable) -> data.View:
-        """Let the current head, and between its lookups anybody, ask what slots hold.
+        """Share the lookups of the slot table: the current head's have priority.
 
         Returns
         -------
         View
-            What the current head's slot holds, from the cycle after `LOOKUP` to its placement.
+            Record of the current head's slot, from the cycle after `LOOKUP` to its placement.
         """
         p = self.parameters
         row_bits = p.evictor.row_bits
         address = step.cached * p.tiles + step.slot[row_bits:]
         own = step.state == State.LOOKUP
-        # What the slot held must stand until the token is placed, which may have to wait.
+        # The record must be held until the token is placed, which may have to wait.
         others = ~own & (step.state != State.PLACE)
         evicted = Signal(p.token_layout)
         tokens = Array(table.tokens[i] for i in range(p.evictor.rows))
@@ -309,10 +311,10 @@ class EvictionController(Unit):
     def _sequence(
         self, m: Module, step: Step, choice: Choice, arrives: Signal, evicted: data.View
     ) -> None:
-        """Give the arriving token a slot, head after head."""
+        """Assign a slot to the arriving token, head by head."""
         p = self.parameters
         state, head = step.state, step.head
-        # Slots fill in order and are never freed: a count says which are in use.
+        # Slots fill in order and are never freed, so a count identifies the slots in use.
         count = self._filled(step.cached)
         full = Signal()
         offered = Signal(placement_layout(p), reset_less=True)
@@ -320,7 +322,7 @@ class EvictionController(Unit):
         self._offer(m, state, offered)
 
         with m.Switch(state):
-            # The head's search is done: its victim's slot, or the first that is free.
+            # The head's search is complete: take the victim's slot, or the first free one.
             with m.Case(State.IDLE):
                 with m.If(step.stepping & choice.valid):
                     m.d.sync += [
@@ -328,13 +330,13 @@ class EvictionController(Unit):
                         step.evicts.eq(full),
                         state.eq(State.LOOKUP),
                     ]
-                    # Positions that no text has protect everybody: the last slot is as good.
+                    # Illegal positions may protect all tokens: any slot will do, so the last one.
                     with m.If(full & ~choice.found):
                         m.d.sync += [
                             step.slot.eq(p.evictor.slots - 1),
                             self.no_victim.eq(1),
                         ]
-            # What the slot holds is there a cycle later.
+            # The slot's record is valid one cycle later.
             with m.Case(State.LOOKUP):
                 m.d.sync += state.eq(State.PLACE)
             with m.Case(State.PLACE):
@@ -348,7 +350,7 @@ class EvictionController(Unit):
                     ]
                     with m.If(~step.evicts):
                         m.d.sync += count.eq(count + 1)
-            # The next head may begin when the placement is taken.
+            # The next head begins when the placement is transferred.
             with m.Case(State.OFFER):
                 with m.If(self.placements.valid & self.placements.ready):
                     m.d.sync += [
@@ -360,11 +362,11 @@ class EvictionController(Unit):
                         m.d.sync += step.stepping.eq(0)
 
     def _offer(self, m: Module, state: enum.EnumView, offered: data.View) -> None:
-        """Offer a placement for the key, and keep it for the value, which is written later."""
+        """Offer a placement for the key, and queue it for the value, which is written later."""
         p = self.parameters
         m.submodules.values = values = Fifo(shape=value_layout(p), depth=WAITING_VALUES)
         offers = state == State.OFFER
-        # Each waits for the other's ready, so that both transfers are in one cycle.
+        # Each waits for the other's ready, so that both transfer in the same cycle.
         m.d.comb += [
             self.placements.payload.eq(offered),
             self.placements.valid.eq(offers & values.source.ready),
@@ -384,7 +386,7 @@ class EvictionController(Unit):
         arrives: Signal,
         evicted: data.View,
     ) -> None:
-        """Report every head's victim and every prefilled token to the stored vectors."""
+        """Connect every head's outcome and every prefilled token to the stored vectors."""
         connect_streams(m, vectors.vector_stores, self.vector_stores)
         m.d.comb += [
             vectors.layer.eq(self.layer),
@@ -401,7 +403,7 @@ class EvictionController(Unit):
             table.promoted.eq(vectors.promoted),
             vectors.scores.ready.eq(~table.score_valid & self.scores.ready),
         ]
-        # Score updates of slots cannot wait; those of vectors fill the gaps.
+        # Score updates of slots cannot wait; those of vectors use the remaining cycles.
         with m.If(~table.score_valid):
             m.d.comb += [
                 self.scores.valid.eq(vectors.scores.valid),

@@ -18,34 +18,34 @@ class EvictionParameters(Parameters):
     Parameters
     ----------
     evictor : SystolicEvictorParameters
-        The evictor; its slots are the token budget N' of a head.
+        Dimensions of the evictor; its slots are the token budget N' of a head.
     heads : int
         Key/value heads of a layer.
     layers : int
-        Layers whose slots and stored vectors are kept; one of them is worked on at a time.
+        Layers whose slots and stored vectors are held; the unit processes one layer at a time.
     window : int
-        Most recent tokens that are never evicted, the arriving one included (W).
+        Number of most recent tokens that are never evicted, the arriving one included (W).
     sinks : int
-        First tokens of the text that are never evicted.
+        Number of first tokens of the text that are never evicted.
     position_bits : int
         Bits of a token's position.
     score_bits : int
-        Bits of a score as the refresh controllers see it.
+        Bits of a coarse score, which the refresh controllers use.
     vectors : int
-        Input vectors stored at most for each layer, for tokens that are recomputed.
+        Maximum number of input vectors stored per layer, for recomputed tokens.
     vector_entries : int
-        Entries of the KV eDRAM that a stored input vector occupies.
+        Entries of the KV eDRAM per stored input vector.
     popular_above : int, optional
-        A token is popular if it matters to more than this many heads (theta * heads); half of the
-        heads by default.
+        A token is popular if it is important to more than this many heads (theta * heads); by
+        default, half of the heads.
     evict_before : bool
-        Whether the victim is chosen by the scores up to the step before, so that it does not take
-        part in the step's attention.
+        Whether the victim is chosen by the scores up to the previous step, so that it does not take
+        part in the attention of the current step.
 
     Raises
     ------
     ValueError
-        If a rule is broken, or no slot would be left to evict.
+        If a value is out of range, or no slot could be evicted.
     """
 
     evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
@@ -73,15 +73,15 @@ class EvictionParameters(Parameters):
 
     @property
     def popular_heads(self) -> int:
-        """Heads that a popular token exceeds."""
+        """Number of heads that the heads of a popular token must exceed."""
         return self.heads // 2 if self.popular_above is None else self.popular_above
 
     def is_sink(self, position: Value) -> Value:
-        """Whether a token stands where it always stays."""
+        """Return whether a position is that of a sink."""
         return position < self.sinks if self.sinks else Const(0)
 
     def is_popular(self, keepers: Value) -> Value:
-        """Whether a token is, by the number of heads that keep it."""
+        """Return whether a token is popular, by the number of heads that keep it."""
         return keepers > self.popular_heads if self.popular_heads < self.heads else Const(0)
 
     @property
@@ -124,7 +124,7 @@ class EvictionParameters(Parameters):
 
     @property
     def prefilled_vectors(self) -> int:
-        """Input vectors for a prefill's popular tokens; the rest waits for later ones."""
+        """Input vectors for a prefill's popular tokens; the others are for later tokens."""
         return self.vectors // 2
 
     @property
@@ -140,31 +140,31 @@ class EvictionParameters(Parameters):
 
     @property
     def token_layout(self) -> data.StructLayout:
-        """What a slot holds: a token's position, and whether its key is recomputed, from what."""
+        """Record of a slot: its token's position, whether it is recomputed, and its vector."""
         return data.StructLayout(
             {"position": self.position_bits, "recomputed": 1, "vector": self.vector_bits}
         )
 
     @property
     def state_layout(self) -> data.StructLayout:
-        """What one evictor row is told of its slot."""
+        """State of a slot for its evictor row: importance, validity and protection."""
         return data.StructLayout(
             {"importance": signed(self.evictor.score_width), "valid": 1, "protect": 1}
         )
 
     @property
     def score_layout(self) -> data.StructLayout:
-        """Score updates for the refresh controllers."""
+        """Score update for the refresh controllers."""
         return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
 
     @property
     def standing_layout(self) -> data.StructLayout:
-        """What a score's token is in its head: one that may be evicted, one that may be now."""
+        """Status of a score's token: it may be evicted; it has just left the recent window."""
         return data.StructLayout({"evictable": 1, "leaving": 1})
 
     @property
     def pass_layout(self) -> data.StructLayout:
-        """What a wavefront carries down the slot table."""
+        """Header of a wavefront in the slot table."""
         return data.StructLayout(
             {
                 "address": self.address_bits,
@@ -181,7 +181,7 @@ class EvictionParameters(Parameters):
 
     @property
     def placing_layout(self) -> data.StructLayout:
-        """What is written into a slot."""
+        """A write into a slot."""
         return data.StructLayout(
             {
                 "address": self.address_bits,
@@ -193,14 +193,14 @@ class EvictionParameters(Parameters):
 
     @property
     def promoted_layout(self) -> data.StructLayout:
-        """The token that became popular in the step before."""
+        """A token that became popular in the previous step."""
         return data.StructLayout(
             {"position": self.position_bits, "vector": self.vector_bits, "valid": 1}
         )
 
 
 def wavefront_layout(p: EvictionParameters) -> data.StructLayout:
-    """Return what the scheduler says of a vector of scores."""
+    """Return the layout of a wavefront's header: the tile that its scores belong to, and flags."""
     return data.StructLayout(
         {
             "head": p.head_bits,
@@ -216,7 +216,7 @@ def wavefront_layout(p: EvictionParameters) -> data.StructLayout:
 
 
 def placement_layout(p: EvictionParameters) -> data.StructLayout:
-    """Return where a head's arriving token goes, and what was there."""
+    """Return the layout of a placement: slot of the arriving token, and the token evicted there."""
     return data.StructLayout(
         {
             "head": p.head_bits,
@@ -228,12 +228,12 @@ def placement_layout(p: EvictionParameters) -> data.StructLayout:
 
 
 def value_layout(p: EvictionParameters) -> data.StructLayout:
-    """Return where a head's value goes."""
+    """Return the layout of the slot of a head's value."""
     return data.StructLayout({"head": p.head_bits, "slot": p.evictor.index_width})
 
 
 def prefill_layout(p: EvictionParameters) -> data.StructLayout:
-    """Return the shape of a token that the prefill keeps in a head."""
+    """Return the layout of a token that the prefill keeps in a head."""
     return data.StructLayout(
         {
             "head": p.head_bits,
@@ -244,5 +244,5 @@ def prefill_layout(p: EvictionParameters) -> data.StructLayout:
 
 
 def vector_layout(p: EvictionParameters) -> data.StructLayout:
-    """Return the shape of a stored input vector."""
+    """Return the layout of a stored input vector's record: its token's position, and `valid`."""
     return data.StructLayout({"position": p.position_bits, "valid": 1})

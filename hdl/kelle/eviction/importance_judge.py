@@ -1,7 +1,8 @@
-"""Which heads find the token that leaves the recent window important.
+"""Decides for each head whether the token that has just left the recent window is important.
 
-Section 4.1: popular are tokens that matter to most heads. Every head still holds the leaving token,
-since nobody evicts from the window; what tells is whether it is worth more than what it joins.
+Section 4.1: a token is popular if it is important to most heads. Every head still holds the leaving
+token, since tokens of the window are never evicted. The criterion is therefore its score, compared
+with the scores of the tokens that the head may evict.
 """
 
 from typing import Any
@@ -15,29 +16,30 @@ from hdl.unit import Unit
 
 
 class ImportanceJudge(Unit):
-    """Compare the leaving token's coarse score with the mean of those that a head may evict.
+    """Compare the leaving token's coarse score with the mean score of a head's evictable tokens.
 
-    The scores come one at a time while the head's search passes its slots, so that the mean costs
-    one adder a layer and none a row. The leaving token is one of those that count.
+    One score per cycle arrives while the head's search passes its slots, so that the mean needs one
+    adder per layer and none per row. The leaving token is one of the evictable tokens.
 
-    **Latency** 1 cycle from a search's last score to `important`. **Throughput** one score a cycle,
-    also from search to search.
+    **Latency** 1 cycle from a search's last score to `important`. **Throughput** one score per
+    cycle, also from search to search.
 
     **Numerics** exact: the token's score times the count is compared with the sum.
 
     Parameters
     ----------
     parameters : EvictionParameters
-        Dimensions.
+        Dimensions and policy.
 
     Members
     -------
     standing : In(standing)
-        Whether this cycle's score is that of a token that may be evicted, and of the leaving one.
+        `evictable`: the current score is that of a token that may be evicted; `leaving`: it is that
+        of the leaving token.
     score : In
         The coarse score.
     ends, head : In
-        This cycle's score, if there is one, was the last of this head's search.
+        The search of `head` ends with the current cycle.
     important : Out(heads)
         For each head, whether the leaving token's score was at least the mean in its last search.
     """
@@ -55,13 +57,13 @@ class ImportanceJudge(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Add up a search's scores; judge in the cycle behind its last one."""
+        """Add up the scores of a search, and compare in the cycle after its last score."""
         m = Module()
         p = self.parameters
         slots = p.evictor.slots
         total = Signal(bits_for(slots * ((1 << p.score_bits) - 1)))
         count, own, found = Signal(bits_for(slots)), Signal(p.score_bits), Signal()
-        # The next search may begin in the cycle in which this one is judged.
+        # The next search may start in the cycle of the comparison.
         judges = Signal()
         judged_head = Signal(p.head_bits, reset_less=True)
         takes, leaves = self.standing.evictable, self.standing.leaving
@@ -76,7 +78,7 @@ class ImportanceJudge(Unit):
             m.d.sync += own.eq(self.score)
         verdict = found & (own * count >= total)
 
-        # A placement may follow its search at once: the verdict is shown as it is kept.
+        # A placement may follow its search immediately, so the result is also forwarded.
         kept = Array(Signal(name=f"important_{head}") for head in range(p.heads))
         with m.If(judges):
             m.d.sync += kept[judged_head].eq(verdict)

@@ -1,6 +1,6 @@
-"""The stored input vectors of all layers: each layer's tokens become popular by themselves.
+"""The stored input vectors of all layers; popularity is decided separately for each layer.
 
-Section 4.1 of the paper: a token is recomputed where most heads of a layer keep it.
+Section 4.1 of the paper: a token is recomputed in a layer if most heads of the layer keep it.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ from hdl.unit import Unit
 
 
 class LayerVectors(Unit):
-    """One `RecomputedVectors` a layer, of which the current layer's is spoken to.
+    """One `RecomputedVectors` per layer, of which the current layer's is connected.
 
-    A layer is changed only while all are idle, so that no two ever have anything to say at once.
+    The layer changes only while all layers are idle, so at most one drives a shared output.
 
     **Latency** as `RecomputedVectors`. **Throughput** one outcome, or one prefilled token that is
-    recomputed, in two cycles.
+    recomputed, per two cycles.
 
     Parameters
     ----------
@@ -29,15 +29,16 @@ class LayerVectors(Unit):
     Members
     -------
     layer : In
-        The layer that is worked on.
+        The current layer.
     idle : Out(1)
-        Outcomes and prefilled tokens may come: out of a register, which falls behind each of them.
+        The unit accepts outcomes and prefilled tokens. A register drives it; it falls in the cycle
+        after each of them.
     vectors : Out(ArrayLayout(vector, layers * vectors))
-        Which tokens are recomputed, layer by layer.
+        The stored vectors, layer by layer.
     promoted : Out(token)
-        Of the current layer.
+        As in `RecomputedVectors`, of the current layer.
 
-    All others are as in `RecomputedVectors`.
+    All other members are as in `RecomputedVectors`.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -45,7 +46,7 @@ class LayerVectors(Unit):
         super().__init__(vector_ports(p, p.layers * p.vectors))
 
     def elaborate(self, platform: Any) -> Module:
-        """Offer what comes to the current layer's; join what the others, being idle, do not say."""
+        """Connect the inputs to the current layer, and merge the outputs of all layers."""
         m = Module()
         p = self.parameters
         layers = [RecomputedVectors(parameters=p) for _ in range(p.layers)]
@@ -68,8 +69,8 @@ class LayerVectors(Unit):
                 m.d.comb += source.ready.eq(sink.ready)
                 with m.If(source.valid):
                     m.d.comb += [sink.valid.eq(1), sink.payload.eq(source.payload)]
-        # Whether a token may come decides as far as into the evictor's rows, hence the register.
-        # What comes in this cycle may give a layer something to say in the next one.
+        # The paths from `idle` extend into the evictor's rows, hence the register. An input of this
+        # cycle may make a layer busy in the next one.
         comes = self.outcome_valid | (self.prefilled_valid & self.prefilled.token.recomputed)
         m.d.sync += self.idle.eq(every([own.idle for own in layers]) & ~comes)
         promoted = Array(own.promoted.as_value() for own in layers)

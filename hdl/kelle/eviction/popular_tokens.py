@@ -1,7 +1,8 @@
-"""The popular tokens of a prefilled text: the best few by heads, then by importance.
+"""The popular tokens of a prefilled text, ranked by the heads that keep them, then by importance.
 
 Section 4.1: a token that most heads keep is stored as its input vector. A text has many times more
-of them than there are vectors; those that the most heads keep, and keep as important, save most.
+such tokens than there are vectors; those that the most heads keep, with the largest importances,
+save the most.
 """
 
 from typing import Any
@@ -14,29 +15,30 @@ from hdl.unit import Unit
 
 
 class PopularTokens(Unit):
-    """Keep the best tokens offered, in order, and say for any position whether it is among them.
+    """A sorted list of the best tokens offered, with a lookup by position.
 
-    A sorted list of registers: a token that is better than an entry takes its place, and pushes it
-    and all behind it one place on. Among equals the earlier one stays.
+    A token that ranks higher than an entry is inserted before it, and shifts it and all lower
+    entries down by one. Ties resolve to the earlier token.
 
-    **Latency** 1 cycle from an offer to the list; `vector` follows `position` in the same cycle.
-    **Throughput** one token a cycle.
+    **Latency** 1 cycle from an offer to the list; 0 cycles from `position` to `vector`.
+    **Throughput** one token per cycle.
 
     Parameters
     ----------
     parameters : PrefillSelectorParameters
-        Dimensions.
+        Dimensions of the selector.
 
     Members
     -------
     clear : In(1)
-        Forget all.
+        Clear the list.
     offer, rank, offered : In
-        Whether there is a token, how good it is (`heads` before `importance`), and its position.
+        Whether a token is offered, its rank (`heads` before `importance`), and its position.
     position : In
-        Any position.
+        Position to look up.
     found, vector : Out
-        Whether the list has it, and in which place: the number of its input vector.
+        Whether the list contains the position, and its index in the list, which is the number of
+        its input vector.
     """
 
     def __init__(self, *, parameters: PrefillSelectorParameters) -> None:
@@ -54,13 +56,13 @@ class PopularTokens(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare with every entry at once: each knows by itself and its neighbour what to do."""
+        """Compare with every entry in parallel; each entry keeps, shifts or takes the token."""
         m = Module()
         p = self.parameters
         # The importance's sign inverted is offset binary: the whole rank is one unsigned number.
         importance = self.rank.importance
         key = Cat(importance[:-1], ~importance[-1], self.rank.heads)
-        # In front of the first entry stands the token itself.
+        # The first entry shifts in the token itself.
         before: tuple[Any, ...] = (Const(1, 1), Const(1, 1), key, self.offered)
         for place in range(p.eviction.prefilled_vectors):
             valid = Signal(name=f"valid_{place}")
@@ -68,7 +70,8 @@ class PopularTokens(Unit):
             where = Signal(p.place_bits, name=f"where_{place}", reset_less=True)
             stays = Signal(name=f"stays_{place}")
             m.d.comb += stays.eq(valid & (best >= key))
-            # The first entry that does not stay takes the token; those behind take their neighbour.
+            # The first entry that ranks lower takes the token; the following ones take their
+            # neighbour's entry.
             stays_before, valid_before, best_before, where_before = before
             with m.If(self.offer & ~stays):
                 m.d.sync += [

@@ -1,4 +1,4 @@
-"""Dimensions of Kelle's prefill selector, and what its parts tell each other."""
+"""Dimensions of Kelle's prefill selector, and the layouts that its parts share."""
 
 from dataclasses import field
 from typing import Annotated
@@ -19,9 +19,11 @@ class PrefillSelectorParameters(Parameters):
     Parameters
     ----------
     eviction : EvictionParameters
-        The controller that takes what is selected: budget, window, sinks, heads, scores.
+        Parameters of the controller that takes the selected tokens: budget, window, sinks, heads,
+        scores.
     context : int
-        Tokens of the longest text, a multiple of the evictor's rows, from its slots to 4096.
+        Tokens of the longest text: a multiple of the evictor's rows, at least the evictor's slots,
+        at most 4096.
 
     Raises
     ------
@@ -47,7 +49,7 @@ class PrefillSelectorParameters(Parameters):
 
     @property
     def rows(self) -> int:
-        """Tokens in a tile: as many scores come at once."""
+        """Tokens in a tile, and scores in a slice."""
         return self.eviction.evictor.rows
 
     @property
@@ -67,13 +69,13 @@ class PrefillSelectorParameters(Parameters):
 
     @property
     def places(self) -> int:
-        """Tokens that are kept for their importance, beside sinks and window."""
+        """Tokens per head that are kept for their importance, in addition to sinks and window."""
         p = self.eviction
         return p.evictor.slots - p.sinks - p.window
 
     @property
     def scores_layout(self) -> data.StructLayout:
-        """What one query gives the tokens of a tile."""
+        """A slice of scores: those of one query for the tokens of a tile."""
         return data.StructLayout(
             {
                 "tile": self.tile_bits,
@@ -91,13 +93,13 @@ class PrefillSelectorParameters(Parameters):
 
     @property
     def kept_layout(self) -> data.StructLayout:
-        """A token that a head keeps."""
+        """Position and importance of a token that a head keeps."""
         width = self.eviction.evictor.score_width
         return data.StructLayout({"position": self.place_bits, "importance": signed(width)})
 
     @property
     def rank_layout(self) -> data.StructLayout:
-        """How popular a token is: the heads that keep it, and the sum of its importances there."""
+        """Rank of a token: number of heads that keep it, and sum of its importances there."""
         p = self.eviction
         total = signed(p.evictor.score_width + ceil_log2(p.heads))
         return data.StructLayout({"importance": total, "heads": bits_for(p.heads)})

@@ -1,7 +1,7 @@
-"""Kelle's prefill selection: which tokens of a text a cache of N' slots a head begins with.
+"""Kelle's prefill selection: the tokens of a text that fill a head's cache of N' slots.
 
-Section 4.1. Each head keeps the sinks, the recent window, and the most important of the others;
-what most heads keep is recomputed from its input vector.
+Section 4.1. Each head keeps the sinks, the recent window, and the most important of the other
+tokens. Tokens that most heads keep are recomputed from their input vectors.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from hdl.unit import Unit
 
 
 class State(enum.Enum, shape=2):
-    """What the selector does with a head, and at last with the layer."""
+    """State of the selector: the first three per head, the last one per layer."""
 
     SUM = 0
     SEARCH = 1
@@ -33,12 +33,12 @@ class State(enum.Enum, shape=2):
 
 @dataclass(frozen=True)
 class Layer:
-    """How far a layer has come."""
+    """Progress within a layer."""
 
     state: enum.EnumView
     head: Signal
     last_head: Signal
-    whole: Signal  # The text fits into the budget: everything is kept.
+    whole: Signal  # The text fits into the budget: all tokens are kept.
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Choice:
-    """What stage 3 knows of its token."""
+    """Registers of stage 3: the decision on its token."""
 
     keep: Signal
     recent: Signal
@@ -60,48 +60,49 @@ class Choice:
 
 
 class PrefillSelector(Unit):
-    """Sum the scores of a prefill, select, and give the eviction controller what is kept.
+    """Sum the scores of a prefill, and send the tokens to keep to the eviction controller.
 
-    The heads of a layer follow each other, all with the same text. The scores of a head come in
-    slices, what one query gives the tokens of one tile, in any order: all queries of a tile, as an
-    array with stationary keys computes them, all tiles of a query, or anything between. Several
-    query heads that share a key are several slices. A text within the budget is kept as a whole.
+    The heads of a layer follow each other, all with the same text. A head's scores arrive in
+    slices: the scores of one query for the tokens of one tile. Their order is arbitrary: all
+    queries of a tile, as an array with stationary keys computes them, or all tiles of a query, or a
+    mixture. Query heads that share a key have a slice each. A text within the budget is kept as a
+    whole.
 
     A token is popular if more than `popular_heads` heads keep it and it is not in the recent
-    window. The `prefilled_vectors` best popular tokens are marked as recomputed: those that the
-    most heads keep, then those with the largest sum of importances in these heads.
-    After the last head everything that is kept leaves by `prefill`, head by head, by position; a
-    head's n-th token is for the slot n of an empty table.
+    window. The `prefilled_vectors` best popular tokens are marked as recomputed: ranked by the
+    number of heads that keep them, then by the sum of their importances in these heads. After the
+    last head, `prefill` outputs all kept tokens, head by head, in the order of their positions; the
+    n-th token of a head is for slot n of an empty table.
 
     **Latency** of a head of T tokens, between its last slice and the next head's first: 1 cycle to
-    write, ``score_width * (tiles + 3)`` for the search over the text's tiles, if the text exceeds
-    the budget, and T + 3 to walk over the text; after the last head 2 to the first token.
-    **Throughput** one slice a cycle, also of the same tile as the one before; one token that
-    leaves a cycle.
+    write, ``score_width * (tiles + 3)`` to search the threshold over the text's tiles if the text
+    exceeds the budget, and T + 3 to pass over the text; after the last head 2 to the first token.
+    **Throughput** one slice per cycle, also of the same tile as the previous slice; one token
+    output per cycle.
 
-    **Numerics** importances as `SystolicEvictor`'s; a sum that leaves the range stays at its end,
-    also where the evictor would halve. Among equals the earlier token is kept. Exact otherwise.
+    **Numerics** importances as in `SystolicEvictor`; sums saturate, also where the evictor would
+    halve. Ties resolve to the earlier token. Exact otherwise.
 
     Parameters
     ----------
     parameters : PrefillSelectorParameters
-        Dimensions.
+        Dimensions of the selector.
 
     Members
     -------
     scores : In(stream)
-        `tile` and `query` that the `scores` are of; scores of tokens behind the query are ignored.
-        `load`: the tile's importances start from zero. `last`: the head is complete; its query is
-        the text's last.
+        `tile` and `query` of the `scores`; scores of tokens after the query are ignored. `load`:
+        the tile's importances start from zero. `last`: the head is complete; its query is the last
+        of the text.
     prefill : Out(stream)
         As in `EvictionController`.
     busy : Out(1)
-        A layer's first scores have come, and its last token has not left.
+        1 from a layer's first scores until its last token has been transferred.
 
     Raises
     ------
     ValueError
-        By `PrefillSelectorParameters`.
+        If `PrefillSelectorParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: PrefillSelectorParameters) -> None:
@@ -115,14 +116,14 @@ class PrefillSelector(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Go through the states for each head; emit after the last one."""
+        """Sum, search and pass over the text for each head; output the tokens after the last."""
         m = Module()
         p, eviction = self.parameters, self.parameters.eviction
         m.submodules.sums = sums = PrefillSums(parameters=p)
         search = self._threshold(m, sums)
         kept_tokens = eviction.heads * eviction.evictor.slots
         m.submodules.kept = kept = Memory(depth=kept_tokens, width=p.kept_layout.size)
-        # What the heads so far give each token of the text.
+        # Rank of each token of the text, accumulated over the heads.
         m.submodules.ranks = ranks = Memory(depth=p.context, width=p.rank_layout.size)
         m.submodules.popular = popular = PopularTokens(parameters=p)
 
@@ -146,7 +147,7 @@ class PrefillSelector(Unit):
         return m
 
     def _threshold(self, m: Module, sums: PrefillSums) -> ThresholdSearch:
-        """Return the search for the best of the candidates: neither sinks nor window."""
+        """Return the search for the threshold among the candidates: neither sinks nor window."""
         p, eviction = self.parameters, self.parameters.eviction
         width = eviction.evictor.score_width
         m.submodules.search = search = ThresholdSearch(
@@ -154,7 +155,7 @@ class PrefillSelector(Unit):
         )
         tile = search.read_address
         inside = p.up_to((sums.text_last - eviction.window)[: p.place_bits], tile)
-        # Sinks and window are kept in any case.
+        # Sinks and window are always kept.
         if eviction.sinks:
             inside &= ~p.up_to(Const(eviction.sinks - 1, p.place_bits), tile)
         m.d.comb += [
@@ -175,7 +176,7 @@ class PrefillSelector(Unit):
         walked: Signal,
         emitted: Signal,
     ) -> None:
-        """Let each part have its turn with the sums."""
+        """Sequence the states, each of which uses the memory of sums exclusively."""
         state, head = layer.state, layer.head
         connect_streams(m, self.scores, sums.scores)
         m.d.comb += sums.open.eq(state == State.SUM)
@@ -186,18 +187,18 @@ class PrefillSelector(Unit):
             with m.Case(State.SUM):
                 with m.If(sums.complete):
                     m.d.sync += state.eq(Mux(layer.whole, State.WALK, State.SEARCH))
-            # A bit of the threshold a pass.
+            # Each pass over the tiles determines one bit of the threshold.
             with m.Case(State.SEARCH):
                 with m.If(search.done):
                     m.d.sync += state.eq(State.WALK)
-            # Popularity is known when the last head has walked.
+            # Popularity is determined when the last head has been passed.
             with m.Case(State.WALK):
                 with m.If(walked):
                     m.d.sync += [
                         state.eq(Mux(layer.last_head, State.EMIT, State.SUM)),
                         head.eq(Mux(layer.last_head, 0, head + 1)),
                     ]
-            # All heads leave together.
+            # The tokens of all heads are output together.
             with m.Case(State.EMIT):
                 with m.If(emitted):
                     m.d.sync += [state.eq(State.SUM), self.busy.eq(0)]
@@ -205,9 +206,9 @@ class PrefillSelector(Unit):
     def _walk(
         self, m: Module, layer: Layer, sums: PrefillSums, search: ThresholdSearch
     ) -> list[Stage]:
-        """Pass all tokens, a token a cycle, and return the stages of the pipeline.
+        """Pass all tokens, one token per cycle, and return the stages of the pipeline.
 
-        Stage 0 reads the tile's importances, 1 chooses the token's, 2 decides, 3 writes.
+        Stage 0 reads the tile's importances, 1 selects the token's, 2 decides, 3 writes.
         """
         p = self.parameters
         row_bits = p.eviction.evictor.row_bits
@@ -220,7 +221,7 @@ class PrefillSelector(Unit):
             for i in range(4)
         ]
         first = stages[0]
-        # Behind the last token the walk rests until the pipeline is empty.
+        # After the last token, stage 0 is idle until the pipeline is empty.
         rest = Signal()
         m.d.comb += [
             first.valid.eq((layer.state == State.WALK) & ~rest),
@@ -251,7 +252,7 @@ class PrefillSelector(Unit):
         sums: PrefillSums,
         search: ThresholdSearch,
     ) -> Choice:
-        """Decide in stage 2 whether the token is kept: always, or by its importance."""
+        """Decide in stage 2 whether the token is kept: always, or because of its importance."""
         p, eviction = self.parameters, self.parameters.eviction
         first, chooses, decides = stages[0], stages[1], stages[2]
         lanes = Array(sums.word[lane] for lane in range(p.rows))
@@ -261,7 +262,7 @@ class PrefillSelector(Unit):
             recent=Signal(name="recent", reset_less=True),
             importance=Signal(p.word_layout.elem_shape, name="chosen", reset_less=True),
         )
-        # Among equals the earlier token is kept, for as many as the search has counted.
+        # Ties resolve to the earlier token, for as many tokens as the search has counted.
         ties = Signal.like(search.ties, reset_less=True)
         always, better, equal = Signal(), Signal(), Signal()
         recent = decides.position + eviction.window > sums.text_last
@@ -270,7 +271,7 @@ class PrefillSelector(Unit):
             better.eq(importance > search.threshold),
             equal.eq((importance == search.threshold) & ~always & decides.valid),
         ]
-        # What stage 2 decides is a register that stage 3 uses.
+        # The decisions of stage 2 are registered for stage 3.
         m.d.sync += [
             importance.eq(lanes[chooses.position[: eviction.evictor.row_bits]]),
             choice.importance.eq(importance),
@@ -284,7 +285,7 @@ class PrefillSelector(Unit):
         return choice
 
     def _keep(self, m: Module, layer: Layer, stage: Stage, choice: Choice, kept: Memory) -> None:
-        """Write a kept token behind the head's others."""
+        """Append a kept token to the others of its head."""
         p, slots = self.parameters, self.parameters.eviction.evictor.slots
         slot = Signal(range(slots + 1))
         stored = Signal(p.kept_layout)
@@ -309,7 +310,7 @@ class PrefillSelector(Unit):
         ranks: Memory,
         popular: PopularTokens,
     ) -> None:
-        """Sum up what the heads give a token; with the last head its rank is complete."""
+        """Accumulate a token's rank over the heads; the last head completes it."""
         p, eviction = self.parameters, self.parameters.eviction
         reads, writes = stages[2], stages[3]
         rank, earlier = Signal(p.rank_layout), Signal(p.rank_layout)
@@ -317,7 +318,7 @@ class PrefillSelector(Unit):
         m.d.comb += [
             ranks.read_enable.eq(reads.valid),
             ranks.read_address.eq(reads.position),
-            # The first head finds the ranks of the layer before.
+            # The first head ignores the ranks of the previous layer.
             earlier.eq(Mux(layer.head == 0, 0, ranks.read_data)),
             rank.heads.eq(earlier.heads + choice.keep),
             rank.importance.eq(earlier.importance + given),
@@ -325,7 +326,8 @@ class PrefillSelector(Unit):
             ranks.write_address.eq(writes.position),
             ranks.write_data.eq(rank),
         ]
-        # What stage 3 has added up is ranked a cycle later: tokens leave two after the walk's last.
+        # Stage 3's rank is offered one cycle later; the first token is output two cycles after the
+        # last stage 3.
         complete = Signal(p.rank_layout, reset_less=True)
         m.d.sync += [
             popular.offer.eq(
@@ -344,13 +346,13 @@ class PrefillSelector(Unit):
         kept: Memory,
         popular: PopularTokens,
     ) -> Signal:
-        """Read what is kept, and mark what is popular; return whether all has left.
+        """Output the kept tokens and mark the popular ones; return whether all are transferred.
 
         Both pipeline stages wait for the controller together.
         """
         p, eviction = self.parameters, self.parameters.eviction
         slots = eviction.evictor.slots
-        # `end`: everything has been read; `found`: what was read has not been on offer.
+        # `end`: all tokens have been read; `found`: the token read has not yet been offered.
         emits, moves, reads, emitted = Signal(), Signal(), Signal(), Signal()
         head = Signal(eviction.head_bits)
         slot = Signal(range(slots))

@@ -1,4 +1,4 @@
-"""The importance of every token of a prefilled text: the scores of all queries, summed.
+"""The importance of every token of a prefilled text: the sum of the scores of all queries.
 
 Section 4.1: importance is the sum of a column of the causal attention matrix.
 """
@@ -16,32 +16,32 @@ from hdl.unit import Unit
 
 
 class PrefillSums(Unit):
-    """Add scores to the importances of a text's tokens, a tile of them at once.
+    """Add scores to the importances of a text's tokens, one tile of tokens at a time.
 
-    **Latency** 1 cycle from a transfer to the write; `complete` is in that cycle.
-    **Throughput** one slice a cycle, also of the same tile as the one before.
+    **Latency** 1 cycle from a transfer to the write; `complete` is 1 in that cycle.
+    **Throughput** one slice per cycle, also of the same tile as the previous slice.
 
-    **Numerics** as the evictor's: floor(score / 2**shift) is added, the sum saturates.
+    **Numerics** as in the evictor: floor(score / 2**shift) is added, the sum saturates.
 
     Parameters
     ----------
     parameters : PrefillSelectorParameters
-        Dimensions.
+        Dimensions of the selector.
 
     Members
     -------
     open : In(1)
-        Scores may come.
+        The unit accepts scores.
     scores : In(stream)
         As in `PrefillSelector`.
     complete : Out(1)
         The head's last scores are written in this cycle.
     text_last : Out(position)
-        The text's last position.
+        Last position of the text.
     read_enable, read_address : In
-        Read the importances of a tile, while not `open`.
+        Read the importances of a tile; only while `open` is 0.
     word : Out(ArrayLayout(importance, rows))
-        What was read, a cycle later, until the next read.
+        The tile read, from the cycle after the read until the next read.
     """
 
     def __init__(self, *, parameters: PrefillSelectorParameters) -> None:
@@ -59,7 +59,7 @@ class PrefillSums(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read and mask; add and write in the next cycle."""
+        """Read a tile and mask its scores; add and write in the next cycle."""
         m = Module()
         p, evictor = self.parameters, self.parameters.eviction.evictor
         m.submodules.sums = sums = Memory(depth=max(p.tiles, 2), width=p.word_layout.size)
@@ -80,7 +80,7 @@ class PrefillSums(Unit):
         m.d.sync += adds.eq(taken)
         with m.If(taken):
             m.d.sync += [header.eq(given), forward.eq(adds & (header.tile == given.tile))]
-            # A query gives nothing to the tokens behind it.
+            # A query has no scores for tokens after it: attention is causal.
             seen = p.up_to(given.query, given.tile)
             for lane in range(p.rows):
                 with m.If(~seen[lane]):
@@ -88,13 +88,13 @@ class PrefillSums(Unit):
 
         new = Signal(p.word_layout)
         before = Signal(p.word_layout, reset_less=True)
-        # Forwarding: a tile that is written in this cycle was read before.
+        # Forwarding: a tile that is written in this cycle was read before the write.
         for lane in range(p.rows):
             start = Mux(header.load, 0, Mux(forward, before[lane], self.word[lane]))
             total = start + (header.scores[lane] >> evictor.shift)
             m.d.comb += new[lane].eq(saturate(total, signed(evictor.score_width))[0])
         with m.If(adds):
-            # The memory returns old data to a read of what is being written.
+            # The memory returns old data to a read of the address that is being written.
             m.d.sync += before.eq(new)
         m.d.comb += [
             sums.write_enable.eq(adds),

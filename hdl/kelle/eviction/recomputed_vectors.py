@@ -1,7 +1,8 @@
-"""Which tokens are so popular that their input vector is stored instead of keys and values.
+"""Popular tokens, whose input vectors are stored instead of their keys and values.
 
-Section 4.1: a token that most heads keep is cheaper as its input vector, from which every head's
-key and value are recomputed. The decision is made once, when the token leaves the recent window.
+Section 4.1: for a token that most heads keep, the input vector takes less storage than all keys and
+values, which every step recomputes from it. The decision is made once, when the token moves out of
+the recent window.
 """
 
 from dataclasses import dataclass
@@ -17,14 +18,14 @@ from hdl.unit import Unit
 
 
 def outcome_layout(p: EvictionParameters) -> data.StructLayout:
-    """Return what a head did with the arriving token: whom it evicted, if anyone."""
+    """Return the layout of a placement's outcome: the head, and the token that it evicts."""
     return data.StructLayout(
         {"head": p.head_bits, "last": 1, "evicts": 1, "evicted": p.token_layout}
     )
 
 
 def prefilled_layout(p: EvictionParameters) -> data.StructLayout:
-    """Return a token that the prefill keeps in a head."""
+    """Return the layout of a token that the prefill keeps in a head."""
     return data.StructLayout({"head": p.head_bits, "token": p.token_layout})
 
 
@@ -37,12 +38,12 @@ class Report:
     vector: Signal
 
     def begin(self, vector: Value, *, in_use: int) -> list[Any]:
-        """Return what makes a vector's entries known as in use or free from the next cycle on."""
+        """Return the assignments that start a report of a vector's entries as in use or free."""
         return [self.active.eq(1), self.in_use.eq(in_use), self.vector.eq(vector)]
 
 
 def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Any]:
-    """Return the ports of what keeps a number of input vectors."""
+    """Return the ports of a unit that manages a number of input vectors."""
     return {
         "layer": In(p.layer_bits),
         "now": In(p.position_bits),
@@ -60,13 +61,13 @@ def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Any]:
 
 
 class RecomputedVectors(Unit):
-    """Decide on popularity, and keep a bit for each head that still has a recomputed token.
+    """Decide on popularity, and hold one bit per stored vector and head that has its token.
 
     A stored input vector is free again when the last head has evicted its token. A token is
     promoted only if a vector is free.
 
     **Latency** 2 cycles from the last head's outcome to the decision. **Throughput** one outcome
-    or one prefilled token a cycle while `idle`; `vector_entries` cycles for each vector that is
+    or one prefilled token per cycle while `idle`; `vector_entries` cycles for each vector that is
     stored or freed.
 
     Parameters
@@ -77,25 +78,26 @@ class RecomputedVectors(Unit):
     Members
     -------
     layer : In
-        Whose vectors these are.
+        Layer of the vectors; constant.
     now : In(position)
         Position of the arriving token.
     outcome, outcome_valid : In
-        What a head did with it; the heads come in ascending order, `last` with the last one.
+        Outcome of the arriving token's placement in a head, in ascending order of the heads; `last`
+        is 1 for the last head.
     important : In(heads)
-        As in `ImportanceJudge`: to which heads the token that leaves the window matters.
+        As in `ImportanceJudge`: heads for which the leaving token is important.
     prefilled, prefilled_valid : In
         A token of the prefill.
     idle : Out(1)
-        Outcomes and prefilled tokens may come.
+        The unit accepts outcomes and prefilled tokens.
     promoted : Out(token)
-        The token that became popular in the step before.
+        The token that became popular in the previous step.
     vectors : Out(ArrayLayout(vector, vectors))
-        Which tokens are recomputed.
+        For each vector, the position of its token, and whether it is in use.
     vector_stores : Out(stream)
-        A token that became popular, and the place of its input vector.
+        A token that became popular, and the number of its input vector.
     scores : Out(stream)
-        The entries of a vector come into use, with the highest score, or fall free.
+        Score updates of a vector's entries: the highest score while in use, `valid` = 0 when freed.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -103,10 +105,10 @@ class RecomputedVectors(Unit):
         super().__init__(vector_ports(p, p.vectors))
 
     def elaborate(self, platform: Any) -> Module:
-        """Keep who holds which vector; decide on the leaving token when all heads are heard."""
+        """Track the holders of each vector; decide on the leaving token after the last head."""
         m = Module()
         p = self.parameters
-        # A bit for each head whose slot has the token: a vector is in use while one is set.
+        # One bit for each head that has the token: a vector is in use while any bit is 1.
         holders = Array(Signal(p.heads, name=f"holders_{v}") for v in range(p.vectors))
         positions = Array(
             Signal(p.position_bits, name=f"position_{v}", reset_less=True) for v in range(p.vectors)
@@ -120,7 +122,8 @@ class RecomputedVectors(Unit):
                 self.vectors[v].valid.eq(holders[v].any()),
             ]
 
-        # One token a step leaves the recent window: popularity is decided on it alone.
+        # Popularity is decided for the leaving token only: the one that has just left the recent
+        # window.
         leaving = Signal(p.position_bits)
         keepers, many = Signal(p.heads), Signal(bits_for(p.heads))
         m.d.comb += leaving.eq(self.now - p.window)
@@ -129,13 +132,13 @@ class RecomputedVectors(Unit):
         self._take_prefill(m, holders, positions, report)
 
         free, any_free = self._find_free(m, holders)
-        # Sinks are never evicted, and a text shorter than the window leaves nobody.
+        # Sinks are never promoted, and a text shorter than the window has no leaving token.
         left_window = self.now >= p.window + p.sinks
         popular = left_window & p.is_popular(many) & any_free
         m.d.comb += self.vector_stores.payload.eq(self.promoted)
         with m.If(self.vector_stores.ready):
             m.d.sync += self.vector_stores.valid.eq(0)
-        # The entries of a vector that falls free are reported before it may be used again.
+        # The entries of a freed vector are reported before the vector may be used again.
         with m.If(decides & ~report.active):
             m.d.sync += [
                 decides.eq(0),
@@ -155,7 +158,7 @@ class RecomputedVectors(Unit):
         return m
 
     def _report_entries(self, m: Module) -> Report:
-        """Give the refresh controllers the entries of one vector, one after the other."""
+        """Report the entries of one vector to the refresh controllers, sequentially."""
         p = self.parameters
         report = Report(
             active=Signal(name="reporting"),
@@ -163,12 +166,12 @@ class RecomputedVectors(Unit):
             vector=Signal(p.vector_bits, name="vector", reset_less=True),
         )
         entry = Signal(range(max(p.vector_entries, 2)))
-        # Behind the entries of all slots.
+        # The entries of the vectors follow those of all slots.
         vector = p.cached_vector(self.layer, report.vector)
         first = p.cached_heads * p.evictor.slots + vector * p.vector_entries
         m.d.comb += [
             self.scores.payload.entry.eq(first + entry),
-            # An input vector serves every head, so that it always counts as important.
+            # An input vector serves every head, so it always has the highest score.
             self.scores.payload.score.eq((1 << p.score_bits) - 1),
             self.scores.payload.valid.eq(report.in_use),
             self.scores.valid.eq(report.active),
@@ -182,9 +185,9 @@ class RecomputedVectors(Unit):
     def _count_keepers(
         self, m: Module, leaving: Signal, keepers: Signal, many: Signal, decides: Signal
     ) -> None:
-        """Note which heads still have the token that leaves the window, and to how many it matters.
+        """Record which heads keep the leaving token, and count those for which it is important.
 
-        All of the former hold its vector once it is stored, whatever it is worth to them.
+        All heads that keep it become holders of its vector, whether it is important to them or not.
         """
         head, evicted = self.outcome.head, self.outcome.evicted
         leaves = self.outcome.evicts & (evicted.position == leaving)
@@ -196,18 +199,18 @@ class RecomputedVectors(Unit):
             ]
 
     def _release(self, m: Module, holders: Array, report: Report) -> None:
-        """Let a head that evicts a recomputed token hold its vector no longer."""
+        """Remove a head that evicts a recomputed token from the holders of its vector."""
         head, evicted = self.outcome.head, self.outcome.evicted
         remaining = holders[evicted.vector] & ~(1 << head)
         with m.If(self.outcome_valid):
             with m.If(self.outcome.evicts & evicted.recomputed):
                 m.d.sync += holders[evicted.vector].eq(remaining)
-                # The last holder frees it.
+                # The last holder frees the vector.
                 with m.If(~remaining.any()):
                     m.d.sync += report.begin(evicted.vector, in_use=0)
 
     def _take_prefill(self, m: Module, holders: Array, positions: Array, report: Report) -> None:
-        """Let a head hold the vector of a token that a prefill marks as recomputed."""
+        """Add a head to the holders of a vector that a prefill assigns to a token."""
         token = self.prefilled.token
         with m.If(self.prefilled_valid & token.recomputed):
             m.d.sync += [
@@ -219,10 +222,10 @@ class RecomputedVectors(Unit):
                 m.d.sync += report.begin(token.vector, in_use=1)
 
     def _find_free(self, m: Module, holders: Array) -> tuple[Signal, Signal]:
-        """Return the first vector that nobody holds, and whether there is one."""
+        """Return the lowest free vector, and whether there is one."""
         p = self.parameters
         free, any_free = Signal(p.vector_bits), Signal()
-        # The last assignment wins: downwards, so that the lowest number does.
+        # The last assignment has priority, so the loop is descending.
         for v in reversed(range(p.vectors)):
             with m.If(~holders[v].any()):
                 m.d.comb += [free.eq(v), any_free.eq(1)]

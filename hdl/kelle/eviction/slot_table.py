@@ -1,8 +1,8 @@
-"""Kelle's slot table: what each slot of the cache holds, a row of it beside each evictor row.
+"""Kelle's slot table: the record of each slot of the cache, one table row per evictor row.
 
 Sections 4.1 and 5.1. Slots are not ordered, since attention does not depend on the order of keys;
-each therefore has a register for its token's position. The table follows the evictor's wavefronts
-down the rows, a row a cycle.
+the table therefore stores the position of each slot's token. The table processes the evictor's
+wavefronts in parallel with the evictor, one row per cycle.
 """
 
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ from hdl.unit import Unit
 
 @dataclass(frozen=True)
 class Answered:
-    """The wavefront whose new importance the evictor gives in this cycle, and its slot."""
+    """The wavefront whose new importance the evictor outputs in this cycle, and its slot."""
 
     wavefront: data.View
-    takes_part: Signal  # The slot holds a token, or that of this step.
-    standing: data.View  # What the token is in its head.
+    takes_part: Signal  # The slot holds a token, or receives the arriving token.
+    standing: data.View  # Status of the token in its head.
     token: data.View
-    marked: Signal  # It was promoted in the step before, and its slot does not know.
+    marked: Signal  # The token was promoted in the previous step; its record is updated now.
 
 
 class SlotRow(Unit):
     """The slots of one evictor row, of all tiles and heads.
 
-    Reads a slot in the cycle before the evictor's row consumes it, and writes it back in the cycle
-    after. Positions are kept twice, for wavefronts and for lookups, so that neither waits.
+    The unit reads a slot in the cycle before the evictor's row uses it, and writes it back in the
+    cycle after. Positions are stored twice, for wavefronts and for lookups, so that neither waits.
 
     **Latency** 1 cycle from `read_strobe` to `state`, and from `lookup` to `token`.
     **Throughput** one wavefront a cycle.
@@ -43,42 +43,42 @@ class SlotRow(Unit):
     Parameters
     ----------
     parameters : EvictionParameters
-        Dimensions.
+        Dimensions and policy.
 
     Members
     -------
     row : In
-        The row's number, a constant of the instance.
+        Number of the row, a constant of the instance.
     read_strobe, read_address : In
-        The slot that is consumed in the next cycle; not read again while a wavefront waits.
+        Read the slot of the next wavefront; not repeated while a wavefront waits.
     strobe_in, pass_in : In
-        The wavefront that consumes the slot in this cycle.
+        The wavefront that uses the slot in this cycle.
     strobe_out, pass_out : Out
-        The same, a cycle later.
+        The same, one cycle later.
     oldest : In(position)
-        Positions from here on are in the recent window.
+        Lowest position in the recent window.
     leaving : In(position)
-        The one that has just left it.
+        Position that has just left the recent window.
     promoted : In(promoted)
         A token that is marked as recomputed when a wavefront passes it.
     state : Out(state)
-        What the evictor is told.
+        State of the slot for the evictor's row.
     update : In
-        The evictor's new importance.
+        New importance, from the evictor's row.
     peak_in, peak_out : In, Out
-        Magnitudes of importance in the rows above, or-ed; and with this row's.
+        Bitwise or of the magnitudes of importance in the rows above; the same with this row's.
     placing, place : In
-        A token to write; not while `marked`.
+        Write a token; not while `marked`.
     marked : Out(1)
-        A promoted token is marked in this cycle, by the only write port.
+        A promoted token is marked in this cycle, which uses the only write port.
     lookup, lookup_address : In
-        A slot to show.
+        Look up a slot.
     token : Out(token)
-        What it holds.
+        Record of the slot, one cycle after `lookup`.
     score, score_valid : Out
         Score update of a slot for the refresh controllers.
     standing : Out(standing)
-        What its token is in the head, if the score belongs to a search.
+        Status of the score's token in its head, if the score belongs to a search.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -113,12 +113,12 @@ class SlotRow(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read, judge, write back."""
+        """Read the slot, derive its state for the evictor, and write it back."""
         m = Module()
         p = self.parameters
         depth = max(p.cached_heads * p.tiles, 2)
         token_width = Shape.cast(p.token_layout).width
-        # Positions twice, since lookups come at any time and wavefronts do not wait.
+        # Positions are stored twice, since lookups occur at any time and wavefronts cannot wait.
         m.submodules.importance = importance = Memory(depth=depth, width=p.evictor.score_width)
         m.submodules.tokens = tokens = Memory(depth=depth, width=token_width)
         m.submodules.lookup_tokens = lookup_tokens = Memory(depth=depth, width=token_width)
@@ -139,7 +139,7 @@ class SlotRow(Unit):
             self.marked.eq(answered.marked),
         ]
 
-        # The evictor's answer comes when no prefill does, so that one write port serves both.
+        # Updates and prefills never occur in the same cycle, so that one write port suffices.
         updates = Signal()
         prefills = self.place & self.placing.prefill
         m.d.comb += [
@@ -150,7 +150,7 @@ class SlotRow(Unit):
             ),
             importance.write_data.eq(Mux(updates, self.update.importance, self.placing.importance)),
         ]
-        # Marking goes first: the arriving token can wait, the wavefront cannot.
+        # Marking has priority: the arriving token can wait, the wavefront cannot.
         for memory in (tokens, lookup_tokens):
             m.d.comb += [
                 memory.write_enable.eq(answered.marked | self.place),
@@ -163,7 +163,7 @@ class SlotRow(Unit):
         return m
 
     def _judge(self, m: Module, held: data.View) -> Answered:
-        """Tell the evictor of the slot, and keep what is needed when it answers a cycle later."""
+        """Derive the slot's state for the evictor; register it for the update one cycle later."""
         p = self.parameters
         wavefront = self.pass_in
         resident, fresh = Signal(), Signal()
@@ -178,11 +178,11 @@ class SlotRow(Unit):
         m.d.comb += [
             resident.eq(self.row < wavefront.resident),
             fresh.eq(wavefront.fresh & (self.row == wavefront.row)),
-            # A slot whose token is only arriving counts as empty: its importance starts from zero.
+            # A slot of the arriving token is treated as empty: its importance starts from zero.
             self.state.valid.eq(resident & ~fresh),
             self.state.protect.eq(p.is_sink(held.position) | (held.position >= self.oldest)),
         ]
-        # The token that has just left the window is one of those that may be evicted.
+        # The token that has just left the window may be evicted.
         evictable = self.strobe_in & self.state.valid & ~self.state.protect
         m.d.sync += [
             self.strobe_out.eq(self.strobe_in),
@@ -193,7 +193,7 @@ class SlotRow(Unit):
             answered.marked.eq(self.strobe_in & resident & ~fresh & is_promoted),
             answered.token.eq(held),
         ]
-        # A promoted token's slots are marked as the next step's wavefronts pass them.
+        # The slots of a promoted token are marked when the next step's wavefronts pass them.
         with m.If(is_promoted):
             m.d.sync += [
                 answered.token.recomputed.eq(1),
@@ -204,15 +204,16 @@ class SlotRow(Unit):
     def _export_score(
         self, m: Module, answered: Answered, updates: Signal, prefills: Value
     ) -> None:
-        """Cut an importance to the bits that the refresh controllers see; pass on its magnitude."""
+        """Reduce an importance to a coarse score; include its magnitude in the chain of peaks."""
         p = self.parameters
         width = p.evictor.score_width
         new = self.update.importance
-        # The magnitude of a number in two's complement, but for one: its bits, or their inverse.
+        # The magnitude of a number in two's complement, less 1 if negative: its bits, or their
+        # inverse.
         folded = (new ^ new[-1].replicate(width))[: width - 1]
         m.d.sync += self.peak_out.eq(self.peak_in | Mux(updates, folded, 0))
 
-        # The most significant bits, in offset binary where sums have either sign.
+        # The most significant bits, in offset binary if importances are signed.
         offset = p.evictor.source is ScoreSource.RAW
         scaled = Signal(signed(width))
         high = (1 << p.score_bits - 1) - 1 if offset else (1 << p.score_bits) - 1
@@ -226,11 +227,11 @@ class SlotRow(Unit):
             self.standing.eq(
                 answered.standing.as_value() & answered.wavefront.compare.replicate(2)
             ),
-            # The slot of a recomputed token holds nothing that would have to be refreshed.
+            # The entry of a recomputed token holds no data and needs no refresh.
             self.score.valid.eq(~answered.token.recomputed),
         ]
         with m.If(prefills):
-            # Until its first score is known, a prefilled token counts as important.
+            # A prefilled token has the highest score until its first score is computed.
             m.d.sync += [
                 self.score.entry.eq(Cat(self.row, self.placing.address)),
                 self.score.score.eq((1 << p.score_bits) - 1),
@@ -239,19 +240,19 @@ class SlotRow(Unit):
 
 
 class SlotTable(Unit):
-    """All rows, chained as the evictor's are.
+    """The chain of all slot rows, parallel to the evictor's rows.
 
-    A wavefront is presented twice: its address when it is accepted (`accept`), so that row 0 is
-    read, and the whole of it when it goes down the rows (`strobe`).
+    A wavefront is presented twice: its address when it is accepted (`accept`), to read row 0, and
+    its whole header when it starts (`strobe`).
 
-    **Latency** row i's state is there i cycles after `strobe`; its score i + 2 cycles after.
-    **Throughput** one wavefront a cycle; wavefronts with `compare` at least `rows` cycles apart, so
-    that one row at a time has a score update for the refresh controllers.
+    **Latency** row i's state is valid i cycles after `strobe`, its score i + 2 cycles after.
+    **Throughput** one wavefront per cycle; wavefronts with `compare` at least `rows` cycles apart,
+    so that at most one row per cycle has a score update for the refresh controllers.
 
     Parameters
     ----------
     parameters : EvictionParameters
-        Dimensions.
+        Dimensions and policy.
 
     Members
     -------
@@ -262,21 +263,21 @@ class SlotTable(Unit):
     oldest, leaving, promoted : In
         As in `SlotRow`.
     states : Out(ArrayLayout(state, rows))
-        What each evictor row is told.
+        State of the slot for each evictor row.
     updates : In(ArrayLayout(update, rows))
-        What each evictor row answers.
+        New importance from each evictor row.
     place, place_row, placing : In
         Write a token; not into a row that is `marked`.
     marked : Out(rows)
         Rows that mark a promoted token in this cycle.
     lookup, lookup_address : In
-        Show a tile.
+        Look up a tile.
     tokens : Out(ArrayLayout(token, rows))
-        What its slots hold, a cycle later.
+        Records of the tile's slots, one cycle after `lookup`.
     score, score_valid, standing : Out
-        Score updates for the refresh controllers, and what their tokens are in the head.
+        Score updates for the refresh controllers, and the status of their tokens in the head.
     peak, peak_valid, peak_head : Out
-        Magnitudes of all importances that a head's last search saw, or-ed.
+        Bitwise or of the magnitudes of all importances in a head's last search.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -310,7 +311,7 @@ class SlotTable(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Chain the rows; join what comes out of them."""
+        """Chain the rows, and merge their outputs."""
         m = Module()
         p = self.parameters
         strobe, wavefront = self.strobe, self.wavefront
@@ -343,7 +344,7 @@ class SlotTable(Unit):
             read_strobe, read_address = strobe, wavefront.address
             strobe, wavefront, peak = row.strobe_out, row.pass_out, row.peak_out
 
-        # At most one row has a score update in a cycle: an or of what each has if it is valid.
+        # At most one row has a score update per cycle: an or of the valid updates merges them.
         width = 1 + Shape.cast(p.score_layout).width
         updates = [
             Cat(row.score_valid, row.score) & row.score_valid.replicate(width) for row in rows
@@ -359,16 +360,16 @@ class SlotTable(Unit):
         return m
 
     def _gather_peaks(self, m: Module, strobe: Value, wavefront: data.View, peak: Value) -> None:
-        """Or the magnitudes of all tiles of a search.
+        """Merge the magnitudes of all tiles of a search by a bitwise or.
 
-        The chain of peaks is one cycle behind the wavefronts.
+        The chain of peaks lags the wavefronts by one cycle.
         """
         p = self.parameters
         ended = Signal()
         end = Signal(p.pass_layout, reset_less=True)
         peaks = Signal(p.evictor.score_width - 1, reset_less=True)
         m.d.sync += [ended.eq(strobe), end.eq(wavefront)]
-        # A search's first tile begins anew.
+        # The first tile of a search starts from zero.
         fresh_search = Signal(init=1)
         together = Mux(fresh_search, 0, peaks) | peak
         with m.If(ended & end.compare & ~end.alone):

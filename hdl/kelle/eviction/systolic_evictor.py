@@ -1,8 +1,8 @@
-"""Kelle's systolic evictor: the least important cached token, found while scores are computed.
+"""Kelle's systolic evictor (SE), which finds the least important token while scores are computed.
 
 Section 5.3 and Figure 11 (c, d) of the paper. The column S holds the importance scores of the
-tokens whose keys are in the systolic array, one row a token; the chain M carries the smallest of
-them from the top row to the bottom row, one row a cycle behind the array.
+tokens whose keys are in the systolic array, one token per row. The chain M carries the minimum from
+the top row to the bottom row, one row per cycle, one cycle after the array.
 """
 
 from enum import Enum
@@ -20,7 +20,7 @@ from hdl.unit import Unit
 
 
 class ScoreSource(Enum):
-    """What is accumulated as a token's importance."""
+    """Scores that are accumulated as a token's importance."""
 
     RAW = "raw"
     """Scores q.k before softmax, signed (Section 5.3)."""
@@ -30,13 +30,13 @@ class ScoreSource(Enum):
 
 
 class OnSaturation(Enum):
-    """What happens when an importance score leaves its range."""
+    """Action when an importance score exceeds its range."""
 
     CLAMP = "clamp"
-    """It stays at the end of the range."""
+    """The score saturates."""
 
     HALVE = "halve"
-    """It stays there, and all scores of the head are halved before the next step adds to them."""
+    """The score saturates, and all scores of the head are halved before the next step's add."""
 
 
 @parameter_object
@@ -48,21 +48,21 @@ class SystolicEvictorParameters(Parameters):
     rows : int
         Tokens in a tile, the rows of the systolic array.
     slots : int
-        Cached tokens of a head at most, a multiple of `rows`.
+        Maximum number of cached tokens of a head, a multiple of `rows`.
     index_width : int
         Bits of a slot index; `slots` must be addressable.
     input_width : int
-        Bits of a score as the array delivers it.
+        Bits of a score from the array.
     score_width : int
         Bits of an importance score S, two's complement.
     shift : int
         Bits dropped (arithmetic shift, floor) from a score before it is added to S.
     source : ScoreSource
-        Whether the array delivers raw scores (signed) or probabilities (unsigned).
+        Whether the scores are raw (signed) or probabilities (unsigned).
     on_saturation : OnSaturation
         Whether saturated scores are clamped, or clamped and then all halved.
     victims : int
-        Victims in flight or waiting for the eviction controller at most.
+        Maximum number of victims in flight or waiting for the eviction controller.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class SystolicEvictorParameters(Parameters):
 
     @property
     def halves(self) -> bool:
-        """Whether saturation is reported and answered by halving."""
+        """Whether saturation is reported, and followed by halving."""
         return self.on_saturation is OnSaturation.HALVE
 
     @property
@@ -104,12 +104,12 @@ class SystolicEvictorParameters(Parameters):
 
     @property
     def input_shape(self) -> Shape:
-        """A score as the array delivers it."""
+        """Shape of a score from the array."""
         return Shape(self.input_width, signed=self.source is ScoreSource.RAW)
 
     @property
     def lane_layout(self) -> data.StructLayout:
-        """What one row receives: its score and the state of its slot."""
+        """Inputs of one row: its score and the state of its slot."""
         return data.StructLayout(
             {
                 "score": self.input_shape,
@@ -121,13 +121,13 @@ class SystolicEvictorParameters(Parameters):
 
     @property
     def wavefront_layout(self) -> data.StructLayout:
-        """What one vector does on its way down the rows."""
+        """Header of a wavefront: its controls for every row."""
         flags = {"load": 1, "compare": 1, "last": 1}
         return data.StructLayout(flags | ({"halve": 1} if self.halves else {}))
 
     @property
     def update_layout(self) -> data.StructLayout:
-        """What one row writes back."""
+        """Output of one row: the new importance of its slot."""
         return data.StructLayout({"importance": signed(self.score_width), "valid": 1})
 
     @property
@@ -140,7 +140,7 @@ class SystolicEvictorParameters(Parameters):
 
     @property
     def victim_layout(self) -> data.StructLayout:
-        """The outcome of a search."""
+        """Result of a search."""
         flag = {"saturated": 1} if self.halves else {}
         return data.StructLayout(
             {"importance": signed(self.score_width), "index": self.index_width, "found": 1} | flag
@@ -150,27 +150,27 @@ class SystolicEvictorParameters(Parameters):
 class EvictorRow(Unit):
     """One row: a register of column S and an element of chain M.
 
-    **Latency** 1 cycle from `lane` and `minimum_in` to all outputs. **Throughput** one wavefront a
-    cycle.
+    **Latency** 1 cycle from `lane` and `minimum_in` to all outputs. **Throughput** one wavefront
+    per cycle.
 
-    **Numerics** two's complement; the score loses `shift` bits by floor; the sum saturates.
+    **Numerics** two's complement; `shift` bits of the score are dropped (floor); the sum saturates.
 
     Parameters
     ----------
     parameters : SystolicEvictorParameters
-        Dimensions.
+        Dimensions and policy of the evictor.
 
     Members
     -------
     row : In
-        The row's number, a constant of the instance.
+        Number of the row, a constant of the instance.
     lane : In
         The row's score and the state of its slot, in the cycle in which `wavefront_in` holds the
         wavefront.
     wavefront_in, strobe_in : In
-        The wavefront from the row above; meaningful where the strobe is 1.
+        The wavefront from the row above; valid while the strobe is 1.
     wavefront_out, strobe_out : Out
-        The same, a cycle later.
+        The same, one cycle later.
     minimum_in : In
         M of the row above.
     minimum_out : Out
@@ -196,22 +196,22 @@ class EvictorRow(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Add, saturate, compare; everything is registered once."""
+        """Add, saturate and compare in one register stage."""
         m = Module()
         p = self.parameters
         lane, wavefront = self.lane, self.wavefront_in
 
-        # The column S: what the row's token has gathered over the wavefronts of its tile.
+        # Column S: importance of the row's token, accumulated over the wavefronts of its tile.
         held = Signal(signed(p.score_width), reset_less=True)
         preloaded = lane.importance >> wavefront.halve if p.halves else lane.importance
-        # A slot that holds no token yet starts from zero: its new token's importance is its own
-        # weight, with no case of its own.
+        # An empty slot starts from zero: the importance of its new token is the token's own score,
+        # without a special case.
         start = Mux(wavefront.load, Mux(lane.valid, preloaded, 0), held)
         total = Signal(Shape(max(p.score_width, p.input_width - p.shift + 1) + 1, signed=True))
         addend = lane.score >> p.shift
         m.d.comb += total.eq(start + addend)
-        # In range, all bits from the sign on are equal; out of it, the end is the sign and its
-        # inverses.
+        # In range, all bits from the sign on are equal. Out of range, the saturated value is the
+        # sign, followed by its inverse.
         top = (1 << p.score_width - 1) - 1
         importance = Signal(signed(p.score_width))
         saturated = total[p.score_width - 1 :] != total[-1].replicate(
@@ -221,7 +221,7 @@ class EvictorRow(Unit):
         with m.If(self.strobe_in):
             m.d.sync += held.eq(importance)
 
-        # The chain M: the smallest so far comes from above and leaves below, a row a cycle.
+        # Chain M: the minimum so far moves down one row per cycle.
         smallest = Signal(p.minimum_layout)
         minimum = Signal(p.minimum_layout, reset_less=True)
         m.d.comb += smallest.eq(self.minimum_in)
@@ -252,11 +252,12 @@ class EvictorRow(Unit):
     def _is_smaller(self, m: Module, start: Value, addend: Value, width: int) -> Value:
         """Return whether the row's new score is smaller than all above it.
 
-        Strictly smaller: among equals the row nearest the top, the lowest slot, stays.
+        The comparison is strict: ties resolve to the row nearest the top, the lowest slot.
         """
         above = self.minimum_in
-        # Sum and comparison run side by side: start + addend - above is added in carry-save form,
-        # before saturation, which changes the outcome only against the lowest score there is.
+        # Sum and comparison are computed in parallel: start + addend - above is added in carry-save
+        # form, before saturation. Saturation changes the result only if `above` is the lowest score
+        # of the range.
         terms = [Signal(width + 1, name=f"term_{i}") for i in range(3)]
         x, y, z = terms
         m.d.comb += [x.eq(start), y.eq(addend), z.eq(~above.importance)]
@@ -265,7 +266,7 @@ class EvictorRow(Unit):
         return ~above.found | (difference[width] & ~lowest)
 
     def _chain_saturation(self, m: Module, smallest: data.View, saturated: Value) -> None:
-        """Tell the rows below whether a score of the head has left its range."""
+        """Report to the rows below whether a score of the head has saturated."""
         lane, wavefront = self.lane, self.wavefront_in
         # A token's score is the sum of several wavefronts; any of them may have saturated.
         ever_saturated = Signal()
@@ -280,30 +281,30 @@ class EvictorRow(Unit):
 class SystolicEvictor(Unit):
     """Add each token's new score to its importance and find the least important token.
 
-    A *wavefront* is one vector's scores for the tokens of one tile. It enters at the top row when
-    its header is taken from the stream `wavefronts`, and goes down one row a cycle: lane i is
-    sampled i cycles after that, as the systolic array delivers it. In each row the score is added
-    to S; the wavefront that completes a token's score (`compare`) also searches for the minimum.
-    The search goes on over the tiles of a head, in slot order, until the wavefront marked `last`;
-    then the victim appears.
+    A *wavefront* is the scores of one vector for the tokens of one tile. It enters at the top row
+    when its header is transferred on `wavefronts`, and moves down one row per cycle: lane i is
+    sampled i cycles later, when the systolic array outputs it. Each row adds its score to S. The
+    wavefront that completes a token's score (`compare`) also searches the minimum. The search
+    continues over the tiles of a head, in slot order, until the wavefront marked `last`; then the
+    victim is output.
 
     Scores of several query heads that share a key are wavefronts of the same tile: the first loads
-    S, the last compares. A slot without a token (`valid` = 0) starts from zero and is no candidate:
-    a wavefront that neither compares nor belongs to a tile's search can so give a new token its own
-    weight.
+    S, the last compares. An empty slot (`valid` = 0) starts from zero and is no candidate. A
+    wavefront without `compare`, outside the search of its tile, can therefore set the importance of
+    a new token to its own score.
 
-    **Latency** S of row i is readable i + 1 cycles after the header is taken, the victim `rows`
-    cycles after it: one cycle after the bottom row's score. **Throughput** one wavefront a cycle,
+    **Latency** S of row i is valid i + 1 cycles after the header's transfer, the victim `rows`
+    cycles after it: one cycle after the bottom row's score. **Throughput** one wavefront per cycle,
     also from tile to tile and from head to head; a wavefront marked `last` waits while `victims`
     victims are in flight or waiting.
 
     **Numerics** S = saturate(S + floor(score / 2**shift)), two's complement. The victim is the
-    smallest S among valid, unprotected slots; among equals the lowest slot.
+    smallest S among valid, unprotected slots; ties resolve to the lowest slot.
 
     Parameters
     ----------
     parameters : SystolicEvictorParameters
-        Dimensions.
+        Dimensions and policy of the evictor.
 
     Members
     -------
@@ -311,18 +312,18 @@ class SystolicEvictor(Unit):
         Headers: `load` takes S from the lane's `importance` (else S continues), `compare` completes
         the tile's scores, `last` ends the head's search; `halve` halves what `load` takes.
     lanes : In(ArrayLayout(lane, rows))
-        For each row: `score`, stored `importance`, `valid`, `protect`. Without handshake: bound to
-        the wavefront by the cycle.
+        For each row: `score`, stored `importance`, `valid`, `protect`, sampled when the wavefront
+        is at the row. There is no handshake.
     updates : Out(ArrayLayout(update, rows))
-        For each row: the new `importance`, and `valid` for the cycle in which it is there.
+        For each row: the new `importance`, in the cycle in which `valid` is 1.
     victims : Out(stream)
         `index` of the slot, its `importance`, and `found`: 0 if no slot was a candidate;
-        `saturated` if a score of the head left its range.
+        `saturated` if a score of the head has saturated.
 
     Raises
     ------
     ValueError
-        By `SystolicEvictorParameters`.
+        If `SystolicEvictorParameters` rejects a dimension.
     """
 
     def __init__(self, *, parameters: SystolicEvictorParameters) -> None:
@@ -342,11 +343,11 @@ class SystolicEvictor(Unit):
         self.in_flight = Signal(range(parameters.victims + 1))
 
     def elaborate(self, platform: Any) -> Module:
-        """Chain the rows; keep the minimum of the head at the bottom."""
+        """Chain the rows, and hold the minimum of the head after the bottom row."""
         m = Module()
         p = self.parameters
 
-        # Room for a victim is given out at the top row, since the rows below cannot wait.
+        # Room for a victim is reserved at the top row, since the rows below cannot wait.
         ends = self.wavefronts.payload.compare & self.wavefronts.payload.last
         room = self.in_flight != p.victims
         starts = self.wavefronts.valid & self.wavefronts.ready
@@ -369,11 +370,11 @@ class SystolicEvictor(Unit):
             ]
             strobe, wavefront, minimum = row.strobe_out, row.wavefront_out, row.minimum_out
 
-        # Only a wavefront that completes its tile's scores leaves a minimum that counts.
+        # Only a wavefront that completes its tile's scores has a valid minimum.
         compared = strobe & wavefront.compare
         victim = self._end_of_chain(m, compared, wavefront, minimum)
 
-        # A victim that is taken at once costs no cycle.
+        # A victim that is transferred immediately has no extra latency.
         m.submodules.waiting = waiting = Fifo(shape=p.victim_layout, depth=p.victims)
         m.d.comb += [
             waiting.source.payload.eq(victim),
@@ -385,13 +386,13 @@ class SystolicEvictor(Unit):
     def _end_of_chain(
         self, m: Module, compared: Value, wavefront: data.View, minimum: Any
     ) -> data.View:
-        """Return the smallest of a head's tiles so far, and keep it until the head's last one.
+        """Return the minimum of a head's tiles so far, and hold it until the head's last tile.
 
-        The chain's end meets the minimum of the head's earlier tiles here rather than at the top
-        row, so that a tile need not wait until the one before it has drained.
+        The minimum of the head's earlier tiles is compared here, after the bottom row, rather than
+        at the top row, so that a tile need not wait until the previous tile has drained.
         """
         p = self.parameters
-        # An earlier tile has the lower slots and wins among equals, as it would in the chain.
+        # An earlier tile has the lower slots, to which ties resolve, as they would in the chain.
         victim = Signal(p.victim_layout)
         smaller = ~self.best_found | (minimum.importance < self.best.importance)
         m.d.comb += [victim.eq(self.best), victim.found.eq(self.best_found)]

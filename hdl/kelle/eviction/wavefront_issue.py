@@ -1,7 +1,7 @@
-"""How wavefronts of scores are let into the slot table and the systolic evictor.
+"""Issue of wavefronts of scores to the slot table and the systolic evictor.
 
-Section 5.3. The evictor takes a score a row and cycle and cannot wait; whatever a wavefront needs
-on its way down is decided before row 0.
+Section 5.3. The evictor takes one score per row and cycle and cannot wait. All controls of a
+wavefront are therefore determined before row 0.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ from hdl.unit import Unit
 
 
 class WavefrontIssue(Unit):
-    """Take headers, look up what their head and tile hold, and start them at row 0.
+    """Take headers, look up the state of their head and tile, and start them at row 0.
 
-    What is looked up is that of the cycle in which a header is taken: no token is placed in a head
-    between its search's headers, or behind the last one before that search has ended.
+    The state is that of the cycle in which a header is transferred. It remains valid, because no
+    token is placed in a head from the first header of its search until the search has ended.
 
-    **Latency** 1 cycle from a header to its start. **Throughput** one wavefront a cycle, but
+    **Latency** 1 cycle from a header to its start. **Throughput** one wavefront per cycle, but
     wavefronts with `compare` at least `rows` cycles apart.
 
     Parameters
@@ -34,11 +34,11 @@ class WavefrontIssue(Unit):
     wavefronts : In(stream)
         As in `EvictionController`.
     stepping : In(1)
-        The step's token has come.
+        The token of the step has arrived.
     enable : In(1)
-        The score updates of a further wavefront will be taken.
+        The consumer can take the score updates of a further wavefront.
     layer : In
-        The layer that is worked on; no wavefront waits while it changes.
+        The current layer; changes only while no wavefront waits.
     filled, halve : In
         For each head of all layers, its slots in use, and whether the next load halves its
         importances.
@@ -49,11 +49,11 @@ class WavefrontIssue(Unit):
     evictor_wavefronts : Out(stream)
         The same at row 0 of the evictor.
     peak, peak_valid, peak_head : In
-        Magnitudes of the importances that a head's search saw, or-ed.
+        Bitwise or of the magnitudes of all importances in a head's search.
     prefill_peak, prefill_valid, prefill_head : In
-        The magnitude of an importance that a prefill gave.
+        Magnitude of a prefilled token's importance.
     idle : Out(1)
-        No wavefront waits or is on its way.
+        No wavefront waits or is in flight.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -83,7 +83,7 @@ class WavefrontIssue(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Hold one header; start it when the rows are far enough with the one before."""
+        """Hold one header; start it when the previous one is far enough down the rows."""
         m = Module()
         p = self.parameters
         header = self.wavefronts.payload
@@ -94,7 +94,7 @@ class WavefrontIssue(Unit):
         self._handshake(m)
         shift = self._scale_scores(m, head)
         resident = self._resident_rows(m, head)
-        # Registers: what a wavefront is decides as far as into the evictor's rows.
+        # Registers, because the paths from the header extend into the evictor's rows.
         with m.If(self.accept):
             m.d.sync += [
                 down.address.eq(self.accept_address),
@@ -126,10 +126,10 @@ class WavefrontIssue(Unit):
         # One row at a time may have a score update: the next comparing wavefront keeps `rows`
         # cycles of distance from the one before.
         spacing = Signal(range(rows + 1))
-        # Two cycles behind the last row the slot table has written everything.
+        # The slot table has completed its writes two cycles after the last row.
         in_flight = Signal(range(rows + 4))
         m.d.comb += [
-            # A search protects the window of its own step, whose token may come later than it.
+            # A search needs the window of its own step, so it waits for the step's token.
             in_step.eq(1 if p.evict_before else self.stepping | wavefront.alone),
             self.wavefronts.ready.eq((~waits | starts) & self.enable & in_step),
             self.accept.eq(self.wavefronts.valid & self.wavefronts.ready),
@@ -161,7 +161,7 @@ class WavefrontIssue(Unit):
         full_tiles = count[row_bits:]
         resident = Signal(bits_for(rows))
         m.d.comb += count.eq(Array(self.filled[h] for h in range(p.cached_heads))[head])
-        # The arriving token's slot alone takes part, which `fresh` says.
+        # Only the arriving token's slot takes part, which `fresh` and `row` select.
         with m.If(header.alone):
             m.d.comb += resident.eq(0)
         with m.Elif(header.tile < full_tiles):
@@ -171,17 +171,17 @@ class WavefrontIssue(Unit):
         return resident
 
     def _scale_scores(self, m: Module, head: Value) -> Signal:
-        """Return which bits of an importance the refresh controllers see.
+        """Return the shift that converts an importance to a coarse score.
 
-        The or of all magnitudes has the leading one of the largest, which is all that a shift needs
-        to know: no maximum is searched.
+        The bitwise or of all magnitudes has the same leading one as the largest magnitude. The
+        leading one determines the shift, so that no maximum is computed.
         """
         p = self.parameters
         peaks = Array(Signal(len(self.peak), name=f"peak_{h}") for h in range(p.cached_heads))
         current = peaks[head]
         kept = p.score_bits - int(p.evictor.input_shape.signed)
         shift = Signal.like(self.table_wavefront.shift)
-        # The highest bit that is set comes last and wins.
+        # The last assignment has priority: that of the highest bit that is set.
         for bit in range(kept, len(self.peak)):
             with m.If(current[bit]):
                 m.d.comb += shift.eq(bit + 1 - kept)

@@ -75,7 +75,7 @@ class RefreshBound(Elaboratable):
         work = p.entries * p.words
         m.d.comb += Assume(watched < p.entries)
         with m.If(begun):
-            m.d.comb += Assume((cycles >= patience + p.walk_cycles) & (hst >= 1) & (lst >= hst))
+            m.d.comb += Assume((cycles >= patience + p.sweep_cycles) & (hst >= 1) & (lst >= hst))
 
         elapsed = Signal(p.tick_bits)
         tick = Signal()

@@ -36,16 +36,16 @@ ROUND = 60
 def scaled(p: RefreshParameters) -> RefreshSettings:
     """Return the paper's intervals with the shortest tick that leaves time to change scores."""
     updates = 2 * p.entries + p.settle_cycles + 6
-    room = (1 << p.tick_bits) - 1 - p.walk_cycles
+    room = (1 << p.tick_bits) - 1 - p.sweep_cycles
     patience = min(40, max(room - updates, 0))
-    tick = p.walk_cycles + min(patience + updates, room)
+    tick = p.sweep_cycles + min(patience + updates, room)
     return paper_intervals(p, tick, patience, PAPER if p.interval_bits >= 5 else (2, 2, 3))
 
 
 def room(p: RefreshParameters) -> int:
     """Return the changes that a tick has time for, between a sweep and the threshold's search."""
     settings = scaled(p)
-    return settings.tick_cycles - settings.patience - p.walk_cycles - p.settle_cycles
+    return settings.tick_cycles - settings.patience - p.sweep_cycles - p.settle_cycles
 
 
 def small(run: Run) -> bool:
@@ -213,7 +213,7 @@ class Refresh:
         for grants in self.grants:
             grants.addresses.clear()
         expected = self.model.tick()
-        await self.until(self.settings.patience + self.p.walk_cycles)
+        await self.until(self.settings.patience + self.p.sweep_cycles)
         for half, grants, addresses in zip(HALVES, self.grants, expected, strict=True):
             bench.compare(f"{half} addresses", addresses, np.array(grants.addresses, np.int64))
         self.compare_counts()

@@ -23,7 +23,7 @@ PARAMETERS = RefreshedEdramParameters(
     interval_bits=4,
 )
 TICK, PATIENCE = 80, 40
-WALK = PARAMETERS.refresh.walk_cycles
+WALK = PARAMETERS.refresh.sweep_cycles
 RETENTION = Retention(cycles=TICK + PATIENCE + WALK + 1, rate=0.5, seed=11)
 """Just what an interval of one tick promises; see `testbenches.kelle.edram.retention`."""
 TICKS = 12
