@@ -168,6 +168,8 @@ PLAIN = (
     "docs/p3llm/quantisers/*.md",
     "hdl/kelle/*.py",
     "hdl/kelle/*/*.py",
+    "docs/kelle/*.md",
+    "docs/kelle/*/*.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
