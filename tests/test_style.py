@@ -170,6 +170,8 @@ PLAIN = (
     "hdl/kelle/*/*.py",
     "docs/kelle/*.md",
     "docs/kelle/*/*.md",
+    "golden/kelle/*.py",
+    "golden/kelle/*/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -1,4 +1,4 @@
-"""A real decoder layer: integer weights, scales and steps for the accelerator, and the truth."""
+"""A real decoder layer: its float64 reference, and its integer weights, scales and steps."""
 
 from dataclasses import dataclass, field
 
@@ -24,15 +24,15 @@ PROBABILITY_FRACTION = 15
 LIMIT = (1 << 15) - 1
 MOST_BIAS = (1 << BIAS_BITS - 1) - 1
 NORM_STEP = 2.0**-OUTPUT.fraction_bits
-"""What a unit of a normalised element is worth, and one of a gate."""
+"""Quantisation step of a normalised element and of a gate."""
 
 MARGIN = 1.1
-"""Room above the largest value of a text, whose attention here is to fewer tokens."""
+"""Headroom above the largest value of a text, since the accelerator attends to fewer tokens."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What `golden.llm.layers` asks of a system's dimensions."""
+    """Dimensions in the form that `golden.llm.layers` requires."""
 
     hidden_size: int
     heads: int
@@ -50,11 +50,11 @@ class Projection:
     exact : numpy.ndarray
         float64 [inputs, outputs].
     weights : numpy.ndarray
-        int64 or int8 [inputs, outputs], of 8 or 4 bits, a scale an output.
+        int64 or int8 [inputs, outputs], of 8 or 4 bits, with one scale per output.
     scale, shift : numpy.ndarray
-        int64 [outputs], of the requantiser.
+        int64 [outputs], for the requantiser.
     bias : numpy.ndarray
-        int64 [outputs], in steps of the sums.
+        int64 [outputs], in units of the sums.
     exact_bias : numpy.ndarray
         float64 [outputs].
     """
@@ -69,21 +69,21 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class ExactLayer:
-    """A layer's linear maps in float64, what its norms multiply by and add folded in.
+    """A layer's linear maps in float64, with the norms' weights and biases folded in.
 
     Parameters
     ----------
     matrices : dict
         [inputs, outputs] by operation.
     biases : dict
-        [outputs] by operation, of those that have some.
+        [outputs] by operation, for projections with biases.
     """
 
     matrices: dict[Operation, Reals]
     biases: dict[Operation, Reals] = field(default_factory=dict)
 
     def __call__(self, which: Operation, x: Reals) -> Reals:
-        """Return what a projection makes of vectors."""
+        """Return the projection of vectors."""
         return x @ self.matrices[which] + self.biases.get(which, 0.0)
 
 
@@ -94,21 +94,21 @@ class DecoderLayer:
     Parameters
     ----------
     states : numpy.ndarray
-        float64 [tokens, width], before the layer.
+        float64 [tokens, width], inputs of the layer.
     quantised_states : numpy.ndarray
         int64 [tokens, width], the same in 16 bits.
     inputs : numpy.ndarray
         float64 [tokens, width], the states normalised.
     quantised : numpy.ndarray
-        int64 [tokens, width], the same in Q6.10, as a prefill outside gives them.
+        int64 [tokens, width], the same in Q6.10, as a prefill in software provides them.
     projections : dict
         `Projection` by operation.
     score, attend : tuple[int, int]
-        Scale and shift of scores and of what the attention gives.
+        Scale and shift of scores and of the attention's outputs.
     steps : dict
-        What a unit of an operation's results is worth; `OUTPUT` and `DOWN` in steps of the state.
+        Quantisation step of an operation's results; for `OUTPUT` and `DOWN` that of the state.
     epsilon : int
-        Of the norms: width times epsilon in squared steps of the state.
+        Epsilon of the norms times `width`, in squared steps of the state.
     """
 
     states: Reals
@@ -133,7 +133,7 @@ class DecoderLayer:
         return ExactLayer(self.matrices, biases)
 
     def word(self, p: KelleParameters, operation: Operation, slice_: int) -> list[list[int]]:
-        """Return scales, shifts and biases of a slice of results, one a lane."""
+        """Return scales, shifts and biases of a slice of results, one of each per lane."""
         if operation in self.projections:
             here = slice(slice_ * p.rows, (slice_ + 1) * p.rows)
             own = self.projections[operation]
@@ -169,11 +169,11 @@ def exact_attention(
     layer : DecoderLayer
         The layer.
     p : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
     heads : tuple
-        What `exact_heads` returned.
+        Result of `exact_heads`.
     now : int
-        The arriving token.
+        Position of the arriving token.
     attended : list[numpy.ndarray]
         For each key/value head the positions that the token attends to, its own included.
     """
@@ -195,7 +195,7 @@ def exact_layer(
     now: int,
     attended: list[Integers],
 ) -> Reals:
-    """Return the hidden state behind the layer for one token in float64; as `exact_attention`."""
+    """Return the layer's output for one token in float64; parameters as in `exact_attention`."""
     state = layer.states[now] + exact_attention(layer, p, heads, now, attended)
     return state + _fed(exact_norm(state, p), layer.exact, p)[-1]
 
@@ -203,9 +203,9 @@ def exact_layer(
 def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
     """Quantise a layer of SmolLM2, cut to size where the accelerator is smaller.
 
-    Steps are those of the whole text, so that a token's key is the same whenever it is computed.
-    The hidden state of a text's first token is hundreds of times as large as all others; it
-    belongs to a prefill, and its state saturates.
+    Quantisation steps are those of the whole text, so that a token's key is the same whenever it is
+    computed. The hidden state of a text's first token is hundreds of times larger than all others;
+    the token belongs to a prefill, and its state saturates.
     """
     sizes = Sizes(p.width, p.query_heads, p.heads, p.head_size, p.feed_forward)
     exact = matrices(layers.real_weights(sizes, trace, number), p)
@@ -223,18 +223,18 @@ def exact_norm(states: Reals, p: KelleParameters) -> Reals:
 def quantised_layer(
     exact: ExactLayer, states: Reals, p: KelleParameters, state_step: float = 0.0
 ) -> DecoderLayer:
-    """Quantise a layer by the states of a text before it.
+    """Quantise a layer, with steps from the input states of a text.
 
     Parameters
     ----------
     exact : ExactLayer
-        Its maps.
+        Linear maps of the layer.
     states : numpy.ndarray
         float64 [tokens, width].
     p : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
     state_step : float
-        What a unit of a hidden state is worth; 0 for the smallest that holds the text's.
+        Quantisation step of hidden states; 0 for the smallest that holds those of the text.
     """
     inputs = exact_norm(states, p)
     steps = _steps(exact, states, inputs, p)
@@ -290,7 +290,7 @@ def matrices(weights: LayerWeights, p: KelleParameters) -> dict[Operation, Reals
 
 
 def _heads(exact: ExactLayer, inputs: Reals, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
-    """Return queries and keys, rotated if any are, and values, of normalised states."""
+    """Return queries and keys, rotated with `rotary`, and values, of normalised states."""
     q, k, v = (
         exact(which, inputs).reshape(len(inputs), -1, p.head_size)
         for which in (Operation.QUERY, Operation.KEY, Operation.VALUE)
@@ -303,7 +303,7 @@ def _heads(exact: ExactLayer, inputs: Reals, p: KelleParameters) -> tuple[Reals,
 
 
 def _fed(inputs: Reals, exact: ExactLayer, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
-    """Return what the feed-forward block makes of normalised states: up, products, its output."""
+    """Return up, products and output of the feed-forward block for normalised states."""
     up = exact(Operation.UP, inputs)
     if p.gated:
         products = exact_activation(exact(Operation.GATE, inputs), p.activation) * up
@@ -330,7 +330,7 @@ def text_states(exact: ExactLayer, states: Reals, p: KelleParameters) -> tuple[R
 
 
 def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Reals:
-    """Return what each token's heads give when it attends to all before it, [tokens, width]."""
+    """Return the contexts of causal attention to all tokens, [tokens, width]."""
     queries, keys, values = heads
     contexts = []
     for query in range(p.query_heads):
@@ -344,11 +344,11 @@ def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Re
 def _steps(
     exact: ExactLayer, states: Reals, inputs: Reals, p: KelleParameters
 ) -> dict[Operation, float]:
-    """Return what a unit of each operation's results is worth, by a text that attends to all."""
+    """Return the quantisation step of each operation's results, from a text with full attention."""
     heads = _heads(exact, inputs, p)
     state = states + exact(Operation.OUTPUT, _text_attention(heads, p))
     up, products, down = _fed(exact_norm(state, p), exact, p)
-    # A pair can be longer than either of its channels, which they are before it is rotated.
+    # A rotated channel can be larger than both channels of its pair before the rotation.
     query, key, value = (
         room * float(np.abs(part).max()) / LIMIT
         for room, part in zip((1.5, 1.5, 1.0), heads, strict=True)
@@ -361,10 +361,10 @@ def _steps(
         Operation.QUERY: query,
         Operation.KEY: key,
         Operation.VALUE: value,
-        # What the heads give is bounded by their values.
+        # The contexts of heads are bounded by their values.
         Operation.ATTEND: value,
         Operation.OUTPUT: outer,
-        # What a curved activation takes and gives has the format of its table.
+        # Inputs and outputs of a curved activation have the format of its table.
         Operation.UP: inner if p.scaled_products else NORM_STEP,
         Operation.GATE: NORM_STEP,
         Operation.DOWN: outer,

@@ -1,6 +1,7 @@
 """Bit-exact model of the Kelle accelerator: decode steps of a layer, head by head.
 
-Composed of the units' models; it knows nothing of tiles, byte passes, or the order of the program.
+The model is composed of the units' models. Tiles, byte passes and the order of the program do not
+affect the results and are not modelled.
 """
 
 from dataclasses import dataclass, field
@@ -27,22 +28,22 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class Step:
-    """What a decode step makes visible.
+    """Results of a decode step.
 
     Parameters
     ----------
     output : numpy.ndarray
-        int64 [width], the hidden state behind the layer.
+        int64 [width], the output hidden state of the layer.
     normalised : numpy.ndarray
         int64 [width], the attention block's input.
     placements : list[Placement]
-        Where the arriving token went, by head.
+        Placement of the arriving token, by head.
     store : tuple[int, int] | None
         Position and vector of a token that became popular.
     score_updates : list[ScoreUpdate]
-        What the refresh controllers are told.
+        Score updates for the refresh controllers.
     attended : list[numpy.ndarray]
-        By head, the positions that the token attended to.
+        By head, the positions that took part in the token's attention.
     members : int
         Rows of the combined matrix.
     """
@@ -57,23 +58,23 @@ class Step:
 
 
 class KelleModel:
-    """The accelerator between steps.
+    """State of the accelerator between steps, for one layer.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
     layer : DecoderLayer
         Weights and scales.
     number : int
-        Its number among those that are cached.
+        Index of the layer among the cached layers.
 
     Members
     -------
     eviction : EvictionModel
         Slots and stored vectors.
     keys, values : numpy.ndarray
-        int64 [heads, slots, head_size], what the KV eDRAM holds.
+        int64 [heads, slots, head_size], contents of the KV eDRAM.
     inputs : dict[int, numpy.ndarray]
         The stored input vectors.
     """
@@ -95,7 +96,7 @@ class KelleModel:
         return results.reshape(len(vectors), -1, self.parameters.head_size)
 
     def rotate(self, heads: Integers, positions: Integers) -> Integers:
-        """Return heads [vectors, heads, head_size], rotated if any are."""
+        """Return heads [vectors, heads, head_size], rotated with `rotary`."""
         p = self.parameters
         if not p.rotary:
             return heads
@@ -103,7 +104,7 @@ class KelleModel:
         return np.stack(rotated, axis=1)
 
     def queries(self, vectors: Integers, positions: Integers) -> Integers:
-        """Return the queries of tokens as they meet keys, [vectors, query heads, head_size]."""
+        """Return the queries of tokens as operands, [vectors, query heads, head_size]."""
         heads = self.rotate(self.project(Operation.QUERY, vectors), positions)
         return narrowed(heads, Operation.SCORE, self.parameters)
 
@@ -117,7 +118,7 @@ class KelleModel:
         return normalised(state, self.layer.epsilon, self.parameters)
 
     def feed_forward(self, x: Integers) -> Integers:
-        """Return what the feed-forward block adds to a hidden state, [width]."""
+        """Return the feed-forward block's output, [width]."""
         p = self.parameters
         up = self.project(Operation.UP, x[np.newaxis]).reshape(1, -1)
         if p.gated:
@@ -128,7 +129,7 @@ class KelleModel:
         return self.project(Operation.DOWN, products).reshape(-1)
 
     def step(self, now: int, state: Integers) -> Step:
-        """Decode the token at position `now` with the hidden state before the layer."""
+        """Decode the token at position `now` with the layer's input hidden state."""
         p, eviction = self.parameters, self.eviction
         x = self.normalise(state)
         recomputed = [(v, owner[0]) for v, owner in enumerate(eviction.vectors) if owner]
@@ -201,7 +202,7 @@ def activated(values: Integers, p: KelleParameters) -> Integers:
 
 
 def normalised(state: Integers, epsilon: int, p: KelleParameters) -> Integers:
-    """Return a hidden state over its root mean square, or less its mean over its deviation."""
+    """Return a hidden state normalised by RMSNorm or layer norm, as the parameters select."""
     norm = p.norm
     weights = np.full(norm.width, 1 << norm.weight_fraction)
     rows, epsilons = state[np.newaxis], np.array([epsilon])

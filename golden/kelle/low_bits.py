@@ -1,8 +1,9 @@
-"""Weights of 4 bits, activations of 8 bits, and the basis in which a layer is brought to them.
+"""Weights of 4 bits, activations of 8 bits, and the orthogonal basis used with them.
 
-Section 7.2 and Table 6 of the paper, which takes QuaRot's rotations: a hidden state is the same in
-every orthogonal basis, to the norms as well, and in one in which every direction has a part of all
-channels no element stands out. The matrices absorb it; nothing is rotated while a text is decoded.
+Section 7.2 and Table 6 of the paper, which uses QuaRot's rotations. Norms and residual sums are
+invariant under a change of the orthogonal basis of the hidden state. In a basis in which every
+direction contains all channels, no element is an outlier. The matrices absorb the change of basis,
+so that nothing is rotated during decoding.
 """
 
 from functools import cache
@@ -19,53 +20,54 @@ Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
 LOST = {
-    # Of Q6.10 four fraction bits are left: an element of a turned state is hardly ever above 8.
+    # Q6.10 keeps four fraction bits: elements of a state in the basis rarely exceed 8.
     Operation.QUERY: 6,
     Operation.KEY: 6,
     Operation.VALUE: 6,
     Operation.UP: 6,
     Operation.GATE: 6,
     Operation.VOCABULARY: 6,
-    # The others have steps of their own, which fill 16 bits: the upper byte is left.
+    # The others have quantisation steps of their own and use all 16 bits: the upper byte is kept.
     Operation.OUTPUT: 8,
     Operation.DOWN: 8,
     Operation.SCORE: 8,
     Operation.OWN: 8,
     Operation.ATTEND: 8,
 }
-"""Bits that what meets an operation's tiles loses, where activations have 8."""
+"""Bits dropped from the vectors of each operation with 8-bit activations."""
 
 CLIPS = np.linspace(0.5, 1.0, 26)
-"""Shares of a column's largest weight that are tried as its largest integer."""
+"""Fractions of a column's largest weight that are tried as the value of the largest integer."""
 
 
 def lost(operation: Operation, p: KelleParameters) -> int:
-    """Return how many bits the vectors of an operation lose."""
+    """Return the number of bits dropped from the vectors of an operation."""
     if operation is Operation.DOWN and not p.scaled_products:
         operation = Operation.UP
     return LOST[operation] if p.activation_bits == 8 else 0
 
 
 def narrowed(vectors: Integers, operation: Operation, p: KelleParameters) -> Integers:
-    """Return what meets an operation's tiles of 16-bit vectors: to nearest even, saturating."""
+    """Return 16-bit vectors as operands of an operation, to nearest even, saturating."""
     top = 1 << p.activation_bits - 1
     return np.clip(requantised(vectors, 1, lost(operation, p)), -top, top - 1)
 
 
 def turns(p: KelleParameters) -> bool:
-    """Return whether a layer is brought to another basis: not with 8-bit weights and 16 bits.
+    """Return whether a layer uses the orthogonal basis.
 
-    Nor with layer norm, whose mean is not the same in every basis, or with biases.
+    It does with 4-bit weights or 8-bit activations, but not with layer norm, whose mean depends on
+    the basis, or with biases.
     """
     return (p.weight_bits < 8 or p.activation_bits < 16) and not (p.layer_norm or p.biases)
 
 
 @cache
 def basis(size: int) -> Reals:
-    """Return an orthogonal matrix [size, size] with no large element.
+    """Return an orthogonal matrix [size, size] without large elements.
 
-    A Hadamard matrix of the largest power of two, by a cosine transform of what is left, with signs
-    at random, so that no direction is a mean of all channels.
+    It is the Kronecker product of a cosine transform and a Hadamard matrix of the largest power of
+    two that divides `size`, with random signs, so that no direction is the mean of all channels.
     """
     power = size & -size
     hadamard = np.ones((1, 1))
@@ -80,12 +82,12 @@ def basis(size: int) -> Reals:
 
 
 def turned(states: Reals, p: KelleParameters) -> Reals:
-    """Return hidden states [..., width] in the basis in which a layer works."""
+    """Return hidden states [..., width] in the basis of the layers."""
     return states @ basis(p.width) if turns(p) else states
 
 
 def turned_matrices(exact: dict[Operation, Reals], p: KelleParameters) -> dict[Operation, Reals]:
-    """Return a layer's matrices [inputs, outputs] for turned states; values are turned as well."""
+    """Return a layer's matrices [inputs, outputs] in the basis, which also applies to values."""
     if not turns(p):
         return exact
     of_state, of_head = basis(p.width), basis(p.head_size)
@@ -95,7 +97,7 @@ def turned_matrices(exact: dict[Operation, Reals], p: KelleParameters) -> dict[O
         else of_state.T @ matrix
         for which, matrix in exact.items()
     }
-    # Attention is a mean of values: what turns a head's values is undone behind it.
+    # Attention is a weighted mean of values: the output projection reverts the values' basis.
     values = found[Operation.VALUE].reshape(p.width, -1, p.head_size)
     heads = found[Operation.OUTPUT].reshape(-1, p.head_size, p.width)
     found[Operation.VALUE] = (values @ of_head).reshape(p.width, -1)
@@ -106,8 +108,7 @@ def turned_matrices(exact: dict[Operation, Reals], p: KelleParameters) -> dict[O
 def quantised_weights(matrix: Reals, p: KelleParameters) -> tuple[Integers, Reals]:
     """Return a matrix [inputs, outputs] as integers, and the step of each output.
 
-    With 4 bits an output's step is the one with the smallest squared error, of those at which the
-    largest weights are clipped.
+    With 4 bits, an output's step is the one of `CLIPS` with the smallest squared error.
     """
     if p.weight_bits == 8:
         weights, steps = quantise(matrix, axis=0)
@@ -124,5 +125,5 @@ def quantised_weights(matrix: Reals, p: KelleParameters) -> tuple[Integers, Real
 
 
 def _integers(matrix: Reals, steps: Reals, limit: int) -> Integers:
-    """Return integers of given steps, to nearest, clipped."""
+    """Return the integers of a matrix for given steps, to nearest, clipped."""
     return np.clip(np.rint(matrix / steps), -limit, limit).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Bit-exact model of the special function unit: its functions, none of which knows of another."""
+"""Bit-exact model of the special function unit, whose functions are independent."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,12 @@ Integers = NDArray[np.int64]
 
 
 class SfuModel:
-    """The functions at one unit's dimensions.
+    """The functions at the dimensions of one unit.
 
     Parameters
     ----------
     parameters : SfuParameters
-        Dimensions.
+        Dimensions of the four functions.
     """
 
     def __init__(self, parameters: SfuParameters) -> None:

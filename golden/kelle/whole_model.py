@@ -1,8 +1,8 @@
-"""Kelle's whole language model: a prefill of one token, then all layers, the norm, the vocabulary.
+"""Kelle's whole language model: a prefill of one token, then all layers, the norm and the LM head.
 
-The first token of a text becomes hundreds of times as large as all others within a few layers, and
-only its keys and values matter behind it: they come from outside, computed in float64, as every
-prefill does. All further tokens are decoded, those of the prompt as well.
+The hidden state of a text's first token is hundreds of times larger than all others after a few
+layers, and later tokens use only its keys and values. Software computes these in float64, as every
+prefill. All further tokens are decoded, including those of the prompt.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,22 +37,22 @@ from hdl.kelle.operations import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 
 TEXT = ("states", "quantised_states", "inputs", "quantised")
-"""What a layer knows of a text, and a whole model's does not."""
+"""Fields of a layer for the states of a text, which are empty in a whole model."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntegerVocabulary:
-    """The projection on the vocabulary, the final norm's weights folded in.
+    """The LM head, with the final norm's weights folded in.
 
     Members
     -------
     matrix : numpy.ndarray
-        int8 [width, tokens], of as many bits as all weights, one step for all, so that sums can be
-        compared.
+        int8 [width, tokens], of `weight_bits` bits, with one step for all tokens, so that sums are
+        comparable.
     epsilon : int
-        Of the norm before it, as of `DecoderLayer`.
+        Epsilon of the final norm, as in `DecoderLayer`.
     step : float
-        A unit of a sum, as a logit.
+        Logit per unit of a sum.
     """
 
     matrix: NDArray[np.int8]
@@ -60,9 +60,9 @@ class IntegerVocabulary:
     step: float
 
     def filled(self, size: int) -> NDArray[np.int8]:
-        """Return the matrix with whole columns of `size` tokens.
+        """Return the matrix, padded to a multiple of `size` tokens.
 
-        What fills it repeats the first token's column: its sum is equal, and the first one counts.
+        The padding repeats the column of token 0: its sum is equal, and ties resolve to token 0.
         """
         missing = -self.matrix.shape[1] % size
         return np.concatenate([self.matrix, np.repeat(self.matrix[:, :1], missing, 1)], axis=1)
@@ -75,11 +75,11 @@ class IntegerModel:
     Members
     -------
     layers : list[DecoderLayer]
-        Its layers, without a text.
+        Layers, without the states of a text.
     vocabulary : IntegerVocabulary
-        What follows them.
+        LM head.
     step : float
-        What a unit of a hidden state is worth, in all layers.
+        Quantisation step of hidden states in all layers.
     """
 
     layers: list[DecoderLayer]
@@ -103,7 +103,7 @@ class IntegerModel:
 
     @classmethod
     def of(cls, arrays: dict[str, NDArray[Any]]) -> "IntegerModel":
-        """Return the model whose numbers these are."""
+        """Return the model with the given arrays, as `arrays` returns them."""
         none: Any = np.zeros((0, 0))
         no_text: dict[str, Any] = dict.fromkeys(TEXT, none)
         layers = []
@@ -134,7 +134,7 @@ class IntegerModel:
         return cls(layers, vocabulary, step)
 
     def embedded(self, state: NDArray[np.floating], p: KelleParameters) -> Integers:
-        """Return the hidden state that a token begins with."""
+        """Return the quantised input of the first layer for a token's embedding."""
         return integers(turned(state.astype(np.float64), p), self.step)
 
 
@@ -188,7 +188,7 @@ def integer_model(
 
 
 def _without_text(layer: DecoderLayer) -> DecoderLayer:
-    """Return a layer without its text and its exact matrices, which would fill the memory."""
+    """Return a layer without its text and its exact matrices, to save memory."""
     none: Any = np.zeros((0, 0))
     projections = {
         which: Projection(none, own.weights.astype(np.int8), own.scale, own.shift)
@@ -199,7 +199,7 @@ def _without_text(layer: DecoderLayer) -> DecoderLayer:
 
 
 def first_states(model: LanguageModel, token: int) -> Reals:
-    """Return a text's first token before each layer and behind the last, [layers + 1, width]."""
+    """Return a first token's input of each layer and output of the last, [layers + 1, width]."""
     s = model.shape
     angle = rotary_angles(np.array(0), s.head_size, s.rope_base)
     none = np.zeros((s.kv_heads, 0, s.head_size))
@@ -215,16 +215,16 @@ def first_states(model: LanguageModel, token: int) -> Reals:
 
 @dataclass(frozen=True, eq=False)
 class TokenResult:
-    """What a decoded token leaves behind.
+    """Results of a decoded token.
 
     Members
     -------
     states : numpy.ndarray
-        Hidden states behind each layer, [layers, width].
+        Output hidden state of each layer, [layers, width].
     steps : list[Step]
-        Of each layer.
+        Results of each layer.
     sums : numpy.ndarray or None
-        Of each token of the vocabulary, if the token predicts.
+        LM head's sum of each token of the vocabulary, if computed.
     """
 
     states: Integers
@@ -233,25 +233,25 @@ class TokenResult:
 
     @property
     def token(self) -> int | None:
-        """The first token of the largest sum."""
+        """Argmax of the sums; ties resolve to the lowest token."""
         return None if self.sums is None else int(self.sums.argmax())
 
 
 @dataclass(eq=False)
 class WholeModel:
-    """All layers with their caches, and the vocabulary.
+    """All layers with their caches, and the LM head.
 
     Parameters
     ----------
     parameters : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
     model : IntegerModel
         Weights.
 
     Members
     -------
     layers : list[KelleModel]
-        With what each caches.
+        Model of each layer, with its cache.
     """
 
     parameters: KelleParameters
@@ -259,7 +259,7 @@ class WholeModel:
     layers: list[KelleModel] = field(init=False)
 
     def begin(self, states: Reals) -> list[Prefill]:
-        """Forget everything, and keep a first token; its states as `first_states` returns them."""
+        """Clear all caches and prefill the first token, with states from `first_states`."""
         p = self.parameters
         self.layers, self._inputs = [], []
         prefills = []
@@ -288,7 +288,7 @@ class WholeModel:
 
 
 def vocabulary_sums(vocabulary: IntegerVocabulary, state: Integers, p: KelleParameters) -> Integers:
-    """Return the exact sums of each token of the vocabulary."""
-    # Exact in float64: 16 bits times 8, and no more than 2**16 of them.
+    """Return the LM head's exact sum of each token of the vocabulary."""
+    # Exact in float64: products of 16 and 8 bits, at most 2**16 per sum.
     row = narrowed(normalised(state, vocabulary.epsilon, p), Operation.VOCABULARY, p)
     return (row.astype(np.float64) @ vocabulary.matrix).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Attention scores as the array and its requantisers make them: exact products, rounded once."""
+"""Attention scores as the array and its requantisers compute them: exact sums, rounded once."""
 
 import numpy as np
 from numpy.typing import NDArray

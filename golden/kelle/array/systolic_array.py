@@ -1,4 +1,4 @@
-"""Exact integer model of Kelle's systolic array, and how real tensors become what it multiplies."""
+"""Exact integer model of Kelle's systolic array, and the conversion of tensors to its operands."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TilePass:
-    """Vectors that meet one stationary tile.
+    """Vectors and the stationary tile that they are multiplied by.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class TilePass:
     unsigned_weights : bool
         Whether the weights are unsigned.
     high : bool
-        Whether the tile holds upper bytes, whose products count 256-fold.
+        Whether the tile holds upper bytes, whose products are multiplied by 256.
     """
 
     weights: Integers
@@ -37,7 +37,7 @@ class TilePass:
 
     @property
     def sums(self) -> Integers:
-        """What the lanes deliver, int64 [vectors, rows]: x W, or y W-transposed."""
+        """Sums at the lanes, int64 [vectors, rows]: x W, or y W-transposed."""
         return self.vectors @ (self.weights.T if self.transposed else self.weights)
 
 
@@ -56,8 +56,8 @@ def tiles(
 ) -> Iterator[tuple[int, list[TilePass]]]:
     """Cut a matrix product into tile passes.
 
-    With `transposed` 0 it is ``moving @ stationary``, with 1 ``moving @ stationary.T``. What does
-    not fill a tile is filled with zeros.
+    The product is ``moving @ stationary``, or with `transposed` ``moving @ stationary.T``. Partial
+    tiles are padded with zeros.
 
     Parameters
     ----------
@@ -66,16 +66,17 @@ def tiles(
     moving : numpy.ndarray
         [vectors, inputs].
     p : SystolicArrayParameters
-        Dimensions.
+        Dimensions of the array.
     transposed : bool
-        Which of the two.
+        Whether the stationary matrix is transposed.
     wide : bool
         Whether the stationary operand has 16 bits and takes two byte passes.
 
     Yields
     ------
     tuple[int, list[TilePass]]
-        First output, and the passes whose sums, upper bytes' 256-fold, make `rows` outputs.
+        First output, and the passes whose sums, those of upper bytes times 256, add up to `rows`
+        outputs.
     """
     matrix = stationary.T if transposed else stationary
     inputs, outputs = (-(-size // p.rows) * p.rows for size in matrix.shape)
@@ -99,5 +100,5 @@ def tiles(
 
 
 def combined(passes: list[TilePass]) -> Integers:
-    """Return the sum of all passes of one output tile, upper bytes 256-fold."""
+    """Return the sum of all passes of one output tile, those of upper bytes times 256."""
     return np.sum([item.sums << 8 * item.high for item in passes], axis=0)

@@ -14,7 +14,7 @@ class TileAccumulatorModel:
     Parameters
     ----------
     parameters : TileAccumulatorParameters
-        Dimensions.
+        Bits of sums and accumulators, and the number of vectors.
     lanes : int
         Number of lanes.
     """

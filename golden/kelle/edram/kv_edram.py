@@ -1,4 +1,4 @@
-"""Model of the KV eDRAM: where every byte lies, and how a word fades that nobody refreshes."""
+"""Model of the KV eDRAM: its address map, and the loss of bits in words that are not refreshed."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from hdl.parameters import require, require_range
 
 Words = NDArray[np.uint64]
 HASH = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
-"""Odd 32-bit multipliers of the hash that decides which bits fade."""
+"""Odd 32-bit multipliers of the hash that selects the bits that flip."""
 
 
 def rows_of(values: Integers, p: KvEdramParameters) -> Words:
@@ -22,7 +22,7 @@ def rows_of(values: Integers, p: KvEdramParameters) -> Words:
     values : numpy.ndarray
         int64 [items, channels], channels a multiple of `row_channels`.
     p : KvEdramParameters
-        Dimensions.
+        Address map of the eDRAM.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def vector_rows(vector: Integers, p: KvEdramParameters) -> tuple[Words, Words]:
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How a word fades.
+    """Retention of a word.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class Retention:
     rate : float
         Probability that a bit of an older word flips.
     seed : int
-        Chooses the bits.
+        Selects the bits that flip.
 
     Raises
     ------
     ValueError
-        If a rule is broken.
+        If a value is out of range.
     """
 
     cycles: int
@@ -91,7 +91,7 @@ class Retention:
         return round(self.rate * (1 << 16))
 
     def read(self, word: int, address: int, age: int, width: int) -> int:
-        """Return what is read of a word, by its own bits, its address and its age."""
+        """Return the value read from a word, a function of its bits, address and age."""
         if age <= self.cycles:
             return word
         folded = (word ^ word >> 32) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""Model of two-dimensional refresh: which words a sweep refreshes, and how often that is."""
+"""Model of two-dimensional refresh: the words that each sweep refreshes, and their counts."""
 
 from fractions import Fraction
 
@@ -17,7 +17,7 @@ def median_threshold(scores: Integers, valid: Flags, score_bits: int) -> int:
 
 
 def high_scores(scores: Integers | NDArray[np.float64], valid: Flags) -> Flags:
-    """Return which entries are the better half: of equal scores, those that come first."""
+    """Return a flag for each entry of the upper half; ties resolve to the lowest entries."""
     rank = np.argsort(-scores[valid], kind="stable")
     high = np.zeros(len(scores), bool)
     high[np.flatnonzero(valid)[rank[: (len(rank) + 1) // 2]]] = True
@@ -25,19 +25,19 @@ def high_scores(scores: Integers | NDArray[np.float64], valid: Flags) -> Flags:
 
 
 class RefreshModel:
-    """The refresh controllers between sweeps: what they know of each entry.
+    """State of the refresh controllers between sweeps.
 
     Parameters
     ----------
     parameters : RefreshParameters
-        Dimensions.
+        Number of entries and words, and bits of scores.
     settings : RefreshSettings
         Intervals.
 
     Members
     -------
     scores, valid : numpy.ndarray
-        What is known of each entry.
+        Score of each entry, and whether it holds data.
     counts : numpy.ndarray
         int64 [2, 2], words refreshed: [MSB, LSB] [HST, LST].
     """
@@ -54,7 +54,7 @@ class RefreshModel:
         self.ticks = 0
 
     def change(self, entry: int, score: int, valid: bool) -> None:
-        """Learn a new score."""
+        """Store a new score of an entry."""
         self.scores[entry], self.valid[entry] = score, valid
 
     @property

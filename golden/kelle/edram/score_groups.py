@@ -1,4 +1,4 @@
-"""Which tokens of a real decode are in the high-score group, and what refreshing by it saves.
+"""The high-score group of a real decode, and the refreshes that it saves.
 
 `python -m golden.kelle.edram.score_groups [PRESET]`. The refresh controllers compare a few bits of
 the importances of all heads in one histogram. Two other rankings of the same tokens are compared
@@ -29,13 +29,13 @@ LAYERS = (0, 14, 29)
 """Layers of the table of savings."""
 ALL_LAYERS = tuple(range(30))
 SCORE_BITS = 4
-"""What the accelerator exports of an importance."""
+"""Bits of a coarse score of the accelerator."""
 STEPS = 128
 TICKS = {"msb": (1, 4), "lsb": (15, 20)}
 """The paper's intervals of high and low scores, in ticks of 0.36 ms."""
 
 UNIFORM_TICKS = Fraction(45, 360)
-"""45 us, in which every cell keeps its bit."""
+"""45 us, the interval in which every cell retains its bit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,9 @@ class Decode:
     Parameters
     ----------
     exact : numpy.ndarray
-        int64 [steps, heads, slots], sums of all scores that a token was given, never truncated.
+        int64 [steps, heads, slots], exact sums of all scores of a token.
     coarse : numpy.ndarray
-        int64 [steps, heads, slots], what the refresh controllers see of the importances.
+        int64 [steps, heads, slots], coarse scores, as sent to the refresh controllers.
     stored : numpy.ndarray
         bool [steps, heads, slots], whether key and value are stored, not recomputed.
     """
@@ -64,9 +64,9 @@ class Groups:
     Parameters
     ----------
     threshold_share, share : float
-        Of the entries, those with the median's score or more, and those of the half by rank.
+        Share of entries with the median's score or more; share of entries in the half by rank.
     agreement : float
-        Of the better half by exact sums, those in the half by rank.
+        Share of the better half by exact sums that is in the half by rank.
     """
 
     threshold_share: float
@@ -75,7 +75,11 @@ class Groups:
 
 
 def saving(share: float) -> float:
-    """Return how many times fewer words than every 45 us, with a share of high scores."""
+    """Return the factor by which fewer words are refreshed than every 45 us.
+
+    share : float
+        Share of entries in the high-score group.
+    """
     rates = [share / high + (1 - share) / low for high, low in TICKS.values()]
     return float(1 / UNIFORM_TICKS) * len(rates) / sum(rates)
 
@@ -88,21 +92,21 @@ def decode(
     Parameters
     ----------
     p : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
     layer : int
         The layer of SmolLM2.
     score_bits : int
-        Bits that are exported of an importance.
+        Bits of a coarse score.
     steps : int
         Decode steps.
     layers : Sequence[int]
-        Layers whose tensors are captured together; `layer` alone by default.
+        Layers whose tensors are captured together; only `layer` by default.
     """
     trace = open_trace(text="prose", tokens=640, layers=tuple(layers) or (layer,))
     model = KelleModel(p, real_layer(trace, layer, p))
     first = p.slots + p.slots // 8
     prefill(model, first)
-    # The sums that all queries up to a step have given each token: not the model's own arithmetic.
+    # Exact sums of each token's scores up to each step, independent of the model's arithmetic.
     sums = [scores.sum(axis=0).cumsum(axis=0) for scores in head_scores(model, first + steps)]
     inputs = model.layer.quantised.copy()
     exact, coarse, stored = (np.zeros((steps, p.heads, p.slots), np.int64) for _ in range(3))
@@ -122,7 +126,7 @@ def decode(
 def groups(p: KelleParameters, layer: int, score_bits: int, steps: int = STEPS) -> Groups:
     """Decode, and compare the group by few bits with that by exact sums over all heads."""
     found = decode(p, layer, score_bits, steps)
-    # Heads are comparable by their largest magnitude, which is what the hardware sees.
+    # Heads are normalised by their largest magnitude, as in the hardware.
     scaled = found.exact / np.abs(found.exact).max(axis=2, keepdims=True)
     shares = [
         _shares(*(part[row].reshape(-1) for part in (scaled, found.coarse, found.stored)))
@@ -154,7 +158,7 @@ def head_agreement(exact: NDArray[np.int64], high: Flags, stored: Flags) -> NDAr
     Returns
     -------
     numpy.ndarray
-        float64 [heads], means over the steps; 0.5 is what a random group of half of them gives.
+        float64 [heads], means over the steps; a random group of half of the entries gives 0.5.
     """
     steps, heads, _slots = exact.shape
     shares = np.zeros((steps, heads))
@@ -165,15 +169,15 @@ def head_agreement(exact: NDArray[np.int64], high: Flags, stored: Flags) -> NDAr
 
 
 def head_share(high: Flags, stored: Flags) -> NDArray[np.float64]:
-    """Return, for each head, the share of its tokens that are in the group, [heads], step by step.
+    """Return the share of each head's tokens that are in the group, [heads], a mean over the steps.
 
-    A head of which nearly all tokens or nearly none are in the group is not split at all.
+    A head of which nearly all tokens, or nearly none, are in the group is effectively not split.
     """
     return ((high & stored).sum(axis=2) / stored.sum(axis=2)).mean(axis=0)
 
 
 def pooled_high(coarse: NDArray[np.int64], stored: Flags) -> Flags:
-    """Return the high-score group of each step, of all its entries in one histogram."""
+    """Return the high-score group of each step, with all entries in one histogram."""
     high = np.zeros_like(stored)
     for row in range(len(coarse)):
         flat = high_scores(coarse[row].reshape(-1), stored[row].reshape(-1))
@@ -182,7 +186,7 @@ def pooled_high(coarse: NDArray[np.int64], stored: Flags) -> Flags:
 
 
 def main(preset: str) -> None:
-    """Print a row a layer and width of scores, then the agreement head by head."""
+    """Print one row per layer and bits of scores, then the agreement by head."""
     p = entry_named("kelle").parameters(preset)
     print("| layer | bits | at the median or above | saving | by rank | saving | exact half |")
     print("|---|---|---|---|---|---|---|")

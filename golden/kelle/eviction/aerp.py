@@ -22,21 +22,21 @@ EMPTY = -1
 
 @dataclass(frozen=True, kw_only=True)
 class AerpParameters:
-    """Which tokens may be evicted, and when.
+    """Token budget of a head, and the tokens that may not be evicted.
 
     Parameters
     ----------
     budget : int
-        Tokens cached a head (N').
+        Cached tokens per head (N').
     window : int
-        Most recent tokens that are never evicted, the arriving one included (W).
+        Number of most recent tokens that are never evicted, the arriving one included (W).
     sinks : int
-        First tokens of the text that are never evicted.
+        Number of first tokens of the text that are never evicted.
 
     Raises
     ------
     ValueError
-        If no slot would be left to evict.
+        If no slot could be evicted.
     """
 
     budget: int
@@ -55,13 +55,13 @@ class AerpParameters:
         )
 
     def protects(self, positions: Integers, now: int) -> Flags:
-        """Tell which cached positions cannot be evicted when the token `now` arrives."""
+        """Return a flag for each cached position that is protected when token `now` arrives."""
         return (positions < self.sinks) | (positions > now - self.window)
 
     def survivors(self, importance: NDArray) -> Integers:
-        """Choose the positions to keep of a prefilled text: sinks, window, and the best others.
+        """Return the positions to keep of a prefilled text: sinks, window, and the best others.
 
-        Ties go to the earlier position. A text within the budget is kept as a whole.
+        Ties resolve to the earlier position. A text within the budget is kept as a whole.
         """
         count = len(importance)
         if count <= self.budget:
@@ -75,7 +75,7 @@ class AerpParameters:
 
 
 class Importance(Protocol):
-    """How scores become importance: the one thing in which the models differ."""
+    """Accumulation of scores to importance, the only difference between the models."""
 
     halve: bool
 
@@ -84,12 +84,12 @@ class Importance(Protocol):
         ...
 
     def own(self, scores: Reals) -> float:
-        """Return the importance of an arriving token: its own weight."""
+        """Return the importance of an arriving token: the sum of its own scores."""
         ...
 
 
 class RealImportance:
-    """The truth: importance is the sum of scores, in float64."""
+    """The reference: importance is the sum of scores, in float64."""
 
     halve = False
 
@@ -103,7 +103,7 @@ class RealImportance:
 
 
 class IntegerImportance:
-    """The evictor's arithmetic, query head after query head.
+    """The evictor's arithmetic, query head by query head.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class IntegerImportance:
         self.halve = False
 
     def add(self, importance: NDArray, scores: Reals, valid: Flags) -> NDArray:
-        """Add the scores of every query head; note a saturation for the next step to halve."""
+        """Add the scores of every query head; record a saturation, so that the next step halves."""
         importance = importance.astype(np.int64) >> int(self.halve)
         left_range = np.zeros(importance.shape, bool)
         for head_scores in quantise_scores(scores, self.parameters):
@@ -126,7 +126,7 @@ class IntegerImportance:
         return importance
 
     def own(self, scores: Reals) -> float:
-        """Return the importance of an arriving token: its own weight."""
+        """Return the importance of an arriving token: the sum of its own scores."""
         importance = np.zeros(1, np.int64)
         for head_score in quantise_scores(scores, self.parameters):
             importance, _saturated = accumulate(importance, head_score[np.newaxis], self.parameters)
@@ -135,7 +135,7 @@ class IntegerImportance:
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """One decode step of one key/value head, as the evictor sees it.
+    """One decode step of one key/value head: inputs and results of the evictor.
 
     Parameters
     ----------
@@ -146,9 +146,9 @@ class DecodeStep:
     protect : numpy.ndarray
         bool [budget].
     scores : numpy.ndarray
-        float64 [heads, budget], what each query head gives each slot's token.
+        float64 [heads, budget], score of each slot's token for each query head.
     own_scores : numpy.ndarray
-        float64 [heads], what each query head gives the arriving token.
+        float64 [heads], score of the arriving token for each query head.
     importance : numpy.ndarray
         [budget] before the step.
     halve : bool
@@ -156,11 +156,11 @@ class DecodeStep:
     updated : numpy.ndarray
         [budget] importance with this step's scores.
     victim : int
-        Slot of the least important unprotected token; meaningless before the cache is full.
+        Slot of the least important unprotected token; valid only when the cache is full.
     slot : int
-        Where the arriving token goes.
+        Slot of the arriving token.
     own : float
-        Its importance.
+        Importance of the arriving token.
     """
 
     now: int
@@ -191,7 +191,7 @@ def replay(
     ----------
     scores : numpy.ndarray
         float [heads, tokens, tokens], raw scores of the query heads that share the key/value head;
-        row n holds what query n gives each key, minus infinity above the diagonal.
+        row n has the scores of query n for each key, minus infinity above the diagonal.
     policy : AerpParameters
         Budget, window, sinks.
     first : int
@@ -201,17 +201,17 @@ def replay(
     source : ScoreSource
         Whether raw scores or probabilities over the cached tokens are accumulated.
     evictor : SystolicEvictorParameters, optional
-        Accumulate as this evictor does; in float64 if it is not given.
+        Accumulate with the arithmetic of this evictor; by default in float64.
 
     Yields
     ------
     DecodeStep
-        One a decoded token.
+        One per decoded token.
 
     Raises
     ------
     ValueError
-        If the text is shorter than prefill and steps.
+        If the text is shorter than prefill and steps together.
     """
     heads, tokens, _ = scores.shape
     require(first + steps <= tokens, f"prefill and steps must be at most {tokens}", first + steps)
@@ -260,7 +260,7 @@ def replay(
 
 
 def _given(raw: Reals, source: ScoreSource) -> Reals:
-    """Return what a query gives each token: its raw score, or its share of the softmax."""
+    """Return a query's contribution to each token: the raw score, or the probability."""
     raw = np.asarray(raw, np.float64)
     if source is ScoreSource.RAW:
         return raw.copy()

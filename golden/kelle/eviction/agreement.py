@@ -1,9 +1,9 @@
-"""How often raw scores and probabilities name the same victim.
+"""Agreement of raw scores and probabilities on the victim.
 
 `python -m golden.kelle.eviction.agreement`. Section 5.3 of the paper accumulates raw scores in
-hardware, Equation 3 probabilities. Victims are compared step by step from one state, the
-probability policy's, so that one early difference does not count for ever; survivors are compared
-after each policy has run on its own.
+hardware, Equation 3 probabilities. Victims are compared in each step from the same state, that of
+the probability policy, so that an early difference does not affect later steps. Survivors are
+compared after each policy has run independently.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ WIDTHS = (
     (ScoreSource.PROB, 16, 4),
     (ScoreSource.PROB, 24, 0),
 )
-"""Sources, bits of the importance score and shifts whose rounding is measured."""
+"""Sources, bits of an importance score and shifts for which the effect of rounding is measured."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Agreement:
     same_victim : float
         Steps in which raw and probability sums, over one history, have the same minimum.
     survivors : float
-        Tokens outside sinks and window that both policies still hold at the end.
+        Tokens outside sinks and window that both policies hold at the end.
     integers : tuple[float, ...]
-        For each of `WIDTHS`, steps in which the evictor's integers choose the token that float64
-        chooses, each policy on its own history.
+        For each of `WIDTHS`, steps in which the evictor's integers select the same token as
+        float64, each on its own history.
     """
 
     same_victim: float
@@ -98,7 +98,7 @@ def _one_head(scores: np.ndarray) -> list[float]:
 
 
 def _raw_victim(scores: np.ndarray, step: DecodeStep) -> int:
-    """Choose by raw sums over the whole history among the tokens that a step holds."""
+    """Return the victim by raw sums over the whole history, among the tokens cached in a step."""
     positions = step.positions
     sums = np.array(
         [

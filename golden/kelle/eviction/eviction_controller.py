@@ -1,7 +1,7 @@
-"""Model of the eviction controller: the policy AERP for all heads of a layer, bit-exact.
+"""Bit-exact model of the eviction controller: the policy AERP for all heads of a layer.
 
-Eviction alone is `golden.kelle.eviction.aerp`; this adds the option to evict before the attention,
-the recomputation of popular tokens, the coarse scores, and the slots' bookkeeping.
+`golden.kelle.eviction.aerp` models eviction only. This model adds the option to evict before the
+attention, the recomputation of popular tokens, the coarse scores, and the records of the slots.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.parameters import require
 
 KEPT = -1
-"""In `recomputed`: the slot's key and value are stored."""
+"""Value in `recomputed` of a slot whose key and value are stored."""
 ScoreUpdate = tuple[int, int, int]
 """Entry, score, valid."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a head's arriving token goes.
+    """Placement of the arriving token in a head.
 
     Parameters
     ----------
     head, slot : int
-        Where.
+        Head, and slot of the arriving token in it.
     evicted : int
-        Position of the token that was there, or `EMPTY`.
+        Position of the evicted token, or `EMPTY`.
     vector : int
-        The vector it was recomputed from, or `KEPT`.
+        The vector from which the evicted token was recomputed, or `KEPT`.
     """
 
     head: int
@@ -58,7 +58,7 @@ class Head:
 
 @dataclass
 class Step:
-    """What a decode step, or a prefill, makes visible."""
+    """Results of a decode step or a prefill."""
 
     placements: list[Placement] = field(default_factory=list)
     store: tuple[int, int] | None = None
@@ -73,16 +73,16 @@ class EvictionModel:
     parameters : EvictionParameters
         Dimensions and policy.
     layer : int
-        Its number among those that are cached.
+        Index of the layer among the cached layers.
 
     Members
     -------
     heads : list[Head]
-        Their slots.
+        Slots of each head.
     vectors : list[tuple[int, set[int]] | None]
         For each stored input vector its token's position and the heads that keep it.
     no_victim : bool
-        A full head had nobody to evict.
+        A full head had no candidate to evict.
     """
 
     def __init__(self, parameters: EvictionParameters, layer: int = 0) -> None:
@@ -101,7 +101,7 @@ class EvictionModel:
     def prefill(
         self, head: int, position: int, importance: int, vector: int = KEPT
     ) -> list[ScoreUpdate]:
-        """Keep a prefilled token; it counts as important until its first score."""
+        """Store a prefilled token, with the highest coarse score until its first score."""
         p, h = self.parameters, self.heads[head]
         slot = h.filled
         h.positions[slot], h.importance[slot], h.recomputed[slot] = position, importance, vector
@@ -137,7 +137,7 @@ class EvictionModel:
         protect = self.policy.protects(h.positions, now)
         candidates = np.flatnonzero(resident & ~protect)
         h.found = len(candidates) > 0
-        # Only positions that no text has protect everybody: then the last slot is given up.
+        # Illegal positions may protect all tokens: the last slot is then evicted.
         h.victim = len(used) - 1
         if h.found:
             h.victim = int(candidates[np.argmin(h.importance[candidates])])
@@ -145,7 +145,7 @@ class EvictionModel:
             h.recomputed[resident & (h.positions == self.promoted[0])] = self.promoted[1]
         coarse = export_score(h.importance, h.bits, p.evictor.source, p.score_bits)
         h.bits = max(h.bits, magnitude_bits(h.importance[used]))
-        # The token that has just left the window, against the mean of all that may be evicted.
+        # The leaving token's score is compared with the mean of all tokens that may be evicted.
         evictable = coarse[candidates]
         leaving = evictable[h.positions[candidates] == now - p.window]
         h.important = bool(np.any(leaving * len(evictable) >= evictable.sum()))
@@ -156,7 +156,7 @@ class EvictionModel:
         ]
 
     def own(self, head: int, slot: int, scores: Integers) -> list[ScoreUpdate]:
-        """Give the arriving token its own scores [query heads]."""
+        """Set the arriving token's importance to its own scores [query heads]."""
         p, h = self.parameters, self.heads[head]
         total = np.zeros(1, np.int64)
         for score in scores:
@@ -166,7 +166,7 @@ class EvictionModel:
         return [(self._first(head) + slot, int(coarse[0]), 1)]
 
     def place(self, now: int, head: int) -> tuple[Placement, list[ScoreUpdate]]:
-        """Give the arriving token a slot of a head."""
+        """Assign a slot of a head to the arriving token."""
         h = self.heads[head]
         full = h.filled == len(h.positions)
         self.no_victim |= full and not h.found
@@ -185,7 +185,7 @@ class EvictionModel:
         return Placement(head, slot, evicted, vector), score_updates
 
     def decide(self, now: int, placements: Sequence[Placement]) -> Step:
-        """Decide on the token that leaves the window, when all heads have placed the new one."""
+        """Decide whether the leaving token is popular, after all heads have placed the new one."""
         p = self.parameters
         step = Step(placements=list(placements))
         leaving = now - p.window
@@ -215,7 +215,7 @@ class EvictionModel:
 def popular_tokens(kept: Sequence[Integers], above: int, p: AerpParameters, count: int) -> Integers:
     """Return the positions that more than `above` heads keep of a prefilled text.
 
-    The recent window is left out: its tokens are decided on when they leave it.
+    The recent window is excluded: its tokens are decided on when they have left it.
 
     Raises
     ------

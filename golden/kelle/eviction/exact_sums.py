@@ -1,7 +1,7 @@
-"""How far a preset's importances keep and evict what exact sums would.
+"""Agreement of a preset's kept tokens and victims with those of exact sums.
 
 `python -m golden.kelle.eviction.exact_sums [PRESET]`. The accelerator and its bit-exact model share
-shift and width of an importance; here the same scores are summed as they are, over a whole context.
+shift and width of an importance. This study sums the same scores exactly, over a whole context.
 """
 
 import sys
@@ -32,9 +32,9 @@ class Agreement:
     Parameters
     ----------
     kept : float
-        Of the tokens that a prefill keeps for their importance, those that exact sums keep.
+        Share of the tokens kept by a prefill for their importance that exact sums also keep.
     victims : float
-        Of the decode steps, those that evict what exact sums evict, each on its own history.
+        Share of the decode steps with the same victim as exact sums, each on its own history.
     """
 
     kept: float
@@ -44,7 +44,7 @@ class Agreement:
 def agreement(p: KelleParameters, trace: Trace, layer: int, steps: int) -> Agreement:
     """Compare a preset with exact sums on a layer's scores.
 
-    The last `steps` tokens of the trace are decoded, all before them prefilled.
+    The last `steps` tokens of the trace are decoded, all others prefilled.
     """
     model = KelleModel(p, real_layer(trace, layer, p))
     policy = AerpParameters(budget=p.slots, window=p.window, sinks=p.sinks)
@@ -73,7 +73,7 @@ def _decode(
     policy: AerpParameters,
     evictor: SystolicEvictorParameters | None,
 ) -> Integers:
-    """Return the position evicted in each step; without an evictor sums are exact."""
+    """Return the position evicted in each step; without `evictor`, sums are exact."""
     total, cached, victims = importance.copy(), positions.copy(), []
     first = int(positions[-1]) + 1
     for now in range(first, scores.shape[1]):
@@ -93,7 +93,7 @@ def _add(total: Integers, given: Integers, p: SystolicEvictorParameters | None) 
 
 
 def main(preset: str) -> None:
-    """Print a row a layer, at the preset's whole context."""
+    """Print one row per layer, at the preset's whole context."""
     p = entry_named("kelle").parameters(preset)
     trace = open_trace(text="news", tokens=p.context, layers=LAYERS)
     print("| layer | kept tokens | victims |\n|---|---|---|")

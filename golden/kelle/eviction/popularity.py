@@ -1,7 +1,7 @@
-"""How often popularity decides: of real tokens, how many are popular, and who gets the vectors.
+"""Number of popular tokens in a real text, and the tokens that receive the input vectors.
 
-`python -m golden.kelle.eviction.popularity`. A criterion that is true of all tokens, or of none,
-decides nothing; nor does a choice that the order of the text makes.
+`python -m golden.kelle.eviction.popularity`. The study checks that the criterion is neither true
+for all tokens nor for none, and that the order of the text does not determine the selection.
 """
 
 from dataclasses import dataclass
@@ -21,22 +21,22 @@ FIRST, STEPS = 144, 200
 
 @dataclass(frozen=True)
 class Popularity:
-    """What a prefill and the decode steps behind it decide.
+    """Counts of popular tokens in a prefill and in the decode steps after it.
 
     Parameters
     ----------
     kept : int
         Tokens before the recent window that some head keeps of the prefill.
     popular : int
-        Those of them that most heads keep: so many compete for the vectors.
+        Those of the kept tokens that most heads keep: the candidates for the vectors.
     chosen : tuple[int, ...]
-        Positions of those that get one.
+        Positions of the tokens that receive a vector.
     held : int
-        Of the decode steps, those whose leaving token most heads did not evict in that very step.
+        Decode steps in which most heads did not evict the leaving token.
     mattered : int
-        Of these, those whose leaving token mattered to most heads.
+        Those of the held steps in which the leaving token was important to most heads.
     stored : int
-        Of these, those that found a vector free.
+        Those of the latter steps in which a vector was free.
     """
 
     kept: int
@@ -48,7 +48,7 @@ class Popularity:
 
 
 def popularity(p: KelleParameters, trace: Trace, layer: int) -> Popularity:
-    """Count on a layer of SmolLM2."""
+    """Count popular tokens in a layer of SmolLM2."""
     block = real_layer(trace, layer, p)
     model, policy, inputs = KelleModel(p, block), p.eviction, block.quantised.copy()
     kept = [token for token in prefill(model, FIRST).kept if token.position < FIRST - p.window]
@@ -72,7 +72,7 @@ def popularity(p: KelleParameters, trace: Trace, layer: int) -> Popularity:
 
 
 def main() -> None:
-    """Print a row a layer."""
+    """Print one row per layer."""
     p = entry_named("kelle").parameters("smollm2")
     trace = open_trace(text="prose", tokens=640, layers=LAYERS)
     print("| layer | popular of kept | vectors for | held | matter | stored |")

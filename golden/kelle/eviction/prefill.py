@@ -1,4 +1,4 @@
-"""What a prefill leaves in the accelerator's cache: the selected tokens' keys, values, inputs."""
+"""Contents of the accelerator's cache after a prefill: keys, values and inputs of kept tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Prefill:
-    """What the prefill of a text made, and what the cache keeps of it.
+    """Scores of the prefill of a text, and the tokens that the cache keeps.
 
     Parameters
     ----------
     scores : list[numpy.ndarray]
-        By head, int64 [query heads, queries, tokens]; zero where a query does not see the token.
+        By head, int64 [query heads, queries, tokens]; zero for tokens after the query.
     kept : list[Kept]
-        The tokens that are kept, head by head in the order of their slots.
+        The kept tokens, head by head, in the order of their slots.
     score_updates : list[ScoreUpdate]
-        What the refresh controllers are told.
+        Score updates for the refresh controllers.
     """
 
     scores: list[Integers]
@@ -34,7 +34,7 @@ class Prefill:
 
 
 def prefill(model: KelleModel, tokens: int) -> Prefill:
-    """Fill the model's cache with what it keeps of a text's first tokens."""
+    """Fill the model's cache with the kept tokens of a text's first tokens."""
     p, x = model.parameters, model.layer.quantised[:tokens]
     positions = np.arange(tokens)
     keys, values = model.keys_values(x, positions)
@@ -54,9 +54,9 @@ def prefill(model: KelleModel, tokens: int) -> Prefill:
 
 
 def head_scores(model: KelleModel, tokens: int) -> Iterator[Integers]:
-    """Yield for each head what its query heads give each of a text's first tokens.
+    """Yield for each head the scores of a text's first tokens.
 
-    Each is int64 [query heads, queries, tokens], and zero where a query does not see the token.
+    Each is int64 [query heads, queries, tokens], and zero for tokens after the query.
     """
     p, x = model.parameters, model.layer.quantised[:tokens]
     positions = np.arange(tokens)

@@ -1,7 +1,7 @@
-"""Bit-exact model of the prefill selector: what each head keeps of a text, and what is recomputed.
+"""Bit-exact model of the prefill selector: the tokens that each head keeps, and recomputed tokens.
 
 Section 4.1 of the paper: importance is summed over all queries of the text; the sinks, the recent
-window and the best others are kept; what many heads keep is stored as an input vector.
+window and the best other tokens are kept; tokens that many heads keep are stored as input vectors.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ class Kept:
     Parameters
     ----------
     head, position, importance : int
-        Whose, which, and how important.
+        Head, position of the token, and its importance in the head.
     vector : int
-        The input vector that it is recomputed from, or `KEPT`.
+        The input vector from which it is recomputed, or `KEPT`.
     """
 
     head: int
@@ -35,13 +35,13 @@ class Kept:
 
 
 def importances(scores: Integers, p: SystolicEvictorParameters) -> Integers:
-    """Sum what all queries of a text give each of its tokens, as the evictor does.
+    """Sum the scores of all queries of a text for each token, with the evictor's arithmetic.
 
     Parameters
     ----------
     scores : numpy.ndarray
-        int64 [query heads, queries, tokens], as the array delivers them; those of tokens behind
-        their query do not count.
+        int64 [query heads, queries, tokens], as the array outputs them; those of tokens after the
+        query are ignored.
     p : SystolicEvictorParameters
         Widths, shift, saturation.
     """
@@ -55,10 +55,10 @@ def importances(scores: Integers, p: SystolicEvictorParameters) -> Integers:
 
 
 def select(totals: Sequence[Integers], p: EvictionParameters) -> list[Kept]:
-    """Return what is kept, head by head, by position.
+    """Return the kept tokens, head by head, by position.
 
-    The vectors are for the popular tokens that most heads keep, then for those with the largest sum
-    of importances in these heads.
+    The vectors are for the popular tokens that the most heads keep; of tokens with equally many
+    heads, for those with the greatest sum of importances in these heads.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def select(totals: Sequence[Integers], p: EvictionParameters) -> list[Kept]:
     for total, positions in zip(totals, chosen, strict=True):
         heads[positions] += 1
         worth[positions] += total[positions]
-    # The last key counts first; among equals the earlier token.
+    # The last key is the primary one; ties resolve to the earlier token.
     ranked = popular[np.lexsort((popular, -worth[popular], -heads[popular]))]
     vectors = {int(position): n for n, position in enumerate(ranked[: p.prefilled_vectors])}
     return [

@@ -1,4 +1,4 @@
-"""Model of the slot table's arithmetic: the coarse score that the refresh controllers see."""
+"""Model of the slot table's arithmetic: the coarse score for the refresh controllers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from hdl.kelle.eviction.systolic_evictor import ScoreSource
 
 
 def magnitude_bits(importance: NDArray[np.integer]) -> int:
-    """Return the bits, without sign, of the largest magnitude: s needs one more than s ^ sign."""
+    """Return the bits of the largest magnitude without sign; negative values are inverted."""
     folded = np.asarray(importance, np.int64)
     folded = np.where(folded < 0, ~folded, folded)
     return int(np.max(folded, initial=0)).bit_length()
@@ -19,7 +19,7 @@ def export_score(
 ) -> Integers:
     """Return the most significant bits of importances, normalised by the running maximum.
 
-    Sums of raw scores have either sign: they become offset binary, so that their order is kept.
+    Sums of raw scores are signed and become offset binary, which preserves their order.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def export_score(
     bits : int
         Bits of the largest magnitude so far, as `magnitude_bits` counts them.
     source : ScoreSource
-        What was accumulated.
+        Scores that were accumulated.
     score_bits : int
         Bits to keep.
     """

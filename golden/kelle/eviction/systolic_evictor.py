@@ -1,4 +1,4 @@
-"""Bit-exact model of the systolic evictor: what each wavefront does, and what the search finds."""
+"""Bit-exact model of the systolic evictor: effects of wavefronts, and the victim of a search."""
 
 from dataclasses import dataclass
 
@@ -13,18 +13,18 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Victim:
-    """The outcome of a search.
+    """Result of a search.
 
     Parameters
     ----------
     found : bool
-        Whether any slot was a candidate; `index` and `importance` mean something only then.
+        Whether any slot was a candidate; `index` and `importance` are valid only if so.
     index : int
-        Slot.
+        Slot of the victim.
     importance : int
-        Its score S.
+        Score S of the victim.
     saturated : bool
-        Whether a resident token's score left its range during the search.
+        Whether a resident token's score saturated during the search.
     """
 
     found: bool
@@ -34,7 +34,7 @@ class Victim:
 
 
 def quantise_scores(scores: NDArray[np.floating], p: SystolicEvictorParameters) -> Integers:
-    """Turn real scores into the integers that the array delivers.
+    """Convert real scores to the integers that the array outputs.
 
     Raw scores are Q6.x, probabilities Q0.x, with all of `input_width` bits used; to nearest, ties
     to even, saturating.
@@ -72,9 +72,9 @@ class Wavefront:
     load, compare, last, halve : bool
         The header, as in `hdl.kelle.eviction.systolic_evictor.SystolicEvictor`.
     scores, importance : numpy.ndarray
-        int64, one a row.
+        int64, one per row.
     valid, protect : numpy.ndarray
-        bool, one a row.
+        bool, one per row.
     """
 
     load: bool
@@ -88,12 +88,12 @@ class Wavefront:
 
 
 class SystolicEvictorModel:
-    """The evictor between wavefronts: column S, and the search over the tiles of a head.
+    """State of the evictor between wavefronts: column S, and the search over the tiles of a head.
 
     Parameters
     ----------
     parameters : SystolicEvictorParameters
-        Dimensions.
+        Dimensions and policy of the evictor.
     """
 
     def __init__(self, parameters: SystolicEvictorParameters) -> None:
@@ -113,8 +113,8 @@ class SystolicEvictorModel:
         Returns
         -------
         tuple[numpy.ndarray, Victim | None]
-            The column S behind the wavefront, and the victim if the wavefront was the search's
-            last.
+            The column S after the wavefront, and the victim if the wavefront was the last of the
+            search.
         """
         start = self._column
         if wavefront.load:
@@ -125,7 +125,7 @@ class SystolicEvictorModel:
             return self._column, None
         candidates = np.flatnonzero(wavefront.valid & ~wavefront.protect)
         if len(candidates):
-            # The first of the least, as of the tiles.
+            # Ties resolve to the lowest row, and to the earliest tile.
             row = candidates[self._column[candidates].argmin()]
             found = int(self._column[row]), self._tiles * self.parameters.rows + int(row)
             self._best = min(self._best or found, found)
