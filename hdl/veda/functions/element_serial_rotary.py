@@ -136,11 +136,9 @@ class ElementSerialRotary(Unit):
             m.d.sync += second.eq(~second)
 
         add, left, right = operators.add, operators.multiply, operators.last_multiply
-        # The adder outputs x one cycle before y; a register delays x so that both are output
-        # together.
+        # The adder outputs x one cycle before y; a register aligns it with y.
         first_x, is_y, is_last = Signal(BINARY16.layout, reset_less=True), Signal(), Signal()
-        # In parallel with the operators: whether a stage holds an element, whether it is y, and the
-        # last.
+        # In parallel with the operators, per stage: occupied, element is y, pair is the last.
         valid, marks = Signal(p.stages), [Signal(p.stages, reset_less=True) for _ in range(2)]
         with m.If(move):
             m.d.sync += [

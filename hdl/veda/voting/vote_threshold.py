@@ -115,8 +115,7 @@ class VoteThreshold(Unit):
         m = Module()
         p = self.parameters
         # The shortest of the four units can afford one idle cycle between two heads. This cuts the
-        # path from the root's ready, through all units and lanes, to the ready of the
-        # probabilities.
+        # path of ready from the root, through all units and lanes, to the probabilities.
         m.submodules.product = product = SerialMultiplier(
             a_width=SQUARE_FRACTION + 1, b_width=p.length_bits, overlap=False
         )
@@ -125,15 +124,13 @@ class VoteThreshold(Unit):
         m.submodules.quotient = quotient = IterativeDivider(
             dividend_width=p.quotient_bits, divisor_width=p.length_bits
         )
-        # One head in each unit before the divider, and one that arrives while another departs:
-        # there is always room. The smallest elements also wait for heads in the divider and before
-        # the sum.
+        # One head in each unit upstream of the divider, and one in transit: there is always room.
+        # The smallest elements also wait for heads in the divider and upstream of the sum.
         m.submodules.lengths = lengths = Fifo(shape=unsigned(p.length_bits), depth=4)
         low = data.StructLayout({"slot": p.slot_bits, "undefined": 1})
         m.submodules.lows = lows = Fifo(shape=low, depth=6)
 
-        # From here on each unit processes one head, in no more time than `interval` elements
-        # arrive.
+        # From here on each unit holds one head, for at most the time of `interval` elements.
         self._accumulate(m, lows.source, product.operands)
         m.d.comb += [
             lengths.source.valid.eq(product.operands.valid & product.operands.ready),
