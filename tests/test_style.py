@@ -172,6 +172,8 @@ PLAIN = (
     "docs/kelle/*/*.md",
     "golden/kelle/*.py",
     "golden/kelle/*/*.py",
+    "hdl/kelle/*.py",
+    "hdl/kelle/*/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
