@@ -174,6 +174,8 @@ PLAIN = (
     "golden/kelle/*/*.py",
     "hdl/kelle/*.py",
     "hdl/kelle/*/*.py",
+    "docs/kelle/*.md",
+    "docs/kelle/*/*.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
