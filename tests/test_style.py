@@ -176,6 +176,9 @@ PLAIN = (
     "hdl/kelle/*/*.py",
     "docs/kelle/*.md",
     "docs/kelle/*/*.md",
+    "tests/kelle/*.py",
+    "tests/kelle/array/*.py",
+    "tests/kelle/control/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -1,4 +1,4 @@
-"""The accelerator: parameter rules, the model against float64 truth, and banks that fade."""
+"""The accelerator: parameter rules, the model compared with float64, and banks that lose bits."""
 
 from dataclasses import replace
 from typing import Any
@@ -77,7 +77,7 @@ def layer(trace: Trace) -> DecoderLayer:
         ({"position_bits": 3}, "position_bits must be an integer from 4 to 20, not 3"),
     ],
 )
-def test_bad_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
         replace(SMOLLM2, **change)
     assert message in str(error.value)
@@ -96,7 +96,7 @@ def test_published_dimensions() -> None:
 
 
 def test_the_truth_is_the_model(trace: Trace, layer: DecoderLayer) -> None:
-    """Attending to everything, Equations 1 and 2 and the layer give what SmolLM2 computed."""
+    """With attention to all tokens, the float64 reference equals SmolLM2's own results."""
     heads = exact_heads(layer, SMOLLM2)
     for now in (0, 1, 17, 200, 639):
         everything = [np.arange(now + 1)] * SMOLLM2.heads
@@ -108,7 +108,7 @@ def test_the_truth_is_the_model(trace: Trace, layer: DecoderLayer) -> None:
 
 
 def decode_error(layer: DecoderLayer, steps: int, p: KelleParameters = SMOLLM2) -> float:
-    """Return the error of decoded states, over what the layer adds, to that of the same tokens."""
+    """Return the error of decoded states, relative to the layer's update of the state."""
     model, heads = KelleModel(p, layer), exact_heads(layer, p)
     first = 160
     prefill(model, first)
@@ -126,12 +126,12 @@ def decode_error(layer: DecoderLayer, steps: int, p: KelleParameters = SMOLLM2) 
 
 
 def test_outputs_are_near_the_truth(layer: DecoderLayer) -> None:
-    """Eight-bit weights are what the error comes from: with 16 bits it nearly vanishes."""
+    """Eight-bit weights cause most of the error: with 16 bits it falls below a quarter."""
     error = decode_error(layer, 48)
     assert error < 0.05
     finer = dict(layer.projections)
     for which, projection in layer.projections.items():
-        # 16-bit weights on the same scales: a model only, no array has them.
+        # 16-bit weights with the same scales, which only the model supports.
         steps = np.abs(projection.exact).max(axis=0) / 127
         weights = np.rint(projection.exact / steps * 256).astype(np.int64)
         finer[which] = replace(projection, weights=weights, shift=projection.shift + 8)
@@ -140,7 +140,7 @@ def test_outputs_are_near_the_truth(layer: DecoderLayer) -> None:
 
 
 def test_another_basis_is_the_same_layer(layer: DecoderLayer) -> None:
-    """In float64 a turned layer makes of a turned state what the layer makes of the state."""
+    """In float64 a layer in the basis equals the layer, applied to a state in the basis."""
     low = replace(SMOLLM2, weight_bits=4)
     exact = ExactLayer(turned_matrices(layer.matrices, low))
     other = quantised_layer(exact, turned(layer.states, low), low)
@@ -151,7 +151,7 @@ def test_another_basis_is_the_same_layer(layer: DecoderLayer) -> None:
             for own, p in ((layer, SMOLLM2), (other, low))
         )
         assert np.abs(found - turned(wanted, low)).max() < 1e-9 * np.abs(wanted).max()
-        # The state is another one all the same.
+        # The basis does change the state.
         assert np.abs(found - wanted).max() > 0.1 * np.abs(wanted).max()
 
 
@@ -161,7 +161,7 @@ def test_another_basis_is_the_same_layer(layer: DecoderLayer) -> None:
 def test_fewer_bits_are_as_near_as_they_can(
     trace: Trace, weight_bits: int, activation_bits: int, most: float
 ) -> None:
-    """The error has the size that the page gives; eight bits without the basis double theirs."""
+    """The error has the size stated on the page; without the basis, that of W8A8 doubles."""
     p = replace(SMOLLM2, weight_bits=weight_bits, activation_bits=activation_bits)
     error = decode_error(real_layer(trace, LAYER, p), 48, p)
     assert most / 2 < error < most
@@ -187,7 +187,7 @@ def test_steps_of_four_bits_are_the_best_of_many(layer: DecoderLayer) -> None:
 
 
 def test_a_recomputed_token_is_what_it_was(layer: DecoderLayer) -> None:
-    """Keys and values computed again later, among others, are the same to the bit."""
+    """Keys and values that are recomputed with other tokens are bit-identical."""
     model = KelleModel(SMOLLM2, layer)
     positions = np.array([40, 3, 17])
     together = model.keys_values(layer.quantised[positions], positions)
@@ -210,9 +210,9 @@ def test_prefill_keeps_sinks_window_and_the_best(layer: DecoderLayer) -> None:
 
 @pytest.mark.parametrize("preset", ["tiny", pytest.param("smollm2", marks=pytest.mark.full)])
 def test_fading_banks(preset: str) -> None:
-    """Put behavioural eDRAM in the swap point; the design around it is as emitted.
+    """Use a behavioural eDRAM in the swap point; the rest of the design is as emitted.
 
-    Cycles of a step hardly depend on how many sweeps fall into it.
+    The cycles of a step hardly depend on the number of sweeps during the step.
     """
     parameters: KelleParameters = ENTRY.parameters(preset)
     prepare(ENTRY, parameters)

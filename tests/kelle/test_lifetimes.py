@@ -1,4 +1,4 @@
-"""How long x, q, k, v and the scores wait in a step, beside Equation 8."""
+"""Lifetimes of x, q, k, v and the scores in a step, compared with Equation 8."""
 
 import pytest
 
@@ -17,7 +17,7 @@ ENTRY = entry_named("kelle")
 
 @pytest.mark.parametrize("preset", ["tiny", pytest.param("smollm2", marks=pytest.mark.full)])
 def test_lifetimes(preset: str) -> None:
-    """Keys and values go as they come; x waits for three matrices, and q for one and the cache."""
+    """Keys and values are consumed as produced; x is held for three matrices, q for one."""
     p: KelleParameters = ENTRY.parameters(preset)
     prepare(ENTRY, p)
     home = BUILD / "kelle" / f"{preset}_lifetimes"
@@ -46,5 +46,5 @@ def test_lifetimes(preset: str) -> None:
     three = sum(matrix.values()) + 2 * cache
     assert sum(matrix.values()) < found["x"] < three + stage
     assert found["q"] < matrix[Operation.QUERY] + matrix[Operation.KEY] + cache + 2 * stage
-    # A key waits for the search of its head's victim, a value for nothing.
+    # A key is held until its head's victim is found; a value is not held for any event.
     assert found["k"] < 3 * stage + HEAD_LATENCY and found["v"] < 2 * stage + HEAD_LATENCY

@@ -1,4 +1,4 @@
-"""OPT's layers: float64 against the library's own, integers against both."""
+"""OPT's layers: the float64 reference compared with the library, and integers with both."""
 
 import math
 from dataclasses import replace
@@ -46,7 +46,7 @@ FIRST = 72
 
 @pytest.fixture(scope="module")
 def layer() -> Any:
-    """Return a layer of OPT in float64 with drawn weights, and every bias and norm drawn."""
+    """Return a layer of OPT in float64 with random weights, biases and norms."""
     config = OPTConfig(
         hidden_size=P.width, ffn_dim=P.feed_forward, num_attention_heads=P.heads, dropout=0.0
     )
@@ -62,7 +62,7 @@ def states() -> NDArray[np.float64]:
 
 
 def folded(module: Any) -> ExactLayer:
-    """Return OPT's layer as the accelerator has it: its norms' weights and biases in matrices."""
+    """Return OPT's layer with the norms' weights and biases folded into the matrices."""
     attention, root = module.self_attn, math.sqrt(P.head_size)
     matrices, biases = {}, {}
     for which, linear, norm in (
@@ -103,7 +103,7 @@ def test_the_layer_in_float64_is_opts(layer: Any, quantised: DecoderLayer) -> No
 
 
 def decode_error(layer: DecoderLayer, truth: DecoderLayer, p: KelleParameters) -> float:
-    """Return the error of decoded states, over what the layer adds."""
+    """Return the error of decoded states, relative to the layer's update of the state."""
     model, heads = KelleModel(p, layer), exact_heads(truth, p)
     prefill(model, FIRST)
     unit, error, size = truth.steps[Operation.DOWN], 0.0, 0.0
@@ -123,7 +123,7 @@ def decode_error(layer: DecoderLayer, truth: DecoderLayer, p: KelleParameters) -
 def test_integers_are_near_opts_own(
     quantised: DecoderLayer, states: NDArray[np.float64], activation: Activation
 ) -> None:
-    """What eight-bit weights cost, over what the layer adds; a bias that is lost is found."""
+    """Error of eight-bit weights, relative to the layer's update; an omitted bias is detected."""
     p = replace(P, activation=activation)
     layer = quantised_layer(quantised.exact, states, p)
     error = decode_error(layer, layer, p)
@@ -131,7 +131,7 @@ def test_integers_are_near_opts_own(
     assert error < 0.03
     for which, projection in layer.projections.items():
         if which is Operation.KEY:
-            # It adds the same to all scores of a row, which softmax does not see.
+            # A key's bias adds the same value to all scores of a row; softmax is invariant.
             continue
         without = replace(projection, bias=0 * projection.bias)
         lost = replace(layer, projections=layer.projections | {which: without})

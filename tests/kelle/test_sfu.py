@@ -1,4 +1,4 @@
-"""The special function unit: its parameters, and that its model is its functions' models."""
+"""The special function unit: its parameters, and its model compared with those of its functions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Weights held on chip: their order, whatever pauses, and what they gain."""
+"""The weight memory: order of the beats with any stalls, and its capacity."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ PAPER: KelleParameters = entry_named("kelle").parameters("paper")
         ({"channel_bytes": 48}, "channel_bytes must be a power of two between 1 and 256, not 48"),
     ],
 )
-def test_bad_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
         replace(PAPER, **change)
     assert message in str(error.value)
@@ -63,7 +63,7 @@ def test_beats_are_the_words_in_their_order(
 
     async def bench(context: Any) -> None:
         given, offers = 0, False
-        # Nothing is taken at first: the memory fills, and then refuses.
+        # Nothing is read at first: the memory fills, and then is not ready.
         for _cycle in range(100_000):
             if len(got) == beats:
                 break
@@ -85,5 +85,5 @@ def test_beats_are_the_words_in_their_order(
     simulator.add_testbench(bench)
     simulator.run()
     assert got == [int.from_bytes(beat.tobytes(), "little") for beat in octets.astype(np.uint8)]
-    # As many beats as are promised, and those that stand at the outputs.
+    # The stated number of beats, and those in the registers at the outputs.
     assert depth <= held[0] <= depth + 2

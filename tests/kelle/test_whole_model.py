@@ -1,4 +1,4 @@
-"""The step of Kelle's whole model: derived from a text, and refused where it does not fit."""
+"""Quantisation step of Kelle's whole model: derived from a text, rejected if it does not fit."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,12 +43,12 @@ def test_step_follows_the_size_of_hidden_states(factor: float) -> None:
     if factor > 2.0**-10:
         assert grown.step == plain.step * factor
     else:
-        # The epsilon of the norms decides: with half of the step it would have too many bits.
+        # The norms' epsilon limits the step: with half the step it would have too many bits.
         assert 4 * grown.layers[0].epsilon >= 1 << EPSILON_BITS
 
 
 def test_rejects_normalised_states_beyond_their_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are at most the root of the width, so the limit is lowered here."""
+    """Normalised elements are at most the root of the width, so the test lowers the limit."""
     monkeypatch.setattr(whole_model, "LIMIT", 1 << 10)
     with pytest.raises(UserError, match=r"normalised hidden states .* at most 1\.00, not \d\.\d"):
         integers(1.0)

@@ -1,4 +1,4 @@
-"""Parameters of the array with its evictor, and its scores against the float64 truth."""
+"""Parameters of the array with its evictor, and its scores compared with a float64 reference."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,13 +36,13 @@ EVICTOR = SystolicEvictorParameters()
         ),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         EvictingArrayParameters(**change)
 
 
-def test_scores_are_near_the_truth() -> None:
-    """Operands are off by half a step at most, the scale by 2**-16, the result by half a step."""
+def test_scores_are_within_the_bound() -> None:
+    """Operands err by at most half a step, the scale by 2**-16, the result by half a step."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     head = trace.attention_trace(14, 0)
     q, k = head.q.astype(np.float64), head.k.astype(np.float64)
@@ -57,8 +57,8 @@ def test_scores_are_near_the_truth() -> None:
     assert np.all(np.abs(scores[0] / 2.0**SCORE_FRACTION - truth) <= bound)
 
 
-def test_projections_are_near_the_truth() -> None:
-    """Exact sums of INT8 weights, a scale an output, and 16-bit activations, scaled back."""
+def test_projections_are_within_the_bound() -> None:
+    """Exact sums of INT8 weights with one scale per output and 16-bit activations, scaled back."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     p = SystolicArrayParameters()
     linear = trace.linear(14, "q_proj")

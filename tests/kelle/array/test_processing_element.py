@@ -1,4 +1,4 @@
-"""The processing element alone, against plain integers, in every mode and at every corner."""
+"""The processing element, compared with integer arithmetic, in every mode and at range limits."""
 
 import random
 from typing import Any
@@ -17,7 +17,7 @@ from hdl.target import Target, writing_for
         ({"moving_width": 16, "sum_width": 23}, "sum_width must be an integer from 24 to 32"),
     ],
 )
-def test_illegal_widths_are_worded(arguments: dict[str, int], message: str) -> None:
+def test_rejects_illegal_widths(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ProcessingElement(**arguments)
 
@@ -25,7 +25,7 @@ def test_illegal_widths_are_worded(arguments: dict[str, int], message: str) -> N
 @pytest.mark.parametrize("target", Target)
 @pytest.mark.parametrize(("moving_width", "sum_width"), [(16, 29), (9, 22), (8, 21), (4, 12)])
 def test_multiply_add(moving_width: int, sum_width: int, target: Target) -> None:
-    """A new operand, sum and mode every cycle; a new weight of either kind now and then."""
+    """A new operand, sum and mode in every cycle; a new weight of either kind in some cycles."""
     element = ProcessingElement(moving_width=moving_width, sum_width=sum_width)
     rng = random.Random(moving_width)
     bound, sum_bound = 1 << moving_width - 1, 1 << sum_width - 1

@@ -1,4 +1,4 @@
-"""The largest of the lanes' values: against numpy, with ties, gaps and a new beginning."""
+"""Argmax of the lanes' values, compared with numpy, with ties, gaps and a restart."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from hdl.kelle.array.systolic_argmax import SystolicArgmax
 
 
 @pytest.mark.parametrize(("rows", "width", "number_bits"), [(2, 3, 5), (4, 8, 6), (8, 33, 7)])
-def test_first_of_the_largest(rows: int, width: int, number_bits: int) -> None:
-    """Wavefronts a lane a cycle, some behind each other and some not; four searches."""
+def test_ties_resolve_to_the_lowest_number(rows: int, width: int, number_bits: int) -> None:
+    """Skewed wavefronts, some back to back and some with gaps; four searches."""
     unit = SystolicArgmax(rows=rows, width=width, number_bits=number_bits)
     rng = np.random.default_rng(rows)
     low, high = -(1 << width - 1), 1 << width - 1
@@ -31,7 +31,7 @@ def test_first_of_the_largest(rows: int, width: int, number_bits: int) -> None:
                 context.set(unit.strobe, cycle in begins)
                 for lane in range(rows):
                     own = np.flatnonzero(begins == cycle - lane)
-                    # What lies between wavefronts must not count.
+                    # Values between wavefronts must be ignored.
                     value = values[own[0], lane] if len(own) else high - 1
                     context.set(unit.values[lane], int(value))
                 await context.tick()
@@ -49,6 +49,6 @@ def test_first_of_the_largest(rows: int, width: int, number_bits: int) -> None:
     ("change", "message"),
     [({"rows": 3}, "rows must be a power of two"), ({"number_bits": 1}, "number_bits must be")],
 )
-def test_bad_parameters_are_worded(change: dict[str, int], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SystolicArgmax(**({"rows": 4, "width": 8, "number_bits": 6} | change))

@@ -1,4 +1,4 @@
-"""The array's model against plain sums; its parameters; bounds of its numbers; its one element."""
+"""The array's model compared with integer sums, its parameters, bounds of sums, and its modules."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ ENTRY = entry_named("systolic_array")
         ({"tag_width": 0}, "tag_width must be an integer from 1 to 64, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SystolicArrayParameters(**change)
 
 
-def test_illegal_skew_buffers_are_worded() -> None:
+def test_rejects_illegal_skew_buffers() -> None:
     with pytest.raises(ValueError, match="lanes must be an integer from 1 to 64, not 0"):
         SkewBuffer(shape=8, lanes=0)
     with pytest.raises(ValueError, match="step must be an integer from 1 to 64, not 65"):
@@ -41,7 +41,7 @@ def test_illegal_skew_buffers_are_worded() -> None:
 
 @pytest.mark.parametrize("moving", Moving)
 @pytest.mark.parametrize("rows", [2, 4, 8, 16, 32, 64])
-def test_no_sum_leaves_its_width(moving: Moving, rows: int) -> None:
+def test_every_sum_fits_its_width(moving: Moving, rows: int) -> None:
     """The largest products of every kind, `rows` times, in element and result."""
     p = SystolicArrayParameters(rows=rows, bands=1, moving=moving)
     bits = p.element_shape.width
@@ -49,7 +49,7 @@ def test_no_sum_leaves_its_width(moving: Moving, rows: int) -> None:
     sums = [rows * a * w for a in (low, high) for w in (-128, 127, 255)]
     bound = 1 << p.sum_shape.width - 1
     assert all(-bound <= total < bound for total in sums)
-    # The top bit is needed: with one bit fewer the largest would not fit.
+    # The top bit is needed: the extreme sums do not fit one bit fewer.
     assert min(sums) < -bound // 2
     if moving is Moving.TWO_PASS:
         link = 1 << p.link_sum_width - 1
@@ -74,7 +74,7 @@ def test_dimensions_of_the_paper() -> None:
 def test_passes_make_the_product(
     inputs: int, outputs: int, vectors: int, transposed: bool, wide: bool, seed: int
 ) -> None:
-    """Any shapes, cut into tiles of four and bytes, add up to the product in Python integers."""
+    """Tile passes of any shapes, by bytes, add up to the product in Python integers."""
     p = SystolicArrayParameters(rows=4, bands=2)
     rng = np.random.default_rng(seed)
     bound = 1 << 15 if wide else 1 << 7
@@ -105,7 +105,7 @@ def test_bytes_make_the_value(value: int) -> None:
 
 
 def test_there_is_one_element_in_the_verilog() -> None:
-    """All elements, and the registers at the edge by their shapes, are five modules."""
+    """All elements are instances of one module; with the skew buffers there are five modules."""
     unit = SystolicArray(parameters=SystolicArrayParameters(rows=8, bands=2))
     modules = Emission(top=unit, name=ENTRY.top).modules
     names = [module.name for module in modules]

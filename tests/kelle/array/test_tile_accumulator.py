@@ -1,4 +1,4 @@
-"""The accumulators' model and unit: any order of vectors, also one again and again."""
+"""The accumulators' model and unit, with any order of vectors, repeated vectors included."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from hdl.kelle.array.tile_accumulator import TileAccumulator, TileAccumulatorPar
         ({"bias_bits": 49}, "bias_bits must be an integer from 0 to 48, not 49"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, int], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TileAccumulatorParameters(**change)
 
@@ -40,7 +40,7 @@ def test_width_holds_2048_of_the_longest_tiles() -> None:
 
 @pytest.mark.parametrize(("vectors", "bias_bits"), [(2, 0), (3, 32), (16, 0)])
 def test_unit_equals_its_model(vectors: int, bias_bits: int) -> None:
-    """Bursts of one vector, of two by turns, and of all; bubbles; sums at the ends."""
+    """Bursts of one vector, of two alternating vectors, and of all; bubbles; extreme sums."""
     p = TileAccumulatorParameters(vectors=vectors, bias_bits=bias_bits)
     unit, model = TileAccumulator(parameters=p), TileAccumulatorModel(p, 1)
     rng = np.random.default_rng(vectors)

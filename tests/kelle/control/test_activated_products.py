@@ -1,4 +1,4 @@
-"""An activation alone between the feed-forward matrices, slice after slice."""
+"""The activation between the matrices of a feed-forward block without a gate."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,7 @@ from hdl.nonlinear.activation_functions import VALUE, Activation
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny_opt")
 ULPS = 1.1
-"""Steps of a result that the table of GeLU may be off, with what `ActivationFunctions` says."""
+"""Error bound of the table of GeLU in steps of a result, as stated in `ActivationFunctions`."""
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -50,7 +50,7 @@ def test_slices_go_through_the_activation(activation: Activation, sequences: int
     assert order == list(range(len(ups)))
     assert whole == ([0] * (sequences - 1) + [1]) * p.products
     assert np.array_equal(got, activated(ups, p))
-    # Either side of 0 has been there, and the function is what it is called.
+    # Both signs occur, and the results are those of the named function.
     assert min((ups < 0).sum(), (ups > 0).sum()) > ups.size // 4
     for up, product in zip(ups.reshape(-1).tolist(), got.reshape(-1).tolist(), strict=True):
         x = up / (1 << VALUE.fraction_bits)

@@ -1,4 +1,4 @@
-"""The products between the feed-forward matrices, head after head without a pause."""
+"""The products between the feed-forward matrices, for heads back to back."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,15 +22,17 @@ TINY: KelleParameters = entry_named("kelle").parameters("tiny")
     ("head_size", "activation"), [(8, Activation.SILU), (24, Activation.GELU), (4, Activation.SILU)]
 )
 @pytest.mark.parametrize("gap", [0, 3])
-def test_gates_meet_their_own_channels(head_size: int, activation: Activation, gap: int) -> None:
-    """Heads of two, of six and of one slice, which use the same places again."""
+def test_gates_are_multiplied_by_their_own_channels(
+    head_size: int, activation: Activation, gap: int
+) -> None:
+    """Heads of two, six and one slices, which reuse the same addresses."""
     changes = {"banks": 2, "word_bytes": 2} if head_size == 4 else {}
     changes |= {"head_size": head_size, "feed_forward": 6 * head_size, "words": 4096, "bands": 1}
     p = replace(TINY, activation=activation, **changes)
     unit = GatedProducts(parameters=p)
     rng = np.random.default_rng(head_size)
     ups, gates = rng.integers(-(1 << 15), 1 << 15, (2, p.products, p.rows))
-    # The middle of the function, too: a gate of 16 bits is mostly beyond it.
+    # Gates near zero as well: most gates of 16 bits are in the function's linear ranges.
     gates[1::2] >>= 4
     activated = activation_of(gates, activation.value, p.functions)
     wanted = requantised(activated * ups, 1, VALUE.fraction_bits)

@@ -1,4 +1,4 @@
-"""The hidden state through a layer: taken, normalised, added to, and given away."""
+"""The residual stream of a layer: input, norm, residual sums and output."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,16 +16,16 @@ from hdl.target import Target, writing_for
 TINY: KelleParameters = entry_named("kelle").parameters("tiny")
 EPSILON = 1 << 28
 PATIENCE = 1000
-"""Cycles that no block takes."""
+"""Timeout of a block in cycles."""
 
 
 @pytest.mark.parametrize(("pause", "layer_norm"), [(0.0, False), (0.6, False), (0.6, True)])
-def test_layers_one_behind_the_other(pause: float, layer_norm: bool) -> None:
-    """A block's sums begin when its input has been taken, and come without a pause."""
+def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
+    """The sums of a block start when its input has been transferred."""
     p = replace(TINY, feed_forward=16, layer_norm=layer_norm)
     unit, rng = ResidualStream(parameters=p), np.random.default_rng(3)
     states, attention, feed_forward = rng.integers(-(1 << 15), 1 << 15, (3, 4, p.width))
-    # One state hardly grows, another saturates.
+    # One state hardly changes, another saturates.
     attention[0] >>= 9
     seen: dict[str, list[list[int]]] = {"inputs": [], "normalised": [], "outputs": []}
 
@@ -33,7 +33,7 @@ def test_layers_one_behind_the_other(pause: float, layer_norm: bool) -> None:
         return bool(rng.random() >= pause)
 
     async def run(context: Any, done: Any, sums: Any = (), leaves: bool = False) -> None:
-        """Pass cycles with the streams pausing until `done`; give a block's sums meanwhile."""
+        """Advance, with random stalls of the streams, until `done`; send a block's sums."""
         slices = [list(map(int, part)) for part in np.reshape(sums, (-1, p.rows))]
         address = cycles = 0
         while address < len(slices) or not done():
@@ -94,7 +94,7 @@ def test_layers_one_behind_the_other(pause: float, layer_norm: bool) -> None:
     before, renewed = (
         np.stack([normalised(state, EPSILON, p) for state in part]) for part in (states, between)
     )
-    # A layer norm's rows have no mean; an RMSNorm's keep theirs.
+    # Rows of a layer norm have a mean of zero; those of an RMSNorm do not.
     assert (np.abs(before.mean(axis=1)).max() < 2) == layer_norm
     got = {name: np.array(slices).reshape(-1, p.width) for name, slices in seen.items()}
     assert np.array_equal(got["normalised"], before)

@@ -1,4 +1,4 @@
-"""The router: keys and values that come in one cycle both reach their memories."""
+"""The router: keys and values in the same cycle both reach their memories."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,11 +13,11 @@ from hdl.kelle.parameters import KelleParameters
 from hdl.target import Target, writing_for
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny_words")
-"""A single key/value head: its values follow its keys at once."""
+"""A single key/value head, whose values follow its keys immediately."""
 
 
 def test_values_pass_while_keys_are_rotated() -> None:
-    """A head's values begin some cycles after its last key: whatever meets, all is there."""
+    """A head's values start some cycles after its last key; no slice is lost for any distance."""
     p = replace(TINY, bands=2, word_bytes=4, queries=2, vectors=2)
     unit = ResultRouter(parameters=p)
     slices, values = p.slices, 8
@@ -26,7 +26,7 @@ def test_values_pass_while_keys_are_rotated() -> None:
     behind += [None] * 16
 
     async def head(context: Any, gap: int) -> dict[str, list[int]]:
-        """Give a head's keys and values; return the parts that come."""
+        """Send a head's keys and values; return the parts that are output."""
         seen: dict[str, list[int]] = {"computed_keys": [], "computed_values": []}
         for item in [*keys, *[None] * gap, *behind]:
             context.set(unit.results.valid, int(item is not None))

@@ -34,7 +34,7 @@ def trace() -> Trace:
         ({"context": 512}, r"context must be at most 2\*\*position_bits = 256, not 512"),
     ],
 )
-def test_bad_contexts_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_contexts(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(TINY, **change)
 

@@ -40,7 +40,7 @@ PAGE = ROOT / "docs/kelle/eviction/systolic_evictor.md"
         ({"victims": 0}, "victims must be an integer from 1 to 16, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SystolicEvictorParameters(**change)
 
