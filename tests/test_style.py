@@ -177,8 +177,21 @@ PLAIN = (
     "docs/kelle/*.md",
     "docs/kelle/*/*.md",
     "tests/kelle/*.py",
-    "tests/kelle/array/*.py",
-    "tests/kelle/control/*.py",
+    "tests/kelle/*/*.py",
+    "testbenches/kelle/array/tile_passes.py",
+    "testbenches/kelle/decode.py",
+    "testbenches/kelle/edram/paper_intervals.py",
+    "testbenches/kelle/edram/retention.py",
+    "testbenches/kelle/edram/tb_kv_edram_retention.py",
+    "testbenches/kelle/eviction/prefill_slices.py",
+    "testbenches/kelle/probed_kelle.py",
+    "testbenches/kelle/speech.py",
+    "testbenches/kelle/step_cycles.py",
+    "testbenches/kelle/tb_kelle_lifetimes.py",
+    "testbenches/kelle/tb_kelle_retention.py",
+    "testbenches/kelle/tb_sfu.py",
+    "testbenches/kelle/text_layers.py",
+    "testbenches/kelle/weight_beats.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -22,7 +22,7 @@ from testbenches.bench import Bench
 from testbenches.kelle.eviction.prefill_slices import pack_slices
 from testbenches.kelle.step_cycles import words_of
 from testbenches.kelle.weight_beats import (
-    behind_attention,
+    after_attention,
     layer_beats,
     matrix_beats,
     scale_words,
@@ -341,7 +341,7 @@ class Accelerator:
         included. Each beat is `bands` rows of weights, which every sequence's vector meets. Words
         that are held before count from when they came.
         """
-        behind = [which for group in behind_attention(self.p) for which in group]
+        behind = [which for group in after_attention(self.p) for which in group]
         tiles = sum(
             self.p.operations(which) * self.p.slices * self._inputs(which) for which in behind
         )

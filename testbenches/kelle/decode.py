@@ -1,4 +1,4 @@
-"""Steps of decoding in Kelle's accelerator and in its model, side by side."""
+"""Decode steps in Kelle's accelerator and, for comparison, in its model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,17 +23,17 @@ Integers = NDArray[np.int64]
 
 
 def intervals(p: KelleParameters, tick: int, patience: int = 0) -> RefreshSettings:
-    """Return the paper's intervals, as far as they can be set, in ticks of some cycles."""
+    """Return the paper's intervals, limited to their range, in ticks of given cycles."""
     return paper_intervals(p.memory.refresh, tick, patience)
 
 
 def longest(p: KelleParameters) -> RefreshSettings:
-    """Return ticks that no short test reaches."""
+    """Return settings with ticks longer than a short test."""
     return intervals(p, (1 << p.tick_bits) - 1)
 
 
 class Decode:
-    """The accelerator beside its model."""
+    """The accelerator and its model."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Decode:
 
     @property
     def full(self) -> int:
-        """A text that is longer than the cache."""
+        """Tokens of a text that is longer than the cache."""
         return self.p.slots + self.p.slots // 8
 
     async def start(
         self, settings: RefreshSettings, prefilled: int = 0, select: bool = True
     ) -> None:
-        """Reset, load scales, and fill the cache; select its tokens in the hardware or outside."""
-        # A model for every set of slots: a layer's sequences, then the next layer's.
+        """Reset, load scales, and fill the cache; select tokens in hardware or in software."""
+        # One model for every set of slots: a layer's sequences, then the next layer's.
         sequences = range(self.p.sequences)
         self.of = [layer for layer in self.layers for _sequence in sequences]
         self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.of)]
@@ -67,13 +67,13 @@ class Decode:
         await self.accelerator.start(settings)
         if prefilled:
             for number, model in enumerate(self.models):
-                # The sequences are of different lengths: none can be taken for another.
+                # The sequences have different lengths, so that a mix-up is detected.
                 made = prefill(model, prefilled + number % self.p.sequences)
                 self.learn(made.score_updates)
                 await self.accelerator.fill(model, made, select)
 
     def learn(self, score_updates: list[tuple[int, int, int]]) -> None:
-        """Tell the model of the refresh controllers."""
+        """Update the model of the refresh controllers."""
         for entry, score, valid in score_updates:
             self.refresh.change(entry, score, bool(valid))
 
@@ -88,7 +88,7 @@ class Decode:
     def expect(
         self, now: int, layer: int = 0, states: Integers | None = None
     ) -> tuple[list[int], Integers]:
-        """Decode a token of each sequence in the model; return what the accelerator is offered."""
+        """Decode a token of each sequence in the model; return the accelerator's inputs."""
         p = self.p
         before = self.states(now, layer) if states is None else states
         positions = [now + sequence for sequence in range(p.sequences)]
@@ -109,7 +109,7 @@ class Decode:
         return sum(step.members for step in self.steps[-self.p.sequences :])
 
     async def spoil(self) -> None:
-        """Overwrite the rows of all slots whose tokens are recomputed: nothing may read them."""
+        """Overwrite the rows of all slots whose tokens are recomputed, to detect reads of them."""
         heads = [head for model in self.models for head in model.eviction.heads]
         for number, head in enumerate(heads):
             for slot in np.flatnonzero(head.recomputed != KEPT):
@@ -143,9 +143,9 @@ class Decode:
 
 
 def shortened(layer: DecoderLayer, rng: np.random.Generator) -> DecoderLayer:
-    """Return a layer whose scales have lost some last digits, and their shifts as many.
+    """Return a layer with fewer digits in its scales, and shifts reduced by the same amount.
 
-    Some shifts have lost more: what they scale is clamped.
+    Some shifts are reduced further, so that their results saturate.
     """
     projections = {}
     for which, own in layer.projections.items():

@@ -1,4 +1,4 @@
-"""The accelerator with a port more, on which its transient data can be watched."""
+"""The accelerator with an additional port to observe its transient data."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 
 WRITES = ("inputs", "queries", "computed_keys", "computed_values", "probabilities")
-"""What is written, of which each has a strobe."""
+"""Observed writes; the port has a strobe for each."""
 
 
 def probe_layout(p: KelleParameters) -> data.StructLayout:
-    """Return what the port shows: writes, and the operation whose last vector is being read."""
+    """Return the port's layout: writes, and the operation whose last vector is being read."""
     return data.StructLayout(
         {name: 1 for name in WRITES} | {"ends": 1, "operation": Operation, "head": p.head_bits}
     )
@@ -30,14 +30,14 @@ class ProbedKelle(Kelle):
         wiring.Component.__init__(self, members | {"probe": Out(probe_layout(parameters))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Watch the ports of the parts."""
+        """Connect the port to those of the parts."""
         m = super().elaborate(platform)
         issue, router = m.submodules.vector_issue, m.submodules.router
         taken = issue.operations
         m.d.comb += [
             self.probe.inputs.eq(issue.inputs.strobe),
             self.probe.queries.eq(router.queries.strobe),
-            # Of keys and values only the arriving token's, whose vector is behind all stored ones.
+            # Only the arriving token's keys and values, whose vector follows all stored vectors.
             *(
                 self.probe[name].eq(
                     getattr(router, name).strobe

@@ -1,4 +1,4 @@
-"""Kelle under way with a whole model: a step a layer, and one for the vocabulary."""
+"""Host driver of Kelle in text generation: one step per layer, and one for the LM head."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from testbenches.kelle.weight_beats import layer_beats, matrix_beats, scale_word
 from testbenches.packing import Bits, pack, unpack
 
 PATIENCE = 50_000
-"""Cycles without any transfer after which the accelerator is stuck."""
+"""Timeout: cycles without any transfer."""
 
 TICK = 360_000
 """Cycles of the paper's shortest refresh interval at 1 GHz."""
@@ -31,18 +31,18 @@ TICK = 360_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerRun:
-    """What a step through a layer made visible.
+    """Results of a step of one layer.
 
     Members
     -------
     output, normalised : numpy.ndarray
-        int64 [width]: the state behind it, and the attention block's input.
+        int64 [width]: the layer's output state, and the attention block's input.
     placements : list[Placement]
-        Where the arriving token went, by head.
+        Placement of the arriving token, by head.
     store : tuple[int, int] | None
         Position and vector of a token that became popular.
     cycles : numpy.ndarray
-        Of each slice of the output.
+        Cycle of each slice of the output.
     """
 
     output: Integers
@@ -53,29 +53,29 @@ class LayerRun:
 
 
 class Speech:
-    """The host of an accelerator: it gives weights and states, and keeps what may be asked for.
+    """Host driver of an accelerator: sends weights and states, and stores requestable inputs.
 
     Parameters
     ----------
     p : KelleParameters
-        Dimensions.
+        Dimensions of the accelerator.
     model : IntegerModel
-        The model.
+        Quantised language model.
     harness : Harness
         The compiled accelerator.
     seed : int
-        Of the pauses of every stream; 0 for none.
+        Seed of the stalls of every stream; 0 for no stalls.
 
     Members
     -------
     layers : list[LayerRun]
-        Of the last token.
+        Results of each layer for the last token.
     prediction : tuple[int, int] | None
-        The token that it predicts, and its sum.
+        The predicted token, and its sum.
     cycles, seconds : int, float
-        Of the last token.
+        Cycles of the last token, and the wall-clock time of their simulation.
     octets_read, octets_written : int
-        That crossed the ports with the last token.
+        Bytes read from and written to memory through the ports for the last token.
     """
 
     def __init__(
@@ -98,23 +98,23 @@ class Speech:
         self.seconds = 0.0
 
     def close(self) -> None:
-        """End the program."""
+        """End the simulation."""
         self._open.close()
 
     @property
     def beats(self) -> list[int]:
-        """Beats of weights of each layer, and of the vocabulary."""
+        """Beats of weights of each layer, and of the LM head."""
         return [len(beats) for beats in self._beats]
 
     @property
     def bound(self) -> list[int]:
-        """Cycles of each layer's loads, keys and values included, and of the vocabulary's."""
+        """Cycles of each layer's loads, keys and values included, and of the LM head's."""
         p = self.p
         blocks = p.heads * (2 * p.tiles + 2) * p.block_cycles
         return [beats + blocks for beats in self.beats[:-1]] + self.beats[-1:]
 
     def begin(self, prefills: Sequence[Prefill], models: Sequence[KelleModel]) -> None:
-        """Load the scales, then what each layer's prefill keeps."""
+        """Load the scales, then the kept tokens of each layer's prefill."""
         p, edram = self.p, self.p.memory.edram
         self._round({"scales": pack(*scale_words(self.model.layers, p))}, {})
         for number, (prefill, model) in enumerate(zip(prefills, models, strict=True)):
@@ -128,7 +128,7 @@ class Speech:
                 },
                 "importance": _column(token.importance for token in kept),
             }
-            # Each head keeps the one token, in its first slot.
+            # Each head keeps the only token in its first slot.
             rows = [
                 self._rows(
                     edram.entry(number * p.heads + token.head, 0),
@@ -151,9 +151,9 @@ class Speech:
         predict: bool,
         watch: Callable[[int, Moved, int], None] = lambda layer, moved, before: None,
     ) -> None:
-        """Take a token's embedded state through all layers, and the vocabulary if it predicts.
+        """Compute all layers for a token's embedded state, and the LM head if `predict`.
 
-        `watch` is told the layer, how far the round is, and in which cycle the token began.
+        `watch` receives the layer, the progress of its step, and the start cycle of the token.
         """
         p, began = self.p, self._session.cycle
         self.layers, self.prediction, self.seconds = [], None, 0.0
@@ -174,7 +174,7 @@ class Speech:
             self._inputs[number].pop(position - p.window - 1, None)
             self.layers.append(step)
             state, asked = step.output, self._asked(number, step.store)
-        # What the last layer asks for belongs before any further step.
+        # The last layer's request must be served before any further step.
         if len(asked):
             self._round({"rows": asked}, {})
         if predict:
@@ -195,7 +195,7 @@ class Speech:
         }
 
     def _asked(self, number: int, store: tuple[int, int] | None) -> Bits:
-        """Return the rows of an input vector that a layer has asked for, or none."""
+        """Return the rows of an input vector that a layer has requested, or no rows."""
         if store is None:
             return np.zeros((0, row_write(self.p).size), np.uint8)
         position, vector = store
@@ -204,7 +204,7 @@ class Speech:
         return self._rows(entry, *vector_rows(self._inputs[number][position], edram))
 
     def _rows(self, entry: int, keys: Any, values: Any) -> Bits:
-        """Return rows from an entry of the eDRAM on."""
+        """Return rows to write, starting at an entry of the eDRAM."""
         first = entry * self.p.memory.edram.entry_words
         rows = {"address": first + np.arange(len(keys)), "keys": keys, "values": values}
         return pack(row_write(self.p), rows)
@@ -218,7 +218,7 @@ class Speech:
         predicts: int = 0,
         watch: Callable[[Moved], None] = lambda moved: None,
     ) -> LongRun:
-        """Offer inputs with the layer's settings, and wait for what is expected."""
+        """Offer inputs with the layer's settings, and wait for the expected outputs."""
         epsilon = self.model.layers[layer].epsilon
         driven = {"settings": self._settings[np.newaxis]}
         for name, width, value in (
@@ -243,7 +243,7 @@ class Speech:
         return run
 
     def _step(self, run: LongRun) -> LayerRun:
-        """Return what a layer's step made visible."""
+        """Return the results of a layer's step."""
         p = self.p
         layout = data.StructLayout({"placement": placement_layout(p.eviction), "valid": 1})
         seen = run.outputs["placed"]
@@ -285,7 +285,7 @@ def _column(values: Any) -> Integers:
 
 
 def _arrays(value: Any) -> Any:
-    """Turn a nested dictionary of integers into one of arrays."""
+    """Convert a nested dictionary of integers to one of arrays."""
     if isinstance(value, dict):
         return {name: _arrays(item) for name, item in value.items()}
     return np.array(value)

@@ -1,20 +1,20 @@
-"""Cycles that a step may take, from the accelerator's dimensions."""
+"""Upper bound of the cycles of a step, from the accelerator's dimensions."""
 
 from hdl.kelle.parameters import KelleParameters
 
 FETCH_LATENCY, HEAD_LATENCY = 4, 64
-"""Cycles of a block's lookup, and of a head's way through everything, beside its work."""
+"""Latency of a block's lookup, and of a head through all units, in cycles."""
 
 
 def words_of(p: KelleParameters, beats: int) -> int:
-    """Return how many words of `weights` make some beats."""
+    """Return the number of words of `weights` in a number of beats."""
     return beats * p.beat_bytes // p.channel_bytes if p.weight_memory else beats
 
 
 def step_bound(p: KelleParameters) -> int:
-    """Return the cycles of a step whose tiles each wait for the slowest of load, vectors, fetch.
+    """Return the cycles of a step whose tiles each take the longest of load, vectors and fetch.
 
-    Nothing overlaps in it that the accelerator overlaps; refreshes do not count.
+    The bound assumes no overlap between operations, and excludes refreshes.
     """
     own = max(p.array.array.load_cycles, p.sequences)
     load = max(own, words_of(p, p.array.array.load_cycles))

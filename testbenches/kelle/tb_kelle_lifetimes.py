@@ -1,4 +1,4 @@
-"""Testbench that measures how long a step's transient data wait: Section 6 and Figure 12 (b)."""
+"""Testbench that measures the lifetimes of a step's transient data: Section 6, Figure 12 (b)."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from testbenches.packing import from_integers, unpack
 from testbenches.streams import read
 
 STEPS = 4
-"""Steps that are watched: what the first one reads was there before."""
+"""Steps that are observed; the first one reads data that was written before."""
 
 
 class Watch:
-    """Notes the cycles in which a step's data are written, and those of their last reads."""
+    """Records the cycles in which a step's data are written, and those of their last reads."""
 
     def __init__(self, dut: Any, p: KelleParameters, bench: Any) -> None:
         self.dut, self.layout, self.bench = dut, probe_layout(p), bench
@@ -26,14 +26,14 @@ class Watch:
         bench.add(self)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Clear the records."""
         self.seen: list[tuple[int, int]] = []
 
     def drive(self) -> None:
-        """Watch only."""
+        """Drive nothing."""
 
     def sample(self) -> None:
-        """Keep the cycles in which anything happens."""
+        """Record the cycles with at least one event."""
         probe = read(self.dut.probe)
         if probe & ((1 << len(WRITES) + 1) - 1):
             self.seen.append((self.bench.cycle, probe))
@@ -50,9 +50,9 @@ class Watch:
 
 
 def lifetimes(p: KelleParameters, events: dict[str, Any]) -> dict[str, int]:
-    """Return cycles from the write of a head's first slice to its last read: the longest head.
+    """Return the cycles from the write of a head's first slice to its last read, at most.
 
-    Of x it is the first slice of all, which meets all three matrices.
+    For x, the first slice of all is used, which is multiplied by all three matrices.
     """
 
     def heads(name: str, slices: int) -> Any:

@@ -1,4 +1,4 @@
-"""Testbench of the accelerator on fading banks: refresh in the whole, in the middle of traffic."""
+"""Testbench of the accelerator on banks that lose bits: refresh during normal traffic."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from testbenches.bench import catalog_parameters, record_fact
 from testbenches.kelle.decode import Decode, longest
 
 WALKS = (3, 12, 36)
-"""Cycles between two sweeps over everything, in walks: from crowded banks to a sweep a step."""
+"""Intervals of full sweeps, in units of one sweep: from busy banks to one sweep per step."""
 NEWS = 100
-"""Cycles from a key's arrival in its slot to its first score, at most."""
+"""Maximum cycles from the write of a key into its slot to its first score."""
 
 
 def retention(p: KelleParameters) -> Retention:
-    """Return how words fade: within a step; see `testbenches.kelle.edram.retention`."""
+    """Return a retention shorter than a step; see `testbenches.kelle.edram.retention`."""
     walk = p.memory.refresh.sweep_cycles
     news = NEWS * p.rows // 4
     return Retention(cycles=(WALKS[-1] + 2) * walk + news, rate=0.25, seed=5)
@@ -27,7 +27,7 @@ def retention(p: KelleParameters) -> Retention:
 @cocotb.test()
 @cocotb.parametrize(walks=WALKS)
 async def refresh_keeps_the_cache(dut: Any, walks: int) -> None:
-    """Decode with every interval of one tick, several ticks a step: not a bit differs."""
+    """Decode with all intervals of one tick, several ticks per step: no bit differs."""
     p = catalog_parameters()
     decode = Decode(dut, f"refresh keeps {walks}")
     walk = p.memory.refresh.sweep_cycles
@@ -40,7 +40,7 @@ async def refresh_keeps_the_cache(dut: Any, walks: int) -> None:
         lsb_hst=1,
         lsb_lst=1,
     )
-    # Scores of a long text take long to select from, and some slots would still be empty.
+    # The selection from a long text takes too long; some slots would still be empty.
     await decode.start(settings, decode.full, select=small_cache(p))
     taken = []
     for now in range(decode.full, decode.full + (12 if small_cache(p) else 2)):
@@ -65,5 +65,5 @@ async def without_refresh_the_cache_fades(dut: Any) -> None:
 
 
 def small_cache(p: KelleParameters) -> bool:
-    """Return whether whole texts are decoded in seconds."""
+    """Return whether the preset is small enough to decode a whole text."""
     return p.slots <= 16

@@ -1,4 +1,4 @@
-"""Testbench of the special function unit: all functions at once, on one layer of SmolLM2."""
+"""Testbench of the special function unit: all functions in parallel, on one layer of SmolLM2."""
 
 from itertools import cycle
 from typing import Any
@@ -21,7 +21,7 @@ from testbenches.stream_bench import Fields
 from testbenches.streams import PAUSES
 
 BLOCKED = 300
-"""Cycles, more than it takes to fill all buffers at small dimensions."""
+"""Cycles, enough to fill all buffers at small dimensions."""
 
 
 def prepare(p: SfuParameters) -> None:
@@ -30,12 +30,12 @@ def prepare(p: SfuParameters) -> None:
 
 
 def last_of(count: int, slices: int) -> Any:
-    """Mark the last of every so many slices."""
+    """Return flags that mark the last slice of each group."""
     return np.tile(np.arange(slices) == slices - 1, count).astype(np.int64)
 
 
 class Work:
-    """What goes into every stream, and what must come out."""
+    """Inputs of every stream, and the expected outputs."""
 
     def __init__(self, p: SfuParameters) -> None:
         self.p, self.model = p, SfuModel(p)
@@ -50,7 +50,7 @@ class Work:
         self.expected["probabilities"] = p.result_layout, answers
 
     def add_activation(self, values: Integers) -> None:
-        """Add slices [n, lanes], by turns through SiLU and GeLU."""
+        """Add slices [n, lanes], alternately for SiLU and GeLU."""
         p = self.p.activation
         functions, last = np.arange(len(values)) % 2, last_of(len(values) // 4, 4)
         slices = {"values": values, "function": functions, "last": last}
@@ -99,7 +99,7 @@ def real_work(p: SfuParameters) -> Work:
 
 
 def random_work(p: SfuParameters, rng: np.random.Generator) -> Work:
-    """Return what the functions' own testbenches draw, in which every bit counts."""
+    """Return the values of the functions' own testbenches, which exercise every bit."""
     work, lanes = Work(p), p.activation.lanes
     rows = tb_softmax.random_rows(rng, p.softmax, 60)
     rows += tb_softmax.extreme_rows(p.softmax) + tb_softmax.rising_rows(rng, p.softmax)
@@ -115,7 +115,7 @@ def random_work(p: SfuParameters, rng: np.random.Generator) -> Work:
 async def run_work(
     dut: Any, salt: str, source: str, sink: str, *, resets: int = 0, drawn: bool = False
 ) -> None:
-    """Run all streams at once, after some resets in the middle, and compare every value."""
+    """Run all streams in parallel, after some resets during operation, and compare every value."""
     bench = Bench(dut, salt)
     p = catalog_parameters()
     work = random_work(p, bench.numpy_rng) if drawn else real_work(p)
@@ -124,7 +124,7 @@ async def run_work(
         name: bench.sink(name, "none" if sink == "blocked" else sink) for name in work.expected
     }
     if sink == "blocked":
-        # Until every buffer is full, again and again.
+        # Stall until every buffer is full, repeatedly.
         for part in sinks.values():
             part.pauses = cycle([True] * BLOCKED + [False] * BLOCKED)
     for attempt in range(resets + 1):
@@ -145,7 +145,7 @@ async def run_work(
         for field, values in fields.items():
             bench.compare(f"{name}.{field}", values, got[field])
     if source == sink == "none" and not drawn:
-        # Bound: the longest of the streams at one slice a cycle.
+        # Ideal cycles: those of the longest stream at one slice per cycle.
         tensors = "SmolLM2 layers 0, 14, 29: scores, gates, hidden states, queries and keys"
         bench.record(cycles=cycles, ideal_cycles=max(counts.values()), tensors=tensors)
 
@@ -153,18 +153,18 @@ async def run_work(
 @cocotb.test()
 @cocotb.parametrize(pattern=list(PAUSES))
 async def all_functions(dut: Any, pattern: str) -> None:
-    """Run every function at once, all streams with one kind of pauses."""
+    """Run all functions in parallel, all streams with the same kind of stalls."""
     await run_work(dut, f"all_functions {pattern}", pattern, pattern)
 
 
 @cocotb.test()
 @cocotb.parametrize(source=["none", "random"], sink=["none", "bursty", "blocked"])
 async def any_numbers(dut: Any, source: str, sink: str) -> None:
-    """Run every function at once on numbers of all magnitudes; nothing is taken for a while."""
+    """Run all functions on numbers of all magnitudes, with long stalls of the outputs."""
     await run_work(dut, f"any_numbers {source} {sink}", source, sink, drawn=True)
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: no state remains."""
     await run_work(dut, "resets", "random", "bursty", resets=8)

@@ -1,4 +1,4 @@
-"""Layers that the accelerator decodes with, and the states of a text before them."""
+"""Layers for the accelerator's testbenches, with their input states for a text."""
 
 import numpy as np
 
@@ -11,13 +11,13 @@ TOKENS = 640
 
 
 def layer_numbers(p: KelleParameters) -> list[int]:
-    """Return which layers: cut to size, the first one still has tokens that become popular."""
+    """Return the layers' numbers; in small presets, layer 0 has tokens that become popular."""
     order = (0, 29, 14) if p.slots <= 16 else (14, 29, 0)
     return [order[layer % len(order)] for layer in range(p.layers)]
 
 
 def open_layers(p: KelleParameters) -> list[DecoderLayer]:
-    """Return the layers, with the states of a text; biases are drawn, since SmolLM2 has none."""
+    """Return the layers, with the states of a text and random biases, since SmolLM2 has none."""
     numbers = layer_numbers(p)
     trace = open_trace(text="prose", tokens=TOKENS, layers=numbers)
     opened = {number: real_layer(trace, number, p) for number in set(numbers)}
@@ -27,10 +27,10 @@ def open_layers(p: KelleParameters) -> list[DecoderLayer]:
 
 
 def with_biases(layer: DecoderLayer, p: KelleParameters, seed: int) -> DecoderLayer:
-    """Return a layer whose projections have biases as large as what its matrices make.
+    """Return a layer with biases of the same size as the outputs of its projections.
 
-    An output's bias is drawn about the root mean square of its column, which is what inputs of a
-    root mean square of 1 give.
+    The standard deviation of an output's bias is the norm of its column, which is the root mean
+    square of the output for inputs with a root mean square of 1.
     """
     rng = np.random.default_rng(seed)
     biases = {

@@ -1,4 +1,4 @@
-"""Weights as the beats of their loads, and the words of scales that go with them."""
+"""Weights as beats of their loads, and the words of scales of their outputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,20 +12,20 @@ from hdl.kelle.operations import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 
 BEFORE_ATTENTION = ((Operation.QUERY,), (Operation.KEY,), (Operation.VALUE,))
-"""Projections in the scheduler's order; those of a group take turns, head by head."""
+"""Projections in the scheduler's order; those of a group alternate, head by head."""
 
 
-def behind_attention(p: KelleParameters) -> tuple[tuple[Operation, ...], ...]:
-    """Return those that need the attention, likewise."""
+def after_attention(p: KelleParameters) -> tuple[tuple[Operation, ...], ...]:
+    """Return the projections after the attention, in groups as `BEFORE_ATTENTION`."""
     gate = (Operation.GATE,) if p.gated else ()
     return (Operation.OUTPUT,), (Operation.UP, *gate), (Operation.DOWN,)
 
 
 def matrix_beats(matrix: NDArray[Any], p: KelleParameters) -> NDArray[np.uint8]:
-    """Return a matrix [inputs, outputs] as octets [tiles of outputs, beats, octets].
+    """Return a matrix [inputs, outputs] as bytes [tiles of outputs, beats, bytes].
 
-    Each tile of outputs meets all inputs; a beat is a row of each band. Weights of 4 bits share an
-    octet, the first one its lower half.
+    Each tile of outputs has the beats of all inputs; a beat is one row of each band. Two weights of
+    4 bits share a byte, the first one in the lower nibble.
     """
     inputs, outputs = (count // p.rows for count in matrix.shape)
     tiles = matrix.astype(np.int8).view(np.uint8).reshape(inputs, p.rows, outputs, p.rows)
@@ -40,12 +40,12 @@ def matrix_beats(matrix: NDArray[Any], p: KelleParameters) -> NDArray[np.uint8]:
 
 
 def layer_beats(layer: DecoderLayer, p: KelleParameters) -> NDArray[np.uint8]:
-    """Return a layer's beats in the order of the scheduler's program, [beats, octets]."""
+    """Return a layer's beats in the order of the scheduler's program, [beats, bytes]."""
     octets = p.bands * p.rows
     parts = []
-    for group in BEFORE_ATTENTION + behind_attention(p):
+    for group in BEFORE_ATTENTION + after_attention(p):
         beats = [matrix_beats(layer.projections[which].weights, p) for which in group]
-        # Head by head the operations of a group take turns.
+        # The operations of a group alternate, head by head.
         heads = [own.reshape(p.operations(group[0]), -1, octets) for own in beats]
         parts.append(np.stack(heads, axis=1).reshape(-1, octets))
     return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Tile passes for the systolic array: from SmolLM2's tensors, or drawn at random."""
+"""Tile passes for the systolic array: from SmolLM2's tensors, or random."""
 
 from collections.abc import Iterator
 
@@ -18,14 +18,14 @@ def activation_bits(p: SystolicArrayParameters) -> int:
 
 
 def integers(values: NDArray[np.floating], bits: int, axis: int | None = None) -> Integers:
-    """Quantise symmetrically: one scale in all, or one a vector along an axis."""
+    """Quantise symmetrically, with one scale, or with one scale per vector along an axis."""
     return quantise(values, bits=bits, axis=axis)[0].astype(np.int64)
 
 
 def projection(
     trace: Trace, layer: int, name: str, p: SystolicArrayParameters, vectors: int
 ) -> tuple[Integers, Integers]:
-    """Return INT8 weights [inputs, outputs], a scale an output, and quantised activations."""
+    """Return INT8 weights [inputs, outputs], one scale per output, and quantised activations."""
     linear = trace.linear(layer, name)
     weights = integers(linear.weight, 8, axis=1).T
     return weights, integers(linear.inputs, activation_bits(p))[:vectors]
@@ -59,7 +59,7 @@ def passes_of(
     wide: bool = False,
     outputs: int | None = None,
 ) -> Iterator[TilePass]:
-    """Cut a product into passes, for its first output tiles if not for all."""
+    """Split a product into passes, for all or only for its first output tiles."""
     stationary, moving = operands
     for number, (_, passes) in enumerate(
         tiles(stationary, moving, p, transposed=transposed, wide=wide)
@@ -71,7 +71,7 @@ def passes_of(
 def random_passes(
     rng: np.random.Generator, p: SystolicArrayParameters, count: int
 ) -> Iterator[TilePass]:
-    """Draw tiles and vectors of few distinct values at the ends of the ranges, and of all."""
+    """Generate tiles and vectors of few distinct values at the range limits, and of all values."""
     low, high = -(1 << activation_bits(p) - 1), (1 << activation_bits(p) - 1) - 1
     ends = np.array([low, low + 1, -256, -129, -1, 0, 1, 127, 128, 255, high])
     ends = ends[(ends >= low) & (ends <= high)]
@@ -94,7 +94,7 @@ def random_passes(
 def few_digits(
     rng: np.random.Generator, p: SystolicArrayParameters
 ) -> tuple[TilePass, tuple[int, int]]:
-    """Draw a pass whose sums have two digits, and a factor that leaves the upper one as a half.
+    """Generate a pass whose sums have two digits, and a factor that makes the upper one a half.
 
     Then the lower one alone decides on a tie, wherever it is.
     """
@@ -103,7 +103,7 @@ def few_digits(
     lower = np.where(rng.random(p.rows) < 0.8, 1 << rng.integers(0, down + 1, p.rows), 0)
     digits = ((1 << down) | lower) * rng.choice([1, -1], p.rows)
     vectors[np.arange(p.rows), rng.integers(0, p.rows, p.rows)] = digits
-    # Products reach their upper digits by the largest scales and upper bytes alone.
+    # Only the largest scales and upper bytes produce the upper digits of products.
     item = TilePass(np.full((p.rows, p.rows), 1 << up), vectors, high=bool(rng.random() < 0.75))
     scale = int(rng.choice(np.array([15, int(rng.integers(0, 16))]), p=[0.7, 0.3]))
     return item, (1 << scale, up + down + 8 * item.high + scale + int(rng.choice([0, 1, 1, 1])))
@@ -116,7 +116,7 @@ def pack_weights(tile: Integers, p: SystolicArrayParameters) -> list[int]:
 
 
 def pack_vectors(item: TilePass, tags: Integers, p: SystolicArrayParameters) -> list[int]:
-    """Pack the vectors of a pass; the first brings the swap."""
+    """Pack the vectors of a pass; the first one has the swap."""
     count = len(item.vectors)
     fields = {
         "elements": item.vectors,

@@ -1,4 +1,4 @@
-"""The paper's refresh intervals, as far as a unit's parameters let them be set."""
+"""The paper's refresh intervals, limited to the range of a unit's parameters."""
 
 from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
 
@@ -9,7 +9,7 @@ PAPER = (4, 15, 20)
 def paper_intervals(
     p: RefreshParameters, tick: int, patience: int, intervals: tuple[int, int, int] = PAPER
 ) -> RefreshSettings:
-    """Return the intervals, each cut to its bits, in ticks of some cycles."""
+    """Return the intervals, each limited to its bits, in ticks of a given number of cycles."""
     longest = (1 << p.interval_bits) - 1
     msb_lst, lsb_hst, lsb_lst = (min(interval, longest) for interval in intervals)
     return RefreshSettings(

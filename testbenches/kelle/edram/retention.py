@@ -1,4 +1,4 @@
-"""A behavioural eDRAM for the swap point: words that fade unless they are written again."""
+"""A behavioural eDRAM for the swap point, whose words lose bits unless they are rewritten."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from hdl.paths import replace_text
 
 
 def retention_module(name: str, *, depth: int, width: int, retention: Retention) -> str:
-    """Return Verilog that stands for a memory's emitted module in a simulation.
+    """Return Verilog that replaces a memory's emitted module in a simulation.
 
     Parameters
     ----------
@@ -62,16 +62,16 @@ endmodule
 def with_fading_banks(
     files: Sequence[Path], folder: Path, *, depth: int, width: int, retention: Retention
 ) -> list[Path]:
-    """Return a design's Verilog with the eDRAM's memory replaced by one whose words fade.
+    """Return a design's Verilog with the eDRAM's memory replaced by one whose words lose bits.
 
-    The replacement is written to a folder of its own: what was emitted stays as it is.
+    The replacement is written to a separate folder; the emitted files are not changed.
 
     Parameters
     ----------
     files : Sequence[Path]
         What was emitted, with one memory of these dimensions.
     folder : Path
-        Where the replacement goes.
+        Folder of the replacement.
     depth, width : int
         The memory's dimensions.
     retention : Retention

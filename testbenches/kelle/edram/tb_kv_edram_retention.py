@@ -1,4 +1,4 @@
-"""Testbench of the KV eDRAM on fading banks: what is not refreshed in time is lost, bit by bit."""
+"""Testbench of the KV eDRAM on banks that lose bits of words that are not refreshed in time."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hdl.kelle.edram.kv_edram import HALVES, SIDES
 from testbenches.kelle.edram.tb_kv_edram import Cache, real_entries
 
 RETENTION = Retention(cycles=400, rate=0.05, seed=7)
-"""What the behavioural banks of this run do; see `testbenches.kelle.edram.retention`."""
+"""Retention of the behavioural banks in this run; see `testbenches.kelle.edram.retention`."""
 
 
 async def fill(cache: Cache) -> list[int]:
@@ -26,7 +26,7 @@ async def fill(cache: Cache) -> list[int]:
 
 @cocotb.test()
 async def refreshed_words_stay(dut: Any) -> None:
-    """Sweep both halves again and again, each within the retention time: nothing is lost."""
+    """Sweep both halves repeatedly, each within the retention time: nothing is lost."""
     cache = Cache(dut, "refreshed words stay")
     addresses = await fill(cache)
     for _ in range(8):
@@ -43,7 +43,7 @@ async def refreshed_words_stay(dut: Any) -> None:
 
 @cocotb.test()
 async def forgotten_words_fade(dut: Any) -> None:
-    """Refresh the MSB banks only: LSB words flip exactly the bits that the model says."""
+    """Refresh the MSB banks only: LSB words flip exactly the bits of the model."""
     cache = Cache(dut, "forgotten words fade")
     p = cache.p
     addresses = await fill(cache)

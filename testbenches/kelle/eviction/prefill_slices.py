@@ -1,4 +1,4 @@
-"""A prefill's scores as slices for the prefill selector, in the orders that an array may have."""
+"""A prefill's scores as slices for the prefill selector, in the possible orders of an array."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from testbenches.packing import pack, to_integers
 
 Integers = NDArray[np.int64]
 ORDERS = ("queries", "tiles", "chunks", "all")
-"""All tiles of a query, all queries of a tile, tiles of some queries; tiles nobody sees as well."""
+"""All tiles of a query; all queries of a tile; tiles of some queries; masked tiles as well."""
 
 
 def pack_slices(
@@ -21,13 +21,13 @@ def pack_slices(
     Parameters
     ----------
     p : PrefillSelectorParameters
-        Dimensions.
+        Dimensions of the selector.
     scores : numpy.ndarray
         int64 [query heads, queries, tokens].
     order : str
         One of `ORDERS`.
     rng : numpy.random.Generator
-        Draws chunks, and scores of tokens that do not count.
+        Generates chunks, and scores of masked tokens.
     """
     heads, tokens, _ = scores.shape
     tiles = -(-tokens // p.rows)

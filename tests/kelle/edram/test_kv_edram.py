@@ -1,4 +1,4 @@
-"""KV eDRAM: parameter rules, the byte map, and the swap point under fading banks."""
+"""KV eDRAM: parameter rules, the byte map, and the swap point with banks that lose bits."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ TINY = entry_named("kv_edram").parameters("tiny")
     ],
 )
 def test_bad_dimensions(change: dict[str, Any], message: str) -> None:
-    """Heads that do not divide, and maps that do not fit."""
+    """Head sizes that are no multiple of a row, and address maps that do not fit."""
     with pytest.raises(ValueError) as error:
         KvEdramParameters(**change)
     assert message in str(error.value)
@@ -46,7 +46,7 @@ def test_published_size_is_four_megabytes() -> None:
 
 
 @pytest.mark.parametrize("head_size", [64, 128])
-def test_channel_lies_where_the_map_says(head_size: int) -> None:
+def test_channels_are_stored_according_to_the_map(head_size: int) -> None:
     """Channel c is in bank c mod 8, byte (c div 8) mod 8 of word c div 64, split by bytes."""
     p = KvEdramParameters(head_size=head_size, slots=4, heads=1)
     for c in range(head_size):
@@ -58,8 +58,8 @@ def test_channel_lies_where_the_map_says(head_size: int) -> None:
         assert np.count_nonzero(rows) == 2
 
 
-def test_values_survive_the_map() -> None:
-    """Words back to values, signs included; and both halves of an input vector."""
+def test_the_map_is_invertible() -> None:
+    """Words are converted back to values, signs included, and both halves of an input vector."""
     p = KvEdramParameters()
     rng = np.random.default_rng(3)
     values = rng.integers(-(1 << 15), 1 << 15, (5, 128))
@@ -72,7 +72,7 @@ def test_values_survive_the_map() -> None:
 
 
 def test_wiring_agrees_with_the_map() -> None:
-    """The wires between channels and banks do what the model does, in both directions."""
+    """The wires between channels and banks equal the model, in both directions."""
     p = TINY
     channels = [Signal(16, name=f"channel_{c}") for c in range(p.row_channels)]
     row: Any = Signal(p.row_layout)
@@ -99,19 +99,19 @@ def test_wiring_agrees_with_the_map() -> None:
 
 @pytest.mark.parametrize("change", [{"rate": 1.5}, {"cycles": 0}, {"seed": -1}])
 def test_bad_retention(change: dict[str, Any]) -> None:
-    """A rate is a probability, an age is at least a cycle."""
+    """A rate is a probability, and an age is at least one cycle."""
     with pytest.raises(ValueError, match="must be"):
         Retention(**({"cycles": 10, "rate": 0.1} | change))
 
 
 def test_a_round_may_end_before_its_first_read() -> None:
-    """By this seed a round of `resets` does."""
+    """With this seed, a round of `resets` does."""
     result = simulate(entry_named("kv_edram"), "tiny", Request(seed=3))
     assert result.passed, result.first_failure
 
 
 def test_macro_in_the_swap_point_fades_and_is_refreshed() -> None:
-    """Replace the emitted memory by behavioural eDRAM; the design around it is as emitted."""
+    """Replace the emitted memory by a behavioural eDRAM; the rest of the design is as emitted."""
     entry = entry_named("kv_edram")
     prepare(entry, TINY)
     home = BUILD / "kv_edram" / "tiny_retention"

@@ -1,4 +1,4 @@
-"""Refresh: parameter rules, the model against its definition, and the proof of the bound."""
+"""Refresh: parameter rules, the model compared with its definition, and the proof of the bound."""
 
 from fractions import Fraction
 
@@ -36,7 +36,7 @@ def test_every_entry_is_refreshed_within_its_bound() -> None:
 
 
 def test_the_proof_needs_its_invariants() -> None:
-    """Without them induction must not close: the solver does look for counterexamples."""
+    """Without the invariants induction fails, so the solver does search counterexamples."""
     platform = MemoryRegisters()
     design = RefreshBound(TINY, platform, invariants=False)
     with pytest.raises(ProofError, match="induction failed"):
@@ -55,7 +55,7 @@ def test_the_proof_needs_its_invariants() -> None:
     ],
 )
 def test_dimensions_out_of_range(change: dict[str, int], message: str) -> None:
-    """Each rule names itself and the value."""
+    """Each message contains the rule and the value."""
     with pytest.raises(ValueError, match=message):
         RefreshParameters(**change)
 
@@ -63,7 +63,7 @@ def test_dimensions_out_of_range(change: dict[str, int], message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tick_cycles": 316_384}, r"patience \+ walk = 300000 \+ 16385 = 316385, not 316384"),
+        ({"tick_cycles": 316_384}, r"patience \+ sweep = 300000 \+ 16385 = 316385, not 316384"),
         ({"tick_cycles": 1 << 20}, "tick_cycles must be an integer from 1 to 1048575"),
         ({"msb_hst": 5}, "msb_hst must be at most msb_lst = 4, not 5"),
         ({"lsb_lst": 14}, "lsb_hst must be at most lsb_lst = 14, not 15"),
@@ -72,7 +72,7 @@ def test_dimensions_out_of_range(change: dict[str, int], message: str) -> None:
     ],
 )
 def test_settings_out_of_range(change: dict[str, int], message: str) -> None:
-    """A tick that leaves no time for a sweep, and intervals in the wrong order."""
+    """A tick too short for a sweep, and intervals in the wrong order."""
     with pytest.raises(ValueError, match=message):
         RefreshSettings(parameters=RefreshParameters(), **change)
 
@@ -85,7 +85,7 @@ def test_default_settings_are_the_papers() -> None:
 
 
 def test_median_splits_distinct_scores_in_half() -> None:
-    """Half of 16 distinct scores are at or above the threshold; invalid ones do not count."""
+    """Half of 16 distinct scores are at or above the threshold; invalid ones are ignored."""
     scores, valid = np.arange(16), np.ones(16, bool)
     assert median_threshold(scores, valid, 4) == 8
     assert median_threshold(scores, scores < 8, 4) == 4
@@ -96,13 +96,13 @@ def test_median_splits_distinct_scores_in_half() -> None:
 def test_equal_scores_complete_the_half_in_order() -> None:
     scores, valid = np.array([5, 7, 5, 5, 5, 9, 3]), np.ones(7, bool)
     assert np.flatnonzero(high_scores(scores, valid)).tolist() == [0, 1, 2, 5]
-    # Entries without a token take no place, whatever their score was.
+    # Entries without a token are ignored, for any score.
     valid[[0, 5]] = False
     assert np.flatnonzero(high_scores(scores, valid)).tolist() == [1, 2, 3]
 
 
-def test_half_of_a_real_decode_counts_as_high() -> None:
-    """By the bits that the hardware has; against exact sums of the same scores."""
+def test_half_of_a_real_decode_is_in_the_high_score_group() -> None:
+    """With the hardware's bits of a score; compared with exact sums of the same scores."""
     found = groups(entry_named("kelle").parameters("smollm2"), 29, 4, steps=12)
     assert found.threshold_share > 0.6
     assert 0.5 <= found.share < 0.503
@@ -129,7 +129,7 @@ def test_operations_against_a_uniform_sweep() -> None:
 
 
 def test_an_entry_that_always_changes_sides_is_refreshed() -> None:
-    """LST in every HST sweep and HST in every LST sweep: refreshed in each of the latter."""
+    """LST in every HST sweep and HST in every LST sweep: refreshed in each LST sweep."""
     p = RefreshParameters(entries=4, words=1)
     settings = RefreshSettings(parameters=p, tick_cycles=100, patience=10, msb_hst=1, msb_lst=2)
     model = RefreshModel(p, settings)
@@ -139,7 +139,7 @@ def test_an_entry_that_always_changes_sides_is_refreshed() -> None:
     for tick in range(1, 9):
         model.change(0, 15 if tick % 2 == 0 else 0, True)
         seen.append(0 in model.tick()[0])
-    # As LST it is due in even ticks only, when it is HST; its changed side makes it due.
+    # As LST it is due in even ticks only, when it is HST; its changed group makes it due.
     assert seen == [False, True] + [True] * 6
 
 
@@ -157,7 +157,7 @@ def test_injected_flips_have_the_given_rates() -> None:
 
 
 def test_one_histogram_does_not_hold_the_better_half_of_each_head() -> None:
-    """The page's claim, measured on real scores: heads of one layer are split by their means."""
+    """The page's statement, on real scores: the means of a layer's heads determine the split."""
     found = decode(entry_named("kelle").parameters("smollm2"), 29, 4, steps=12)
     high = pooled_high(found.coarse, found.stored)
     np.testing.assert_allclose(head_share(high, found.stored).mean(), 0.5, atol=0.01)

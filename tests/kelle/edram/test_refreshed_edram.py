@@ -1,4 +1,4 @@
-"""The KV eDRAM joined to its refresh controllers, on banks whose words fade."""
+"""The KV eDRAM with its refresh controllers, on banks that lose bits."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from testbenches.runner import Request, run_testbench
 
 
 def test_refresh_is_never_late_and_needed() -> None:
-    """Put behavioural eDRAM in the swap point; the design around it is as emitted."""
+    """Use a behavioural eDRAM in the swap point; the rest of the design is as emitted."""
     edram = PARAMETERS.edram
     prepare(edram)
     home = BUILD / "refreshed_edram" / "tiny_retention"
@@ -41,7 +41,7 @@ def test_refresh_is_never_late_and_needed() -> None:
 
 
 def test_too_many_entries_for_the_refresh_controllers() -> None:
-    """The rule of the refresh controllers holds here too."""
+    """The rules of the refresh controllers are checked here as well."""
     edram = KvEdramParameters(words=1 << 16, head_size=64, slots=4096, heads=16, vectors=0)
     with pytest.raises(ValueError, match="tick_bits must be an integer from 4 to 32, not 3"):
         RefreshedEdramParameters(edram=edram, tick_bits=3)

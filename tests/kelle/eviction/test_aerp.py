@@ -1,4 +1,4 @@
-"""The policy: what survives a prefill, what is protected, who is evicted."""
+"""The policy: survivors of a prefill, protected tokens, and victims."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_survivors_are_sinks_window_and_the_best_others() -> None:
     assert SMALL.survivors(importance).tolist() == [0, 2, 4, 5, 7, 8]
 
 
-def test_ties_among_survivors_go_to_the_earlier() -> None:
+def test_ties_among_survivors_resolve_to_the_earlier() -> None:
     assert SMALL.survivors(np.zeros(9)).tolist() == [0, 1, 2, 3, 7, 8]
 
 
@@ -42,7 +42,7 @@ def test_sinks_and_window_are_protected() -> None:
         (8, 9, 0, "window must be an integer from 1 to 8, not 9"),
     ],
 )
-def test_policies_that_could_not_evict_are_refused(
+def test_rejects_policies_without_an_evictable_slot(
     budget: int, window: int, sinks: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -51,7 +51,7 @@ def test_policies_that_could_not_evict_are_refused(
 
 @pytest.mark.parametrize("source", list(ScoreSource))
 def test_replay_is_the_definition(source: ScoreSource) -> None:
-    """Against the policy written once more, token by token, with dictionaries for slots."""
+    """Compared with an independent implementation, token by token, with a list of slots."""
     rng = np.random.default_rng(5)
     scores = causal(rng, 2, 40)
     first = 10
@@ -92,6 +92,6 @@ def test_free_slots_are_filled_first() -> None:
     assert steps[2].slot == steps[2].victim
 
 
-def test_a_replay_longer_than_the_text_is_refused() -> None:
+def test_rejects_a_replay_longer_than_the_text() -> None:
     with pytest.raises(ValueError, match="prefill and steps must be at most 20, not 21"):
         list(replay(np.zeros((1, 20, 20)), SMALL, first=10, steps=11, source=ScoreSource.RAW))

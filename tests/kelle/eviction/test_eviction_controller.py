@@ -31,21 +31,21 @@ TINY = EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1, vectors=2
     ],
 )
 def test_bad_policies(change: dict[str, Any], message: str) -> None:
-    """Budgets that leave nothing to evict, and dimensions out of range."""
+    """Budgets without an evictable slot, and dimensions out of range."""
     arguments: dict[str, Any] = {"evictor": EVICTOR, "heads": 3, "window": 3, "sinks": 1} | change
     with pytest.raises(ValueError, match=message):
         EvictionParameters(**arguments)
 
 
 def test_half_of_the_heads_is_not_popular() -> None:
-    """Theta is strict: at exactly half nothing would be saved."""
+    """The comparison with theta is strict: at exactly half nothing would be saved."""
     assert EvictionParameters(evictor=EVICTOR, heads=4, window=3, sinks=1).popular_heads == 2
     assert EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1).popular_heads == 1
 
 
 @pytest.mark.parametrize("source", list(ScoreSource))
 def test_coarse_scores_keep_the_order(source: ScoreSource) -> None:
-    """Monotone, within four bits, the largest magnitude at the end of the range."""
+    """Coarse scores are monotone and use all of four bits, up to the largest magnitude."""
     low = -1000 if source is ScoreSource.RAW else 0
     importance = np.arange(low, 1001)
     coarse = export_score(importance, magnitude_bits(importance), source, 4)
@@ -68,7 +68,7 @@ def fill(model: EvictionModel, order: list[int]) -> None:
 
 
 def step(model: EvictionModel, now: int, victims: list[int]) -> int | None:
-    """Decode a token; in each head the slot of a position is made the least important."""
+    """Decode a token; in each head make the slot of a given position the least important."""
     placements = []
     for head, position in enumerate(victims):
         slots = model.heads[head].positions
@@ -81,16 +81,16 @@ def step(model: EvictionModel, now: int, victims: list[int]) -> int | None:
 
 
 def test_popularity_is_decided_once_by_the_heads_that_keep_the_leaving_token() -> None:
-    """Position 5 leaves the window when token 8 arrives; two of three heads keep it."""
+    """Position 5 is the leaving token when token 8 arrives; two of three heads keep it."""
     model = EvictionModel(TINY)
     fill(model, [0] * 8)
     assert step(model, 8, [5, 2, 2]) == 5
     assert model.vectors[0] == (5, {1, 2})
-    # Position 6 leaves next; only one head keeps it.
+    # Position 6 is the next leaving token; only one head keeps it.
     assert step(model, 9, [6, 6, 3]) is None
     # The popular token is recomputed until the last head has evicted it.
     assert step(model, 10, [1, 5, 5]) == 7
-    assert model.vectors == [(7, {0, 1, 2}), None], "its place is free again at once"
+    assert model.vectors == [(7, {0, 1, 2}), None], "its vector is free again immediately"
 
 
 def test_storage_is_bounded() -> None:
@@ -103,7 +103,7 @@ def test_storage_is_bounded() -> None:
 
 
 def test_sinks_and_window_are_never_evicted() -> None:
-    """However unimportant they are."""
+    """Sinks and window are protected for any importance."""
     model = EvictionModel(TINY)
     fill(model, [-100, 5, 5, 5, 5, -100, -100, -100])
     for now in range(8, 40):
@@ -115,7 +115,7 @@ def test_sinks_and_window_are_never_evicted() -> None:
 
 
 def test_evicting_before_uses_the_step_before() -> None:
-    """The victim's scores of the step it would miss do not save it."""
+    """The victim's scores of the current step have no effect on its eviction."""
     model = EvictionModel(TINY)
     fill(model, [0, 9, 1, 9, 9, 9, 9, 9])
     model.search(0, np.zeros((1, 8), np.int64), 8)
@@ -126,8 +126,8 @@ def test_evicting_before_uses_the_step_before() -> None:
     assert model.heads[0].importance[place.slot] == (1 << 12) >> EVICTOR.shift
 
 
-def test_prefilled_popularity_leaves_the_window_out() -> None:
-    """Tokens kept by most heads, except those that the decode will decide on."""
+def test_prefilled_popularity_excludes_the_window() -> None:
+    """Tokens kept by most heads, except those that decoding decides on."""
     policy = AerpParameters(budget=6, window=2, sinks=1)
     kept = [np.array([0, 1, 2, 8, 9]), np.array([0, 2, 5, 8, 9]), np.array([0, 1, 5, 8, 9])]
     assert popular_tokens(kept, 2, policy, 10).tolist() == [0]
@@ -137,7 +137,7 @@ def test_prefilled_popularity_leaves_the_window_out() -> None:
 
 
 def test_prefilled_tokens_share_a_vector() -> None:
-    """The first head's token announces the vector, the others join it."""
+    """The first head's token reports the vector's entries, those of the others do not."""
     model = EvictionModel(TINY)
     announced = [len(model.prefill(head, 0, 3, vector=1)) for head in range(3)]
     assert announced == [1 + TINY.vector_entries, 1, 1]
@@ -146,7 +146,7 @@ def test_prefilled_tokens_share_a_vector() -> None:
 
 
 def test_presets_are_within_the_kv_edram() -> None:
-    """Slots and vectors of each preset have their entries there."""
+    """The eDRAM of each preset has entries for all slots and vectors."""
     for preset in ("smollm2", "paper"):
         eviction = entry_named("eviction_controller").parameters(preset)
         edram = entry_named("kv_edram").parameters(preset)

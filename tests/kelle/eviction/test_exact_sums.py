@@ -1,4 +1,4 @@
-"""Importances of the accelerator against exact sums of the same scores: a third source."""
+"""Importances of the accelerator compared with exact sums of the same scores."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def test_the_rule_ties_context_queries_shift_and_width() -> None:
         replace(SMOLLM2, context=2048)
     for preset in KELLE.presets.values():
         evictor = preset.eviction.evictor
-        # The most negative score, from every query: it just fits.
+        # The most negative score from every query just fits.
         worst = preset.context * preset.queries << 15 - evictor.shift
         assert worst <= 1 << evictor.score_width - 1
 
@@ -33,8 +33,8 @@ def test_smollm2_keeps_and_evicts_what_exact_sums_do(layer: int) -> None:
     assert found.victims >= 0.95
 
 
-def test_narrow_sums_are_found_out() -> None:
-    """A context that is declared shorter than the text admits sums that saturate."""
+def test_saturating_sums_are_detected() -> None:
+    """With a declared context shorter than the text, sums may saturate."""
     narrow = replace(SMOLLM2, context=128, score_width=16, score_shift=9)
     found = agreement(narrow, open_trace(text="prose", tokens=640, layers=(14,)), 14, 160)
     assert found.victims < 0.9

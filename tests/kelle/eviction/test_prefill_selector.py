@@ -1,4 +1,4 @@
-"""Prefill selection: parameter rules, and the model against other people's sorting."""
+"""Prefill selection: parameter rules, and the model compared with the sorting of libraries."""
 
 from dataclasses import replace
 from typing import Any
@@ -40,7 +40,7 @@ def test_rejects_illegal_contexts(change: dict[str, Any], message: str) -> None:
 
 
 def columns(trace: Trace, head: int, source: ScoreSource, tokens: int) -> Any:
-    """Return what three query heads of SmolLM2 give each token, and its importance."""
+    """Return the scores of three query heads of SmolLM2 for each token, and its importance."""
     shift = 8 if source is ScoreSource.RAW else 4
     evictor = replace(SMOLLM2.eviction.evictor, source=source, shift=shift)
     heads = [trace.attention_trace(LAYER, 3 * head + q) for q in range(3)]
@@ -54,7 +54,7 @@ def columns(trace: Trace, head: int, source: ScoreSource, tokens: int) -> Any:
 
 @pytest.mark.parametrize("source", list(ScoreSource))
 def test_importances_are_the_columns_sums(trace: Trace, source: ScoreSource) -> None:
-    """Where no sum ever leaves its range: each is the sum of a column, in any order."""
+    """Without saturation, an importance is the sum of a column, in any order."""
     for head in range(3):
         addends, totals = columns(trace, head, source, 200)
         inside = np.abs(addends).sum(axis=(0, 1)) < 1 << 15
@@ -64,7 +64,7 @@ def test_importances_are_the_columns_sums(trace: Trace, source: ScoreSource) -> 
 
 @pytest.mark.parametrize("tokens", [129, 200, 640])
 def test_survivors_are_those_of_numpy_and_torch(trace: Trace, tokens: int) -> None:
-    """On SmolLM2's columns; topk leaves open which of the equal it returns, their values not."""
+    """On SmolLM2's columns; for ties, topk specifies the values but not the indices."""
     p = SMOLLM2.eviction
     totals = [columns(trace, head, ScoreSource.RAW, tokens)[1] for head in range(p.heads)]
     kept = select(totals, p)
@@ -83,7 +83,7 @@ def test_survivors_are_those_of_numpy_and_torch(trace: Trace, tokens: int) -> No
 
 
 def test_popular_tokens_are_those_of_most_heads(trace: Trace) -> None:
-    """The best of them get the vectors, in all heads that keep them, and nobody else."""
+    """Only the best of them receive the vectors, in all heads that keep them."""
     p, tokens = SMOLLM2.eviction, 320
     totals = [columns(trace, head, ScoreSource.RAW, tokens)[1] for head in range(p.heads)]
     kept = select(totals, p)
@@ -92,7 +92,7 @@ def test_popular_tokens_are_those_of_most_heads(trace: Trace) -> None:
         owners.setdefault(token.position, []).append(token)
     many = [n for n in owners if len(owners[n]) >= 2 and n < tokens - p.window]
     assert len(many) > p.prefilled_vectors
-    # Sorted by somebody else: most heads first, then the most important, then the earliest.
+    # Independent ranking: most heads first, then the most important, then the earliest.
     worth = {n: (-len(owners[n]), -sum(t.importance for t in owners[n]), n) for n in many}
     ranked = sorted(many, key=worth.__getitem__)
     assert ranked[: p.prefilled_vectors] != sorted(many)[: p.prefilled_vectors]
@@ -106,7 +106,7 @@ def test_a_text_within_the_budget_is_kept_as_a_whole() -> None:
     p = TINY.eviction
     kept = select([np.arange(8)[::-1]] * p.heads, p)
     assert [token.position for token in kept] == list(range(8)) * p.heads
-    # Kept by all, but three of them are in the window, and a prefill has four vectors.
+    # All heads keep all tokens, but three are in the window, and a prefill has four vectors.
     assert [token.position for token in kept if token.vector != KEPT] == [0, 1, 2, 3] * p.heads
 
 

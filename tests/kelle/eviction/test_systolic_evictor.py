@@ -1,4 +1,4 @@
-"""The evictor's model against plain Python and the policy; its parameters; agreement of sources."""
+"""The evictor's model compared with Python and the policy; parameters; agreement of sources."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def test_scores_are_rounded_to_even_and_saturated() -> None:
 
 @pytest.mark.parametrize("preset", list(ENTRY.presets))
 def test_wavefronts_and_policy_choose_the_same_victims(preset: str) -> None:
-    """The model of the hardware and the model of the algorithm, written apart, must agree."""
+    """The independent models of the hardware and of the algorithm agree."""
     p = ENTRY.parameters(preset)
     rng = np.random.default_rng(3)
     tokens = min(p.slots, 256) + 40
@@ -121,7 +121,7 @@ def test_saturation_halves_the_next_step() -> None:
 
 
 def test_documented_agreement_of_raw_and_probability_scores() -> None:
-    """The page of the unit quotes this; it is what the command there prints."""
+    """The unit's page contains the output of the command that it names."""
     measured = agreement()
     page = PAGE.read_text()
     for line in measured.lines():

@@ -1,9 +1,9 @@
-"""The victim is the least important unprotected token, the lowest slot among equals: a proof.
+"""Proof that the victim is the argmin over unprotected tokens; ties resolve to the lowest slot.
 
-For one slot that the solver chooses, the harness follows what that slot's row should hold, beside
-the design. The victim must beat the slot if it was a candidate, and equal it if it is the victim;
-as the slot is any slot, both together say that the victim is the argmin. Every input is free in
-every cycle; induction makes the proof hold for all time.
+For one slot that the solver chooses, the harness models the expected state of that slot's row. The
+victim must be no worse than the slot if the slot was a candidate, and equal to it if the slot is
+the victim. Since the slot is arbitrary, the two properties together prove that the victim is the
+argmin. All inputs are free in every cycle; induction extends the proof to all cycles.
 """
 
 from dataclasses import replace
@@ -27,7 +27,7 @@ TINY = entry_named("systolic_evictor").parameters("tiny")
 
 
 class Collected:
-    """A platform that notes the units of a design while it elaborates flat."""
+    """A platform that records the units of a design while it elaborates flat."""
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
@@ -40,7 +40,7 @@ class Collected:
 
 
 class ArgminHarness(Elaboratable):
-    """The evictor, one slot followed beside it, and what must hold in every cycle."""
+    """The evictor, a model of one slot, and the properties that hold in every cycle."""
 
     def __init__(self, p: SystolicEvictorParameters) -> None:
         self.p = p
@@ -62,7 +62,7 @@ class ArgminHarness(Elaboratable):
         m.d.comb += slot.eq(AnyConst(p.index_width))
         slot_row, slot_tile = slot[: p.row_bits], slot[p.row_bits :]
 
-        # What travels with a wavefront: its header, and the slot's score once its row is passed.
+        # State of a wavefront: its header, and the slot's score after the slot's row.
         wavefront_type = data.StructLayout(
             {
                 "go": 1,
@@ -115,7 +115,7 @@ class ArgminHarness(Elaboratable):
             ends.append(passed.go & passed.header.compare & passed.header.last)
             above = passed
 
-        # The search at the bottom: has the slot been a candidate in it, and with which score?
+        # The search at the bottom: whether the slot has been a candidate in it, and its score.
         bottom = above
         compared = bottom.go & bottom.header.compare
         tile = Signal.like(evictor.tile)
@@ -135,7 +135,7 @@ class ArgminHarness(Elaboratable):
             m.d.sync += [seen.eq(now.seen & ~bottom.header.last), seen_score.eq(now.score)]
 
         def wins(found: Any, least: Any, seen: Any, score: Any) -> Any:
-            """Tell whether a minimum is right about the slot."""
+            """Return whether a minimum is consistent with the slot."""
             no_worse = (least.importance < score) | (
                 (least.importance == score) & (least.index <= slot)
             )
@@ -152,7 +152,7 @@ class ArgminHarness(Elaboratable):
             m.d.comb += Assert(wins(victim.found, victim, now.seen, now.score))
         m.d.comb += Assert(fifo.source.valid == (compared & bottom.header.last))
 
-        # No victim is lost: there is room for every search that was let in.
+        # No victim is lost: there is room for every search that has been accepted.
         in_flight = sum(ends[1:], start=ends[0])
         m.d.comb += [
             Assert(evictor.in_flight == fifo.waiting + in_flight),
