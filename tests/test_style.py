@@ -192,6 +192,7 @@ PLAIN = (
     "testbenches/kelle/tb_sfu.py",
     "testbenches/kelle/text_layers.py",
     "testbenches/kelle/weight_beats.py",
+    "docs/p3llm/p3llm.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
