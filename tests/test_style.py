@@ -193,6 +193,14 @@ PLAIN = (
     "testbenches/kelle/text_layers.py",
     "testbenches/kelle/weight_beats.py",
     "docs/p3llm/p3llm.md",
+    "golden/p3llm/*.py",
+    "golden/p3llm/npu/*.py",
+    "golden/p3llm/pim/*.py",
+    "golden/p3llm/quantisers/*.py",
+    "testbenches/p3llm/*.py",
+    "testbenches/p3llm/npu/*.py",
+    "testbenches/p3llm/pim/*.py",
+    "testbenches/p3llm/quantisers/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -1,7 +1,8 @@
-"""Layers and vocabularies for P3-LLM's system whose numbers have all magnitudes and signs.
+"""Random layers and LM heads for P3-LLM's system, with numbers of all magnitudes and signs.
 
-Drawn as a model's are, most digits of a sum are lost behind it: in a larger hidden state, in an
-input's three mantissa bits. Here next to each number of a vector stand much smaller ones.
+With the distribution of a model's tensors, most digits of a sum are lost afterwards: in a larger
+hidden state, or in an input's three mantissa bits. Here the neighbours of each number of a vector
+are much smaller.
 """
 
 from dataclasses import replace
@@ -14,10 +15,10 @@ from hdl.p3llm.parameters import P3llmParameters
 from testbenches.p3llm.system_models import drawn_codes
 
 EXPONENTS = {"qkv": (-8, 2), "output": (-14, 16), "gate_up": (-8, 7), "down": (-14, 16)}
-"""Powers of two by which a matrix' rows differ: what is FP16 behind it does not overflow."""
+"""Powers of two by which the rows of a matrix differ, without overflow of FP16 results."""
 
 LESS = {"qkv": (0, -12), "gate_up": (0, -6, -10)}
-"""Powers of two by which matrices differ whose outputs become inputs: scales of these vary too."""
+"""Powers of two for matrices whose outputs become inputs, so that the scales of these vary too."""
 
 
 def rescaled(matrix: Matrix, factors: np.ndarray) -> Matrix:
@@ -26,7 +27,7 @@ def rescaled(matrix: Matrix, factors: np.ndarray) -> Matrix:
 
 
 def layer_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
-    """Draw a layer's codes, with row scales of all magnitudes and signs; some are subnormal."""
+    """Generate a layer's codes, with row scales of all magnitudes and signs, some subnormal."""
     weights = drawn_codes(p, rng)
     matrices = {}
     for name, (least, most) in EXPONENTS.items():
@@ -39,7 +40,7 @@ def layer_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
 
 
 def states_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Singles:
-    """Draw hidden states [requests, width]: a quarter zeros, some subnormal, one of them large."""
+    """Generate hidden states [requests, width]: a quarter zeros, some subnormal, one large."""
     size = (p.batch, p.width)
     states = rng.normal(size=size) * np.exp2(rng.uniform(-30, 4, size))
     states = np.where(rng.random(size) < 0.25, 0, states)
@@ -51,20 +52,20 @@ def states_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Singles
 def vocabulary_of_all_sizes(
     vocabulary: Vocabulary, states: Singles, kind: int, p: P3llmParameters, rng: np.random.Generator
 ) -> Vocabulary:
-    """Rescale a projection's rows, so that the largest sum is of any magnitude and sign.
+    """Rescale the rows of an LM head, so that the largest logit has any magnitude and sign.
 
     Parameters
     ----------
     vocabulary : Vocabulary
-        Whose rows, behind the last token's too, are rescaled.
+        LM head to rescale, including the rows after the last token.
     states : numpy.ndarray
         Hidden states, shape (requests, width).
     kind : int
-        What the first request's sums are: 0 of any sign, 1 negative, 2 zeros of any sign.
+        Logits of the first request: 0 any sign, 1 negative, 2 zeros of any sign.
     p : P3llmParameters
-        Dimensions.
+        Parameters of the system.
     rng : numpy.random.Generator
-        Draws.
+        Source of random numbers.
     """
     matrix = vocabulary.matrix
     rows = len(matrix.scales)
@@ -74,6 +75,6 @@ def vocabulary_of_all_sizes(
         factors = np.where(sums < 0, abs(factors), -abs(factors))
     if kind == 2:
         factors *= 0
-    # What fills the last slice is as the first token.
+    # Rows that fill up the last slice are those of the first token.
     factors[p.vocabulary :] = factors[0]
     return replace(vocabulary, matrix=rescaled(matrix, factors))

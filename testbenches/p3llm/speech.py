@@ -1,4 +1,4 @@
-"""P3-LLM under way with a whole model: a step a layer, and one for the vocabulary."""
+"""Host driver of P3-LLM with a whole model: one step per layer, and one for the LM head."""
 
 import contextlib
 from collections.abc import Callable
@@ -21,14 +21,14 @@ from testbenches.packing import pack, unpack
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerRun:
-    """What a step through a layer made visible.
+    """Results of a step through a layer.
 
     Members
     -------
     state : numpy.ndarray
-        float32 [width]: the state behind it.
+        The state after the layer, float32 [width].
     cycles : numpy.ndarray
-        Of each slice of it.
+        Cycle of each slice of the state.
     """
 
     state: Singles
@@ -36,34 +36,34 @@ class LayerRun:
 
 
 class Speech:
-    """The host of a pseudo-channel: it fills the banks, and takes states from layer to layer.
+    """The host of a pseudo-channel: fills the banks, and sends states from layer to layer.
 
     Parameters
     ----------
     p : P3llmParameters
-        Dimensions.
+        Parameters of the system.
     model : QuantisedModel
-        The model.
+        The model in the formats of the banks.
     folder : Path
-        Where the banks' file is.
+        Folder of the banks' file.
     harness : Harness
         The compiled accelerator.
     seed : int
-        Of the pauses of every stream; 0 for none.
+        Seed of the stalls of every stream; 0 for no stalls.
 
     Members
     -------
     layers : list[LayerRun]
-        Of the last token.
+        Results of the last token.
     prediction : tuple[int, int] | None
-        The token that it predicts, and the bits of its sum.
+        The predicted token, and the code of its logit.
     cycles, seconds : int, float
-        Of the last token.
+        Results of the last token.
     columns : dict[str, int]
         Columns of banks that the last token read of all units at once (`together`), of single units
         (`alone`), and that it wrote (`written`).
     counts : dict[str, int]
-        The same of all tokens so far.
+        The same for all tokens so far.
     """
 
     def __init__(
@@ -105,19 +105,19 @@ class Speech:
         return [self._image[end - p.layer_positions + p.key_base(0) : end] for end in ends]
 
     def restore(self, cached: Bytes) -> None:
-        """Put keys and values of all layers into the banks."""
+        """Write keys and values of all layers into the banks."""
         for own, given in zip(self.cached, cached, strict=True):
             own[:] = given
 
     def bound(self, position: int) -> list[int]:
-        """Cycles of the columns that all units multiply: of each layer, and of the vocabulary."""
+        """Cycles of the columns that all units multiply: of each layer, and of the LM head."""
         p, tokens = self.p, position + 1
 
         def columns(matrices: list[MatrixPlace]) -> int:
             return sum(one.outers * one.rounds * one.steps for one in matrices)
 
         pairs = p.kv_heads * -(-p.members // 2)
-        # Keys that the NPU turns are read unit by unit.
+        # Keys that the NPU rotates are read unit by unit.
         keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // LANES
         layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // LANES))
         pumps = p.channel.unit.pumps
@@ -131,9 +131,9 @@ class Speech:
         predict: bool,
         watch: Callable[[int, Moved, int], None] = lambda layer, moved, before: None,
     ) -> None:
-        """Take a token's embedded state through all layers, and the vocabulary if it predicts.
+        """Process a token's embedded state in all layers, and in the LM head if it predicts.
 
-        `watch` is told the layer, how far the round is, and in which cycle the token began.
+        `watch` is called with the layer, the progress of the step, and the token's first cycle.
         """
         began, before = self._session.cycle, dict(self.counts)
         self.layers, self.prediction = [], None
@@ -163,7 +163,7 @@ class Speech:
         expected: dict[str, int],
         watch: Callable[[Moved], None],
     ) -> LongRun:
-        """Take a state through a layer, or the vocabulary behind the last one."""
+        """Process a state in a layer, or in the LM head after the last one."""
         p = self.p
         step = {"layer": np.array([number]), "position": np.array([[position]])}
         slices = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)

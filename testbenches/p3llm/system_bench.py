@@ -1,4 +1,4 @@
-"""A bench around P3-LLM: streams, banks, and what they must show in the end."""
+"""Bench of P3-LLM's system: streams, banks, and the comparison of their contents."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Port, read
 
 KINDS = ("activate", "precharge", "refresh", "read", "write")
-"""What banks are issued."""
+"""Kinds of commands to the banks."""
 
 APART = {
     "rp": ("precharge", "activate"),
@@ -21,21 +21,21 @@ APART = {
     "rfc": ("refresh", "activate"),
     "alone": ("alone", "alone"),
 }
-"""Commands to a bank that may be no less than a time apart, and are just that far in any layer; and
-reads of one bank alone, which come a cycle apart, as banks of different groups take turns."""
+"""Pairs of commands to a bank with a minimum distance that every layer reaches; and reads of single
+banks, which are one cycle apart, as the bank groups alternate."""
 
 
 class Banks:
-    """The banks' arrays: positions of bytes, opened, read and written as the channel says.
+    """Model of the banks' arrays: bytes by position, opened, read and written by commands.
 
     Parameters
     ----------
     dut : Any
         The design under test.
     p : P3llmParameters
-        Dimensions.
+        Parameters of the system.
     number : int
-        Of the pseudo-channel.
+        Index of the pseudo-channel.
     """
 
     def __init__(self, dut: Any, p: P3llmParameters, number: int = 0) -> None:
@@ -57,12 +57,12 @@ class Banks:
         self.data.value = 0
         self.cycle = 0
         self.issued_in: list[dict[str, int]] = [{} for _ in self.rows]
-        # The fewest cycles from one command to another of the same bank, and between reads of one.
+        # The minimum cycles between commands to the same bank, and between single reads.
         self.closest: dict[str, int] = {}
         self.alone_in: dict[str, int] = {}
 
     def drive(self) -> None:
-        """Give what was read in the cycle before."""
+        """Output the columns that were read in the previous cycle."""
         size = self.p.channel.unit.column_bits
         self.data.value = sum(column << unit * size for unit, column in enumerate(self.columns))
 
@@ -71,7 +71,7 @@ class Banks:
         return issued >> field.offset & ((1 << field.width) - 1)
 
     def sample(self) -> None:
-        """Do what is issued."""
+        """Execute the issued command."""
         issued = read(self.issued)
         masks = {name: self._field(issued, name) for name in KINDS}
         for name, mask in masks.items():
@@ -98,7 +98,7 @@ class Banks:
                 self.rows[bank] = row
 
     def _time(self, names: list[str], issued_in: dict[str, int]) -> None:
-        """Count how far a bank's commands are from those before."""
+        """Record the distances of a bank's commands from earlier ones."""
         for time, (first, second) in APART.items():
             if second in names and first in issued_in:
                 cycles = self.cycle - issued_in[first]
@@ -116,7 +116,7 @@ class SystemBench:
     salt : str
         Name of the test.
     source, sink : str
-        Pause patterns.
+        Stall patterns.
     """
 
     def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
@@ -135,21 +135,21 @@ class SystemBench:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the banks were issued: all pseudo-channels the same."""
+        """Numbers of commands, which are the same for all pseudo-channels."""
         first, *others = (banks.counts for banks in self.channels)
         assert all(counts == first for counts in others), "pseudo-channels have the same commands"
         return first
 
     @property
     def image(self) -> np.ndarray:
-        """All bytes: units of one pseudo-channel behind those of the other."""
+        """All bytes: the units of all pseudo-channels, one pseudo-channel after the other."""
         return np.concatenate([banks.image for banks in self.channels], axis=1)
 
     def compare_times(self) -> None:
-        """Compare how close commands came, since the reset, with the banks' times.
+        """Compare the minimum distances of commands since the reset with the banks' times.
 
-        What waits longer than it must breaks no rule, and costs cycles. Refreshes are due at fixed
-        intervals: however late one is, the last of them alone may be missing.
+        A longer wait violates no rule but costs cycles. Refreshes are due at fixed intervals: only
+        the last one may be missing.
         """
         for banks in self.channels:
             for name, cycles in banks.closest.items():
@@ -159,7 +159,7 @@ class SystemBench:
             assert due - 1 <= banks.counts["refresh"] <= due, f"{due} refreshes were due"
 
     def fill(self, image: np.ndarray) -> None:
-        """Put these bytes into the banks."""
+        """Write bytes into the banks."""
         own = np.split(image, len(self.channels), axis=1)
         for banks, part in zip(self.channels, own, strict=True):
             banks.image = part.copy()
@@ -175,12 +175,12 @@ class SystemBench:
         self.states_in.send(to_integers(pack(p.state_layout, slices)))
 
     def _last(self) -> np.ndarray:
-        """Return which slices of hidden states are a request's last."""
+        """Return a mask of the last slices of requests."""
         slices = self.p.width // self.p.lanes
         return np.tile(np.arange(slices) == slices - 1, self.p.batch).astype(np.int64)
 
     async def predict(self, states: np.ndarray) -> list[list[int]]:
-        """Return each request's token that follows a hidden state, and the bits of its sum."""
+        """Return the predicted token of each request, and the code of its logit."""
         self.predictions.received.clear()
         batch, layout = self.p.batch, self.p.prediction_layout
         self.begin(self.p.layers, [0] * batch, states)
@@ -191,7 +191,7 @@ class SystemBench:
         return np.stack([got["token"], got["sum"]], axis=1).tolist()
 
     async def finish(self) -> tuple[np.ndarray, dict[str, int]]:
-        """Return the hidden states [requests, width] that come, and what the layer took."""
+        """Return the output hidden states [requests, width], and counts and cycles of the layer."""
         p = self.p
         count = p.batch * p.width // p.lanes
         self.states_out.received.clear()

@@ -1,4 +1,4 @@
-"""Models for P3-LLM's system: drawn layers of any dimensions, and SmolLM2's."""
+"""Models for P3-LLM's system: random layers of any dimensions, and those of SmolLM2."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,7 +24,7 @@ def real_trace() -> Trace:
 
 
 def real_weights(trace: Trace, layer: int, p: P3llmParameters) -> Weights:
-    """Quantise a layer; rows of queries and keys such that neighbours turn together."""
+    """Quantise a layer, with rows of queries and keys ordered so that rotated pairs adjoin."""
 
     def rows(name: str) -> np.ndarray:
         weight = trace.linear(layer, name).weight
@@ -46,7 +46,7 @@ def real_weights(trace: Trace, layer: int, p: P3llmParameters) -> Weights:
 
 
 def real_cache(trace: Trace, layer: int, tokens: int, p: P3llmParameters) -> Cache:
-    """Quantise the keys and values of a prompt; with `pre_rope` keys before their rotation."""
+    """Quantise the keys and values of a prompt; with `pre_rope`, keys before the rotation."""
     heads = [trace.attention_trace(layer, head) for head in range(0, trace.heads, p.members)]
     name = "k_before_rope" if p.pre_rope else "k"
     keys = np.stack([codes(paired(getattr(head, name)[:tokens])) for head in heads])
@@ -54,7 +54,7 @@ def real_cache(trace: Trace, layer: int, tokens: int, p: P3llmParameters) -> Cac
 
 
 def drawn_weights(p: P3llmParameters, rng: np.random.Generator) -> Weights:
-    """Draw a layer of any dimensions."""
+    """Generate a layer of any dimensions."""
 
     def matrix(outputs: int, inputs: int) -> Matrix:
         numbers = rng.normal(size=(outputs, inputs)) / np.sqrt(inputs)
@@ -68,10 +68,10 @@ def drawn_weights(p: P3llmParameters, rng: np.random.Generator) -> Weights:
 
 
 def drawn_codes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
-    """Draw a layer's codes and scales as they stand in the banks: of the largest dimensions.
+    """Generate a layer's codes and scales in the format of the banks, for large dimensions.
 
-    All codes, special values and 8-bit scales occur. A row's outputs are about as large as the
-    inputs: a weight is 3 units, its scale half of the largest.
+    All codes, special values and 8-bit scales occur. A row's outputs have about the magnitude of
+    the inputs: a weight is 3 units, its scale half of the largest.
     """
 
     def matrix(place: MatrixPlace) -> Matrix:
@@ -92,7 +92,7 @@ def drawn_codes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
 
 
 def drawn_vocabulary(p: P3llmParameters, rng: np.random.Generator) -> Vocabulary:
-    """Draw a norm and a projection, of which every token has equals beside it and far from it."""
+    """Generate a norm and an LM head in which every token ties with adjacent and distant ones."""
     different = 1 + p.vocabulary // 5
     rows = rng.normal(size=(different, p.width)).astype(np.float32)
     equals = np.arange(p.vocabulary) // 2 % different
@@ -107,10 +107,10 @@ def drawn_cache(
     largest: float = 2,
     binades: int = 1,
 ) -> Cache:
-    """Draw keys and values of some tokens, some channels of keys larger than others.
+    """Generate keys and values of some tokens, with some channels of keys larger than others.
 
-    Values of later tokens are larger: it shows whether the last ones' scales are read. Those of a
-    head are smaller than others' by a power of two, one of so many `binades`.
+    Values of later tokens are larger, so that an omission of the last scales is visible. The values
+    of heads differ by powers of two, within `binades` binades.
     """
     size = (p.kv_heads, tokens, p.head_size)
     spread = np.exp(rng.normal(size=(p.kv_heads, 1, p.head_size)))
@@ -122,18 +122,18 @@ def drawn_cache(
 
 
 class Model:
-    """Layers, caches of the requests, and the banks' bytes that both make.
+    """Layers, caches of the requests, and the corresponding bytes in the banks.
 
-    Behind the cached tokens stand those of an older text.
+    The cached tokens are followed by those of an older text.
 
     Parameters
     ----------
     p : P3llmParameters
-        Dimensions.
+        Parameters of the system.
     weights, caches : list
-        Of the layers; of each layer a cache a request.
+        Weights of the layers; per layer one cache per request.
     rng : numpy.random.Generator
-        Draws the older text.
+        Source of the random older text.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Model:
         rng: np.random.Generator,
     ) -> None:
         self.p, self.weights, self.caches = p, weights, caches
-        # Whoever reads their scales too finds larger ones.
+        # Their scales are larger, so that reading them changes the result.
         self.older = [
             [drawn_cache(p, p.capacity, rng, largest=16) for _ in layer] for layer in caches
         ]
@@ -159,7 +159,7 @@ class Model:
         layer: Callable[[P3llmParameters, np.random.Generator], Weights] = drawn_weights,
         binades: int = 1,
     ) -> "Model":
-        """Draw all layers as `layer` does; each request has so many tokens cached."""
+        """Generate all layers by `layer`; each request has the given number of cached tokens."""
         weights = [layer(p, rng) for _ in range(p.layers)]
         caches = [
             [drawn_cache(p, count, rng, binades=binades) for count in tokens]
@@ -169,7 +169,7 @@ class Model:
 
     @classmethod
     def real(cls, p: P3llmParameters, tokens: Sequence[int], rng: np.random.Generator) -> "Model":
-        """Take layers of SmolLM2 behind prompts of real text, all with the same beginning."""
+        """Return layers of SmolLM2 after prompts of real text, all with the same beginning."""
         trace, layers = real_trace(), LAYERS[: p.layers]
         weights = [real_weights(trace, layer, p) for layer in layers]
         caches = [[real_cache(trace, layer, count, p) for count in tokens] for layer in layers]
@@ -177,7 +177,7 @@ class Model:
 
     @property
     def image(self) -> np.ndarray:
-        """All bytes."""
+        """All bytes of the banks."""
         layers = []
         for weights, caches, older in zip(self.weights, self.caches, self.older, strict=True):
             full = [filled(cache, text) for cache, text in zip(caches, older, strict=True)]
@@ -187,9 +187,9 @@ class Model:
         return np.concatenate(layers)
 
     def step(self, layer: int, states: np.ndarray, positions: Sequence[int]) -> np.ndarray:
-        """Return the hidden states [requests, width] behind a layer; the caches get the tokens.
+        """Return the hidden states [requests, width] after a layer, and append to the caches.
 
-        Each request goes through it by itself.
+        Each request is processed by itself.
         """
         caches = self.caches[layer]
         steps = [
@@ -201,7 +201,7 @@ class Model:
 
 
 def filled(cache: Cache, older: Cache) -> Cache:
-    """Return a cache with an older text behind its tokens."""
+    """Return a cache with an older text after its tokens."""
     tokens = cache.keys.shape[1]
     parts = {
         name: np.concatenate([part, getattr(older, name)[:, tokens:]], axis=1)

@@ -19,7 +19,7 @@ from testbenches.streams import four_states
 
 
 def is_small(run: Run) -> bool:
-    """Return whether a layer takes seconds."""
+    """Return whether the simulation of a layer takes seconds."""
     return run.parameters.width < 512
 
 
@@ -42,9 +42,9 @@ async def run_steps(
     *,
     layers: int | None = None,
 ) -> None:
-    """Take hidden states [steps, requests, width] through all layers or the first ones.
+    """Process hidden states [steps, requests, width] in all layers or in the first ones.
 
-    They are compared, and the banks behind the last one.
+    Compare the hidden states, and the banks after the last step.
     """
     compare = system.bench.compare
     for number, states in enumerate(steps):
@@ -69,17 +69,17 @@ async def run_steps(
 
 
 def lengths(p: P3llmParameters, longest: int) -> list[int]:
-    """Return how many tokens each request has cached: the last one has the most."""
+    """Return the number of cached tokens per request: the last one has the most."""
     return [max(1, longest // (1 + (request + 1) % p.batch)) for request in range(p.batch)]
 
 
 @cocotb.test()
 @only_if(lambda run: not is_smollm2(run), "real layers stand for drawn ones")
 async def random_layers(dut: Any) -> None:
-    """Take drawn hidden states through drawn layers: tokens and sets end at any place.
+    """Process random hidden states in random layers: tokens and sets end at any place.
 
     The first two tokens are the last of a set of keys, of values and of inputs, and the first of
-    the next; the long version has others, and the token behind a single one.
+    the next; the long version has others, and the second token of a text.
     """
     system = SystemBench(dut, "drawn_layers")
     rng = system.bench.numpy_rng
@@ -101,7 +101,7 @@ async def random_layers(dut: Any) -> None:
 @cocotb.test()
 @only_if(lambda run: run.parameters.vocabulary > 0, "there is no vocabulary")
 async def random_vocabulary(dut: Any) -> None:
-    """Predict tokens, of which several have the largest sum, and go through a layer behind."""
+    """Predict tokens with several largest logits, then process a layer."""
     system = SystemBench(dut, "drawn_vocabulary", source="random", sink="bursty")
     rng = system.bench.numpy_rng
     p, vocabulary = (
@@ -122,9 +122,9 @@ async def random_vocabulary(dut: Any) -> None:
 @cocotb.test()
 @only_if(lambda run: is_small(run) and not run.four_states, "drawn numbers stand for all sizes")
 async def all_sizes(dut: Any) -> None:
-    """Take numbers of all magnitudes through layers: digits show that larger ones would hide.
+    """Process numbers of all magnitudes in layers: digits appear that larger ones would mask.
 
-    The tokens stand in each of the four half bytes of a column of values.
+    The tokens cover each of the four nibbles of a column of values.
     """
     system = SystemBench(dut, "all_sizes")
     rng = system.bench.numpy_rng
@@ -142,7 +142,7 @@ async def all_sizes(dut: Any) -> None:
     "drawn numbers stand for all sizes",
 )
 async def sums_of_all_sizes(dut: Any) -> None:
-    """Predict tokens of sums of all magnitudes and signs: the largest may be negative, or 0."""
+    """Predict tokens from logits of all magnitudes and signs: the largest may be negative or 0."""
     system = SystemBench(dut, "sums_of_all_sizes")
     rng = system.bench.numpy_rng
     p = system.p
@@ -163,7 +163,7 @@ async def sums_of_all_sizes(dut: Any) -> None:
 @cocotb.test()
 @only_if(is_smollm2, "dimensions are not SmolLM2's")
 async def real_layers(dut: Any) -> None:
-    """Take a token of real text through layers of SmolLM2, over a cache of 600 tokens."""
+    """Process a token of real text in layers of SmolLM2, with a cache of 600 tokens."""
     system = SystemBench(dut, "real_layers")
     cached, trace = lengths(system.p, 600), real_trace()
     model = Model.real(system.p, cached, system.bench.numpy_rng)
@@ -180,7 +180,7 @@ async def real_layers(dut: Any) -> None:
 )
 @only_if(is_small, "a layer of large dimensions is long")
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Let hidden states come and go with pauses: of a layer, as only its ends have streams."""
+    """Stall the streams of hidden states at both ends of a layer."""
     system = SystemBench(dut, f"stalls {source} {sink}", source=source, sink=sink)
     rng = system.bench.numpy_rng
     p = system.p
@@ -194,7 +194,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 @cocotb.test()
 @only_if(is_small, "a layer of large dimensions is long")
 async def resets(dut: Any) -> None:
-    """Reset in the middle of layers, which leaves nothing behind."""
+    """Reset in the middle of layers; later results do not depend on earlier data."""
     system = SystemBench(dut, "resets")
     rng = system.bench.numpy_rng
     p = system.p
@@ -208,5 +208,5 @@ async def resets(dut: Any) -> None:
             await system.bench.step()
     await system.bench.reset()
     system.fill(model.image)
-    # One layer uses whatever a reset could leave.
+    # One layer uses all state that a reset could leave.
     await run_steps(system, model, states, lengths(p, 9), layers=1)

@@ -1,4 +1,4 @@
-"""The bench of lanes between number formats: a slice in, a slice out."""
+"""Common bench of the lanes that convert between number formats."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +18,10 @@ from testbenches.streams import PAUSES
 LAYERS = (0, 14, 29)
 TOKENS = 640
 SHOWN = 4
-"""Tokens of each layer that a simulation takes."""
+"""Tokens per layer in a simulation."""
 
 VECTOR = 5
-"""Slices of a vector: how many does not matter to lanes."""
+"""Slices per vector; lanes do not depend on it."""
 
 Codes = NDArray[np.int64]
 
@@ -37,12 +37,12 @@ def prepare(p: Any) -> None:
 
 
 def singles(numbers: Any) -> Codes:
-    """Return the codes of numbers in binary32."""
+    """Return the binary32 codes of numbers."""
     return np.asarray(numbers, np.float32).view(np.uint32).astype(np.int64)
 
 
 def any_singles(rng: np.random.Generator, count: int) -> Codes:
-    """Return codes of binary32 of all magnitudes, special ones among them."""
+    """Return binary32 codes of all magnitudes, including special numbers."""
     drawn = random_codes(BINARY32, count, rng)
     special = rng.choice(corners(BINARY32), count)
     return np.where(rng.integers(0, 2, count) == 1, special, drawn).astype(np.int64)
@@ -58,9 +58,9 @@ class LanesBench(StreamBench):
     salt : str
         Name of the test.
     model : Callable
-        From the fields of slices, without `last`, to the results' values.
+        Function from the fields of slices, without `last`, to the results' values.
     source, sink : str
-        Pause patterns.
+        Stall patterns.
     """
 
     def __init__(
@@ -90,18 +90,18 @@ class LanesBench(StreamBench):
         return cycles
 
     async def run_at_full_rate(self, fields: Fields, *, latency: int, tensors: str) -> None:
-        """Run slices without a pause, require the cycles of the contract, and record them."""
+        """Run slices without stalls, require the specified cycles, and record them."""
         cycles, count = await self.run_slices(fields), len(self._last(fields))
         self.bench.compare("cycles", np.array([count + latency]), np.array([cycles]))
         self.bench.record(cycles=cycles, ideal_cycles=count, tensors=tensors)
 
     async def reset_within(self, fields: Fields) -> None:
-        """Reset in the middle of work, again and again; then run all of it."""
+        """Reset repeatedly during operation; then run all slices."""
         await self.disturb({**fields, "last": self._last(fields)}, times=12, longest=40)
         await self.run_slices(fields)
 
     def _last(self, fields: Fields) -> Codes:
-        """Return which slices are a vector's last."""
+        """Return a mask of the last slices of vectors."""
         count = len(next(iter(fields.values())))
         return (np.arange(count) % VECTOR == VECTOR - 1).astype(np.int64)
 
@@ -109,49 +109,49 @@ class LanesBench(StreamBench):
 def lanes_tests(
     model: Callable[..., Codes],
     real_slices: Callable[[int], tuple[Fields, str]],
-    drawn: Callable[[np.random.Generator, int, int], Fields],
+    random_slices: Callable[[np.random.Generator, int, int], Fields],
     *,
     latency: int,
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the tests of lanes: real tensors, any numbers, pauses, resets.
+    """Return the tests of lanes: real tensors, any numbers, stalls, resets.
 
     Parameters
     ----------
     model : Callable
-        As of `LanesBench`.
+        As in `LanesBench`.
     real_slices : Callable
-        From the number of lanes to slices of real tensors, and what they are.
-    drawn : Callable
-        From a generator, a number of slices and one of lanes to drawn slices.
+        Function from the number of lanes to slices of real tensors and their description.
+    random_slices : Callable
+        Function from a generator, a number of slices and of lanes to random slices.
     latency : int
         Cycles from a slice to its results.
     """
 
     @cocotb.test()
     async def real(dut: Any) -> None:
-        """Convert SmolLM2's tensors at full rate, bit for bit."""
+        """Convert SmolLM2's tensors at full rate; results are bit-identical."""
         bench = LanesBench(dut, "real", model)
         fields, tensors = real_slices(bench.p.lanes)
         await bench.run_at_full_rate(fields, latency=latency, tensors=tensors)
 
     @cocotb.test()
     async def any_numbers(dut: Any) -> None:
-        """Convert numbers of all sizes, special ones, ties, and both ends of the range."""
+        """Convert numbers of all magnitudes, special numbers, ties, and the limits of the range."""
         bench = LanesBench(dut, "any_numbers", model)
         lanes = bench.p.lanes
-        await bench.run_slices(drawn(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
+        await bench.run_slices(random_slices(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
 
     @cocotb.test()
     @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
     async def stalls(dut: Any, source: str, sink: str) -> None:
-        """Draw numbers, under every pair of pause patterns."""
+        """Convert random numbers under every pair of stall patterns."""
         bench = LanesBench(dut, f"stalls {source} {sink}", model, source=source, sink=sink)
-        await bench.run_slices(drawn(bench.bench.numpy_rng, 150, bench.p.lanes))
+        await bench.run_slices(random_slices(bench.bench.numpy_rng, 150, bench.p.lanes))
 
     @cocotb.test()
     async def resets(dut: Any) -> None:
-        """Reset in the middle of work, which leaves nothing behind."""
+        """Reset during operation; results after the reset do not depend on earlier data."""
         bench = LanesBench(dut, "resets", model, source="random", sink="bursty")
-        await bench.reset_within(drawn(bench.bench.numpy_rng, 60, bench.p.lanes))
+        await bench.reset_within(random_slices(bench.bench.numpy_rng, 60, bench.p.lanes))
 
     return real, any_numbers, stalls, resets

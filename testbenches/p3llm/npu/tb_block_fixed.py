@@ -15,11 +15,11 @@ from testbenches.stream_bench import Fields
 from testbenches.streams import PAUSES
 
 READ_LATENCY = 4
-"""Cycles from the reading of a vector's first slice to its integers."""
+"""Cycles from the read of a vector's first slice to its integers."""
 
 
 def spares(vector: Codes) -> int:
-    """Return whether a vector leaves a bit free: its first number's last digit says so."""
+    """Return whether a vector has a spare bit, from the last digit of its first number."""
     return int(vector[0] & 1)
 
 
@@ -39,32 +39,32 @@ class BlockBench(VectorBench):
         super().__init__(dut, salt, model=model, source=source, sink=sink, **latencies)
 
     def slices_of(self, vectors: list[Codes]) -> Fields:
-        """Cut vectors into slices; the bit that is left free counts in the last one alone."""
+        """Split vectors into slices; `spare` is valid in the last one only."""
         fields = super().slices_of(vectors)
         spare = np.repeat([spares(row) for row in vectors], [len(row) for row in vectors])
         return {**fields, "spare": spare[:: self.p.lanes] ^ (1 - fields["last"])}
 
     def drawn(self, count: int) -> list[Codes]:
-        """Draw vectors of all lengths and magnitudes, half of them with any codes at all."""
+        """Generate vectors of all lengths and magnitudes, half of them with random codes."""
         rng, width = self.bench.numpy_rng, self.p.slices * self.p.lanes
         powers = rng.integers(-140, 128, (count, 1)) - rng.integers(0, 20, (count, width))
         near = singles(np.ldexp(rng.uniform(-2, 2, (count, width)), powers))
         codes = any_singles(rng, count * width).reshape(count, width)
-        # Without special numbers in half of them, which would hide all others.
+        # Half of them have no special numbers, which would mask all others.
         finite = np.where(codes >> 23 & 0xFF == 0xFF, codes & 0x807FFFFF, codes)
         kind = rng.integers(0, 4, (count, 1))
         return self.random_lengths(np.where(kind == 0, codes, np.where(kind == 1, finite, near)))
 
 
 def real_vectors(width: int) -> Codes:
-    """Return hidden states, cut or repeated to a width."""
+    """Return hidden states, truncated or repeated to a width."""
     rows = np.concatenate([trace().hidden(layer)[0][-SHOWN:] for layer in LAYERS])
     return singles(rows[:, np.arange(width) % rows.shape[1]])
 
 
 @cocotb.test()
 async def real(dut: Any) -> None:
-    """Scale SmolLM2's hidden states at full rate, bit for bit."""
+    """Scale SmolLM2's hidden states at full rate; results are bit-identical."""
     bench = BlockBench(dut, "real")
     vectors = bench.fewer(real_vectors(bench.p.slices * bench.p.lanes))
     await bench.run_at_full_rate(vectors, f"SmolLM2 layers {LAYERS}, {len(vectors)} states")
@@ -92,14 +92,14 @@ async def any_numbers(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Draw vectors, under every pair of pause patterns."""
+    """Convert random vectors under every pair of stall patterns."""
     bench = BlockBench(dut, f"stalls {source} {sink}", source=source, sink=sink)
     await bench.run_vectors(bench.drawn(8))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; results after the reset do not depend on earlier data."""
     bench = BlockBench(dut, "resets", source="random", sink="bursty")
     vectors = bench.drawn(6)
     await bench.disturb_with(vectors)

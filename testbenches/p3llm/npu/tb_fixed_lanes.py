@@ -1,4 +1,4 @@
-"""Testbench of the lanes that make Q6.10: SmolLM2's gates and scores, any numbers."""
+"""Testbench of the conversion to Q6.10: SmolLM2's gates and scores, any numbers."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
 
 
 def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
-    """Draw numbers of all magnitudes; half of them near the range, and halves of a step."""
+    """Generate numbers of all magnitudes; half of them near the limits, or at midpoints."""
     shape = (slices, lanes)
     halves = rng.integers(-70_000, 70_000, shape) / 2048
     near = singles(halves) + rng.integers(-1, 2, shape)

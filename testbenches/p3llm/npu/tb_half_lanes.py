@@ -1,4 +1,4 @@
-"""Testbench of the lanes that make FP16: SmolLM2's states and probabilities, any numbers."""
+"""Testbench of the conversion to FP16: SmolLM2's states and probabilities, any numbers."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from testbenches.stream_bench import Fields
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
-    """Return hidden states in binary32, and probabilities of 16 bits, slice by slice in turns."""
+    """Return hidden states in binary32 and probabilities of 16 bits, in alternating slices."""
     states = np.concatenate([trace().hidden(layer)[0][-SHOWN:].reshape(-1) for layer in LAYERS])
     shares = [trace().attention_trace(layer, 0).probabilities[-SHOWN:] for layer in LAYERS]
     integers = np.rint(np.ldexp(np.concatenate(shares).reshape(-1), 16)).astype(np.int64)
@@ -32,7 +32,7 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
 
 
 def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
-    """Draw numbers of all magnitudes; a third lies half between two FP16 numbers, or next to it."""
+    """Generate numbers of all magnitudes; a third is near a midpoint of two FP16 numbers."""
     shape = (slices, lanes)
     halves = rng.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
     ties = (singles(halves) | 1 << 12) + rng.integers(-1, 2, shape)

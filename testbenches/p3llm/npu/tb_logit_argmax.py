@@ -1,4 +1,4 @@
-"""Testbench of the argmax of logits: real sums, bits that decide, any order of requests, resets."""
+"""Testbench of the argmax of logits: real logits, deciding bits, order of requests, resets."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ BUDGET = 24_000
 
 BITS = 32
 LEAST, MOST = -(1 << 31), (1 << 31) - 1
-"""Ends of the order."""
+"""Limits of the order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cycles:
-    """What stands at the inputs, a row a cycle."""
+    """Values of the inputs, one row per cycle."""
 
     request: NDArray[np.int64]
     values: Codes
@@ -45,7 +45,7 @@ class Cycles:
 
 
 def latency_of(p: LogitArgmaxParameters) -> int:
-    """Return the cycles from a slice to what the outputs say of it: a level for each halving."""
+    """Return the cycles from a slice to its outputs: one per level of the comparator tree."""
     return p.lanes.bit_length()
 
 
@@ -57,10 +57,10 @@ def woven(
     *,
     eager: bool = False,
 ) -> Cycles:
-    """Let each request's texts [slices, lanes] come in pieces of any length, in any order.
+    """Interleave each request's texts [slices, lanes] in pieces of any length, in any order.
 
-    Behind each text is a clear, often as early as it may be; `eager` never adds a cycle before one.
-    Where nothing counts stand any values.
+    Each text is followed by a clear, often in the first possible cycle; `eager` never delays it.
+    Idle cycles have random values.
     """
     latency, requests = latency_of(p), range(p.requests)
     waiting = [deque(own) for own in texts]
@@ -89,7 +89,7 @@ def woven(
         late = 0 if eager or rng.random() < 0.6 else int(rng.integers(1, 6))
         free[request] = len(rows) + latency + late
         rows.append((request, one, last, False))
-    # What came last is shown for some time.
+    # The last results are observed for some cycles.
     rows += [(number % p.requests, None, True, False) for number in range(latency + 4)]
     values = any_singles(rng, len(rows) * p.lanes).reshape(len(rows), p.lanes).astype(np.uint32)
     for row, (_request, one, _last, _clear) in zip(values, rows, strict=True):
@@ -108,19 +108,19 @@ def woven(
 def shown(
     p: LogitArgmaxParameters, cycles: Cycles
 ) -> tuple[NDArray[np.bool_], Orders, Orders, NDArray[np.bool_]]:
-    """Return what must stand at the outputs in every cycle.
+    """Return the expected outputs of every cycle.
 
     Returns
     -------
     tuple
-        Whether a piece has been compared; token; sum; and whether there is a sum.
+        Whether a piece has been compared; token; logit; and whether there is a logit.
     """
     latency, total = latency_of(p), len(cycles.strobe)
     compared = np.concatenate([np.zeros(latency, bool), (cycles.strobe & cycles.last)[:-latency]])
     token, code, known = np.zeros(total, int), np.zeros(total, int), np.zeros(total, bool)
     for request in range(p.requests):
         mine = cycles.request == request
-        # A text goes from a clear to the next.
+        # A text extends from a clear to the next.
         ends = np.flatnonzero(mine & cycles.clear) + 1
         for first, end in pairwise([0, *ends.tolist(), total]):
             at = first + np.flatnonzero((mine & cycles.strobe)[first:end])
@@ -138,7 +138,7 @@ def shown(
 
 
 class ArgmaxBench:
-    """The unit, and what stands at its ports in every cycle.
+    """The unit, with the values at its ports in every cycle.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class ArgmaxBench:
         self.ports = self.bench.add(CycleDriver(dut, inputs, ("compared", "token", "sum")))
 
     def fitting(self, texts: Iterator[Codes], share: float = 1) -> list[list[Codes]]:
-        """Return as many texts of each request as a test, or a part of one, has time for."""
+        """Return the number of texts per request for which a test, or a part of it, has time."""
         budget = BUDGET // (10 if four_states() else 1) / share / self.p.requests
         found: list[list[Codes]] = []
         for _ in range(self.p.requests):
@@ -169,7 +169,7 @@ class ArgmaxBench:
         return found
 
     async def start(self, cycles: Cycles) -> None:
-        """Reset, and let all cycles come."""
+        """Reset, and apply all cycles."""
         await self.bench.reset()
         self.ports.send({name: getattr(cycles, name) for name in self.ports.shapes})
 
@@ -186,15 +186,15 @@ class ArgmaxBench:
         self.bench.compare("sum", code[known], got["sum"][known], cycles=seen, show=hex)
 
     def woven(self, texts: list[list[Codes]], pattern: str = "none", **how: bool) -> Cycles:
-        """Return cycles of each request's texts, with pauses of a pattern."""
+        """Return cycles of each request's texts, with gaps of a pattern."""
         return woven(self.p, self.rng, texts, self.bench.pauses(pattern), **how)
 
 
 def real_sums(p: LogitArgmaxParameters, first: int, count: int) -> list[Codes]:
-    """Return the sums of SmolLM2's vocabulary for some tokens, each [slices, lanes].
+    """Return the logits of SmolLM2 for some tokens, each [slices, lanes].
 
-    A small vocabulary, for which nobody loads the whole matrix, has rows of a feed-forward layer. A
-    larger one begins anew; and so do the rows that fill the last slice, as in the banks.
+    A small vocabulary uses rows of a feed-forward layer, to avoid loading the whole matrix. A
+    larger one repeats the rows; the rows that fill up the last slice repeat as in the banks.
     """
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     tokens = np.arange(first, first + count) % TOKENS
@@ -211,47 +211,47 @@ def real_sums(p: LogitArgmaxParameters, first: int, count: int) -> list[Codes]:
 
 
 def coded(p: LogitArgmaxParameters, orders: Any) -> Codes:
-    """Return a text's codes [slices, lanes] of integers in the numbers' order."""
+    """Return a text's codes [slices, lanes] from integers in the order of the numbers."""
     codes = ordered(np.clip(orders, LEAST, MOST).astype(np.int32).view(np.uint32))
     return codes.view(np.uint32).reshape(-1, p.lanes)
 
 
 def orders_of(numbers: Any) -> Orders:
-    """Return the integers of numbers' order."""
+    """Return the integers in the order of the numbers."""
     return ordered(np.asarray(numbers, np.float32)).astype(np.int64)
 
 
 def few(rng: np.random.Generator, count: int) -> Orders:
-    """Return few values, each in many lanes, with zeros of both signs."""
+    """Return a few values, each in many lanes, with zeros of both signs."""
     numbers = rng.integers(-3, rng.integers(-2, 4), count) / 2
     return orders_of(np.where(numbers == 0, rng.choice([0.0, -0.0], count), numbers))
 
 
 def logits(rng: np.random.Generator, count: int) -> Orders:
-    """Return numbers as models have them, of both signs or of one."""
+    """Return numbers with the distribution of a model, of both signs or of one."""
     numbers = rng.normal(0, 4, count)
     return orders_of(rng.choice([-1, 1]) * np.abs(numbers) if rng.random() < 0.5 else numbers)
 
 
 def noise(rng: np.random.Generator, count: int) -> Orders:
-    """Return any codes, special ones among them."""
+    """Return random codes, including special numbers."""
     return ordered(any_singles(rng, count).astype(np.uint32)).astype(np.int64)
 
 
 def next_ones(rng: np.random.Generator, count: int) -> Orders:
-    """Return a number and those next to it: few bits differ, or all behind a carry."""
+    """Return a number and its neighbours: few bits differ, or all below a carry."""
     power = rng.integers(LEAST, MOST) & -(1 << rng.integers(0, BITS))
     return power + rng.integers(-2, 3, count)
 
 
 def stairs(rng: np.random.Generator, count: int) -> Orders:
-    """Return numbers of which each is larger than the last, or smaller: all take the place."""
+    """Return ascending or descending numbers: each becomes the argmax, or none."""
     step = int(rng.choice([-1, 1, 1])) * int(rng.integers(1, 1 + MOST // max(count, 1)))
     return rng.integers(LEAST, MOST) // 2 - step * (count // 2) + step * np.arange(count)
 
 
 def special(rng: np.random.Generator, count: int) -> Orders:
-    """Return zeros, ends of the subnormal and of all numbers, infinities, and what is none."""
+    """Return zeros, limits of the subnormal and of all numbers, infinities and NaNs."""
     infinity = BINARY32.exponent_mask << BINARY32.mantissa_bits
     subnormal = BINARY32.mantissa_mask
     ends = np.array([0, 1, subnormal, subnormal + 1, infinity - 1, infinity, infinity + 1, MOST])
@@ -259,27 +259,27 @@ def special(rng: np.random.Generator, count: int) -> Orders:
 
 
 KINDS = (few, logits, noise, next_ones, stairs, special)
-"""Of sums that are drawn."""
+"""Generators of random logits."""
 
 
 def drawn(p: LogitArgmaxParameters, rng: np.random.Generator) -> Iterator[Codes]:
-    """Draw texts of all kinds, of no slice to the whole vocabulary."""
+    """Generate texts of all kinds, from no slice to the whole vocabulary."""
     while True:
         for kind in rng.permutation(np.array(KINDS, object)):
             short = int(rng.integers(1, 1 + min(p.slices, 6)))
             middling = int(rng.integers(1, 1 + p.slices))
             slices = (short, short, middling, p.slices)[rng.integers(4)]
             if rng.random() < 0.1:
-                # A clear behind a clear.
+                # A clear directly after a clear.
                 slices = 0
             yield coded(p, kind(rng, slices * p.lanes))
 
 
 def duels(p: LogitArgmaxParameters, rng: np.random.Generator) -> Iterator[Codes]:
-    """Let each bit decide in each lane: in each game of the knockout, and against the best so far.
+    """Let each bit decide in each lane: in each comparison of the tree, and against the best.
 
-    All others are smaller, or equal to the loser. Below the bit that decides both are the same, or
-    anything; and some are equal down to the last bit.
+    All other lanes are smaller, or equal to the smaller operand. Below the deciding bit both
+    operands are equal or random; some operands are equal in all bits.
     """
     levels = latency_of(p) if p.slices > 1 else latency_of(p) - 1
     places = [
@@ -294,14 +294,14 @@ def duels(p: LogitArgmaxParameters, rng: np.random.Generator) -> Iterator[Codes]
             lane, level, bit, wins = places[number]
             slices = int(rng.integers(1, 1 + min(p.slices, 4)))
             one = int(rng.integers(1 << BITS))
-            # Behind the last bit: equal ones.
+            # After the last bit: ties.
             other = one ^ 1 << bit if bit < BITS else one
             if bit < BITS and rng.random() < 0.5:
                 other ^= int(rng.integers(1 << bit))
             pair = np.sort(ordered(np.array([one, other], np.uint32)))
             own, against = pair[::-1] if wins else pair
             if p.lanes >> level > 1:
-                # In one slice, from both sides of the level's game.
+                # In one slice, as both operands of the level's comparison.
                 at = against_at = int(rng.integers(slices))
                 against_lane = lane ^ 1 << level
                 against_lane = against_lane >> level << level | int(rng.integers(1 << level))
@@ -319,10 +319,10 @@ def duels(p: LogitArgmaxParameters, rng: np.random.Generator) -> Iterator[Codes]
 
 
 def alone(p: LogitArgmaxParameters, rng: np.random.Generator) -> Iterator[Codes]:
-    """Let each sum in its turn be the only largest of a whole vocabulary, or one of a few."""
+    """Let each token be the only argmax of a whole vocabulary, or one of a few ties."""
     count = p.slices * p.lanes
     while True:
-        # The last one comes first.
+        # The last one is first.
         for token in (count - 1, *rng.permutation(count)):
             text = noise(rng, count)
             text[token] = most = int(rng.integers(text.max(), MOST + 1))
@@ -333,7 +333,7 @@ def alone(p: LogitArgmaxParameters, rng: np.random.Generator) -> Iterator[Codes]
 
 @cocotb.test()
 async def texts(dut: Any) -> None:
-    """Find SmolLM2's tokens, a slice a cycle."""
+    """Find SmolLM2's tokens, one slice per cycle."""
     one = ArgmaxBench(dut, "texts")
     p, count = one.p, 1 if four_states() else 3
     sums = real_sums(p, 0, count * p.requests)
@@ -348,14 +348,14 @@ async def texts(dut: Any) -> None:
 
 @cocotb.test()
 async def bits(dut: Any) -> None:
-    """Let each bit decide in each lane, level by level; each once, where there is time."""
+    """Let each bit decide in each lane, level by level; each once, if there is time."""
     one = ArgmaxBench(dut, "bits")
     await one.run(one.woven(one.fitting(duels(one.p, one.rng), share=0.5), eager=True))
 
 
 @cocotb.test()
 async def places(dut: Any) -> None:
-    """Let each place of a whole vocabulary win."""
+    """Let each token of a whole vocabulary be the argmax."""
     one = ArgmaxBench(dut, "places")
     await one.run(one.woven(one.fitting(alone(one.p, one.rng))))
 
@@ -363,21 +363,21 @@ async def places(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(pattern=list(PAUSES))
 async def gaps(dut: Any, pattern: str) -> None:
-    """Draw sums of all kinds, with every pattern of gaps between slices."""
+    """Compare random logits of all kinds, with every pattern of gaps between slices."""
     one = ArgmaxBench(dut, f"gaps {pattern}")
     await one.run(one.woven(one.fitting(drawn(one.p, one.rng), share=4), pattern))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a text, which leaves nothing behind."""
+    """Reset in the middle of a text; results after the reset do not depend on it."""
     one = ArgmaxBench(dut, "resets")
     p, rng = one.p, one.rng
     sums = drawn(p, rng)
     for _ in range(4 if four_states() else 40):
         requests = [list(islice(sums, 2)) for _ in range(p.requests)]
         cycles = one.woven(requests, rng.choice(["none", "random"]))
-        # The last slices before it are often under way still.
+        # The last slices before it are often still in flight.
         most = min(len(cycles.strobe), int(rng.choice([6, 60, 2000])))
         await one.start(cycles)
         await one.bench.step(int(rng.integers(1, most + 1)))

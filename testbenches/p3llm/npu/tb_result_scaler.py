@@ -1,4 +1,4 @@
-"""Testbench of the scaler of integer sums: those of SmolLM2's layers, any numbers."""
+"""Testbench of the scaler of integer sums: sums of SmolLM2's layers, any numbers."""
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from testbenches.p3llm.npu.lanes_bench import prepare as prepare
 from testbenches.stream_bench import Fields
 
 OUTPUTS = 256
-"""Outputs of each layer that a simulation takes."""
+"""Outputs per layer in a simulation."""
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
-    """Return sums of gates, by the scales of their weights' rows and of their inputs."""
+    """Return sums of gates, with the scales of their weights' rows and of their inputs."""
     sums, factors, common = [], [], []
     used = OUTPUTS // lanes * lanes
     for layer in LAYERS:
@@ -47,13 +47,13 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
 
 
 def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
-    """Draw sums of all sizes, any factors, and binary points from end to end.
+    """Generate sums of all magnitudes, any factors, and all binary points.
 
-    Of a third the products are ties, of another third next to powers of two.
+    A third of the products are ties, another third are next to powers of two.
     """
     shape = (slices, lanes)
     sums = rng.integers(-(1 << 47), 1 << 47, shape) >> rng.integers(0, 48, shape)
-    # A one behind the 24 digits that are kept: a tie.
+    # A one after the 24 significant digits: a tie.
     ties = (2 * rng.integers(1 << 23, 1 << 24, shape) + 1) << rng.integers(0, 22, shape)
     kind = rng.integers(0, 8, shape)
     sums = np.where(kind < 2, ties, np.where(kind == 2, -(1 << 47), sums))
@@ -83,17 +83,17 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
 
 
 def _few_digits(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Codes, Codes]:
-    """Draw sums and common factors of so few digits that many products are ties."""
+    """Generate sums and common factors of so few digits that many products are ties."""
     common = 0x3F800000 | (2 * rng.integers(0, 1 << 11, shape[0]) + 1) << 12
     sums = 2 * rng.integers(1 << 11, 1 << 12, shape) + 1
     return (sums << rng.integers(0, 30, shape)) * rng.choice((-1, 1), shape), common
 
 
 def _near_powers(rng: np.random.Generator, factors: Codes) -> tuple[Codes, Codes]:
-    """Draw sums and common factors whose products are next to powers of two, or round up to one."""
+    """Generate sums and common factors with products next to, or rounded up to, powers of two."""
     numbers = factors.astype(np.uint16).view(np.float16).astype(np.float64)
     numbers = np.where(np.isfinite(numbers) & (numbers != 0), numbers, 1)
-    # Of a slice's factors the common one comes near to the inverse of one.
+    # The common factor is close to the inverse of one of the slice's factors.
     of_lane = rng.permuted(numbers, axis=1)[:, 0]
     common = singles(1 / of_lane) + rng.integers(-1, 2, len(numbers))
     scale = numbers.astype(np.float32) * BINARY32.decode(common.astype(np.uint64))[:, np.newaxis]
@@ -103,14 +103,14 @@ def _near_powers(rng: np.random.Generator, factors: Codes) -> tuple[Codes, Codes
 
 
 def _normal(fields: Fields) -> Fields:
-    """Return slices of which no product is below the normal numbers; such factors become 1."""
+    """Return slices without products below the normal numbers; such factors are replaced by 1."""
     sums, factors = fields["sums"], fields["factors"]
     with np.errstate(invalid="ignore", over="ignore"):
         numbers = np.ldexp(sums.astype(np.float64), -fields["point"][:, np.newaxis])
         common = BINARY32.decode(fields["common"].astype(np.uint64))[:, np.newaxis]
         scales = factors.astype(np.uint16).view(np.float16).astype(np.float64) * common
         products = numbers * scales
-    # A product that is rounded up to the least normal number is below it too.
+    # A product that is rounded up to the smallest normal number counts as below it, too.
     least = 2.0**-125
     small = (scales != 0) & (np.abs(scales) < least)
     vanishes = (products != 0) & (np.abs(products) < least)

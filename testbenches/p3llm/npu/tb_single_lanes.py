@@ -1,4 +1,4 @@
-"""Testbench of the lanes of binary32: SmolLM2's residual and gated states, any numbers."""
+"""Testbench of the lanes of binary32: SmolLM2's residual sums and SwiGLU, any numbers."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from testbenches.stream_bench import Fields
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
-    """Return hidden states and what attention adds to them; outputs of `up` and SiLU of gates."""
+    """Return hidden states and outputs of attention; outputs of `up_proj` and SiLU of gates."""
     values, addends, factors = [], [], []
     for layer in LAYERS:
         values.append(trace().attention_output(layer)[-SHOWN:].reshape(-1))
@@ -46,7 +46,7 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
 
 
 def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
-    """Draw any summands, which often all but cancel; and factors of numbers that stay normal."""
+    """Generate any summands, many of which nearly cancel, and factors with normal products."""
     shape = (slices, lanes)
     values = any_singles(rng, slices * lanes).reshape(shape)
     numbers = BINARY32.decode(values.astype(np.uint64))
@@ -56,7 +56,7 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     multiply = rng.integers(0, 2, slices)
     values = np.where(multiply[:, np.newaxis] == 1, _hard_products(rng, values, factors), values)
     numbers = BINARY32.decode(values.astype(np.uint64))
-    # The smallest factor is 2**-10: what it multiplies is 2**-116 at least, or zero.
+    # The smallest factor is 2**-10, so its operand is at least 2**-116, or zero.
     normal = (numbers == 0) | ~(np.abs(numbers) < 2.0**-116)
     small = ~normal & (multiply[:, np.newaxis] == 1)
     return {
@@ -68,7 +68,7 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
 
 
 def _hard_products(rng: np.random.Generator, values: Codes, factors: Codes) -> Codes:
-    """Return values; products of a third are often ties, of a third next to powers of two."""
+    """Return values; a third have products that are often ties, a third next to powers of two."""
     digits = rng.integers(1, 24, values.shape)
     short = (values >> digits | 1) << digits
     powers = np.exp2(rng.integers(-20, 20, values.shape))

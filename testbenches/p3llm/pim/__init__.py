@@ -1,1 +1,1 @@
-"""Testbenches of P3-LLM's memory side."""
+"""Testbenches of P3-LLM's PIM."""

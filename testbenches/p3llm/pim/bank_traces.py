@@ -1,4 +1,4 @@
-"""Traces of row and column commands for the banks, and what the model says of every cycle."""
+"""Traces of row and column commands for the banks, with the model's verdict on every cycle."""
 
 from collections import deque
 from dataclasses import fields
@@ -13,28 +13,28 @@ from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
 from testbenches.p3llm.pim.channel_traces import product_trace
 
 NAMELESS = "nameless"
-"""A row operation of the code that has no name: it does nothing."""
+"""A row operation with the undefined code, which has no effect."""
 
 ENDLESS = 2000
-"""Cycles after which a command that is repeated will never be legal."""
+"""Cycles after which a repeated command can no longer become legal."""
 
 
 class BankTrace:
-    """Commands cycle by cycle from a reset on.
+    """Commands of every cycle after a reset.
 
     Parameters
     ----------
     p : BankTimingParameters
-        Banks and times.
+        Number of banks and their times.
     rng : numpy.random.Generator
-        Draws commands.
+        Source of random commands.
 
     Members
     -------
     rows, columns : list[Command | None]
         The commands of every cycle.
     verdicts : list[Verdict]
-        What the model says of them.
+        The model's verdict on every cycle.
     """
 
     def __init__(self, p: BankTimingParameters, rng: np.random.Generator) -> None:
@@ -48,11 +48,11 @@ class BankTrace:
 
     @property
     def open(self) -> frozenset[int]:
-        """Banks that are open."""
+        """Open banks."""
         return frozenset(self.model.judge.open)
 
     def send(self, row: Command | None = None, column: Command | None = None) -> Verdict:
-        """Pass a cycle."""
+        """Append a cycle."""
         self.rows.append(row)
         self.columns.append(column)
         nameless = row is not None and row[0] == NAMELESS
@@ -63,16 +63,16 @@ class BankTrace:
         return verdict
 
     def wait(self, cycles: int) -> None:
-        """Pass cycles without commands."""
+        """Append cycles without commands."""
         for _ in range(cycles):
             self.send()
 
     def knock_row(self, kind: str, banks: frozenset[int] | None = None) -> None:
-        """Repeat a row command from now to the first cycle that allows it."""
+        """Repeat a row command until the first cycle in which it is legal."""
         self._knock((kind, self.all if banks is None else banks), None)
 
     def knock_column(self, kind: str, banks: frozenset[int]) -> None:
-        """Repeat a column command from now to the first cycle that allows it."""
+        """Repeat a column command until the first cycle in which it is legal."""
         self._knock(None, (kind, banks))
 
     def _knock(self, row: Command | None, column: Command | None) -> None:
@@ -84,11 +84,11 @@ class BankTrace:
             assert len(self.verdicts) < start + ENDLESS, (row, column, verdict)
 
     def close_all(self) -> None:
-        """Close what is open as soon as it may be."""
+        """Close all open banks as early as possible."""
         self.knock_row("precharge")
 
     def drawn_banks(self, wanted: frozenset[int]) -> frozenset[int]:
-        """Draw banks: one, two, some, a group, a parity, all or none; most are of those wanted."""
+        """Select random banks: one, two, some, a group, a parity, all, none; mostly legal."""
         rng, banks = self.rng, self.p.banks
         pool = sorted(wanted if wanted and rng.random() < 0.85 else self.all)
         size = banks // BANK_GROUPS
@@ -111,7 +111,7 @@ class BankTrace:
                 return frozenset()
 
     def drawn_row(self) -> Command | None:
-        """Draw a row command or none."""
+        """Generate a row command or none."""
         kinds = ("activate", "precharge", "refresh", NAMELESS, "")
         kind = kinds[int(self.rng.choice(5, p=(0.46, 0.36, 0.04, 0.02, 0.12)))]
         if kind in ("", "refresh"):
@@ -120,15 +120,15 @@ class BankTrace:
         return kind, self.drawn_banks(wanted)
 
     def drawn_column(self, share: float = 0.85) -> Command | None:
-        """Draw a column command, or none where its share ends."""
+        """Generate a column command, or none according to its share."""
         kind = ("read", "write")[int(self.rng.integers(2))]
         return (kind, self.drawn_banks(self.open)) if self.rng.random() < share else None
 
 
 def drawn_trace(p: BankTimingParameters, rng: np.random.Generator, count: int) -> BankTrace:
-    """Draw commands on both buses; most are repeated until they are legal, some are given up.
+    """Generate commands on both buses; most are repeated until they are legal, some are aborted.
 
-    Every now and then all banks close, refresh, and one of them opens as soon as it may.
+    Occasionally all banks close and refresh, and one of them opens as early as possible.
     """
     trace = BankTrace(p, rng)
     row = column = None
@@ -142,7 +142,7 @@ def drawn_trace(p: BankTimingParameters, rng: np.random.Generator, count: int) -
         elif row is None or rng.random() < 0.1:
             row = trace.drawn_row()
         if column is None or rng.random() < 0.1:
-            # Columns put precharges off: there are fewer where all banks are to close.
+            # Column commands delay precharges, so there are fewer when all banks are to close.
             column = trace.drawn_column(0.1 if due else 0.85)
         verdict = trace.send(row, column)
         if verdict.row:
@@ -150,28 +150,29 @@ def drawn_trace(p: BankTimingParameters, rng: np.random.Generator, count: int) -
             if due:
                 due.popleft()
         column = None if verdict.column else column
-        # Whoever opened or closed a bank meanwhile: what never becomes legal is given up.
+        # Another command may have opened or closed the bank: abort a command that cannot become
+        # legal.
         if due and due[0][0] == "activate" and due[0][1] & trace.open:
             due.clear()
     return trace
 
 
 def bank_by_bank_trace(p: BankTimingParameters, rng: np.random.Generator, most: int) -> BankTrace:
-    """Use each bank alone in every manner, and ask for what is next until it may come.
+    """Use each bank alone in every manner, and repeat each next command until it is legal.
 
     Parameters
     ----------
     p : BankTimingParameters
-        Banks and times.
+        Number of banks and their times.
     rng : numpy.random.Generator
-        Draws the order of the banks.
+        Source of the random order of the banks.
     most : int
-        Pauses that are tried between an activate and a column.
+        Maximum number of delays between an activate and a column command.
     """
     trace = BankTrace(p, rng)
     for bank in rng.permutation(p.banks):
         one = frozenset({int(bank)})
-        # After a refresh the first to open is another bank each time; so is the last to close.
+        # The first bank to open after a refresh changes each time, and so does the last to close.
         trace.knock_row("refresh")
         trace.knock_row("refresh")
         trace.knock_row("activate", one)
@@ -184,7 +185,7 @@ def bank_by_bank_trace(p: BankTimingParameters, rng: np.random.Generator, most: 
                 trace.wait(p.rcd - 1 + int(pause))
                 trace.knock_column(kind, one)
                 trace.knock_row("precharge", one)
-        # A column never brings a precharge forward, whatever put it off before.
+        # A column command never allows an earlier precharge, whatever delayed it before.
         for kinds in ((), ("write", "read"), ("read", "write"), ("write", "write")):
             trace.knock_row("activate", one)
             for kind in kinds:
@@ -195,7 +196,7 @@ def bank_by_bank_trace(p: BankTimingParameters, rng: np.random.Generator, most: 
 
 
 def _close_in_use(trace: BankTrace, one: frozenset[int]) -> None:
-    """Close a bank in the very cycle in which it is used, and others beside one that is."""
+    """Close a bank in the cycle in which it is used, and others together with one that is used."""
     p = trace.p
     others = trace.all - one
     trace.knock_row("activate")
@@ -204,7 +205,7 @@ def _close_in_use(trace: BankTrace, one: frozenset[int]) -> None:
         trace.send(("precharge", one), (kind, one))
         trace.wait(max(p.rtp, p.wr, p.ccd, p.wtr))
     for bank in sorted(others):
-        # What else is in the command does not hide it.
+        # Other banks in the command do not mask the violation.
         trace.send(("precharge", frozenset({bank}) | one), ("read", one))
         trace.wait(max(p.rtp, p.ccd))
     trace.send(("precharge", others), ("read", one))
@@ -212,7 +213,7 @@ def _close_in_use(trace: BankTrace, one: frozenset[int]) -> None:
 
 
 def pairs_trace(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
-    """Use, open and close each bank behind each other one, as soon as it may be."""
+    """Use, open and close each bank after each other one, as early as possible."""
     trace = BankTrace(p, rng)
     trace.knock_row("activate")
     for first in range(p.banks):
@@ -228,7 +229,7 @@ def pairs_trace(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
         other = frozenset({int(rng.choice(sorted(trace.all - one)))})
         trace.knock_row("activate", one)
         trace.knock_row("activate", other)
-        # Of two that close, both must be ready; what is closed already asks for nothing.
+        # If two banks close, both must be ready; a closed bank requires nothing.
         trace.knock_row("precharge", one | other)
         trace.knock_row("precharge", one)
         trace.knock_row("activate", one | other)
@@ -238,7 +239,7 @@ def pairs_trace(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
 
 
 def refresh_trace(p: BankTimingParameters, rng: np.random.Generator, late: int) -> BankTrace:
-    """Refresh in the last cycle in which it is in time, a cycle later, and longer behind it."""
+    """Refresh in the last cycle before it is overdue, one cycle later, and much later."""
     trace = BankTrace(p, rng)
     limit = POSTPONED * p.refi
     for behind in (0, 1, late):
@@ -246,7 +247,7 @@ def refresh_trace(p: BankTimingParameters, rng: np.random.Generator, late: int) 
             trace.send()
         trace.send(("activate", frozenset({int(rng.integers(p.banks))})))
         while trace.model.cycle - trace.model.refreshed < limit + behind - p.rp:
-            # With an open bank there is no refresh, early or late.
+            # With an open bank no refresh is legal.
             trace.send(("refresh", trace.all))
         trace.close_all()
         while trace.model.cycle - trace.model.refreshed < limit + behind:
@@ -256,7 +257,7 @@ def refresh_trace(p: BankTimingParameters, rng: np.random.Generator, late: int) 
 
 
 def product_traces(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
-    """Return the commands of SmolLM2's products on the units beside the banks."""
+    """Return the commands of SmolLM2's products on the compute units."""
     pumps = min(p.ccd, 2)
     unit = PimComputeUnitParameters(pumps=pumps)
     if p.banks < 16:

@@ -1,4 +1,4 @@
-"""What a pseudo-channel's traces multiply: SmolLM2's operands on all units, and their metadata."""
+"""Operands of a pseudo-channel's traces: SmolLM2's tensors on all units, and their metadata."""
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from hdl.p3llm.pim.pim_channel import PimChannelParameters
 
 LANES = 4
 BLOCKS = 3
-"""Tiles of every unit, one behind the other, in the banks by turns."""
+"""Tiles per unit, stored sequentially in alternating banks."""
 
 
 def operands_for(p: PimChannelParameters, mode: str) -> Operands:
-    """Return as many outputs as all units have in all blocks, as many terms as inputs fit."""
+    """Return operands with the outputs of all units and blocks, and as many terms as inputs fit."""
     outputs = BLOCKS * p.units * p.unit.elements
     room, heads = p.unit.steps * LANES, p.unit.pumps
     if mode == "linear" and p.unit.group_scaling:
@@ -42,18 +42,18 @@ def operands_for(p: PimChannelParameters, mode: str) -> Operands:
 
 
 def group_of(p: PimChannelParameters) -> int:
-    """Return the inputs of the shortest groups whose sums are scaled as fast as they come."""
+    """Return the inputs of the shortest groups whose sums are scaled without stalls."""
     return LANES * p.unit.elements
 
 
 def groups_of(p: PimChannelParameters, operands: Operands) -> int:
-    """Return the groups of an output that the units scale; 1 if its sums leave with every group."""
+    """Return the number of groups per output that the units scale; 1 without group scaling."""
     scaled = p.unit.group_scaling and operands.mode is Mode.LINEAR
     return operands.codes.shape[1] // group_of(p) if scaled else 1
 
 
 def scales_of(p: PimChannelParameters) -> np.ndarray:
-    """Return 8-bit scales of two groups by turns, shape (2, units, elements)."""
+    """Return 8-bit scales of two alternating groups, shape (2, units, elements)."""
     outputs = p.units * p.unit.elements
     scales = real_operands.group_scales(
         14, "down_proj", outputs=outputs, inputs=2 * group_of(p), group=group_of(p)
@@ -62,7 +62,7 @@ def scales_of(p: PimChannelParameters) -> np.ndarray:
 
 
 def totals_of(p: PimChannelParameters, operands: Operands, pumps: int) -> np.ndarray:
-    """Return what reads of totals give: the words of each part, by input, block and unit."""
+    """Return the results of reads of totals: the words of each part, by input, block and unit."""
     groups = groups_of(p, operands)
     parts = np.split(np.arange(operands.codes.shape[1]), groups)
     shape = (pumps, BLOCKS, p.units, p.unit.elements)

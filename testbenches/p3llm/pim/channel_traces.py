@@ -1,4 +1,4 @@
-"""Traces for a pseudo-channel: products scheduled from real operands, and commands drawn."""
+"""Traces for a pseudo-channel: products of real operands, and random commands."""
 
 from collections import deque
 from collections.abc import Callable
@@ -24,12 +24,12 @@ from testbenches.p3llm.pim.channel_operands import (
 )
 
 ROWS = 4
-"""Rows of a bank that traces use."""
+"""Rows per bank in traces."""
 
 
 @dataclass
 class Trace:
-    """Commands, the memory that they find, and the sums that they should give.
+    """Commands, the initial memory, and the expected sums.
 
     Members
     -------
@@ -38,7 +38,7 @@ class Trace:
     memory : numpy.ndarray
         Bytes by bank, row and column.
     sums : numpy.ndarray
-        Half of a unit's sums for every result, by plain matrix products.
+        Half of a unit's sums for every result, from integer matrix products.
     columns : int
         Columns multiplied, of each unit.
     first_column, last_column : int
@@ -55,7 +55,7 @@ class Trace:
 
 @dataclass
 class Work:
-    """What waits to be sent; each item from some number of columns on."""
+    """Commands to be sent, each after a number of columns."""
 
     rows: deque[tuple[int, RowCommand]] = field(default_factory=deque)
     columns: deque[tuple[int, ColumnCommand]] = field(default_factory=deque)
@@ -63,7 +63,7 @@ class Work:
 
 
 def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None) -> Trace:
-    """Return the trace of a product: all units on tiles of their own, banks by turns."""
+    """Return the trace of a product: all units on their own tiles, in alternating banks."""
     operands = operands_for(p, mode)
     pumps = inputs or p.unit.pumps
     size, elements = p.unit.column_bits // 8, p.unit.elements
@@ -83,7 +83,7 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
     groups = groups_of(p, operands)
     a_group = count // groups
     scaled = p.unit.group_scaling and operands.mode is Mode.LINEAR
-    # Of each result whether it is the high part, and of the upper half.
+    # For each result: whether it is the high part, and whether it is of the upper half.
     parts = [(False, False), (False, True)]
     exact = dot_products(
         np.array(operands.mode.value),
@@ -144,7 +144,7 @@ def scheduled(
     preamble: int,
     count: int,
 ) -> Trace:
-    """Send everything as early as the rules allow, columns before all that needs no bank."""
+    """Send all commands as early as possible, columns before commands that access no bank."""
     model = Channel(p, memory)
     slots: list[Slot] = []
     if p.unit.group_scaling:
@@ -164,7 +164,7 @@ def scheduled(
             block, command = work.columns[0]
             banks = frozenset(range(command.bank, p.timing.banks, 2))
             event = Event(cycle=model.cycle, kind="read", banks=banks)
-            # Sums that are not yet read must not be overwritten.
+            # Sums must not be overwritten before they are read.
             waits = command.last and any(at <= block * count for at, _ in list(work.others)[:1])
             waits |= not model.begins(command)
             ready = opened > block + (row is not None and row.operation is RowOperation.ACTIVATE)
@@ -203,7 +203,7 @@ def scale_fills(p: PimChannelParameters, model: Channel) -> list[Slot]:
 def drawn_trace(
     p: PimChannelParameters, rng: np.random.Generator, count: int, care: float
 ) -> tuple[list[Slot], np.ndarray]:
-    """Return commands of which a share `care` is legal by the model's rules, and the memory."""
+    """Return commands, a share `care` of which is legal by the model's rules, and the memory."""
     shape = (p.timing.banks, ROWS, COLUMNS, p.unit.column_bits // 8)
     memory = rng.integers(0, 256, shape).astype(np.uint8)
     model = Channel(p, memory)
@@ -223,13 +223,13 @@ def drawn_trace(
         row = drawn_row(p, rng, closing=closing) if rng.random() < 0.5 else None
         column = None if closing or rng.random() < 0.3 else drawn_column(p, rng)
         if column and column.operation is ColumnOperation.READ_RESULT:
-            # What stands behind the last pump's sums is nobody's.
+            # The words after the last pump's sums are undefined.
             unit = column.bank // 2
             at, times = advanced.get(unit, (-1, 0))
             times = times if at == model.completes else 0
             if not column.total and times + column.advance >= p.unit.pumps:
                 continue
-            # The sums of a linear layer's group went to the scaler.
+            # The sums of a linear layer's group are consumed by the scaler.
             if not column.total and model.completes == model.scaled:
                 continue
         if rng.random() < care and not legal(model, row, column):
@@ -272,7 +272,7 @@ def prepare_units(
         while not legal(model, None, column):
             send(None, None)
         send(None, column)
-    # Other banks have a row of their own.
+    # Other banks have different rows.
     while not legal(
         model, row := RowCommand(operation=RowOperation.ACTIVATE, bank=1, all=True), None
     ):
@@ -285,7 +285,7 @@ def break_all_times(
     send: Callable[[RowCommand | None, ColumnCommand | None], None],
     model: Channel,
 ) -> None:
-    """Multiply in the wrong cycle, ask for sums too early, read a bank that is closed."""
+    """Multiply in the wrong cycle, read sums too early, read a closed bank."""
     multiply = ColumnCommand(operation=ColumnOperation.MULTIPLY, first=True, last=True)
     while not legal(model, None, multiply):
         send(None, None)
@@ -302,7 +302,7 @@ def break_all_times(
 
 
 def legal(model: Channel, row: RowCommand | None, column: ColumnCommand | None) -> bool:
-    """Return whether the next cycle's commands break nothing."""
+    """Return whether the next cycle's commands are legal."""
     judge, cycle = model.judge, model.cycle
     events = []
     if column:

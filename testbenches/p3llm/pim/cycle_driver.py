@@ -1,4 +1,4 @@
-"""A unit without streams: plain inputs follow an array, plain outputs are recorded, every cycle."""
+"""Driver of a unit without streams: inputs from an array, outputs recorded, in every cycle."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from testbenches.packing import pack, to_integers
 from testbenches.streams import Port, read
 
 NEVER_MOVES = 1 << 40
-"""A bench's patience: a unit without streams has no transfers to wait for."""
+"""Timeout of a bench: a unit without streams has no transfers."""
 
 
 class CycleDriver:
@@ -20,7 +20,7 @@ class CycleDriver:
     dut : Any
         The design under test.
     shapes : Mapping[str, ShapeLike]
-        Of the inputs, by their names.
+        Shapes of the inputs by name.
     outputs : tuple[str, ...]
         Names of the outputs to record.
     """
@@ -33,7 +33,7 @@ class CycleDriver:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was to be driven; inputs are 0 until there is something."""
+        """Discard pending values; inputs are 0 until new values are queued."""
         self.waiting = {}
         self.cycle = 0
         self.recorded: dict[str, list[int]] = {name: [] for name in self.outputs}
@@ -41,13 +41,13 @@ class CycleDriver:
             port.value = 0
 
     def send(self, values: Mapping[str, np.ndarray]) -> None:
-        """Take the values of all inputs, a row a cycle."""
+        """Queue the values of all inputs, one row per cycle."""
         self.waiting = {
             name: to_integers(pack(self.shapes[name], value)) for name, value in values.items()
         }
 
     def drive(self) -> None:
-        """Set the cycle's inputs; the last ones stay."""
+        """Set the cycle's inputs; the last values are held."""
         for name, values in self.waiting.items():
             self.ports[name].value = values[min(self.cycle, len(values) - 1)]
 

@@ -1,4 +1,4 @@
-"""Traces in which every command of a pseudo-channel comes too early until it may come."""
+"""Traces in which every command of a pseudo-channel is repeated until it is legal."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from hdl.p3llm.pim.pim_channel import ColumnOperation, PimChannelParameters
 from testbenches.p3llm.pim.channel_traces import ROWS, legal, prepare_units
 
 MOST_BANKS = 4
-"""Banks that are tried one by one."""
+"""Banks that are tested one by one."""
 
 Send = Callable[[RowCommand | None, ColumnCommand | None], None]
 
@@ -18,10 +18,10 @@ Send = Callable[[RowCommand | None, ColumnCommand | None], None]
 def knocking_trace(
     p: PimChannelParameters, rng: np.random.Generator
 ) -> tuple[list[Slot], np.ndarray]:
-    """Return the commands of a trace that tries every time to the cycle, and its memory.
+    """Return the commands of a trace that tests every time to the cycle, and its memory.
 
-    A command that is not carried out leaves no trace, so that it may be repeated; in the cycle in
-    which its last wait is over it is carried out, neither before nor later.
+    An illegal command has no effect, so that it may be repeated; it is executed exactly in the
+    cycle in which its last time has elapsed.
     """
     shape = (p.timing.banks, ROWS, COLUMNS, p.unit.column_bits // 8)
     memory = rng.integers(0, 256, shape).astype(np.uint8)
@@ -53,7 +53,7 @@ def knocking_trace(
 def _knock_at_bank(
     p: PimChannelParameters, rng: np.random.Generator, bank: int, send: Send, knock: Send
 ) -> None:
-    """Open and close a closed bank, by every way of using it, and close it while it is used."""
+    """Open and close a bank with every kind of access, and close it while it is accessed."""
     size = p.unit.column_bits // 8
 
     def opens() -> RowCommand:
@@ -67,7 +67,7 @@ def _knock_at_bank(
 
     closes = RowCommand(operation=RowOperation.PRECHARGE, bank=bank)
     read, write = ColumnOperation.READ, ColumnOperation.WRITE
-    # A read does not bring the end of tRAS forward, nor one after a write the end of tWR.
+    # A read does not shorten tRAS, nor does a read after a write shorten tWR.
     for operations in ((), (read,), (write,), (write, read), (read, read, write), (write, write)):
         knock(opens(), None)
         for operation in operations:
@@ -76,7 +76,7 @@ def _knock_at_bank(
     knock(opens(), None)
     for _ in range(p.timing.ras):
         send(None, None)
-    # Nothing waits any more, but the row is read in the same cycle.
+    # All times have elapsed, but the row is read in the same cycle.
     knock(None, uses(read))
     for _ in range(max(p.timing.rtp, p.timing.ccd)):
         send(None, None)
@@ -85,7 +85,7 @@ def _knock_at_bank(
 
 
 def _knock_at_units(p: PimChannelParameters, send: Send, knock: Send) -> None:
-    """Multiply at once after a multiplication, in all phases, and ask for sums as they come."""
+    """Multiply directly after a multiplication, in all phases, and read sums repeatedly."""
     for bank in range(p.timing.banks):
         close = RowCommand(operation=RowOperation.PRECHARGE, bank=bank)
         knock(close, None)

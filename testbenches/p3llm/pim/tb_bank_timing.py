@@ -1,4 +1,4 @@
-"""Testbench of the banks' rules: commands of real products, drawn ones, and every time's end."""
+"""Testbench of the banks' rules: commands of products, random commands, end of every time."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def prepare(p: BankTimingParameters) -> None:
 
 
 class TimingBench:
-    """The rules, and what they say in every cycle."""
+    """The unit, with its outputs in every cycle."""
 
     def __init__(self, dut: Any, salt: str) -> None:
         self.p: BankTimingParameters = catalog_parameters()
@@ -44,13 +44,13 @@ class TimingBench:
         self.rng = self.bench.numpy_rng
 
     def send(self, trace: BankTrace) -> None:
-        """Queue a trace; where there is no command, its fields say anything."""
+        """Queue a trace; the fields of cycles without a command are random."""
         count, banks = len(trace.rows), self.p.banks
 
         def masks(commands: list[Any]) -> np.ndarray:
             drawn = self.rng.integers(0, 1 << banks, count)
             for cycle, command in enumerate(commands):
-                # A refresh is for all banks, whatever is named.
+                # A refresh applies to all banks, independent of its mask.
                 if command and command[0] != "refresh":
                     drawn[cycle] = sum(1 << bank for bank in command[1])
             return drawn
@@ -73,7 +73,7 @@ class TimingBench:
 
     async def run(self, trace: BankTrace, cycles: int | None = None) -> None:
         """Run a trace, or its first cycles, from a reset, and compare every output in each."""
-        # A single cycle of reset: nothing that it leaves has the time to end by itself.
+        # A reset of one cycle, so that no counter can end during the reset.
         await self.bench.reset(1)
         self.send(trace)
         count = cycles or len(trace.rows)
@@ -92,11 +92,11 @@ class TimingBench:
 
 @cocotb.test()
 async def products(dut: Any) -> None:
-    """Judge the commands of SmolLM2's products: all legal, a cycle each."""
+    """Check the commands of SmolLM2's products: all are legal, one cycle each."""
     timing = TimingBench(dut, "products")
     trace = product_traces(timing.p, timing.rng)
     await timing.run(trace)
-    # Its refreshes stand between products, however long one takes.
+    # Refreshes are between products, independent of their lengths.
     broken = set().union(*(verdict.broken for verdict in trace.verdicts)) - {"refi"}
     columns = sum(verdict.column for verdict in trace.verdicts)
     assert columns > 0 and not broken, broken
@@ -110,7 +110,7 @@ async def products(dut: Any) -> None:
 
 @cocotb.test()
 async def any_commands(dut: Any) -> None:
-    """Draw commands, legal and not, for any banks on both buses."""
+    """Check random commands, legal and illegal, for any banks on both buses."""
     timing = TimingBench(dut, "any")
     trace = drawn_trace(timing.p, timing.rng, 1000 if four_states() else 8000)
     await timing.run(trace)
@@ -120,7 +120,7 @@ async def any_commands(dut: Any) -> None:
 
 @cocotb.test()
 async def bank_by_bank(dut: Any) -> None:
-    """Repeat every command of each bank from the first cycle that forbids it to the last."""
+    """Repeat every command of each bank from the first to the last cycle in which it is illegal."""
     timing = TimingBench(dut, "banks")
     few = timing.p.banks > 8 or four_states()
     await timing.run(bank_by_bank_trace(timing.p, timing.rng, 3 if few else 64))
@@ -128,7 +128,7 @@ async def bank_by_bank(dut: Any) -> None:
 
 @cocotb.test()
 async def pairs_of_banks(dut: Any) -> None:
-    """Use each bank behind each other one."""
+    """Access each bank after each other one."""
     timing = TimingBench(dut, "pairs")
     await timing.run(pairs_trace(timing.p, timing.rng))
 
@@ -142,7 +142,7 @@ async def refreshes(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of commands: all banks are closed, nothing waits, no refresh is due."""
+    """Reset between commands: all banks are closed, all counters are 0, no refresh is due."""
     timing = TimingBench(dut, "resets")
     for _ in range(4 if four_states() else 40):
         await timing.run(drawn_trace(timing.p, timing.rng, 60), int(timing.rng.integers(1, 60)))

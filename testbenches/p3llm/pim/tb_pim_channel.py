@@ -1,4 +1,4 @@
-"""Testbench of P3-LLM's pseudo-channel: real products, drawn traces legal and not, resets."""
+"""Testbench of P3-LLM's pseudo-channel: real products, legal and illegal random traces, resets."""
 
 from dataclasses import fields
 from typing import Any
@@ -18,7 +18,7 @@ from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Port, read
 
 QUIET = 10
-"""Cycles without commands behind a trace: all that it does is seen by then."""
+"""Cycles without commands after a trace, in which its last effects become visible."""
 
 
 def prepare(p: PimChannelParameters) -> None:
@@ -27,14 +27,14 @@ def prepare(p: PimChannelParameters) -> None:
 
 
 class Arrays:
-    """The banks: rows of bytes, opened, read and written as the channel says.
+    """Model of the banks: rows of bytes, opened, read and written by the channel's commands.
 
     Parameters
     ----------
     dut : Any
         The design under test.
     p : PimChannelParameters
-        Dimensions.
+        Compute units and banks.
     """
 
     def __init__(self, dut: Any, p: PimChannelParameters) -> None:
@@ -57,12 +57,12 @@ class Arrays:
         self.data.value = 0
 
     def drive(self) -> None:
-        """Give what was read in the cycle before."""
+        """Output the columns that were read in the previous cycle."""
         size = self.p.unit.column_bits
         self.data.value = sum(column << unit * size for unit, column in enumerate(self.columns))
 
     def sample(self) -> None:
-        """Do what is issued."""
+        """Execute the issued command."""
         issued = read(self.issued)
         if not issued & self.busy:
             return
@@ -83,7 +83,7 @@ class Arrays:
 
 
 def packed(layout: Any, commands: list[Any], blank: Any, size: int) -> np.ndarray:
-    """Return commands, or none, as bits, a row a cycle."""
+    """Return commands, or none, as bits, one row per cycle."""
     given = [command or blank for command in commands]
     values: dict[str, Any] = {"valid": np.array([command is not None for command in commands])}
     # Without group scaling a command has no fields for it.
@@ -99,7 +99,7 @@ def packed(layout: Any, commands: list[Any], blank: Any, size: int) -> np.ndarra
 
 
 class ChannelBench:
-    """A channel, its arrays, and what it says in every cycle."""
+    """A channel, its arrays, and its outputs in every cycle."""
 
     def __init__(self, dut: Any, salt: str) -> None:
         self.p = p = catalog_parameters()
@@ -137,7 +137,7 @@ class ChannelBench:
         legal: bool,
         clears: np.ndarray | None = None,
     ) -> Channel:
-        """Run commands from a reset, compare all that the channel says, and the memory."""
+        """Run commands after a reset; compare all outputs of the channel, and the memory."""
         model = Channel(self.p, memory)
         model.run(slots)
         await self.bench.reset()
@@ -168,7 +168,7 @@ class ChannelBench:
         return model
 
     async def _clear_status(self) -> None:
-        """Clear the status behind a trace: a NaN of it, which the units remembered, is gone too."""
+        """Clear the status after a trace, including a NaN flag of the units."""
         driver = self.driver
         driver.waiting = {
             **{name: [0] for name in driver.shapes},
@@ -176,7 +176,7 @@ class ChannelBench:
         }
         await self.bench.step(4)
         got = unpack(STATUS, from_integers(driver.recorded["status"][-3:], STATUS.size))
-        # Of refreshes nothing is cleared that is late still.
+        # An overdue refresh is not cleared.
         names = [name for name, _field in STATUS if name != "refi"]
         self.bench.compare(
             "cleared",
@@ -197,7 +197,7 @@ class ChannelBench:
         self.bench.compare("refreshes", refreshes, got["refresh"].astype(bool))
 
     def _compare_status(self, model: Channel, clears: np.ndarray | None, *, legal: bool) -> None:
-        """Compare what was broken so far, cycle by cycle; a legal trace breaks nothing."""
+        """Compare the sticky violations in every cycle; a legal trace has none."""
         names = [name for name, _field in STATUS if name != "nan"]
         forgets = np.zeros(len(model.broken), bool) if clears is None else clears
         sticky: set[str] = set()
@@ -210,24 +210,24 @@ class ChannelBench:
         values = np.stack([got[name] for name in names], axis=-1).astype(bool)
         self.bench.compare("status", np.array(expected), values[: len(expected)])
         if clears is None:
-            # A NaN is known some cycles after its command.
+            # A NaN is reported some cycles after its command.
             nan = np.array([any(unit.nan for unit in model.units)])
             self.bench.compare("nan", nan, got["nan"][-1:].astype(bool))
-        # The assertion on illegal commands: whoever sends a legal trace wants to know.
-        # Refreshes are left out where their intervals are too short for a whole trace.
+        # The assertion that a legal trace contains no illegal command. Refreshes are excluded if
+        # their intervals are too short for a whole trace.
         sticky -= {"refi"}
         assert not legal or not sticky, f"a trace that should be legal breaks {sticky}"
 
 
 @cocotb.test()
 async def real_tensors(dut: Any) -> None:
-    """Multiply SmolLM2's operands from the banks of all units, rows changing under the work."""
+    """Multiply SmolLM2's operands from the banks of all units, with changes of rows."""
     bench = ChannelBench(dut, "real")
     for mode in ("linear", "keys", "values"):
         trace = product_trace(bench.p, mode)
         model = await bench.run(trace.slots, trace.memory, legal=True)
         sums = np.array([word.view("<i4") for _cycle, word in model.results[: len(trace.sums)]])
-        # By a matrix product of plain integers.
+        # Expected values from a matrix product of integers.
         bench.bench.compare("sums", trace.sums, sums)
         if mode == "linear":
             bench.bench.record(
@@ -239,7 +239,7 @@ async def real_tensors(dut: Any) -> None:
 
 @cocotb.test()
 async def any_commands(dut: Any) -> None:
-    """Draw traces, most of whose commands are legal, and some that break every rule."""
+    """Run random traces, most of whose commands are legal, and some that violate every rule."""
     bench = ChannelBench(dut, "any")
     broken: set[str] = set()
     for care in (1.0, 0.9, 0.5):
@@ -247,14 +247,14 @@ async def any_commands(dut: Any) -> None:
         clears = bench.bench.numpy_rng.random(len(slots)) < 0.1 if care < 1 else None
         model = await bench.run(slots, memory, legal=care == 1.0, clears=clears)
         broken |= set().union(*model.broken)
-    # What no times can forbid is in every trace; the other rules are proved.
+    # Every trace has the violations that depend on no time; the other rules are proved.
     always = {"busy", "closed"} | ({"phase"} if bench.p.unit.pumps > 1 else set())
     assert always <= broken, always - broken
 
 
 @cocotb.test()
 async def commands_that_knock(dut: Any) -> None:
-    """Repeat each command from the first cycle that forbids it to the first that allows it."""
+    """Repeat each command from the first cycle in which it is illegal until it is legal."""
     bench = ChannelBench(dut, "knock")
     slots, memory = knocking_trace(bench.p, bench.bench.numpy_rng)
     model = await bench.run(slots, memory, legal=False)
@@ -264,7 +264,7 @@ async def commands_that_knock(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of commands: all banks are closed, and nothing waits."""
+    """Reset between commands: all banks are closed, and all counters are 0."""
     bench = ChannelBench(dut, "resets")
     for _ in range(3):
         slots, memory = drawn_trace(bench.p, bench.bench.numpy_rng, 60, 0.7)

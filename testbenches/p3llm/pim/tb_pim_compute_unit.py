@@ -34,7 +34,7 @@ def prepare(p: PimComputeUnitParameters) -> None:
 
 
 class Columns:
-    """The banks: a column in the cycle after its command was taken, anything in all others."""
+    """The banks: a column in the cycle after its command was accepted, random data otherwise."""
 
     def __init__(self, dut: Any, source: StreamSource, bench: Bench) -> None:
         self.port, self.source, self.rng = Port(dut.column), source, bench.rng
@@ -42,17 +42,17 @@ class Columns:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all columns."""
+        """Discard all columns."""
         self.waiting: deque[int | None] = deque()
         self.port.value = 0
 
     def drive(self) -> None:
-        """Answer the command that was taken in the cycle before."""
+        """Respond to the command that was accepted in the previous cycle."""
         column = self.waiting.popleft() if self.source.accepted else None
         self.port.value = self.rng.getrandbits(self.bits) if column is None else column
 
     def sample(self) -> None:
-        """Look at nothing."""
+        """Observe nothing."""
 
 
 class UnitBench:
@@ -68,7 +68,7 @@ class UnitBench:
         self.sink = self.bench.sink("results", sink)
 
     def send(self, commands: list[Command]) -> None:
-        """Queue commands, and the columns that they take."""
+        """Queue commands, and the columns that they use."""
         self.commands.send(payloads(self.p, commands))
         from_column = (Operation.MULTIPLY, Operation.FILL_METADATA, Operation.FILL_SCALES)
         self.columns.waiting.extend(
@@ -111,7 +111,7 @@ def scales_groups(run: Run) -> bool:
 def real_products(pumps: int, *, scaled: bool) -> list[Operands]:
     """Return products of SmolLM2 in all modes, with tails of outputs and of tokens.
 
-    Sums of linear layers that are scaled in the unit are those of `scaled_tensors`.
+    `scaled_tensors` covers linear layers that are scaled in the unit.
     """
     products = []
     for layer in real_operands.LAYERS:
@@ -138,23 +138,23 @@ async def real_tensors(dut: Any) -> None:
 
 
 def register_writes(p: PimComputeUnitParameters, rng: np.random.Generator) -> list[Command]:
-    """Return writes of drawn inputs and metadata."""
+    """Return writes of random inputs and metadata."""
     writes = (Operation.WRITE_INPUT, Operation.WRITE_METADATA)
     return [one for one in drawn(p, rng, 0) if one.operation in writes]
 
 
 @cocotb.test()
 async def full_rate(dut: Any) -> None:
-    """Multiply without a pause: sums are read and inputs written in the cycles between columns."""
+    """Multiply without stalls: sums are read and inputs written in the cycles between columns."""
     unit = UnitBench(dut, "rate")
     p = unit.p
     rng = unit.bench.numpy_rng
     words = register_writes(p, rng)
     between: deque[Command] = deque()
     commands, columns = list(words), 0
-    # Sums of a linear layer do not stay where they are scaled.
+    # Sums of a linear layer are not retained if they are scaled.
     modes = [mode for mode in Mode if mode is not Mode.LINEAR or not p.group_scaling]
-    # Long enough that all sums of the group before are read before these are complete.
+    # Long enough that all sums of the previous group are read before these are complete.
     length = max(p.steps, 16)
     for group in range(6):
         for step in range(length):
@@ -171,7 +171,7 @@ async def full_rate(dut: Any) -> None:
                 )
             )
             columns += 1
-            # The sums of the group before are complete after a few columns of this one.
+            # The sums of the previous group are complete after a few columns of this one.
             if step == 3 and group:
                 between.extend(reads(p, p.pumps))
             if between:
@@ -182,7 +182,7 @@ async def full_rate(dut: Any) -> None:
     if p.pumps == 1:
         ideal += len(commands) - columns - len(words)
     else:
-        # An even cycle to begin with is not counted.
+        # The wait for the first even cycle is not counted.
         assert cycles <= ideal + 1, (cycles, ideal)
     tensors = f"SmolLM2 layers {real_operands.LAYERS}, weights, keys, values of prose"
     unit.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
@@ -206,7 +206,7 @@ async def scaled_tensors(dut: Any) -> None:
 @cocotb.test()
 @only_if(scales_groups, "sums leave with every group")
 async def scaled_full_rate(dut: Any) -> None:
-    """Multiply groups of as few columns as the scaler needs for one, without a pause."""
+    """Multiply the shortest groups that the scaler can process without stalls."""
     unit = UnitBench(dut, "scaled rate")
     p = unit.p
     rng = unit.bench.numpy_rng
@@ -215,7 +215,7 @@ async def scaled_full_rate(dut: Any) -> None:
     between: deque[tuple[int, Command]] = deque()
     commands, groups, rounds = list(words), 6, 4
     steps = -(-GroupScaler.interval(p.elements, p.pumps) // p.pumps)
-    # A total is complete so many columns behind its last one.
+    # A total is complete so many columns after its last one.
     behind = -(-GroupScaler.latency(p.elements, p.pumps) // p.pumps)
 
     def column() -> np.ndarray:
@@ -238,7 +238,7 @@ async def scaled_full_rate(dut: Any) -> None:
                 ends=group % groups == groups - 1,
             )
         )
-        # The scales of the group that ends here were taken with its last column.
+        # The scales of the group that ends here were sampled with its last column.
         if commands[-1].last and group % 2:
             between.extend((number, Command(operation=one, data=column())) for one in fills)
         if commands[-1].last and commands[-1].ends:
@@ -254,11 +254,11 @@ async def scaled_full_rate(dut: Any) -> None:
 @cocotb.test()
 @only_if(scales_groups, "sums leave with every group")
 async def scaled_times(dut: Any) -> None:
-    """Complete groups column by column: each waits until the scaler has taken the one before."""
+    """Complete groups of one column: each waits until the scaler has accepted the previous one."""
     unit = UnitBench(dut, "scaled times")
     p = unit.p
     latency = GroupScaler.latency(p.elements, p.pumps)
-    # A column begins with the first pump.
+    # A column starts with the first pump.
     interval = -(-GroupScaler.interval(p.elements, p.pumps) // p.pumps) * p.pumps
     words = register_writes(p, unit.bench.numpy_rng)
     column = np.ones(p.column_bits // 8, np.uint8)
@@ -275,10 +275,10 @@ async def scaled_times(dut: Any) -> None:
 
 @cocotb.test()
 async def one_hot(dut: Any) -> None:
-    """Put a one at every place of a column in turns: it counts for its element and lane alone."""
+    """Put a one at each place of a column: it affects only its element and lane."""
     unit = UnitBench(dut, "one hot")
     p = unit.p
-    # Inputs 1, 2, 4, 8 in E4M3: lane l counts 2**l; the sum's binary point is 2**-9 in QK.
+    # Inputs 1, 2, 4, 8 in E4M3: lane l has the weight 2**l; the unit of a sum is 2**-9 in QK.
     inputs = np.array([[0x38, 0x40, 0x48, 0x50]] * p.pumps, np.uint8)
     commands = input_writes(p, inputs)
     zero_points = np.zeros(p.column_bits // 8, np.uint8)
@@ -310,7 +310,7 @@ async def one_hot(dut: Any) -> None:
 
 @cocotb.test()
 async def every_group(dut: Any) -> None:
-    """Choose each group's metadata in every mode, for codes that are all special values."""
+    """Select each group's metadata in every mode, for codes that are all special values."""
     unit = UnitBench(dut, "every group")
     p, rng = unit.p, unit.bench.numpy_rng
     size = p.column_bits // 8
@@ -342,7 +342,7 @@ async def every_group(dut: Any) -> None:
 
 @cocotb.test()
 async def one_nan(dut: Any) -> None:
-    """Put a NaN into one lane of one input: it is reported if that input works, and cleared."""
+    """Put a NaN into one lane of one input: it is reported if that input is active, and cleared."""
     unit = UnitBench(dut, "one nan")
     p = unit.p
     nan, one = 0x7F, 0x38
@@ -374,7 +374,7 @@ async def one_nan(dut: Any) -> None:
 
 @cocotb.test()
 async def any_order(dut: Any) -> None:
-    """Draw commands of every kind in any order, under all pairs of pauses."""
+    """Run random commands of every kind in any order, under all pairs of stall patterns."""
     patterns = ("none", "random", "bursty", "adversarial")
     for source in patterns:
         for sink in patterns:
@@ -384,7 +384,7 @@ async def any_order(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of commands: what comes then is right."""
+    """Reset between commands: the following results are correct."""
     unit = UnitBench(dut, "resets", "random", "random")
     for _ in range(6):
         await unit.bench.reset()

@@ -54,15 +54,15 @@ def real_products(pumps: int) -> list[Operands]:
 
 
 def extreme_products(rng: np.random.Generator, pumps: int) -> list[Operands]:
-    """Return the largest sums of either sign, NaN codes, and codes drawn at random."""
+    """Return the largest sums of either sign, NaN codes, and random codes."""
     products = []
     for mode in Mode:
         probability = mode is Mode.PV
         largest = [0xF0] if probability else [0x7E, 0xFE]
         for code in largest:
             for weight, bits in ((8, 2), (8, 3)) if mode is Mode.LINEAR else ((15, 0), (0, 15)):
-                # 128 terms are the longest sum of E4M3; 68 ones among probabilities are too many
-                # already to be a softmax, and still fit.
+                # 128 terms are the longest sum of E4M3; 68 probabilities of one exceed any softmax,
+                # and still fit.
                 shape = (1, 128)
                 products.append(
                     Operands(
@@ -85,13 +85,13 @@ def extreme_products(rng: np.random.Generator, pumps: int) -> list[Operands]:
 
 
 def columns_of(products: list[Operands], pumps: int) -> dict[str, np.ndarray]:
-    """Return columns one behind the other: a row of fields for every four codes of an output."""
+    """Return columns in order: a row of fields for every four codes of an output."""
     fields: dict[str, list[np.ndarray]] = {
         name: [] for name in ("mode", "inputs", "codes", "group_bits", "first", "last")
     }
     for product in products:
         steps = product.codes.shape[-1] // LANES
-        # Inputs that are missing are zeros.
+        # Missing inputs are zeros.
         padded = np.zeros((pumps, product.codes.shape[-1]), np.uint8)
         padded[: len(product.inputs)] = product.inputs[:pumps]
         inputs = padded.reshape(pumps, steps, LANES).swapaxes(0, 1)
@@ -108,10 +108,10 @@ def columns_of(products: list[Operands], pumps: int) -> dict[str, np.ndarray]:
 def cycles_of(
     columns: dict[str, np.ndarray], pumps: int, rng: np.random.Generator, idle: float
 ) -> Cycles:
-    """Spread columns over cycles, with pauses of whole columns, and read the sums in between.
+    """Distribute columns over cycles, with gaps of whole columns, and read the sums in between.
 
-    A column takes as many cycles as there are pumps. Finished sums move on in some cycle before
-    those of the next product come.
+    A column takes one cycle per pump. Finished sums are shifted in a cycle before those of the next
+    product arrive.
     """
     count = len(columns["mode"])
     gaps = (rng.random(count) < idle) * rng.integers(1, 4, count)
@@ -132,8 +132,8 @@ def cycles_of(
         for name, target in fields.items():
             values = columns[name]
             target[at] = values[:, pump] if name == "inputs" else values
-    # The sums of a product come in the cycles 2 to `pumps` + 1 after its last column; what is not
-    # read before the next come is lost.
+    # The sums of a product are finished in cycles 2 to `pumps` + 1 after its last column; sums that
+    # are not read before the next ones are lost.
     move = np.zeros(total, bool)
     ends = starts[columns["last"]] + pumps + 1
     for end, following in zip(ends, [*ends[1:], total - 2], strict=True):
@@ -151,7 +151,7 @@ def bench_for(dut: Any, salt: str) -> tuple[Bench, CycleDriver]:
 
 
 def port_values(cycles: Cycles) -> dict[str, np.ndarray]:
-    """Return what stands at each input in every cycle."""
+    """Return the value of each input in every cycle."""
     significand, shift, _nan = input_operands(cycles.mode[:, np.newaxis], cycles.inputs)
 
     def later(values: np.ndarray, count: int = 1) -> np.ndarray:
@@ -170,7 +170,7 @@ def port_values(cycles: Cycles) -> dict[str, np.ndarray]:
 
 
 async def run_cycles(bench: Bench, driver: CycleDriver, cycles: Cycles) -> None:
-    """Run from a reset, and compare every finished sum in every cycle."""
+    """Run after a reset, and compare every finished sum in every cycle."""
     await bench.reset()
     driver.send(port_values(cycles))
     driver.recorded["finished"].clear()
@@ -210,7 +210,7 @@ async def extremes(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a sum: nothing is left behind."""
+    """Reset in the middle of a sum; later sums do not depend on it."""
     pumps = catalog_parameters().pumps
     bench, driver = bench_for(dut, "resets")
     products = extreme_products(bench.numpy_rng, pumps)[-4:]

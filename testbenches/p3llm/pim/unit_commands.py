@@ -1,4 +1,4 @@
-"""Commands for a compute unit: whole products of real operands, and commands drawn at random."""
+"""Commands for a compute unit: whole products of real operands, and random commands."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from testbenches.packing import pack, to_integers
 
 
 def input_writes(p: PimComputeUnitParameters, inputs: np.ndarray) -> list[Command]:
-    """Return the writes of inputs, shape (pumps, inputs); as many as there are."""
+    """Return the writes of inputs, shape (pumps, inputs)."""
     filled = np.zeros((p.pumps, p.steps * LANES), np.uint8)
     filled[: len(inputs), : inputs.shape[1]] = inputs
     words = filled.reshape(p.words, -1)
@@ -41,7 +41,7 @@ def reads(p: PimComputeUnitParameters, inputs: int) -> list[Command]:
 
 
 def total_reads(p: PimComputeUnitParameters, inputs: int) -> list[Command]:
-    """Return the reads of all totals of some inputs, what is above 32 bits first."""
+    """Return the reads of all totals of some inputs, the bits above 32 first."""
     parts = ((True, False), (False, False), (False, True))
     return [
         Command(operation=Operation.READ_RESULT, total=True, inputs=pump, high=high, upper=upper)
@@ -51,16 +51,16 @@ def total_reads(p: PimComputeUnitParameters, inputs: int) -> list[Command]:
 
 
 def metadata(p: PimComputeUnitParameters, mode: Mode, bits: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the metadata of a tile and group, and the index under which they stand.
+    """Return the metadata of a tile and group, and their index.
 
     Parameters
     ----------
     p : PimComputeUnitParameters
-        Dimensions.
+        Elements, inputs and registers.
     mode : Mode
-        The formats.
+        Formats of the operands.
     bits : numpy.ndarray
-        Shape (elements, codes): as many columns as the metadata serve.
+        Metadata, shape (elements, codes), for as many columns as share them.
     """
     if mode is Mode.LINEAR:
         return pack_selects(np.tile(bits[:, 0], (8, 1))), 5
@@ -72,9 +72,9 @@ def metadata(p: PimComputeUnitParameters, mode: Mode, bits: np.ndarray) -> tuple
 def product(
     p: PimComputeUnitParameters, operands: Operands, *, fill: bool = False
 ) -> list[Command]:
-    """Return the commands of a product: tile by tile, the inputs in as many pieces as fit.
+    """Return the commands of a product: tile by tile, with the inputs in pieces that fit.
 
-    Where metadata change within a sum, as those of values do, they are written between columns.
+    Metadata that change within a sum, as those of values, are written between columns.
     """
     pumps = min(p.pumps, len(operands.inputs))
     outputs, terms = operands.codes.shape
@@ -119,7 +119,7 @@ def scaled_product(
     Parameters
     ----------
     p : PimComputeUnitParameters
-        Dimensions.
+        Elements, inputs and registers.
     operands : Operands
         Inputs and weights.
     scales : numpy.ndarray
@@ -130,7 +130,7 @@ def scaled_product(
     groups = scales.shape[1]
     group, commands = terms // groups, []
     columns = pack_columns(operands.codes, elements=p.elements)
-    # Tiles are whole, and so are pairs of scales and eights of special values.
+    # Tiles, pairs of scales and sets of eight special values are complete.
     beyond = [(0, -outputs % p.elements), (0, 8)]
     filled = np.pad(scales, beyond)
     selects = np.pad(operands.group_bits[:, ::group], beyond)
@@ -196,7 +196,7 @@ def drawn(
         commands.append(replace(multiply(True, True), mode=Mode.LINEAR, begins=True, ends=True))
         commands.append(replace(multiply(True, True), mode=Mode.QK))
     commands.append(multiply(True, True))
-    # Whether the newest sums are those of a linear layer's group.
+    # The newest sums are those of a linear layer's group.
     consumed = p.group_scaling and commands[-1].mode is Mode.LINEAR
     read = 0
     for _ in range(count):
@@ -211,10 +211,10 @@ def drawn(
                 consumed = consumed if not commands[-1].last else commands[-1].mode is Mode.LINEAR
             read = 0 if commands[-1].last else read
         elif kind is Operation.READ_RESULT and consumed:
-            # The sums of a linear layer's group went to the scaler.
+            # The sums of a linear layer's group are consumed by the scaler.
             commands += total_reads(p, 1)
         elif kind is Operation.READ_RESULT:
-            # What stands behind the last pump's sums is nobody's.
+            # The words after the last pump's sums are undefined.
             advance = bool(rng.integers(0, 2)) and read < p.pumps - 1
             read += advance
             upper = bool(rng.integers(0, 2))
@@ -228,7 +228,7 @@ def drawn(
 def drawn_scaling(
     p: PimComputeUnitParameters, rng: np.random.Generator, column: np.ndarray
 ) -> Command:
-    """Return a command that a unit without group scaling has not."""
+    """Return a command that only a unit with group scaling has."""
     if rng.random() < 0.5:
         return Command(operation=Operation.FILL_SCALES, data=column)
     return Command(
@@ -237,13 +237,13 @@ def drawn_scaling(
         inputs=int(rng.integers(0, p.pumps)),
         upper=bool(rng.integers(0, 2)),
         high=bool(rng.integers(0, 2)),
-        # A total stays where it is.
+        # A total is not shifted.
         advance=bool(rng.integers(0, 2)),
     )
 
 
 def payloads(p: PimComputeUnitParameters, commands: list[Command]) -> list[int]:
-    """Return commands as a unit's port takes them."""
+    """Return commands in the format of the unit's port."""
     blank = np.zeros(p.column_bits // 8, np.uint8)
     from_column = (Operation.MULTIPLY, Operation.FILL_METADATA, Operation.FILL_SCALES)
     fields: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""SmolLM2's tensors as the vectors that the quantisers take, and vectors at the formats' edges."""
+"""SmolLM2's tensors as operands of the quantisers, and vectors at the limits of the formats."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from golden.llm.trace import Trace
 LAYERS = (0, 14, 29)
 TOKENS = 640
 SHOWN = 24
-"""Tokens of each layer that a simulation takes."""
+"""Tokens per layer in a simulation."""
 
 Codes = NDArray[np.int64]
 
@@ -21,7 +21,7 @@ def trace() -> Trace:
 
 
 def cut(rows: NDArray[np.floating], width: int) -> Codes:
-    """Return FP16 codes of rows, cut or repeated to a width."""
+    """Return FP16 codes of rows, truncated or repeated to a width."""
     columns = np.arange(width) % rows.shape[-1]
     return codes(rows[..., columns]).astype(np.int64)
 
@@ -61,7 +61,7 @@ def alone(width: int, lanes: int) -> Codes:
 
 
 def small(rng: np.random.Generator, width: int, lanes: int, octaves: tuple[int, int]) -> Codes:
-    """Return every subnormal magnitude in every lane, beside an end some octaves above."""
+    """Return every subnormal magnitude in every lane, with a maximum some binades larger."""
     count = width // lanes - 1
     magnitudes = np.tile(np.arange(0x400 // count * count + count).reshape(-1, count), (16, 1))
     ends = magnitudes[:, -1:] * 2.0 ** (rng.uniform(*octaves, (len(magnitudes), 1)) - 24)
@@ -70,7 +70,7 @@ def small(rng: np.random.Generator, width: int, lanes: int, octaves: tuple[int, 
 
 
 def between_ends(rng: np.random.Generator, count: int, width: int) -> Codes:
-    """Return vectors between ends of any magnitudes, a third of them powers of two."""
+    """Return vectors with maxima and minima of any magnitude, a third of them powers of two."""
     ends = rng.integers(0, LARGEST + 1, (count, 2))
     powers = [1 << bit for bit in range(10)] + [code << 10 for code in range(1, 31)]
     ends[::3] = rng.choice(powers, ends[::3].shape)
@@ -95,7 +95,7 @@ def exact_scales(rng: np.random.Generator, count: int, width: int, divisor: int)
 def int4_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
     """Return vectors whose extent is 2, 6 or 10 times a number, and of odd multiples of it.
 
-    Quotients are half between two INT4 codes: what decides is how the scale was rounded.
+    Quotients are midpoints of two INT4 codes: the rounding of the scale decides.
     """
     unit = rng.integers(0x400, 0x800, (count, 1)) * 2.0 ** rng.integers(-23, -6, (count, 1))
     # Every other number is so short that its multiples are FP16 numbers.
@@ -105,7 +105,7 @@ def int4_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
     extent = (unit * times)[:, 0]
     top = codes(extent).astype(np.int64)
     top += top.astype(np.uint16).view(np.float16).astype(np.float64) < extent
-    # The upper end is an FP16 number, and the lower one what it has too much.
+    # The maximum is an FP16 number, and the minimum is the excess.
     rows[:, 0] = top
     rows[:, -1] = codes(top.astype(np.uint16).view(np.float16).astype(np.float64) - extent)
     return rows
@@ -114,8 +114,7 @@ def int4_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
 def zero_point_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
     """Return vectors of odd multiples of a number, their extent 2, 6 or 10 times as large as it.
 
-    Also what the zero point is rounded from is half between two integers, up to the scale's
-    rounding.
+    The unrounded zero point is also a midpoint of two integers, up to the scale's rounding.
     """
     times = rng.choice((2, 6, 10), (count, 1))
     lower = 2 * rng.integers(0, times // 2) + 1
@@ -128,10 +127,10 @@ def zero_point_near_ties(rng: np.random.Generator, count: int, width: int) -> Co
 
 
 def near_halves(rng: np.random.Generator, count: int, width: int) -> Codes:
-    """Return vectors whose zero points and codes are rounded from next to halves.
+    """Return vectors whose unrounded zero points and codes are next to midpoints.
 
-    As near as FP16 numbers are, on either side: what is left of a division is small, and one wrong
-    carry in it decides.
+    They are as close as FP16 allows, on either side: the remainder of the division is small, and a
+    wrong carry in it changes the result.
     """
     lower = rng.integers(0x1000, 0x6000, (count, 1))
     half = rng.integers(0, 15, (count, 1)) + 0.5
@@ -146,11 +145,11 @@ def near_halves(rng: np.random.Generator, count: int, width: int) -> Codes:
 
 
 def last_place_scales(rng: np.random.Generator, count: int, width: int) -> Codes:
-    """Return vectors whose scale is next to half between two FP16 numbers, in float32's last place.
+    """Return vectors whose scale is next to a midpoint of two FP16 numbers, in float32.
 
-    The ends are so far apart that their difference has all of float32's digits.
+    Maximum and minimum are so far apart that their difference has all digits of float32.
     """
-    # A number half between two of FP16's has twelve digits; the extent, 15 of it, at most sixteen.
+    # A midpoint of two FP16 numbers has twelve digits; the extent, 15 times it, at most sixteen.
     halves = 2 * rng.integers(1 << 10, 1 << 11, 64 * count) + 1
     places = 24 - np.ceil(np.log2(15 * halves + 1)).astype(int)
     extent = (15 * halves << places) + rng.choice((-1, 1), len(halves))
@@ -167,8 +166,8 @@ def last_place_scales(rng: np.random.Generator, count: int, width: int) -> Codes
 def e4m3_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
     """Return vectors of the largest, or three quarters of it, by powers of two.
 
-    448 and 336, by powers of two, have quotients half between two E4M3 codes: what decides is how
-    the scale was rounded, and the quotient.
+    448 and 336, by powers of two, have quotients that are midpoints of two E4M3 codes: the rounding
+    of scale and quotient decides.
     """
     largest = (0x400 | rng.integers(0, 256, (count, 1)) << 2) * 2.0 ** rng.integers(
         -4, 6, (count, 1)

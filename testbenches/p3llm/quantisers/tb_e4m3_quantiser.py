@@ -51,7 +51,7 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
 
 
 def real_activations(width: int) -> NDArray[np.int64]:
-    """Return inputs of linear layers, cut or repeated to a width."""
+    """Return inputs of linear layers, truncated or repeated to a width."""
     names = ("q_proj", "o_proj", "gate_proj", "down_proj")
     rows = [trace().linear(layer, name).inputs[-SHOWN:] for layer in LAYERS for name in names]
     return np.concatenate([cut(one, width) for one in rows])
@@ -59,7 +59,7 @@ def real_activations(width: int) -> NDArray[np.int64]:
 
 @cocotb.test()
 async def real(dut: Any) -> None:
-    """Quantise what SmolLM2's linear layers are given, at full rate, bit for bit."""
+    """Quantise the inputs of SmolLM2's linear layers at full rate; results are bit-identical."""
     bench = bench_for(dut, "real")
     vectors = bench.fewer(real_activations(bench.p.width))
     tensors = f"SmolLM2 layers {LAYERS}, {len(vectors)} inputs of linear layers"
@@ -84,17 +84,17 @@ async def small_magnitudes(dut: Any) -> None:
 
 @cocotb.test()
 async def ties(dut: Any) -> None:
-    """Quotients that tie exactly, or but for float32's rounding."""
+    """Quotients that tie exactly, or only after float32's rounding."""
     bench = bench_for(dut, "ties")
     vectors = random_vectors(bench.bench.numpy_rng, 4096 // bench.p.slices + 8, bench.p.width)
-    # 448 / 7 is a power of two: multiples of 7 over the largest tie without a rest.
+    # 448 / 7 is a power of two: multiples of 7 divided by the largest tie without a remainder.
     vectors[::2, 0] = 0x7BFF & ~0x3FF | 7 * 128
     await bench.run_vectors(vectors)
 
 
 @cocotb.test()
 async def scales(dut: Any) -> None:
-    """Scales of few bits, and quotients that only the scale's rounding keeps from a tie."""
+    """Scales of few bits, and quotients that are ties except for the scale's rounding."""
     bench = bench_for(dut, "scales")
     p, rng = bench.p, bench.bench.numpy_rng
     count = 4096 // p.slices + 8
@@ -105,7 +105,7 @@ async def scales(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random vectors of random lengths under every pair of pause patterns."""
+    """Random vectors of random lengths under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     vectors = bench.fewer(random_vectors(bench.bench.numpy_rng, 8, bench.p.width))
     await bench.run_vectors(bench.random_lengths(vectors))
@@ -113,7 +113,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; results after the reset do not depend on earlier data."""
     bench = bench_for(dut, "resets", "random", "bursty")
     vectors = random_vectors(bench.bench.numpy_rng, 6, bench.p.width)
     await bench.disturb_with(vectors)

@@ -55,7 +55,7 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
 
 
 def real_cache(width: int) -> NDArray[np.int64]:
-    """Return keys and values of every head, cut or repeated to a width."""
+    """Return keys and values of every head, truncated or repeated to a width."""
     rows = []
     for layer in LAYERS:
         for head in range(0, trace().heads, trace().heads // trace().kv_heads):
@@ -66,7 +66,7 @@ def real_cache(width: int) -> NDArray[np.int64]:
 
 @cocotb.test()
 async def real(dut: Any) -> None:
-    """Keys and values of SmolLM2 at full rate, bit for bit."""
+    """Keys and values of SmolLM2 at full rate; results are bit-identical."""
     bench = bench_for(dut, "real")
     vectors = bench.fewer(real_cache(bench.p.width))
     tensors = f"SmolLM2 layers {LAYERS}, {len(vectors)} keys and values"
@@ -91,7 +91,7 @@ async def small_magnitudes(dut: Any) -> None:
 
 @cocotb.test()
 async def ties(dut: Any) -> None:
-    """Quotients that tie exactly, or but for float32's rounding."""
+    """Quotients that tie exactly, or only after float32's rounding."""
     bench = bench_for(dut, "ties")
     vectors = random_vectors(bench.bench.numpy_rng, 4096 // bench.p.slices + 8, bench.p.width)
     # From -7.5 to 7.5 the scale is 1, and halves tie.
@@ -102,11 +102,11 @@ async def ties(dut: Any) -> None:
 
 @cocotb.test()
 async def scales(dut: Any) -> None:
-    """Scales of few bits, of ends far from each other, near ties of codes and zero points."""
+    """Scales of few bits, of distant extremes, and near ties of codes and zero points."""
     bench = bench_for(dut, "scales")
     p, rng = bench.p, bench.bench.numpy_rng
     count = 4096 // p.slices + 8
-    # The lower end is zero, or so near to it that the scale lacks its last places.
+    # The minimum is zero, or so close to it that the scale lacks its last places.
     one_sided = exact_scales(rng, count, p.width, 15)
     one_sided[:, 1] = rng.integers(0, 2, count)
     one_sided[:, 2:] = np.maximum(one_sided[:, 2:], 1)
@@ -118,7 +118,7 @@ async def scales(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random vectors of random lengths under every pair of pause patterns."""
+    """Random vectors of random lengths under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     vectors = bench.fewer(random_vectors(bench.bench.numpy_rng, 8, bench.p.width))
     await bench.run_vectors(bench.random_lengths(vectors))
@@ -126,7 +126,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; results after the reset do not depend on earlier data."""
     bench = bench_for(dut, "resets", "random", "bursty")
     vectors = random_vectors(bench.bench.numpy_rng, 6, bench.p.width)
     await bench.disturb_with(vectors)

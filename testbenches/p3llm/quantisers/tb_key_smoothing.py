@@ -1,4 +1,4 @@
-"""Testbench of the key smoothing: prompts and decoding of SmolLM2, edges, stalls, resets."""
+"""Testbench of the key smoothing: prompts and decoding of SmolLM2, edge cases, stalls, resets."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from testbenches.streams import PAUSES
 
 Codes = NDArray[np.int64]
 PROMPT, STEPS = 12, 4
-"""Tokens of a prompt, and of what is decoded behind it."""
+"""Tokens of a prompt, and of the decoding after it."""
 TEXTS = 96
 """Texts of small numbers."""
 
@@ -50,10 +50,10 @@ class SmoothingBench(StreamBench):
         }
 
     def text(self, keys: Codes, queries: Codes, *, by_head: bool = False) -> tuple[Fields, Fields]:
-        """Return the slices of a text, its prompt and what is decoded, and what must come.
+        """Return the slices of a text, with prompt and decoding, and the expected results.
 
-        Keys and queries have the shape (heads, tokens, channels); a prompt's keys come token by
-        token, or head by head.
+        Keys and queries have the shape (heads, tokens, channels); a prompt's keys are ordered token
+        by token, or head by head.
         """
         factors = smoothing_factors(keys[:, :PROMPT])
         heads, tokens = range(len(keys)), keys.shape[1]
@@ -78,7 +78,7 @@ class SmoothingBench(StreamBench):
         return offered, {"values": results, "last": offered["last"][-len(results) :]}
 
     async def run_texts(self, texts: list[tuple[Codes, Codes]], *, by_head: bool = False) -> int:
-        """Run texts one behind the other and compare everything; return the cycles."""
+        """Run texts back to back and compare all results; return the cycles."""
         parts = [self.text(*text, by_head=by_head) for text in texts]
         await self.bench.reset()
         self.sink.received.clear()
@@ -111,13 +111,13 @@ class SmoothingBench(StreamBench):
         tops = rng.integers(1, LARGEST + 1, (2, shape[0], 1, shape[2]))
         tops = np.where(rng.random(tops.shape) < 0.5, tops & 0x7FF, tops)
         keys, queries = rng.integers(0, tops + 1, (2, *shape)) | rng.integers(0, 2, shape) << 15
-        # Infinities, and NaNs of one bit, are too rare in drawn codes.
+        # Infinities, and NaNs of one bit, are too rare in random codes.
         marks = rng.choice([0x7C00, *(0x7C00 | 1 << bit for bit in range(10))], shape)
         return np.where(rng.random(shape) < 0.05, keys & 0x8000 | marks, keys), queries
 
 
 def real_text(p: Any, layer: int) -> tuple[Codes, Codes]:
-    """Return keys and queries of SmolLM2, as many heads as there are places."""
+    """Return keys and queries of SmolLM2 for all heads of the unit."""
     heads = [trace().attention_trace(layer, 3 * (head % 3)) for head in range(min(p.heads, 3))]
     return (
         np.stack([cut(head.k[: PROMPT + STEPS], p.head_size) for head in heads]),
@@ -127,7 +127,7 @@ def real_text(p: Any, layer: int) -> tuple[Codes, Codes]:
 
 @cocotb.test()
 async def real(dut: Any) -> None:
-    """Smooth SmolLM2's keys and fuse its queries at full rate, bit for bit."""
+    """Smooth SmolLM2's keys and fuse its queries at full rate; results are bit-identical."""
     bench = SmoothingBench(dut, "real")
     texts = [real_text(bench.p, layer) for layer in LAYERS]
     cycles = await bench.run_texts(texts)
@@ -139,7 +139,7 @@ async def real(dut: Any) -> None:
 
 @cocotb.test()
 async def extremes(dut: Any) -> None:
-    """Infinities, NaNs, subnormals: every FP16 code may come."""
+    """Infinities, NaNs, subnormal numbers: every FP16 code may occur."""
     bench = SmoothingBench(dut, "extremes")
     keys, queries = bench.random_text()
     rng = bench.bench.numpy_rng
@@ -149,14 +149,14 @@ async def extremes(dut: Any) -> None:
 
 @cocotb.test()
 async def head_by_head(dut: Any) -> None:
-    """Take a head's keys one behind the other: each meets factors that were just raised."""
+    """Process a head's keys back to back: each uses factors that were just updated."""
     bench = SmoothingBench(dut, "head by head")
     await bench.run_texts([bench.random_text() for _ in range(4)], by_head=True)
 
 
 @cocotb.test()
 async def small(dut: Any) -> None:
-    """Subnormal keys, factors and queries, and specials in one token alone."""
+    """Subnormal keys, factors and queries, and special numbers in one token only."""
     bench = SmoothingBench(dut, "small")
     await bench.run_texts([bench.small_text() for _ in range(TEXTS)])
 
@@ -164,14 +164,14 @@ async def small(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random texts, one behind the other, under every pair of pause patterns."""
+    """Random texts, back to back, under every pair of stall patterns."""
     bench = SmoothingBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.run_texts([bench.random_text() for _ in range(2)])
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work; the next text begins its factors anew."""
+    """Reset during operation; the next text starts with new factors."""
     bench = SmoothingBench(dut, "resets", "random", "bursty")
     text = bench.random_text()
     await bench.disturb(bench.text(*text)[0], times=6, longest=60)

@@ -71,7 +71,7 @@ async def real_probabilities(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random codes under every pair of pause patterns."""
+    """Random codes under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     lanes = catalog_parameters().lanes
     values = bench.bench.numpy_rng.integers(0, 1 << 16, 200 * lanes)
@@ -80,7 +80,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; results after the reset do not depend on earlier data."""
     bench = bench_for(dut, "resets", "random", "bursty")
     lanes = catalog_parameters().lanes
     slices = slices_of(bench.bench.numpy_rng.integers(0, 1 << 16, 60 * lanes), 7)

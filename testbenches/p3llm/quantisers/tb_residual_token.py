@@ -45,7 +45,7 @@ def slices_of(tokens: NDArray[np.int64], first: NDArray[np.bool_]) -> Fields:
 async def run_tokens(
     bench: StreamBench, tokens: NDArray[np.int64], first: NDArray[np.bool_]
 ) -> int:
-    """Run tokens and compare everything; what is not to be quantised may be anything."""
+    """Run tokens and compare all results; data that are not to be quantised are undefined."""
     p = catalog_parameters()
     slices = slices_of(tokens, first)
     cycles = await bench.run(slices)
@@ -70,7 +70,7 @@ def random_tokens(bench: StreamBench, count: int) -> tuple[NDArray[np.int64], ND
 
 @cocotb.test()
 async def real(dut: Any) -> None:
-    """Keep SmolLM2's keys and values for a step, at full rate."""
+    """Hold SmolLM2's keys and values for one step, at full rate."""
     bench = bench_for(dut, "real")
     p = catalog_parameters()
     parts = []
@@ -87,14 +87,14 @@ async def real(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random texts under every pair of pause patterns."""
+    """Random texts under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     await run_tokens(bench, *random_tokens(bench, 8))
 
 
 @cocotb.test()
 async def late_ready(dut: Any) -> None:
-    """Hand every token to a receiver that is ready only for what is offered."""
+    """Send every token to a receiver that asserts ready only after valid."""
     bench = bench_for(dut, "late ready")
     bench.sink.pauses = until_offered(bench.sink)
     await run_tokens(bench, *random_tokens(bench, 8))
@@ -102,7 +102,7 @@ async def late_ready(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a token; the next text begins at its first slice."""
+    """Reset in the middle of a token; the next text starts with its first slice."""
     bench = bench_for(dut, "resets", "random", "bursty")
     tokens, first = random_tokens(bench, 6)
     slices = slices_of(tokens, first)

@@ -19,7 +19,7 @@ from testbenches.streams import PAUSES
 
 Codes = NDArray[np.int64]
 Row = tuple[Codes, Codes]
-"""Scales and probabilities of a head, as long as each other."""
+"""Scales and probabilities of a head, of equal length."""
 
 QUERIES = 4
 
@@ -88,9 +88,9 @@ class ScalingBench:
     def small_rows(self, count: int) -> list[Row]:
         """Return rows down to subnormal scales, quotients and probabilities.
 
-        Half of the scales stand just below the largest by a power of two, where a quotient's
-        rounding carries into its exponent; of a power of two, some are halfway between two
-        subnormal parts.
+        Half of the scales are slightly below the largest times a power of two, where the rounding
+        of a quotient carries into its exponent; some quotients are midpoints of two subnormal
+        numbers.
         """
         rng, rows = self.bench.numpy_rng, []
         for top in rng.integers(1, LARGEST + 1, count):
@@ -107,7 +107,7 @@ class ScalingBench:
             shares = rng.integers(0, 0x3C01, length)
             shares = np.where(rng.random(length) < 0.5, shares & 0x7FF, shares)
             if rng.random() < 0.5:
-                # Products of few bits tie, or all but tie.
+                # Products of few bits are ties, or close to ties.
                 scales, shares = scales & 0x7F80, shares & 0x7F80
             scales[rng.integers(0, length)] = largest
             rows.append((scales, shares))
@@ -130,7 +130,7 @@ def real_rows(p: Any) -> list[Row]:
 
 @cocotb.test()
 async def real(dut: Any) -> None:
-    """Scale SmolLM2's probabilities at full rate, bit for bit."""
+    """Scale SmolLM2's probabilities at full rate; results are bit-identical."""
     bench = ScalingBench(dut, "real")
     p, rows = bench.p, real_rows(bench.p)
     cycles = await bench.run(rows)
@@ -168,7 +168,7 @@ async def small(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(scales=list(PAUSES), results=list(PAUSES))
 async def stalls(dut: Any, scales: str, results: str) -> None:
-    """Random rows under every pair of pause patterns; the probabilities pause at random."""
+    """Random rows under every pair of stall patterns; the probabilities stall at random."""
     bench = ScalingBench(dut, f"stalls {scales} {results}", scales, "random", results)
     await bench.run(bench.random_rows(8))
 
@@ -176,14 +176,14 @@ async def stalls(dut: Any, scales: str, results: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(probabilities=list(PAUSES))
 async def late_probabilities(dut: Any, probabilities: str) -> None:
-    """Give probabilities under every pause pattern, everything else at full rate."""
+    """Send probabilities under every stall pattern, all other data at full rate."""
     bench = ScalingBench(dut, f"late {probabilities}", "none", probabilities, "none")
     await bench.run(bench.random_rows(8))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; results after the reset do not depend on earlier data."""
     bench = ScalingBench(dut, "resets", "random", "bursty", "random")
     rows = bench.random_rows(6)
     slices = bench.fields([row[0] for row in rows])

@@ -1,4 +1,4 @@
-"""The bench of units that take vectors in slices and give them back in slices."""
+"""Common bench of units that process vectors in slices."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from testbenches.stream_bench import Fields, StreamBench
 
 Codes = NDArray[np.int64]
 MANY_SLICES = 64
-"""Slices of a vector from which on fewer vectors show the same."""
+"""Slices per vector above which fewer vectors suffice."""
 
 
 class VectorBench(StreamBench):
@@ -24,12 +24,13 @@ class VectorBench(StreamBench):
     salt : str
         Name of the test.
     model : Callable
-        From vectors, shape (count, elements), to the fields of as many results: those with the
-        elements' axis are cut into slices, those without it stand in every slice.
+        Function from vectors, shape (count, elements), to the fields of as many results: those with
+        the elements' axis are split into slices, those without it are repeated in every slice.
     latency, read_latency : int
-        Cycles from a vector's last slice to its first result, and from its first slice's reading.
+        Cycles to a vector's first result, from its last slice, and from the read of its first
+        slice.
     source, sink : str
-        Pause patterns.
+        Stall patterns.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class VectorBench(StreamBench):
         )
 
     def fewer(self, vectors: Codes) -> Codes:
-        """Return vectors spread over the given ones, the fewer the longer they are."""
+        """Return a selection of the given vectors, fewer if they are longer."""
         count = max(3, len(vectors) * MANY_SLICES // self.p.slices)
         return vectors[:: max(1, len(vectors) // count)]
 
@@ -79,7 +80,7 @@ class VectorBench(StreamBench):
         return {name: np.concatenate(rows) for name, rows in fields.items()}
 
     async def run_vectors(self, vectors: list[Codes] | Codes) -> int:
-        """Run vectors and compare everything; return the cycles."""
+        """Run vectors and compare all results; return the cycles."""
         vectors = list(vectors)
         slices = self.slices_of(vectors)
         cycles = await self.run(slices)
@@ -87,7 +88,7 @@ class VectorBench(StreamBench):
         return cycles
 
     async def run_at_full_rate(self, vectors: Codes, tensors: str) -> None:
-        """Run vectors without a pause, require the cycles of the contract, and record them."""
+        """Run vectors without stalls, require the specified cycles, and record them."""
         cycles = await self.run_vectors(vectors)
         counts = [len(vector) // self.p.lanes for vector in vectors]
         expected = full_rate_cycles(counts, rows=self.p.vectors, **self.latencies)
@@ -96,11 +97,11 @@ class VectorBench(StreamBench):
         self.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 
     def random_lengths(self, vectors: Codes) -> list[Codes]:
-        """Cut vectors to random numbers of slices, two at least."""
+        """Truncate vectors to random numbers of slices, at least two."""
         lengths = self.bench.numpy_rng.integers(2, self.p.slices + 1, len(vectors)) * self.p.lanes
         return [row[:length] for row, length in zip(vectors, lengths, strict=True)]
 
     async def disturb_with(self, vectors: list[Codes] | Codes) -> None:
-        """Reset in the middle of work, again and again."""
+        """Reset repeatedly during operation."""
         slices = self.slices_of(list(vectors))
         await self.disturb(slices, times=6, longest=3 * self.p.slices + 20)
