@@ -201,6 +201,11 @@ PLAIN = (
     "testbenches/p3llm/npu/*.py",
     "testbenches/p3llm/pim/*.py",
     "testbenches/p3llm/quantisers/*.py",
+    "tests/p3llm/*.py",
+    "tests/p3llm/control/*.py",
+    "tests/p3llm/npu/*.py",
+    "tests/p3llm/pim/*.py",
+    "tests/p3llm/quantisers/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

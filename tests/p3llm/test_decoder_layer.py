@@ -29,7 +29,7 @@ def prompt_cache(trace: Trace, layer: int) -> Cache:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_is_near_the_model(trace: Trace, layer: int) -> None:
-    """Four steps behind 600 tokens: what four-bit weights and caches leave of the output."""
+    """Four steps after 600 tokens: the deviation by four-bit weights and caches."""
     weights, cache = layer_weights(trace, layer), prompt_cache(trace, layer)
     states, expected = trace.hidden(layer)
     for position in range(PROMPT, PROMPT + 4):
@@ -43,7 +43,7 @@ def test_a_layer_is_near_the_model(trace: Trace, layer: int) -> None:
 
 
 def dequantised(matrix: Matrix) -> np.ndarray:
-    """Return the numbers that a matrix's bytes stand for, by tables written out here."""
+    """Return the values of a matrix's bytes, by tables of this test."""
     outputs, groups = matrix.selects.shape
     low, high = matrix.columns & 15, matrix.columns >> 4
     nibble = np.stack([low, high], axis=-1).reshape(*matrix.columns.shape[:2], 16, 4)
@@ -60,8 +60,8 @@ def in_float64(
 ) -> np.ndarray:
     """Return the layer's output from the same bytes in float64; `cache` has the token in it.
 
-    With `residual` its own key and value are as they are projected, with `pre_rope` all keys are
-    turned now.
+    With `residual` its own key and value are not quantised; with `pre_rope` all keys are rotated
+    here.
     """
     angle = float(p.base) ** (-2 * np.arange(p.head_size // 2) / p.head_size)
 
@@ -106,7 +106,7 @@ def in_float64(
 def test_a_layer_is_near_float64_of_the_same_bytes(
     trace: Trace, layer: int, option: dict[str, bool]
 ) -> None:
-    """What 8-bit inputs and the NPU's functions add, by another decoder of the bytes."""
+    """The deviation by 8-bit inputs and the NPU's functions, with an independent decoder."""
     p = replace(PARAMETERS, **option)
     weights, cache = layer_weights(trace, layer), real_cache(trace, layer, PROMPT, p)
     before = trace.hidden(layer)[0][PROMPT]

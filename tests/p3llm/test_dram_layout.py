@@ -16,7 +16,7 @@ from golden.p3llm.pim.real_operands import linear, probabilities_and_values, que
 
 
 def code_at(columns: np.ndarray, output: int, term: int, elements: int = 16) -> int:
-    """Return one code by the page's words: nibble 4 * element + lane, the lower half first."""
+    """Return one code by the page's definition: nibble 4 * element + lane, lower nibble first."""
     tile, element = divmod(output, elements)
     column, lane = divmod(term, 4)
     place = 4 * element + lane
@@ -25,7 +25,7 @@ def code_at(columns: np.ndarray, output: int, term: int, elements: int = 16) -> 
 
 
 @pytest.mark.parametrize(("outputs", "terms", "elements"), [(16, 8, 16), (37, 30, 16), (9, 5, 4)])
-def test_every_code_stands_where_the_page_says(outputs: int, terms: int, elements: int) -> None:
+def test_every_code_is_where_the_page_specifies(outputs: int, terms: int, elements: int) -> None:
     rng = np.random.default_rng(outputs)
     codes = rng.integers(0, 16, (outputs, terms)).astype(np.uint8)
     columns = pack_columns(codes, elements=elements)
@@ -46,7 +46,7 @@ def test_one_code_is_one_nibble() -> None:
             assert code_at(columns, output, term) == 15
 
 
-def test_real_tensors_come_back() -> None:
+def test_real_tensors_are_recovered() -> None:
     for operands in (
         linear(0, "q_proj", outputs=40, inputs=576, tokens=1),
         queries_and_keys(14, 0, tokens=77, heads=1),
@@ -85,5 +85,5 @@ def test_a_key_is_appended_by_masked_writes(channels: int) -> None:
                 if mask >> byte & 1:
                     memory[column, byte] = data >> 8 * byte & 255
     columns = memory.reshape(expected.shape)
-    # Of the last tile the elements without a token hold what they held: stale codes.
+    # The elements of the last tile without a token keep their stale codes.
     assert np.array_equal(unpack_columns(columns, outputs=35, terms=channels), keys)

@@ -1,4 +1,4 @@
-"""One layer of the dimensions of Llama-3.1-8B, drawn code by code."""
+"""One layer with the dimensions of Llama-3.1-8B and random codes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from testbenches.packing import pack, unpack
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """What a layer gave: the bits of its state, all bytes, cycles, and columns by kind."""
+    """Results of a layer: bits of its state, all bytes, cycles, and columns by kind."""
 
     state: NDArray[np.uint32]
     image: NDArray[np.uint8]
@@ -34,7 +34,7 @@ def run_layer(
     position: int,
     folder: Path,
 ) -> Step:
-    """Take a hidden state through the layer, by the program in C++."""
+    """Process a hidden state in the layer, with the C++ harness."""
     harness = Harness.compiled(entry_named("p3llm"), p)
     file, size = folder / "banks.memory", 2 * p.elements
     image.tofile(file)
@@ -50,7 +50,7 @@ def run_layer(
             },
             {"states_out": len(slices)},
             record=["status"],
-            # No stream moves while a layer is under way.
+            # No stream has transfers while a layer is in progress.
             timeout=10 * p.layer_positions,
         )
     assert not run.outputs["status"].any()
@@ -66,7 +66,7 @@ def run_layer(
 def drawn(
     p: P3llmParameters, cached: int, seed: int, folder: Path
 ) -> tuple[Step, NDArray[np.uint32], NDArray[np.uint8]]:
-    """Return what a drawn layer gave, and the state and the bytes that it should give."""
+    """Return the results of a random layer, and the expected state and bytes."""
     rng = np.random.default_rng(seed)
     weights, cache = drawn_codes(p, rng), drawn_cache(p, cached, rng)
     state = rng.normal(size=p.width).astype(np.float32)
@@ -83,12 +83,12 @@ def drawn(
 @pytest.mark.full
 @pytest.mark.parametrize(("preset", "cached"), [("paper", 130)])
 def test_a_layer_of_the_largest_dimensions(preset: str, cached: int, tmp_path: Path) -> None:
-    """Drawn codes; the hidden state, and every byte in the banks."""
+    """Random codes; compares the hidden state and every byte in the banks."""
     p = entry_named("p3llm").parameters(preset)
     found, expected, image = drawn(p, cached, 1, tmp_path)
     assert found.state.tolist() == expected.tolist()
     assert (found.image == image).all()
-    # Columns of all units, two cycles each, and the refreshes that come meanwhile.
+    # Columns of all units, two cycles each, and the refreshes in the same time.
     timing = p.channel.timing
     together = p.channel.unit.pumps * found.columns["together"] // p.units
     refresh = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd

@@ -1,4 +1,4 @@
-"""What the newest token in FP16 changes on SmolLM2's own tensors, against float64."""
+"""Effect of the newest token in FP16 on SmolLM2's own tensors, against float64."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def attended(q: Reals, k: Reals, v: Reals) -> tuple[Reals, Reals]:
 
 
 def stored(cache: Cache) -> tuple[Reals, Reals]:
-    """Return the keys and values that a cache's codes stand for, shape (heads, tokens, size)."""
+    """Return the dequantised keys and values of a cache, shape (heads, tokens, size)."""
     parts = []
     for name in ("key", "value"):
         numbers = getattr(cache, f"{name}s").astype(np.float64)
@@ -57,7 +57,7 @@ def trace() -> Trace:
 
 
 def outputs_of(trace: Trace, layer: int) -> dict[str, Reals]:
-    """Return what the heads give in all steps [steps, heads, size], and the own probabilities.
+    """Return the heads' outputs in all steps [steps, heads, size], and the own probabilities.
 
     By the model with the newest token in FP16 (`residual`) and with its codes (`at once`); in
     float64 from the same numbers (`scheme`, `codes`), and from keys and values that are not
@@ -107,7 +107,7 @@ def test_a_newest_token_in_fp16_is_nearer_to_the_model(
     """Forty steps, all heads: the page's table, and the authors' scheme in float64."""
     assert layer in LAYERS
     found = outputs_of(trace, layer)
-    # Each is what float64 makes of the same numbers, but for 8-bit queries and probabilities.
+    # Each equals float64 of the same numbers, except for 8-bit queries and probabilities.
     assert far(found["residual"], found["scheme"]) < 0.055
     assert far(found["at once"], found["codes"]) < 0.055
     assert far(found["residual"], found["scheme"]) < 0.8 * far(found["residual"], found["codes"])

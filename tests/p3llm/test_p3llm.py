@@ -1,4 +1,4 @@
-"""P3-LLM's system: its parameters, its program, and the banks' bytes read by another hand."""
+"""P3-LLM's system: parameters, program, and the banks' bytes read independently."""
 
 import re
 from dataclasses import replace
@@ -42,13 +42,13 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
         ({"batch": 8, "capacity": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         P3llmParameters(**change)
 
 
 def test_a_vocabulary_has_few_pieces() -> None:
-    """Each one takes lines of the program: 256 of 160 tokens."""
+    """Each piece adds instructions to the program: 256 pieces of 160 tokens."""
     assert len(replace(PRESETS["tiny"], vocabulary=40_960).projection) == 256
     with pytest.raises(ValueError, match="vocabulary must be at most 40960, not 40961"):
         replace(PRESETS["tiny"], vocabulary=40_961)
@@ -57,16 +57,16 @@ def test_a_vocabulary_has_few_pieces() -> None:
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch: int) -> None:
-    """And each request's keys and values once for every two of a group's heads.
+    """Each request's keys and values are read once per two heads of a group.
 
-    Keys that the NPU turns are read once for all of them.
+    Keys that the NPU rotates are read once for all heads of a group.
     """
     p = replace(PRESETS[preset], batch=batch)
     program = Program(p)
     lines = [line for line in program.memory if "mode" in line.instruction]
     products = [line.instruction for line in lines]
     linear = [one for one in products if one["mode"] is Mode.LINEAR and "outers" in one]
-    # Two requests meet each column of a matrix, an odd one is alone in the end.
+    # Two requests share each column of a matrix; an odd one is alone at the end.
     both = [1] * (batch // 2) + [0] * (batch % 2)
     found = [(one["base"], one["both"]) for one in linear]
     layer, projection = (
@@ -115,8 +115,8 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
 @pytest.mark.parametrize("channels", [1, 2, 4])
-def test_queries_meet_the_newest_key_of_their_head(channels: int, batch: int) -> None:
-    """The last one that was written where they read, by an operation before theirs."""
+def test_queries_use_the_newest_key_of_their_head(channels: int, batch: int) -> None:
+    """The last key written at their place, by an earlier operation."""
     p = replace(PRESETS["tiny_residual"], pseudo_channels=channels, batch=batch)
     kept: dict[int, tuple[int, int]] = {}
     queries, weighed = 0, []
@@ -130,7 +130,7 @@ def test_queries_meet_the_newest_key_of_their_head(channels: int, batch: int) ->
         elif given["operation"] is NpuOperation.WEIGH:
             weighed.append(given["target"])
         elif given["operation"] is NpuOperation.HEAD:
-            # A head's sums are added to its own share, which is there.
+            # A head's sums are added to its own term, which is already stored.
             assert given["source"] == given["target"] and given["target"] in weighed
             weighed.remove(given["target"])
     assert queries == batch * p.heads and not weighed
@@ -145,10 +145,10 @@ LLAMA_2_7B = replace(
 @pytest.mark.parametrize("batch", [1, 2, 3])
 @pytest.mark.parametrize("channels", [1, 2, 4])
 @pytest.mark.parametrize("dimensions", [PRESETS["tiny_pre_rope"], LLAMA_2_7B], ids=["tiny", "7B"])
-def test_queries_meet_the_keys_of_their_head(
+def test_queries_use_the_keys_of_their_head(
     dimensions: P3llmParameters, channels: int, batch: int
 ) -> None:
-    """Those that were read last to where it looks, in a line that is done before it begins."""
+    """The keys last read to its place, by an instruction that completes before it starts."""
     p = replace(dimensions, pseudo_channels=channels, batch=batch)
     program, places = Program(p), Places(p)
     kept: tuple[int, int] | None = None
@@ -171,17 +171,17 @@ def test_queries_meet_the_keys_of_their_head(
             ]
             assert done[-1].instruction["base"] == p.key_base(first, line.request)
             assert done[-1].request == line.request
-            # A query is gone with its scores: the next ones need one of their own.
+            # A query is released with its scores: the next ones need another query.
             kept = None
     assert len(queries) == batch * p.heads
     assert set(queries) == {(r, head) for r in range(batch) for head in range(p.kv_heads)}
-    # Heads have numbers of their own also as the hardware counts them.
+    # Heads have distinct indices also in the hardware's numbering.
     assert p.kv_heads <= 1 << npu_instruction(p)["head"].width
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8])
-def test_requests_have_places_that_do_not_meet(batch: int) -> None:
-    """Of factors, keys and values in the banks, and of vectors in the NPU's memories."""
+def test_places_of_requests_do_not_overlap(batch: int) -> None:
+    """Places of factors, keys and values in the banks, and of vectors in the NPU's memories."""
     p = replace(PRESETS["tiny"], batch=batch)
     banks = [(place.base, place.base + place.positions) for place in p.matrices.values()]
     for request in range(batch):
@@ -191,10 +191,10 @@ def test_requests_have_places_that_do_not_meet(batch: int) -> None:
             banks += [(keys, keys + p.head_keys), (values, values + p.head_values)]
     banks.sort()
     assert banks[0][0] == 2 * p.positions(p.width)
-    # What begins where the one before ends leaves no hole either.
+    # Each region starts where the previous one ends, so there are no gaps.
     assert [end for _first, end in banks[:-1]] == [first for first, _end in banks[1:]]
     assert banks[-1][1] == p.layer_positions
-    # However many requests there are, two at most are under way.
+    # For any number of requests, at most two are in flight.
     one, two, mine = (Places(replace(p, batch=count)) for count in (1, 2, batch))
     assert mine.numbers_depth == two.numbers_depth == 2 * one.numbers_depth
     assert mine.inputs_depth == two.inputs_depth
@@ -202,7 +202,7 @@ def test_requests_have_places_that_do_not_meet(batch: int) -> None:
 
 
 def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
-    """Sixteen as long as gate and up, behind thirty layers; two fifths of a pseudo-channel."""
+    """Sixteen pieces after thirty layers take two fifths of a pseudo-channel."""
     p = replace(PRESETS["smollm2"], layers=30, vocabulary=49_152)
     assert [place.outputs for place in p.projection] == [2 * 1536] * 16
     for name in ("sums_depth", "factors_depth", "numbers_depth", "inputs_depth"):
@@ -210,7 +210,7 @@ def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
     assert 30 * p.layer_positions + p.vocabulary_positions < 0.2 * (1 << POSITION_BITS)
     program = Program(p)
     before, behind = program.layer_lines
-    # What the vocabulary waits for is the vocabulary's, or done before it.
+    # The LM head waits only for instructions of its own, or for complete ones.
     assert all(line.after <= behind for line in program.memory[:before])
     operations = [line.instruction["operation"] for line in program.npu[behind:]]
     assert operations.count(NpuOperation.COMPARE) == 16
@@ -219,8 +219,8 @@ def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("preset", list(PRESETS))
-def test_neither_side_waits_for_ever_or_too_little(preset: str, batch: int) -> None:
-    """Lines done in any order that the waits allow: no two that conflict are ever under way."""
+def test_waits_prevent_deadlocks_and_conflicts(preset: str, batch: int) -> None:
+    """In any order that the waits allow, no two conflicting instructions are in flight."""
     program = Program(replace(PRESETS[preset], batch=batch))
     sides = (program.memory, program.npu)
     rng = np.random.default_rng(1)
@@ -241,8 +241,8 @@ def test_neither_side_waits_for_ever_or_too_little(preset: str, batch: int) -> N
             assert not memory.reads & npu.writes
 
 
-def test_the_banks_hold_what_was_put_in() -> None:
-    """Weights, keys and values from single nibbles, at places counted here."""
+def test_the_banks_hold_the_stored_data() -> None:
+    """Weights, keys and values from single nibbles, at positions computed in this test."""
     p = PRESETS["tiny"]
     rng = np.random.default_rng(1)
     weights, cache = drawn_weights(p, rng), drawn_cache(p, 45, rng)
@@ -263,7 +263,7 @@ def test_the_banks_hold_what_was_put_in() -> None:
         for first, scales in ((1, cache.key_scales), (5, cache.value_scales)):
             column = image[sets + first + round_, unit].view("<u2")
             assert column[element] == scales[1, token]
-    # Values: 16 tokens a set, behind a column of zero points.
+    # Values: 16 tokens per set, after a column of zero points.
     for token in (0, 17, 44):
         place = p.value_base(1) + token // 16 * 5
         for channel in (0, 6, 15):
@@ -288,7 +288,7 @@ def test_the_banks_hold_what_was_put_in() -> None:
 
 
 def test_the_banks_hold_rounds_where_units_scale_groups() -> None:
-    """Weights, special values and scales of the down projection, at places counted here."""
+    """Weights, special values and scales of `down_proj`, at positions computed in this test."""
     p = PRESETS["tiny_group_scaling"]
     rng = np.random.default_rng(2)
     weights, cache = drawn_weights(p, rng), drawn_cache(p, 20, rng)
@@ -301,7 +301,7 @@ def test_the_banks_hold_rounds_where_units_scale_groups() -> None:
         start = place.base + 4 + round_ * 24
         select = image[start, unit, group].astype(int) >> 2 * element & 3
         assert select == matrix.selects[output, group]
-        # Scales stand before the columns of their two groups.
+        # Scales are stored before the columns of their two groups.
         pair = start + 1 + group // 2 * 9
         assert image[pair, unit, 4 * (group % 2) + element] == matrix.steps[output, group]
         data_bytes = matrix.columns[output // 4, group * 4 + 3]
@@ -334,7 +334,7 @@ def test_epsilon_is_in_squared_steps() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_places_fit_their_bits(preset: str) -> None:
-    """Those that instructions name, and what follows them slice by slice."""
+    """Places in instructions, and the following places, slice by slice."""
     p = PRESETS[preset]
     program, places = Program(p), Places(p)
     fields, scores = npu_instruction(p), p.capacity // p.lanes
@@ -342,7 +342,7 @@ def test_places_fit_their_bits(preset: str) -> None:
     for line in program.npu:
         said = line.instruction
         operation = said["operation"]
-        # A pseudo-channel's scalars stand behind those of the one before.
+        # A pseudo-channel's scalars follow those of the previous one.
         channel = said.get("head", 0) % p.pseudo_channels
         assert 4 * channel + said.get("scalar", 0) < p.scalars
         # Scores are as many as there are tokens.
@@ -360,7 +360,7 @@ def test_places_fit_their_bits(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_loops_fit_their_bits(preset: str) -> None:
-    """Those of every product, and the words that go round in the input registers."""
+    """Loops of every product, and the words of the ring in the input registers."""
     p = PRESETS[preset]
     bits, unit = MemoryBits(p), p.channel.unit
     most = {"outers": bits.outers, "rounds": bits.rounds, "steps": bits.steps}

@@ -24,7 +24,7 @@ STEPS = range(PROMPT, TOKENS)
 
 
 def bank_keys(p: P3llmParameters, cache: Cache, head: int) -> Reals:
-    """Return a head's keys [tokens, size], found in the banks' bytes by counting.
+    """Return a head's keys [tokens, size], located in the banks' bytes independently.
 
     A set is a position of zero points, four and four of scales, and four rounds of keys; a round
     has a position for each four channels, an element of a unit for each token.
@@ -48,7 +48,7 @@ def bank_keys(p: P3llmParameters, cache: Cache, head: int) -> Reals:
 
 
 def turned(heads: Reals, positions: NDArray[np.int64] | int, p: P3llmParameters) -> Reals:
-    """Return heads [..., size], each turned by its position, by complex numbers."""
+    """Return heads [..., size], each rotated by its position, with complex numbers."""
     angles = np.asarray(positions)[..., np.newaxis] * float(p.base) ** (
         -2 * np.arange(p.head_size // 2) / p.head_size
     )
@@ -63,7 +63,7 @@ def trace() -> Trace:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_scores_are_near_float64_of_the_banks_bytes(trace: Trace, layer: int) -> None:
-    """All heads, 640 tokens: as near as 15 bits of a turned key and FP16 are."""
+    """All heads, 640 tokens: within the precision of 15 bits of a rotated key and of FP16."""
     p = PRE
     cache = real_cache(trace, layer, TOKENS, p)
     keys, largest, error = turned_keys(cache, p), 0.0, 0.0
@@ -86,9 +86,9 @@ def test_scores_are_near_float64_of_the_banks_bytes(trace: Trace, layer: int) ->
 
 
 def outputs_of(trace: Trace, layer: int) -> dict[str, Reals]:
-    """Return what the heads give in all steps [steps, heads, size].
+    """Return the heads' outputs in all steps [steps, heads, size].
 
-    By the model with keys quantised before (`pre`) and behind (`post`) the rotary embedding; in
+    By the model with keys quantised before (`pre`) and after (`post`) the rotary embedding; in
     float64 from the same numbers (`pre, codes`), and from what is not quantised (`exact`).
     """
     heads = [trace.attention_trace(layer, head) for head in range(trace.heads)]
@@ -127,7 +127,7 @@ def outputs_of(trace: Trace, layer: int) -> dict[str, Reals]:
 def test_heads_are_near_the_model(trace: Trace, layer: int, pre: float, post: float) -> None:
     """Forty steps, all heads: the page's table."""
     found = outputs_of(trace, layer)
-    # A query is not 8 bits here: what is left is of probabilities.
+    # The query is not quantised to 8 bits here: the remaining deviation is that of probabilities.
     assert far(found["pre"], found["pre, codes"]) < 0.011
     assert far(found["pre"], found["exact"]) == pytest.approx(pre, abs=0.0006)
     assert far(found["post"], found["exact"]) == pytest.approx(post, abs=0.0006)

@@ -1,4 +1,4 @@
-"""Several pseudo-channels of P3-LLM's system: their bytes read by another hand, and the places."""
+"""Several pseudo-channels of P3-LLM's system: bytes read independently, and places."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
 
 
 def channels(p: P3llmParameters, *, seed: int = 1) -> tuple:
-    """Return a drawn layer, its cache, and the bytes of each pseudo-channel."""
+    """Return a random layer, its cache, and the bytes of each pseudo-channel."""
     rng = np.random.default_rng(seed)
     weights, cache = drawn_weights(p, rng), drawn_cache(p, 45, rng)
     image = layer_image(p, weights, cache)
@@ -22,8 +22,8 @@ def channels(p: P3llmParameters, *, seed: int = 1) -> tuple:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_rows_of_a_matrix_go_round_the_pseudo_channels(count: int) -> None:
-    """Of the down projection, from single nibbles: four outputs a tile, four units."""
+def test_rows_of_a_matrix_are_distributed_round_robin(count: int) -> None:
+    """Rows of `down_proj`, from single nibbles: four outputs per tile, four units."""
     p = replace(PRESETS["tiny"], pseudo_channels=count)
     weights, _cache, banks = channels(p)
     place, matrix = p.matrices["down"], weights.down
@@ -45,8 +45,8 @@ def test_rows_of_a_matrix_go_round_the_pseudo_channels(count: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "heads"), [(2, 2), (2, 3), (4, 3)])
-def test_heads_go_round_the_pseudo_channels(count: int, heads: int) -> None:
-    """Those that have none left have the last one's bytes."""
+def test_heads_are_distributed_round_robin(count: int, heads: int) -> None:
+    """Pseudo-channels without a head have the last head's bytes."""
     tiny = PRESETS["tiny"]
     p = replace(tiny, pseudo_channels=count, heads=heads, kv_heads=heads)
     _weights, cache, banks = channels(p)

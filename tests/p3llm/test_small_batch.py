@@ -19,7 +19,7 @@ def alone(model: Model, request: int) -> Model:
 
 @pytest.mark.full
 def test_a_batch_is_equal_to_the_model() -> None:
-    """Pairs of heads and one alone, of two requests side by side and one alone."""
+    """Pairs of heads and a single one, of two requests together and a single one."""
     p, rng = smallest(3, batch=3), np.random.default_rng(3)
     cached = [4, 33, 15]
     model = Model.random(p, cached, rng)
@@ -33,7 +33,7 @@ def test_a_batch_is_equal_to_the_model() -> None:
 
 @pytest.mark.full
 def test_each_request_is_as_if_alone() -> None:
-    """Beside another one, and in a system of one request: the same state, the same bytes."""
+    """The state and bytes are the same together with another request and alone."""
     p, rng = smallest(1, lanes=4, batch=2), np.random.default_rng(1)
     cached = [9, 2]
     model = Model.random(p, cached, rng)
@@ -44,14 +44,14 @@ def test_each_request_is_as_if_alone() -> None:
         state, first = states[request : request + 1], one.p.key_base(0)
         found, banks, _status = run_layer(one.p, one.image, state, [position])
         assert found[0].tolist() == got[request].tolist()
-        # What it appended stands in its part of the batch's banks.
+        # Its appended data are in its part of the batch's banks.
         mine = slice(p.key_base(0, request), p.key_base(0, request + 1))
         assert (banks[first:] == after[mine]).all()
 
 
 @pytest.mark.full
 def test_each_request_has_its_prediction() -> None:
-    """Two side by side and one alone, twice: nothing of the first texts' largest sums stays."""
+    """Two requests together and one alone, twice: the argmax of the first texts is cleared."""
     p, rng = smallest(1, vocabulary=45, batch=3), np.random.default_rng(5)
     model = Model.random(p, [9, 4, 6], rng)
     assert model.vocabulary is not None

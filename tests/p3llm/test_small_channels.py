@@ -15,7 +15,7 @@ from tests.p3llm.test_small_layer import run_layer, run_steps, smallest
 def test_a_layer_is_equal_to_the_model(
     heads: int, kv_heads: int, lanes: int, batch: int, channels: int
 ) -> None:
-    """Heads that divide and that do not; pairs and heads alone; the state, and every byte."""
+    """Heads that divide evenly and not; pairs and single heads; the state, and every byte."""
     p = smallest(heads, kv_heads, lanes, batch=batch, channels=channels)
     rng = np.random.default_rng(heads)
     cached = [33, 9][:batch]
@@ -29,8 +29,8 @@ def test_a_layer_is_equal_to_the_model(
 
 
 @pytest.mark.full
-def test_the_largest_sum_is_of_all_pseudo_channels() -> None:
-    """Its token stands in any of them."""
+def test_argmax_covers_all_pseudo_channels() -> None:
+    """Its token may be in any pseudo-channel."""
     p, rng = smallest(2, 2, vocabulary=45, channels=2), np.random.default_rng(5)
     model = Model.random(p, [9], rng)
     assert model.vocabulary is not None

@@ -1,4 +1,4 @@
-"""P3-LLM's system whose units scale their groups, in Amaranth's simulator, beside the other one."""
+"""P3-LLM's system whose units scale groups, in Amaranth's simulator, against the other one."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def scaling(batch: int, *, scaled: bool = True, vocabulary: int = 0) -> P3llmPar
 @pytest.mark.full
 @pytest.mark.parametrize(("batch", "cached"), [(1, [9]), (2, [17, 4])])
 def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> None:
-    """The same hidden states: of the model, and of a system whose sums leave with every group."""
+    """Hidden states equal those of the model, and of a system that reads sums of every group."""
     p, rng = scaling(batch), np.random.default_rng(batch)
     model = Model.random(p, cached, rng)
     image, states = model.image, rng.normal(size=(batch, p.width)).astype(np.float32)
@@ -36,7 +36,7 @@ def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> Non
 
 @pytest.mark.full
 def test_each_request_has_its_prediction() -> None:
-    """Pieces of the vocabulary follow one another, whose totals leave while the next one runs."""
+    """Pieces of the LM head are back to back; totals are read while the next piece runs."""
     p, rng = scaling(2, vocabulary=70), np.random.default_rng(7)
     model = Model.random(p, [9, 4], rng)
     assert model.vocabulary is not None

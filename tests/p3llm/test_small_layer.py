@@ -15,7 +15,7 @@ from hdl.target import Target, writing_for
 from testbenches.p3llm.system_models import Model
 
 LONGEST = 4000
-"""Cycles that no layer needs."""
+"""Timeout in cycles."""
 
 
 def smallest(
@@ -49,7 +49,7 @@ def smallest(
 
 
 class Arrays:
-    """The bytes of a pseudo-channel's banks, opened, read and written as the channel says."""
+    """The bytes of a pseudo-channel's banks, opened, read and written by its commands."""
 
     def __init__(self, p: P3llmParameters, image: np.ndarray) -> None:
         self.p, self.image = p, image
@@ -57,7 +57,7 @@ class Arrays:
         self.columns = [0] * p.units
 
     def tell(self, issued: dict[str, int]) -> None:
-        """Carry out what is issued in a cycle."""
+        """Execute the commands of a cycle."""
         size = 2 * self.p.elements
         for bank, row in enumerate(self.rows):
             unit, side = divmod(bank, 2)
@@ -75,10 +75,10 @@ class Arrays:
 def run_layer(
     p: P3llmParameters, image: np.ndarray, states: np.ndarray, *positions: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the hidden states behind the layer, the banks' bytes, and the status.
+    """Return the hidden states after the layer, the banks' bytes, and the status.
 
-    Each time with the requests' positions is a layer with the same bytes; what is returned is of
-    the last one.
+    The layer runs once per set of positions, with the same bytes; the results are those of the last
+    run.
     """
     got, image, status = run_steps(p, image, [(0, times, states) for times in positions])
     return got[-1], image, status
@@ -87,10 +87,10 @@ def run_layer(
 def run_steps(
     p: P3llmParameters, image: np.ndarray, steps: Sequence[tuple[int, Sequence[int], np.ndarray]]
 ) -> tuple[list[np.ndarray], np.ndarray, int]:
-    """Return what steps give, each of a layer and positions, the last one's bytes, the status.
+    """Return the results of steps (layer, positions), the bytes after the last one, the status.
 
-    Of a layer it is the hidden states [requests, width], of the vocabulary [requests, 2] each one's
-    token and the bits of its sum.
+    The result of a layer is the hidden states [requests, width], that of the LM head [requests, 2]
+    the token of each request and the code of its logit.
     """
     unit, count = P3llm(parameters=p), p.pseudo_channels
     arrays = [Arrays(p, part.copy()) for part in np.split(image, count, axis=1)]
@@ -163,13 +163,13 @@ def run_steps(
     [(1, 1, 2, 9), (3, 1, 2, 9), (2, 1, 4, 40), (6, 2, 4, 9), (4, 4, 2, 31)],
 )
 def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, cached: int) -> None:
-    """Heads alone, pairs, pairs and one alone; the hidden state, and every byte in the banks."""
+    """Single heads, pairs, and both; the hidden state, and every byte in the banks."""
     p, rng = smallest(heads, kv_heads, lanes), np.random.default_rng(heads)
     model = Model.random(p, [cached], rng)
     image = model.image
     states = rng.normal(size=(1, p.width)).astype(np.float32)
     expected = model.step(0, states, [cached])
-    # A longer text was there before: what it left must not take part.
+    # An earlier, longer text must not affect the result.
     before = [[cached + 5]] if heads == 1 else []
     got, after, status = run_layer(p, image, states, *before, [cached])
     assert got.tolist() == expected.view(np.uint32).tolist()

@@ -26,16 +26,16 @@ def pre_rope(
     [(1, 1, 2, 9), (3, 1, 2, 10), (2, 1, 4, 40), (6, 2, 4, 9), (4, 4, 2, 31)],
 )
 def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, cached: int) -> None:
-    """Heads alone, pairs, pairs and one alone; tokens fill a slice, a round, a set, or do not."""
+    """Single heads, pairs, and both; tokens fill a slice, a round, a set, or do not."""
     p = pre_rope(heads, kv_heads, lanes)
     model = Model.random(p, [cached], np.random.default_rng(heads))
-    # A longer text was there before: what it left must not take part.
+    # An earlier, longer text must not affect the result.
     before = [[cached + 5]] if heads == 1 else []
     require_equal(p, model, *before, [cached])
 
 
 @pytest.mark.full
-def test_a_first_token_is_turned_by_nothing() -> None:
+def test_a_first_token_has_position_zero() -> None:
     """Nothing is cached."""
     p, rng = pre_rope(2, 1, 4), np.random.default_rng(8)
     model = Model.random(p, [9], rng)
@@ -46,15 +46,15 @@ def test_a_first_token_is_turned_by_nothing() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("batch", "channels"), [(3, 1), (2, 2)])
 def test_requests_and_heads_have_keys_of_their_own(batch: int, channels: int) -> None:
-    """Two side by side and one alone; three heads on two pseudo-channels."""
+    """Two requests together and one alone; three heads on two pseudo-channels."""
     p = pre_rope(3, 3, 4, batch=batch, channels=channels)
     cached = [4, 33, 15][:batch]
     require_equal(p, Model.random(p, cached, np.random.default_rng(batch)), cached)
 
 
 @pytest.mark.full
-def test_units_that_scale_their_groups_leave_keys_as_well() -> None:
-    """Rounds of tiles, with inputs in turns; keys are read as ever."""
+def test_units_that_scale_groups_support_keys_for_the_npu() -> None:
+    """Rounds of tiles, with inputs in a ring; keys are read as without group scaling."""
     p = replace(scaling(2), pre_rope=True)
     cached = [17, 4]
     require_equal(p, Model.random(p, cached, np.random.default_rng(5)), cached)

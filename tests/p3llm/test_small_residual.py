@@ -35,17 +35,17 @@ def require_equal(p: P3llmParameters, model: Model, *positions: list[int]) -> No
     [(3, 1, 2, 9), (1, 1, 2, 10), (2, 1, 4, 40), (6, 2, 4, 9), (4, 4, 2, 31)],
 )
 def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, cached: int) -> None:
-    """Heads alone, pairs, pairs and one alone; each lane of a slice has the newest token."""
+    """Single heads, pairs, pairs and a single head; each lane of a slice has the newest token."""
     p = residual(heads, kv_heads, lanes)
     model = Model.random(p, [cached], np.random.default_rng(heads))
-    # A longer text was there before: what it left must not take part.
+    # An earlier, longer text must not affect the result.
     before = [[cached + 5]] if heads == 1 else []
     require_equal(p, model, *before, [cached])
 
 
 @pytest.mark.full
-def test_a_first_token_meets_itself_alone() -> None:
-    """Nothing is cached: no scale of values is larger than zero, and the own share is all."""
+def test_a_first_token_attends_to_itself_alone() -> None:
+    """Nothing is cached: all scales of values are zero, and the own term is the whole output."""
     p, rng = residual(2, 1, 4), np.random.default_rng(8)
     model = Model.random(p, [9], rng)
     model.caches = [[Cache.empty(cache.factors) for cache in layer] for layer in model.caches]
@@ -55,7 +55,7 @@ def test_a_first_token_meets_itself_alone() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("batch", "channels"), [(3, 1), (2, 2)])
 def test_requests_and_heads_have_newest_tokens_of_their_own(batch: int, channels: int) -> None:
-    """Two side by side and one alone; three heads on two pseudo-channels."""
+    """Two requests together and one alone; three heads on two pseudo-channels."""
     p = residual(3, 3, 4, batch=batch, channels=channels)
     cached = [4, 33, 15][:batch]
     require_equal(p, Model.random(p, cached, np.random.default_rng(batch)), cached)

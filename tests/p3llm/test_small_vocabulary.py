@@ -1,4 +1,4 @@
-"""The vocabulary of P3-LLM in Amaranth's simulator, at the smallest dimensions."""
+"""The LM head of P3-LLM in Amaranth's simulator, at the smallest dimensions."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.p3llm.test_small_layer import run_steps, smallest
 
 @pytest.mark.full
 def test_the_vocabulary_is_equal_to_the_model() -> None:
-    """Tokens with equal sums in a slice and in both pieces, before and behind a layer."""
+    """Ties in a slice and across both pieces, before and after a layer."""
     p, rng = smallest(1, vocabulary=45), np.random.default_rng(7)
     assert [place.outputs for place in p.projection] == [32, 14]
     model = Model.random(p, [9], rng)

@@ -21,7 +21,7 @@ SHAPE = {
     "vocabulary": 405,
     "rope_base": 100_000.0,
 }
-"""The dimensions of `tiny`, but for what zeros fill."""
+"""The dimensions of `tiny`, except those that are padded with zeros."""
 
 
 def drawn_model(rng: np.random.Generator) -> QuantisedModel:
@@ -36,7 +36,7 @@ def test_blocks_are_equal_to_decode_steps(option: dict[str, bool]) -> None:
     p, rng = replace(P, **option), np.random.default_rng(4)
     model = drawn_model(rng)
     states = rng.normal(size=(13, P.width)).astype(np.float32)
-    # One element of the first token is hundreds of times as large as all others.
+    # One element of the first token is hundreds of times as large as the others.
     states[0, 5] = 700
     caches = [Cache.empty(factors) for factors in model.factors]
     golden = WholeModel(p, model)

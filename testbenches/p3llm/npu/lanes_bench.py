@@ -139,7 +139,8 @@ def lanes_tests(
         """Convert numbers of all magnitudes, special numbers, ties, and the limits of the range."""
         bench = LanesBench(dut, "any_numbers", model)
         lanes = bench.p.lanes
-        await bench.run_slices(random_slices(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
+        count = max(2000, 40_000 // lanes)
+        await bench.run_slices(random_slices(bench.bench.numpy_rng, count, lanes))
 
     @cocotb.test()
     @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))

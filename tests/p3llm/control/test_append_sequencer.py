@@ -1,4 +1,4 @@
-"""A token's codes, scales and zero points in the banks, and not a bit beside them."""
+"""The append sequencer writes a token's codes, scales and zero points, and no other bits."""
 
 import numpy as np
 import pytest
@@ -28,13 +28,13 @@ def mixed(before: Cache, after: Cache, token: int) -> Cache:
 
 
 def image(cache: Cache, head: int) -> np.ndarray:
-    """Return a head's keys and values behind what belongs to others."""
+    """Return a head's keys and values after the data of other heads."""
     parts = [key_image(TINY, cache, head), value_image(TINY, cache, head)]
     return np.concatenate([np.full((LAYER, *parts[0].shape[1:]), 0x5A, np.uint8), *parts])
 
 
 def slices(cache: Cache, head: int, token: int) -> list[dict[str, int]]:
-    """Return the codes of a key, then of a value, as their quantiser gives them."""
+    """Return the codes of a key, then of a value, in the quantiser's format."""
     given = []
     for value, name in enumerate(("key", "value")):
         codes = getattr(cache, f"{name}s")[head, token].reshape(-1, TINY.lanes).tolist()
@@ -52,7 +52,7 @@ def slices(cache: Cache, head: int, token: int) -> list[dict[str, int]]:
 
 
 def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) -> None:
-    """Write a token into the banks' bytes; the scheduler takes a column after drawn pauses."""
+    """Write a token into the banks' bytes; the scheduler accepts columns after random delays."""
     unit, rng = AppendSequencer(parameters=TINY), np.random.default_rng(seed)
     zeros = {name: 0 for name, _field in memory_instruction(TINY)}
     pairs = {name: [0, 0] for name in ("inputs", "sums", "columns")}
@@ -110,7 +110,7 @@ def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) ->
 
 @pytest.mark.parametrize("token", [0, 1, 18, 63, 64, 127])
 def test_a_token_is_written_and_nothing_else(token: int) -> None:
-    """First and last of a column, of a unit, of a round, of a set."""
+    """The first and last token of a column, a unit, a round and a set."""
     rng, head = np.random.default_rng(token), token % TINY.kv_heads
     older, newer = (drawn_cache(TINY, TINY.capacity, rng) for _ in range(2))
     banks = image(older, head)

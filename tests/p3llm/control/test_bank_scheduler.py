@@ -1,4 +1,4 @@
-"""Rows for columns: every command judged by the data sheet's rules, every column in its row."""
+"""Bank scheduler: every command obeys the data sheet's rules, every column is in its row."""
 
 import random
 from dataclasses import dataclass, fields
@@ -29,7 +29,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Column:
-    """What is asked for, after a pause."""
+    """A request after a delay."""
 
     position: int
     multiply: bool = False
@@ -41,12 +41,12 @@ class Column:
 
 
 def swept(first: int, count: int) -> list[Column]:
-    """Return a product's columns, one behind the other."""
+    """Return a product's columns, back to back."""
     return [Column(first + i, multiply=True, together=True, ahead=True) for i in range(count)]
 
 
 def drawn(count: int, units: int, seed: int) -> list[Column]:
-    """Draw columns of one unit or all, near and far, read and written, with pauses or without."""
+    """Generate columns of one unit or all, near and far, reads and writes, with or without gaps."""
     rng = random.Random(seed)
     columns, position = [], 0
     for _ in range(count):
@@ -67,7 +67,7 @@ def drawn(count: int, units: int, seed: int) -> list[Column]:
 
 
 class Arrays:
-    """The banks as the data sheet has them: what is legal, and which row is open."""
+    """Model of the banks: legal commands and open rows by the data sheet."""
 
     def __init__(self, p: PimChannelParameters) -> None:
         self.p = p
@@ -81,7 +81,7 @@ class Arrays:
         self.refreshes: list[int] = []
 
     def take(self, cycle: int, column: Column | None, row: tuple[str, int, int] | None) -> None:
-        """Require that what a cycle brings is legal, and that the column is in its row."""
+        """Require that a cycle's commands are legal, and that the column is in its row."""
         events = []
         if column:
             number = column.position // COLUMNS
@@ -105,7 +105,7 @@ class Arrays:
 
 
 def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[int]]:
-    """Ask for columns one behind the other; return the banks, and when each was taken."""
+    """Request columns sequentially; return the banks, and the cycle of each acceptance."""
     unit, arrays = BankScheduler(parameters=p), Arrays(p)
     taken: list[int] = []
 
@@ -150,7 +150,7 @@ def test_a_product_waits_for_refreshes_alone(p: PimChannelParameters) -> None:
     arrays, taken = run(p, swept(5, 8 * COLUMNS))
     gaps = [later - earlier for earlier, later in pairwise(taken)]
     timing = p.timing
-    # Both parities close, the second as soon as its times let it; one opens before the next column.
+    # Both parities close, the second as early as possible; one opens before the next column.
     longest = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd + 4
     waits = [gap for gap in gaps if gap != 2]
     assert len(waits) <= 2 * len(arrays.refreshes)
@@ -160,7 +160,7 @@ def test_a_product_waits_for_refreshes_alone(p: PimChannelParameters) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_columns_are_legal(seed: int) -> None:
-    """Jumps, writes before reads, single units: late perhaps, but never against a rule."""
+    """Jumps, writes before reads, single units: possibly late, but always legal."""
     arrays, taken = run(TINY, drawn(400, TINY.units, seed))
     assert len(taken) == 400
     between = [b - a for a, b in pairwise(arrays.refreshes)]

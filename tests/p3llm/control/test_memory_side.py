@@ -1,4 +1,4 @@
-"""The memory's side of a layer at SmolLM2's dimensions, without the NPU: where its cycles go."""
+"""The memory side of a layer at SmolLM2's dimensions, without the NPU: account of its cycles."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ def memory_side(
 
 
 def refresh_cycles(p: P3llmParameters) -> int:
-    """Return what a refresh costs at most."""
+    """Return the maximum cost of a refresh in cycles."""
     timing = p.channel.timing
     return timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd
 
@@ -87,7 +87,7 @@ def test_every_lost_cycle_has_its_reason(batch: int) -> None:
         steps = p.head_size // 4 if line["mode"] is Mode.QK else line.get("steps", 0)
         reads = 2 * p.units * (1 + line.get("both", 0))
         rounds = counts["READ_RESULT"] // reads if reads and not values else 0
-        # Sums leave between columns, but not before they are complete; nor in an odd cycle.
+        # Sums are read between columns, but not before they are complete, nor in an odd cycle.
         lacking = max(0, reads - (2 * steps - COMPLETE) // 2)
         known = 2 * counts["MULTIPLY"] + 2 * counts["FILL_METADATA"]
         known += counts["READ"] + counts["WRITE_INPUT"]
@@ -100,8 +100,8 @@ def test_every_lost_cycle_has_its_reason(batch: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("batch", [1, 2])
-def test_scaling_in_units_leaves_only_columns(batch: int) -> None:
-    """Linear layers take the cycles of their columns and refreshes: sums and inputs hide."""
+def test_scaling_in_units_costs_only_columns(batch: int) -> None:
+    """Linear layers take the cycles of their columns and refreshes: sums and inputs are hidden."""
     p = replace(PRESETS["smollm2"], batch=batch)
     unit = replace(p.channel.unit, group_scaling=True)
     p = replace(p, channel=replace(p.channel, unit=unit))
@@ -119,7 +119,7 @@ def test_scaling_in_units_leaves_only_columns(batch: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("tokens", [131, 601, 1024])
 def test_reading_keys_takes_one_cycle_per_column(tokens: int) -> None:
-    """Sixteen heads of LLaMA-2-7B's shape: a column a cycle, of all rounds that have tokens."""
+    """Sixteen heads of LLaMA-2-7B's shape: one column per cycle, in all rounds that have tokens."""
     p = replace(PRESETS["smollm2"], width=2048, heads=16, kv_heads=16, head_size=128, pre_rope=True)
     rounds = -(-tokens // p.block)
     for line, counts in memory_side(p, tokens - 1, [Mode.QK]):
@@ -128,7 +128,7 @@ def test_reading_keys_takes_one_cycle_per_column(tokens: int) -> None:
         assert counts["READ"] == positions * p.units, line
         assert not counts["MULTIPLY"] + counts["READ_RESULT"] + counts["WRITE_INPUT"]
         known = counts["READ"] + counts["REFRESH"] * refresh_cycles(p)
-        # Skipped scales may leave a row; then the next one opens, which nothing hides.
+        # Skipped scales may end a row; opening the next one is then not hidden.
         timing = p.channel.timing
         rows = timing.ras + timing.rp + timing.rcd
         assert counts["cycles"] <= known + (1 + sets) * rows + 2 * COMPLETE, counts

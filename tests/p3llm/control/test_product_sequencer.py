@@ -1,4 +1,4 @@
-"""Products as commands, beside a list of what must come, written from the layout of the banks."""
+"""Product sequencer: its commands against a list derived from the layout of the banks."""
 
 import random
 from dataclasses import replace
@@ -22,7 +22,7 @@ COMPLETE = 6
 
 
 def linear(p: P3llmParameters, said: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Groups, then sets of eight rounds: special values, scales of two rounds a column, columns."""
+    """Groups, then sets of eight rounds: special values, scales of two rounds, columns."""
     expected, position, side = [], LAYER + BASE, 0
     for outer in range(said["outers"]):
         words = -(-4 * said["steps"] // p.word)
@@ -49,7 +49,7 @@ def linear(p: P3llmParameters, said: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 class Trace:
-    """What the sequencer did, commands of a position together."""
+    """The sequencer's commands, grouped by position."""
 
     def __init__(self) -> None:
         self.commands: list[tuple[int, dict[str, Any]]] = []
@@ -66,7 +66,7 @@ def run(
     sequencer: ProductSequencer | None = None,
     more: tuple[str, ...] = (),
 ) -> Trace:
-    """Run a product; the scheduler's answer is drawn, but as late as the phase of a product."""
+    """Run a product; the scheduler accepts at random, but in the phase of a product."""
     unit, trace = sequencer or ProductSequencer(parameters=p), Trace()
     rng = random.Random(seed)
     names = ("bank", "column", "word", "step", "group", "upper", "advance", *more)
@@ -124,7 +124,7 @@ def check_sums(
     both: bool,
     units: int,
 ) -> None:
-    """Require that sums leave once complete, and before the next are; each to its place."""
+    """Require that sums are read when complete and before the next ones, each to its place."""
     ends = [
         cycle
         for cycle, one in trace.commands
@@ -145,12 +145,12 @@ def check_sums(
             assert (one["bank"] >> 1, one["upper"]) == (u, half)
             assert one["tag_place"] == places[pump] + 2 * u + half
             assert one["tag_more"] == more
-            # The second input's sums come into sight behind the first one's.
+            # The second input's sums are output after the first one's.
             assert one["advance"] == (both and pump == 0 and half == 1)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_linear_layer_goes_group_by_group(seed: int) -> None:
+def test_a_linear_layer_is_processed_group_by_group(seed: int) -> None:
     """Two groups, 11 rounds: a set of eight and one of three."""
     p = TINY
     said = given(outers=2, rounds=11, steps=4, tail=2, inputs=[5, 0], sums=[30, 0], columns=[40, 0])
@@ -185,8 +185,8 @@ def test_a_linear_layer_goes_group_by_group(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_linear_layer_meets_two_requests(seed: int) -> None:
-    """Both inputs of a group before its columns; each column comes once, sums of both behind it."""
+def test_two_requests_share_a_linear_layer(seed: int) -> None:
+    """Both inputs of a group precede its columns; each column is read once, then sums of both."""
     p = replace(TINY, batch=2)
     said = given(outers=2, rounds=3, steps=4, both=1, inputs=[5, 50], sums=[30, 90])
     trace = run(p, said, 9, seed)
@@ -206,14 +206,14 @@ def test_a_linear_layer_meets_two_requests(seed: int) -> None:
         for round_ in range(3)
     ]
     check_sums(p, trace, sums, both=True, units=p.units)
-    # The NPU follows the first request's sums of the last group: the others come between them.
+    # The NPU tracks the first request's sums of the last group; the others are read between them.
     followed = [one["tag_place"] for one in trace.of(Op.READ_RESULT) if one["tag_final"]]
     assert followed == list(range(30, 30 + 3 * 2 * p.units))
 
 
 @pytest.mark.parametrize(("seed", "token"), [(0, 9), (1, 63), (2, 64), (3, 100)])
-def test_keys_meet_one_or_two_queries(seed: int, token: int) -> None:
-    """Sets of four rounds of tokens; scales of keys and of values go apart, once for a head."""
+def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> None:
+    """Sets of four rounds of tokens; scales of keys and of values are separate, once per head."""
     p = replace(TINY, capacity=128)
     both, scaled = seed % 2, seed == 2
     said = given(mode=Mode.QK.value, both=both, scaled=scaled, outers=1)
@@ -253,7 +253,7 @@ def test_keys_meet_one_or_two_queries(seed: int, token: int) -> None:
 
 
 @pytest.mark.parametrize(("seed", "token"), [(0, 2), (1, 31), (2, 32), (3, 101)])
-def test_values_meet_probabilities_in_turns(seed: int, token: int) -> None:
+def test_values_are_multiplied_by_refills_of_probabilities(seed: int, token: int) -> None:
     """Registers hold 32 probabilities; a set of zero points has 16 tokens; one sum over all."""
     p = replace(TINY, capacity=128)
     both = seed % 2

@@ -1,4 +1,4 @@
-"""Products whose groups the units scale, beside a list of what must come, and a replay."""
+"""Round sequencer: its commands against an expected list and a replay of the registers."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from hdl.p3llm.presets import PRESETS
 from tests.p3llm.control.test_product_sequencer import BASE, LAYER, Trace, given, run
 
 SCALED = replace(PRESETS["tiny_group_scaling"], feed_forward=288, layers=1)
-"""Its longest input has 18 groups."""
+"""Parameters whose longest input has 18 groups."""
 COMPLETE = 16
 """Cycles from the column that completes totals until a unit has them: 2 + 4 + 2 * 4 + 2."""
 MORE = ("begins", "ends", "total", "high", "inputs")
@@ -37,7 +37,7 @@ def columns(said: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def check_inputs(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None:
-    """Replay the registers: each column finds its inputs, of both requests."""
+    """Replay the registers: each column has its inputs, of both requests."""
     a_word = p.channel.unit.steps_a_word
     ring = p.channel.unit.steps // a_word
     registers: dict[int, int] = {}
@@ -58,7 +58,9 @@ def check_inputs(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("seed", "groups", "rounds", "both"), [(0, 9, 3, 1), (1, 1, 5, 1), (2, 17, 2, 0), (3, 4, 4, 1)]
 )
-def test_a_linear_layer_goes_round_by_round(seed: int, groups: int, rounds: int, both: int) -> None:
+def test_a_linear_layer_is_processed_round_by_round(
+    seed: int, groups: int, rounds: int, both: int
+) -> None:
     said = given(outers=groups, rounds=rounds, steps=4, both=both)
     said |= {"inputs": [5, 90], "sums": [30, 400]}
     trace = run(SCALED, said, 9, seed, RoundSequencer(parameters=SCALED), MORE)
@@ -74,7 +76,7 @@ def test_a_linear_layer_goes_round_by_round(seed: int, groups: int, rounds: int,
 
 
 def check_totals(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None:
-    """Require that a round's totals leave once complete, and before the next are."""
+    """Require that a round's totals are read when complete and before the next ones."""
     ends = [
         cycle
         for cycle, one in trace.commands

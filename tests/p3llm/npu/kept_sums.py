@@ -1,4 +1,4 @@
-"""What the NPU reads of the sums that an accumulator keeps."""
+"""Reads of the sums that an accumulator stores."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ def signed(value: int, width: int) -> int:
 
 
 async def read_back(ctx: Any, unit: SumAccumulator, places: Iterable[int]) -> dict[int, list[int]]:
-    """Read the sums of results by their places: the NPU's slices are of one result, or of two."""
+    """Read the sums of results by place: a slice of the NPU has one or two results."""
     p, got = unit.parameters, {}
     of_slice = p.lanes // p.result
     ctx.set(unit.read_enable, 1)

@@ -13,7 +13,7 @@ RNG = np.random.default_rng(5)
 
 @pytest.mark.parametrize("spare", [0, 1])
 def test_the_largest_number_fills_the_bits(spare: int) -> None:
-    """Rounded up to the next power of two it is clamped by one step, and only then."""
+    """It is clamped by one step only if it is rounded up to the next power of two."""
     powers = RNG.integers(-100, 100, (5000, 1)) - RNG.integers(0, 20, (5000, 12))
     vectors = np.ldexp(RNG.uniform(-2, 2, (5000, 12)), powers).astype(np.float32)
     raw, point = block_fixed(vectors, spare=spare)
@@ -35,7 +35,7 @@ def test_the_largest_number_fills_the_bits(spare: int) -> None:
     ],
 )
 def test_both_ends(vector: list[float], raw: list[int], point: int) -> None:
-    """Subnormal numbers count as zeros; what is no number has an exponent above all others."""
+    """Subnormal numbers are treated as zeros; infinities and NaNs have the largest exponent."""
     got, points = block_fixed(np.array([vector], np.float32))
     assert got[0].tolist() == raw
     assert points.tolist() == [point]
@@ -49,6 +49,6 @@ def test_both_ends(vector: list[float], raw: list[int], point: int) -> None:
         ({"vectors": 17}, "vectors must be an integer from 1 to 16, not 17"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, int], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         BlockFixedParameters(**change)

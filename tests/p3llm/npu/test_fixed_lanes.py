@@ -11,7 +11,7 @@ LEAST, MOST = -(1 << 15), (1 << 15) - 1
 
 
 def test_the_nearest_step_is_taken() -> None:
-    """Ties go to even; beyond both ends, and for what is no number, the end is taken."""
+    """Ties round to even; numbers beyond the limits, and NaNs, give the limit."""
     values = drawn(np.random.default_rng(1), 2000, 2)["values"]
     numbers = values.astype(np.uint32).view(np.float32).reshape(-1)
     ends = 0

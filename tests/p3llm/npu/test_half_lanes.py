@@ -7,7 +7,7 @@ from testbenches.p3llm.npu.tb_half_lanes import drawn
 
 
 def test_it_rounds_once() -> None:
-    """From float64, which holds every operand: zeros, ties, subnormal and special numbers."""
+    """Compared with float64, which represents every operand: zeros, ties, subnormal and special."""
     fields = drawn(np.random.default_rng(1), 20_000, 4)
     integers = np.ldexp(fields["integers"].astype(np.float64), -fields["point"][:, np.newaxis])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -16,5 +16,5 @@ def test_it_rounds_once() -> None:
         halves = exact.astype(np.float16)
     expected = np.where(np.isnan(halves), 0x7E00, halves.view(np.uint16))
     assert np.isnan(exact).any() and np.isinf(halves).any()
-    # A binary point may bring an integer below all numbers: its sign is left.
+    # A binary point may move an integer below all numbers: its sign remains.
     np.testing.assert_array_equal(half_lanes(**fields), expected)

@@ -1,4 +1,4 @@
-"""Keys read as tokens from columns as the banks have them, and what they stand for."""
+"""Key reader: tokens from columns in the banks' layout, and their dequantised values."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -38,9 +38,9 @@ def parameters(lanes: int, elements: int = 4, channels: int = 1) -> P3llmParamet
 
 
 def filled(p: P3llmParameters, image: np.ndarray, turn: int) -> list[tuple[str, int, int]]:
-    """Return what comes of a head's positions, unit by unit: which memory, place, and columns.
+    """Return the writes of a head's positions, unit by unit: memory, place, and columns.
 
-    Scales, which stand between both, go elsewhere.
+    Scales, which are stored between both, have another destination.
     """
     places, found = Places(p), []
     counts = {"zeros": places.zeros(turn), "keys": places.keys(turn)}
@@ -61,8 +61,8 @@ def filled(p: P3llmParameters, image: np.ndarray, turn: int) -> list[tuple[str, 
     ("lanes", "elements", "channels"),
     [(2, 4, 1), (4, 4, 1), (4, 4, 2), (4, 8, 1), (8, 8, 2), (16, 16, 1)],
 )
-def test_tokens_come_in_slices(lanes: int, elements: int, channels: int) -> None:
-    """Of both turns, with pauses; the number of tokens is any number of slices."""
+def test_tokens_are_output_in_slices(lanes: int, elements: int, channels: int) -> None:
+    """Both turns, with stalls; any number of slices of tokens."""
     p, rng = parameters(lanes, elements, channels), np.random.default_rng(lanes)
     unit, places = KeyReader(parameters=p), Places(p)
     caches = [drawn_cache(p, p.capacity, rng) for _turn in range(2)]
@@ -122,7 +122,7 @@ def test_tokens_come_in_slices(lanes: int, elements: int, channels: int) -> None
 
 
 def test_a_key_is_near_the_exact_one() -> None:
-    """By fractions: one rounding of code less zero point, times scale, times factor."""
+    """Compared with fractions: one rounding of (code - zero point) times scale times factor."""
     rng = np.random.default_rng(1)
     stored, zeros = rng.integers(0, 16, (20, 8), np.uint8), rng.integers(0, 16, 20, np.uint8)
     scales, factors = codes(rng.random(20)), codes(rng.random((1, 8)) * 8)

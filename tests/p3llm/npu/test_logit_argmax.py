@@ -1,4 +1,4 @@
-"""The argmax's model against the numbers' own order, and the parameters' rules."""
+"""The argmax's model against the order of numbers, and the parameters' rules."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ from hdl.p3llm.presets import PRESETS
 
 
 def drawn() -> list[np.ndarray]:
-    """Return texts of both signs, of one, with equal sums, with zeros of both signs."""
+    """Return texts of both signs, of one sign, with ties, with zeros of both signs."""
     rng = np.random.default_rng(1)
     texts = [rng.normal(size=40) for _ in range(100)]
     texts += [-np.abs(text) for text in texts]
@@ -24,7 +24,7 @@ def drawn() -> list[np.ndarray]:
 
 
 def first_of_the_largest(text: np.ndarray) -> int:
-    """Return it by comparing numbers in float64, one by one, and signs of zeros."""
+    """Return the argmax by comparing float64 numbers, one by one, and signs of zeros."""
     best = 0
     for token, number in enumerate(text.astype(np.float64).tolist()):
         zeros = number == text[best] == 0 and np.signbit(text[best]) and not np.signbit(number)
@@ -38,7 +38,7 @@ def test_the_first_of_the_largest() -> None:
         token, code = logit_argmax(text)
         assert token == first_of_the_largest(text)
         assert code == text.view(np.uint32)[token]
-        # The numbers' own order, but that a zero may be either.
+        # The order of numbers, except that a zero may have either sign.
         assert text[token] == text.max() and not (text[:token] > text[token]).any()
 
 
@@ -59,7 +59,7 @@ def test_the_largest_so_far_is_that_of_each_beginning() -> None:
         ([1e-45, 3.4e38, np.inf], (2, 0x7F800000)),
     ],
 )
-def test_choices_by_hand(sums: list[float], expected: tuple[int, int]) -> None:
+def test_argmax_of_examples(sums: list[float], expected: tuple[int, int]) -> None:
     assert logit_argmax(np.array(sums, np.float32)) == expected
 
 
@@ -82,6 +82,6 @@ def test_presets_are_those_of_layers() -> None:
         ({"vocabulary": 0}, "vocabulary must be an integer from 1 to 262144, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(changes: dict[str, int], message: str) -> None:
+def test_rejects_illegal_parameters(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         LogitArgmaxParameters(**changes)

@@ -1,4 +1,4 @@
-"""A token's own score: bit for bit its model's, which is near the exact sum."""
+"""A token's own score: bit-identical to the model, which is near the exact sum."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -18,7 +18,7 @@ from tests.p3llm.test_small_layer import smallest
 def found(
     p: P3llmParameters, queries: np.ndarray, keys: np.ndarray, gaps: np.ndarray
 ) -> list[tuple[int, int]]:
-    """Return scalar and bits of each score; slices come with gaps between them."""
+    """Return scalar and bits of each score; slices arrive with gaps."""
     unit, given = NewestScore(parameters=p), []
     slices = p.head_size // p.lanes
 
@@ -33,7 +33,7 @@ def found(
                 ctx.set(unit.strobe, 1)
                 await ctx.tick()
                 ctx.set(unit.strobe, 0)
-                # What stands there without a strobe does not count.
+                # Data without a strobe are ignored.
                 ctx.set(unit.last, 1)
                 await ctx.tick().repeat(int(gaps[number, index])) if gaps[number, index] else None
         await ctx.tick().repeat(64)
@@ -56,7 +56,7 @@ def found(
 
 @pytest.mark.parametrize(("lanes", "head_size"), [(2, 8), (4, 8), (4, 24)])
 def test_a_score_is_equal_to_the_model(lanes: int, head_size: int) -> None:
-    """Of drawn heads one behind the other, with and without gaps, and of one element alone."""
+    """Random heads back to back, with and without gaps, and heads with one nonzero element."""
     p, rng = smallest(1, lanes=lanes), np.random.default_rng(head_size)
     channel = replace(p.channel, unit=replace(p.channel.unit, steps=8))
     timing = replace(channel.timing, banks=16)
@@ -78,7 +78,7 @@ def test_a_score_is_equal_to_the_model(lanes: int, head_size: int) -> None:
 
 @pytest.mark.parametrize("preset_lanes", [4, 16])
 def test_a_score_is_near_the_exact_one(preset_lanes: int) -> None:
-    """By fractions: within the roundings of a tree of additions and one product."""
+    """Compared with fractions: within the roundings of a tree of additions and one product."""
     p, rng = replace(P3llmParameters(), lanes=max(8, preset_lanes)), np.random.default_rng(1)
     queries, keys = (codes(rng.normal(size=(20, p.head_size))) for _ in "qk")
     scores = newest_score(queries, keys, p)

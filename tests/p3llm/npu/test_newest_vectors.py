@@ -12,7 +12,7 @@ from tests.p3llm.test_small_layer import smallest
 
 
 def cycles(unit: VectorUnit, operations: list[NpuOperation], slices: int) -> list[int]:
-    """Return how long each operation keeps the next one waiting."""
+    """Return the cycles of each operation until the next one starts."""
     given: list[int] = []
 
     async def bench(ctx) -> None:
@@ -35,8 +35,8 @@ def cycles(unit: VectorUnit, operations: list[NpuOperation], slices: int) -> lis
     return given
 
 
-def test_a_value_is_weighed_and_added() -> None:
-    """Fifteen cycles and a slice each; four more where sums are added to what was weighed."""
+def test_a_value_is_weighted_and_added() -> None:
+    """Fifteen cycles plus one per slice; four more if sums are added to the weighted value."""
     p, slices = smallest(1), 4
     weigh, head = NpuOperation.WEIGH, NpuOperation.HEAD
     (alone,) = cycles(VectorUnit(parameters=p), [head], slices)

@@ -1,4 +1,4 @@
-"""Cycles that keys which the NPU turns take of the vector unit."""
+"""Cycles of the vector unit for keys that the NPU rotates."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from tests.p3llm.npu.test_key_reader import parameters
     ids=lambda p: f"{p.head_size // p.lanes} slices of {p.lanes}",
 )
 def test_a_key_takes_its_slices(p: P3llmParameters) -> None:
-    """From one length to another nothing is added but slices of keys, scales, probabilities."""
+    """The length adds only cycles of slices of keys, scales and probabilities."""
     p = replace(p, pre_rope=True)
     unit, size = PreRopeVectorUnit(parameters=p), p.head_size // p.lanes
     counted: list[int] = []
@@ -40,7 +40,7 @@ def test_a_key_takes_its_slices(p: P3llmParameters) -> None:
                     await ctx.tick()
             counted.append(cycles)
         more = lengths[1] - lengths[0]
-        # Scales of the values come before, probabilities behind; scores beside the keys.
+        # Scales of values precede, probabilities follow; scores are in parallel with the keys.
         assert counted[1] - counted[0] == more * size + 2 * (more // p.lanes)
 
     with writing_for(Target.FPGA):

@@ -9,7 +9,7 @@ from testbenches.p3llm.npu.tb_result_scaler import drawn
 def test_it_rounds_three_times() -> None:
     """The sum, the product of the factors, and theirs."""
     fields = drawn(np.random.default_rng(1), 20_000, 4)
-    # Of 48 bits, float64 is exact; its rounding to binary32 is the only one.
+    # 48 bits are exact in float64; its rounding to binary32 is the only one.
     exact = np.ldexp(fields["sums"].astype(np.float64), -fields["point"][:, np.newaxis])
     factors = fields["factors"].astype(np.uint16).view(np.float16).astype(np.float32)
     common = fields["common"].astype(np.uint32).view(np.float32)[:, np.newaxis]

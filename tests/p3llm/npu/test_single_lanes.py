@@ -16,7 +16,7 @@ def test_sums_and_products_are_those_of_float32() -> None:
     multiply = fields["multiply"][:, np.newaxis] == 1
     with np.errstate(invalid="ignore", over="ignore"):
         numbers = np.where(multiply, values * factors, values + addends)
-    # What the drawn products may not be.
+    # Random products must not be subnormal.
     tiny = np.finfo(np.float32).tiny
     assert not np.any(multiply & (numbers != 0) & (np.abs(numbers) < tiny))
     assert np.isnan(numbers).any() and np.isinf(numbers).any()

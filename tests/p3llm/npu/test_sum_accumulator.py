@@ -1,4 +1,4 @@
-"""Group sums times their scales, added up as integers, beside Python's."""
+"""Sum accumulator: group sums times scales, against Python's integers."""
 
 import random
 
@@ -15,7 +15,7 @@ TINY = PRESETS["tiny"]
 
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_are_exact(seed: int) -> None:
-    """Sums of all sizes to drawn places: plain, scaled, added to what is there."""
+    """Sums of all magnitudes at random places: plain, scaled, added to stored sums."""
     p, rng = TINY, random.Random(seed)
     unit = SumAccumulator(parameters=p)
     scales = [rng.getrandbits(16 * p.elements) for _ in range(2 << unit.scale_bits)]
@@ -25,9 +25,9 @@ def test_sums_are_exact(seed: int) -> None:
     commands, before = [], [-1, -1]
     for _ in range(300):
         place = rng.randrange(places)
-        # What is read must not be under way: a round's sums have places of their own.
+        # Places in flight must not be read: a round's sums have places of their own.
         valid = place not in before and rng.random() < 0.8
-        # What has no scale is whole: only groups have more behind them.
+        # Sums without scales are complete: only groups are followed by further ones.
         more = place in groups and rng.random() < 0.7
         commands.append(
             {
@@ -70,7 +70,7 @@ def test_sums_are_exact(seed: int) -> None:
                     ctx.set(getattr(unit.coming, name), now[name])
             await ctx.tick()
             if now:
-                # The result comes a cycle behind what is said of it; what else is there, is noise.
+                # The result arrives one cycle after its tag; other cycles have random data.
                 word = sum(one << 32 * lane for lane, one in enumerate(now["sums"]))
                 ctx.set(unit.result, word)
         got.update(await read_back(ctx, unit, totals))

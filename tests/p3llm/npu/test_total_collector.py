@@ -1,4 +1,4 @@
-"""Totals in parts, put together in their places, beside Python's integers."""
+"""Total collector: totals assembled from parts, against Python's integers."""
 
 import random
 
@@ -15,7 +15,7 @@ PLACES = 24
 
 @pytest.mark.parametrize("seed", range(3))
 def test_parts_become_totals(seed: int) -> None:
-    """Totals of all sizes in three parts with pauses, and sums of 32 bits among them."""
+    """Totals of all magnitudes in three parts with gaps, interleaved with sums of 32 bits."""
     p, rng = SCALED, random.Random(seed)
     unit = TotalCollector(parameters=p)
     totals: dict[int, list[int]] = {}
@@ -31,7 +31,7 @@ def test_parts_become_totals(seed: int) -> None:
         drawn = [signed(rng.getrandbits(width), width) >> rng.randrange(width) for _ in range(4)]
         if wide:
             above = sum((one >> 32 & 0xFFFF) << 16 * lane for lane, one in enumerate(drawn))
-            # Where the high part comes from, nothing is stored.
+            # The high part itself is not stored.
             says(above, wide=1, high=1, place=place)
         for half in range(2):
             mine = drawn[2 * half : 2 * half + 2]
@@ -46,7 +46,7 @@ def test_parts_become_totals(seed: int) -> None:
             for name, value in tag.items():
                 ctx.set(getattr(unit.coming, name), value)
             await ctx.tick()
-            # The result comes a cycle behind what is said of it.
+            # The result arrives one cycle after its tag.
             ctx.set(unit.result, word)
         got.update(await read_back(ctx, unit, totals))
 

@@ -19,7 +19,7 @@ OLD = 7
 
 
 class Rules(Elaboratable):
-    """Every command of every sequence: legal exactly if the ages of the past say so."""
+    """Every command of every sequence is legal exactly if the ages of earlier ones allow it."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -97,7 +97,7 @@ def test_times_are_those_of_the_data_sheet() -> None:
 
 
 def test_judge_knows_textbook_traces() -> None:
-    """Activate, read, precharge, activate, as early as they may come, and each a cycle earlier."""
+    """Activate, read, precharge, activate, as early as possible, and each one cycle earlier."""
     times = {name: cycles(name) for name in NANOSECONDS}
     one = frozenset({5})
     close = max(times["rcd"] + times["rtp"], times["ras"])
@@ -117,7 +117,7 @@ def test_judge_knows_textbook_traces() -> None:
 
 
 def test_a_command_for_no_bank_waits_for_no_bank() -> None:
-    """What banks have in common it waits for: activates of any, and reads behind writes."""
+    """It waits for common times only: activates of any bank, and reads after writes."""
     times = dict.fromkeys(NANOSECONDS, 5) | {"rrd": 2, "wtr": 2}
     for first, then, says in (
         ("refresh", "activate", set()),
@@ -133,7 +133,7 @@ def test_a_command_for_no_bank_waits_for_no_bank() -> None:
 
 
 def test_verdicts_name_the_command_that_is_wrong() -> None:
-    """A bank opens, a cycle too early it is read and another opens, and then both are done."""
+    """A bank opens; a read and another activate are one cycle too early, then both are legal."""
     verdicts = Verdicts(4, dict.fromkeys(NANOSECONDS, 3) | {"refi": 100})
     one, other = frozenset({2}), frozenset({1})
     said = [
@@ -158,12 +158,12 @@ def test_verdicts_name_the_command_that_is_wrong() -> None:
 
 
 def test_a_refresh_is_late_after_nine_intervals() -> None:
-    """Eight may be postponed: from the tenth on one is missing, until it comes."""
+    """Eight may be postponed: from the tenth interval on a refresh is overdue."""
     verdicts = Verdicts(4, dict.fromkeys(NANOSECONDS, 2) | {"refi": 16})
     everything = frozenset(range(4))
     late = []
     for cycle in range(3 * POSTPONED * 16):
-        # One that is refused, as a bank is open, does not count.
+        # A refresh that is illegal because a bank is open does not restart the interval.
         row = {5: "activate", 100: "refresh", 120: "precharge", 200: "refresh"}.get(cycle)
         verdict = verdicts.pass_cycle((row, everything) if row else None, None)
         assert verdict.row == (row is not None and cycle != 100)
@@ -178,6 +178,6 @@ def test_a_refresh_is_late_after_nine_intervals() -> None:
         ({"rfc": 512}, "rfc must be an integer from 1 to 511, not 512"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, int], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         BankTimingParameters(**change)

@@ -15,7 +15,7 @@ E4M3_ONE, S0E4M4_ONE = 9, 18
 """Fraction bits of a significand with shift 0."""
 
 MODES = [*Mode, 3]
-"""The encoding without a meaning behaves as `Mode.QK`."""
+"""The undefined encoding behaves as `Mode.QK`."""
 
 
 def e4m3(code: int) -> Fraction | None:
@@ -25,7 +25,7 @@ def e4m3(code: int) -> Fraction | None:
 
 
 def s0e4m4(code: int) -> Fraction:
-    """Return the value by the paper's words: four mantissa bits, exponents of FP16's lower half."""
+    """Return the value by the paper's definition: four mantissa bits, FP16's lower exponents."""
     exponent, mantissa = divmod(code, 16)
     if exponent == 0:
         return Fraction(mantissa, 16) * Fraction(1, 1 << 14)
@@ -104,7 +104,7 @@ def test_input_decoder_is_proved() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_models_and_binary_points(mode: Mode) -> None:
-    """Every code by every weight: the model's product is the fraction it stands for."""
+    """For every code and weight, the model's product is the exact fraction."""
     codes = np.arange(256)
     significand, shift, nan = input_operands(np.array(mode.value), codes)
     for code in codes:

@@ -1,4 +1,4 @@
-"""P3-LLM's pseudo-channel: what a schedule costs, and its parameters."""
+"""P3-LLM's pseudo-channel: cycles of a schedule, and its parameters."""
 
 import re
 
@@ -15,7 +15,7 @@ PAPER = PimChannelParameters()
 
 @pytest.mark.parametrize(("inputs", "most"), [(1, 1.0), (2, 1.05)])
 def test_cycles_of_a_product_of_whole_groups(inputs: int, most: float) -> None:
-    """Three groups of 128 on every unit: columns come without a pause, rows change beside them."""
+    """Three groups of 128 on every unit: columns are back to back, row changes are hidden."""
     trace = product_trace(PAPER, "linear", inputs)
     assert trace.columns == 3 * 32
     cycles = trace.last_column - trace.first_column + PAPER.unit.pumps
@@ -27,7 +27,7 @@ def test_cycles_of_a_product_of_whole_groups(inputs: int, most: float) -> None:
     assert np.array_equal(sums, trace.sums)
 
 
-def test_illegal_parameters_are_worded() -> None:
+def test_rejects_illegal_parameters() -> None:
     message = "timing.ccd must be at least 2, not 1"
     with pytest.raises(ValueError, match=re.escape(message)):
         PimChannelParameters(timing=BankTimingParameters(ccd=1))

@@ -54,7 +54,7 @@ def values_of(operands: Operands) -> tuple[np.ndarray, np.ndarray]:
     ],
 )
 def test_products_are_exact_in_float64(operands: Any) -> None:
-    """From DRAM bytes through commands to sums: what float64 makes of the values, exactly."""
+    """Sums from DRAM bytes by commands are equal to float64 products of the values."""
     operands = operands()
     unit = Unit(PAPER)
     unit.run(product(PAPER, operands))
@@ -70,7 +70,7 @@ def test_products_are_exact_in_float64(operands: Any) -> None:
     ("groups", "largest"), [(1, False), (2, False), (9, False), (12, False), (12, True)]
 )
 def test_totals_are_exact_in_float64(groups: int, *, largest: bool) -> None:
-    """Groups times their scales, added up: what float64 makes of the values, exactly."""
+    """Totals of groups times scales are equal to float64 products of the values."""
     shape: dict[str, int] = {"outputs": 40, "inputs": groups * 128, "group": 128}
     operands = linear(14, "down_proj", tokens=2, **shape)
     scales = group_scales(14, "down_proj", **shape)
@@ -88,7 +88,7 @@ def test_totals_are_exact_in_float64(groups: int, *, largest: bool) -> None:
     low = np.concatenate([lower, upper], axis=-1)
     got = (above.reshape(low.shape).astype(np.int64) << 32 | low).reshape(2, -1)
     assert np.array_equal(real(Mode.LINEAR, got[:, :40]), expected)
-    # Totals need more bits than sums, but few of real inputs do.
+    # Totals need more bits than sums, but few totals of real inputs do.
     assert not largest or np.abs(got).max() >= 1 << 31
 
 
@@ -101,6 +101,6 @@ def test_totals_are_exact_in_float64(groups: int, *, largest: bool) -> None:
         ({"steps": 128}, "steps must be a power of two between 4 and 64, not 128"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         PimComputeUnitParameters(**change)

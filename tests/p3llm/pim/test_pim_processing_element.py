@@ -18,7 +18,7 @@ from hdl.p3llm.pim.pim_processing_element import PimProcessingElementParameters
 from testbenches.formal import AnySeq, Assert, Assume, prove
 
 MAGNITUDE_BITS = 27
-"""Of the sum of the magnitudes of all inputs, below which no sum can overflow."""
+"""Bound of the sum of all inputs' magnitudes, below which no sum can overflow."""
 
 
 def largest_magnitude(mode: Mode, codes: np.ndarray) -> int:
@@ -28,7 +28,7 @@ def largest_magnitude(mode: Mode, codes: np.ndarray) -> int:
 
 
 def test_legal_sums_stay_below_the_proved_bound() -> None:
-    """What the proof assumes, from all codes and the rules of the sheet."""
+    """The assumptions of the proof hold for all codes and legal numbers of terms."""
     limit = 1 << MAGNITUDE_BITS
     for mode in (Mode.LINEAR, Mode.QK):
         assert largest_magnitude(mode, np.arange(256)) == 14 << 14
@@ -37,12 +37,12 @@ def test_legal_sums_stay_below_the_proved_bound() -> None:
     one = 1 << FRACTION_BITS[Mode.PV]
     for tokens in (1, 4096, 1 << 19):
         assert one + one // 32 + tokens / 2 < limit
-    # Whatever the codes, as many as fill one input register.
+    # Any codes, as many as fill one input register.
     assert 128 * largest_magnitude(Mode.PV, np.arange(256)) < limit
 
 
 class Lane(Elaboratable):
-    """Any input by any weight: the shifted product is within 16 times the input."""
+    """For any input and weight, the shifted product is within 16 times the input."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -54,7 +54,7 @@ class Lane(Elaboratable):
             decoder.mode.eq(AnySeq(2)),
             decoder.code.eq(AnySeq(8)),
             weight.eq(AnySeq(6)),
-            # BitMoD reaches from -16 to 16, the other formats from -15 to 15.
+            # BitMoD covers -16 to 16, the other formats from -15 to 15.
             Assume((weight >= -16) & (weight <= 16)),
             unit.significands[0].eq(decoder.significand),
             unit.weights[0].eq(weight),
@@ -66,7 +66,7 @@ class Lane(Elaboratable):
             Assert((placed >= -bound) & (placed <= bound)),
             Assert(placed == product << shift),
         ]
-        # The shift comes a cycle after the significand, whose magnitude is remembered.
+        # The shift arrives one cycle after the significand, whose magnitude is stored.
         m.d.sync += [
             shift.eq(decoder.shift),
             magnitude.eq(Mux(decoder.significand < 0, -decoder.significand, decoder.significand)),
@@ -75,10 +75,10 @@ class Lane(Elaboratable):
 
 
 class Accumulation(Elaboratable):
-    """Four words within 16 times their inputs: the running sum stays within its own inputs' bound.
+    """Four words within 16 times their inputs: the running sum is within the bound of its inputs.
 
-    The words' sum is that of integers; that the adder's result is theirs modulo ``2**32`` is what
-    the simulation holds.
+    The sum of the words is computed on integers; the simulation verifies that the adder's result
+    equals it modulo ``2**32``.
     """
 
     def elaborate(self, platform: Any) -> Module:
@@ -95,7 +95,7 @@ class Accumulation(Elaboratable):
             after.eq(Mux(begins, 0, ghost) + magnitude),
             Assume(after < 1 << bits),
             total.eq(Mux(begins, 0, sum_) + step),
-            # Nothing is lost: the sum of 33 bits is that of 32.
+            # No bit is lost: the 33-bit sum equals the 32-bit sum.
             Assert(total == Mux(begins, 0, sum_) + step),
             Assert((sum_ >= -(ghost << 4)) & (sum_ <= ghost << 4)),
         ]
@@ -105,13 +105,13 @@ class Accumulation(Elaboratable):
 
 @pytest.mark.parametrize("piece", [Lane, Accumulation])
 def test_sums_never_overflow(piece: type[Elaboratable]) -> None:
-    """At full width, for all time: products and shifts, and induction over the running sum."""
+    """At full width, without a bound on time: products and shifts, and induction over the sum."""
     prove(piece(), inputs=[], depth=2)
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_sums_are_those_of_fractions(mode: Mode) -> None:
-    """Real operands: values by `ml_dtypes` and the format's words, added as fractions."""
+    """Real operands: values by `ml_dtypes` and the format's definition, added as fractions."""
     operands = {
         Mode.LINEAR: lambda: linear(0, "q_proj", outputs=4, inputs=64, tokens=2),
         Mode.QK: lambda: queries_and_keys(14, 1, tokens=4, heads=2),
@@ -145,7 +145,7 @@ def test_sums_wrap() -> None:
     assert list(wrapped(np.array([1 << 31, -(1 << 31) - 1, 5]))) == [-(1 << 31), (1 << 31) - 1, 5]
 
 
-def test_illegal_parameters_are_worded() -> None:
+def test_rejects_illegal_parameters() -> None:
     message = "pumps must be an integer from 1 to 8, not 9"
     with pytest.raises(ValueError, match=re.escape(message)):
         PimProcessingElementParameters(pumps=9)

@@ -1,6 +1,6 @@
-"""The authors' quantisers in torch, written anew from what their code does, in float32.
+"""The authors' quantisers in torch, rewritten from their code, in float32.
 
-Nothing of `golden` is in here: they are what the models are held to.
+They do not use `golden`: they are the reference of the models.
 """
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def e4m3(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the values that E4M3 codes stand for, before the scale, and the scales."""
+    """Return the values of E4M3 codes before scaling, and the scales."""
     scale = (x.abs().amax(-1, keepdim=True) / 448).clamp_min(1e-6)
     scaled = x / scale
     exponent = scaled.abs().clamp_min(1e-30).log2().floor().clamp_min(-6)
@@ -32,6 +32,6 @@ def s0e4m4(p: Tensor) -> Tensor:
 
 
 def smoothed(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Return keys over their channels' maxima over all tokens, and the maxima."""
+    """Return keys divided by their channels' maxima over all tokens, and the maxima."""
     factors = keys.abs().amax(-2, keepdim=True)
     return keys / factors, factors

@@ -27,7 +27,7 @@ from tests.p3llm.quantisers import authors
         ({"quotient_stages": 8}, "quotient_stages must be an integer from 1 to 7, not 8"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         E4m3QuantiserParameters(**change)
 

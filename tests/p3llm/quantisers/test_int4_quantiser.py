@@ -1,4 +1,4 @@
-"""The INT4 quantiser's model against the authors' algorithm, and what it does at the edges."""
+"""The INT4 quantiser's model against the authors' algorithm, and its edge cases."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from tests.p3llm.quantisers import authors
 
 
 def check(bits: np.ndarray) -> int:
-    """Require the authors' codes, zero points and scales; return how many codes."""
+    """Require the authors' codes, zero points and scales; return the number of codes."""
     got, zero_points, scales = int4_quantiser(bits)
     theirs, zero, scale = authors.int4(torch.tensor(finite_values(bits)))
     assert np.array_equal(got, theirs.numpy())
@@ -53,7 +53,7 @@ def test_a_code_is_within_half_a_step_unless_its_group_has_one_sign() -> None:
 def test_edges_are_as_documented() -> None:
     groups = np.array([[0, 0], [0x3C00, 0x3C00], [0xBC00, 0xBC00], [0x3C00, 0x3E00]])
     got, zero_points, _ = int4_quantiser(groups)
-    # Zeros; ones, whose scale is the smallest; their negatives; 1 and 1.5, which clip badly.
+    # Zeros; ones, whose scale is the smallest; their negatives; 1 and 1.5, which are clipped.
     assert zero_points.reshape(-1).tolist() == [0, 0, 15, 0]
     assert got.tolist() == [[0, 0], [15, 15], [0, 0], [15, 15]]
 

@@ -1,4 +1,4 @@
-"""The key smoothing's model against torch, its bounds, and what quantising keys makes of it."""
+"""The key smoothing's model against torch, its bounds, and its effect on quantised keys."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ from tests.p3llm.quantisers import authors
         ({"stages": 0}, "stages must be an integer from 1 to 16, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         KeySmoothingParameters(**change)
 

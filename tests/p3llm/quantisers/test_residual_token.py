@@ -18,7 +18,7 @@ from hdl.p3llm.quantisers.residual_token import ResidualTokenParameters
         ({"heads": 0}, "heads must be an integer from 1 to 1024, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ResidualTokenParameters(**change)
 

@@ -24,7 +24,7 @@ from testbenches.p3llm.quantisers.real_vectors import LAYERS, trace
         ({"multiply_stages": 0}, "multiply_stages must be an integer from 1 to 4, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ValueScalingParameters(**change)
 
@@ -44,7 +44,7 @@ def test_real_probabilities_are_as_by_torch_and_near_the_truth() -> None:
             exact = values(shares) * values(rows) / values(scales.max())
             # Two roundings to 11 digits, or to the smallest subnormal.
             assert np.all(np.abs(values(got) - exact) <= exact * 1.001 * 2.0**-10 + 2.0**-24)
-            # Nothing leaves the range of S0E4M4's exponents, which a scale by itself may.
+            # No product exceeds the exponents of S0E4M4, whereas a scale alone may.
             assert np.all(got <= shares)
             compared += got.size
     assert compared > 300_000
