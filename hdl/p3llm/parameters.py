@@ -1,7 +1,4 @@
-"""Dimensions of P3-LLM's system, and the positions of its data in the banks.
-
-A position is one column address of all units: parity of the banks, row and column.
-"""
+"""Dimensions of P3-LLM's system, and the positions of its data in the banks."""
 
 from typing import Annotated
 
@@ -24,7 +21,7 @@ from hdl.p3llm.quantisers.value_scaling import ValueScalingParameters
 from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 
 POSITION_BITS = 1 + ROW_BITS + COLUMN_BITS
-"""Bits of a position: parity, row and column, of all units at once."""
+"""Bits of a position, one column address of all units: parity of the bank, row and column."""
 
 KEY_SET = 4
 """Rounds of keys that share one column of metadata."""
@@ -57,8 +54,7 @@ class P3llmParameters(Parameters):
     layers : int
         Number of layers in the banks.
     vocabulary : int
-        Tokens of the vocabulary; the LM head is stored after the layers. 0 for a system without LM
-        head.
+        Tokens of the vocabulary, stored after the layers; 0 for a system without LM head.
     batch : int
         Requests whose tokens a step processes; each has its own keys and values.
     lanes : int
@@ -66,8 +62,7 @@ class P3llmParameters(Parameters):
     residual : bool
         A token attends to its own key and value in FP16, not in INT4.
     pre_rope : bool
-        Keys are quantised before the rotary embedding: the NPU rotates them in every step and
-        computes Q K^T.
+        Keys are quantised before the rotary embedding: the NPU rotates them, and computes Q K^T.
 
     Raises
     ------
@@ -192,11 +187,7 @@ class P3llmParameters(Parameters):
 
     @property
     def scalars(self) -> int:
-        """Query heads in flight.
-
-        Each pseudo-channel has two pairs; with one or three query heads per key/value head, the
-        second pair has one head.
-        """
+        """Query heads in flight, two pairs per pseudo-channel, minus one for groups of 1 or 3."""
         return 4 * self.pseudo_channels - (self.members in (1, 3))
 
     @property
@@ -369,8 +360,7 @@ class P3llmParameters(Parameters):
     def projection(self) -> list[MatrixPlace]:
         """Places of the pieces of the LM head.
 
-        No piece has more rounds than a layer's longest matrix, so that its sums and row scales fit
-        in the NPU's memories.
+        No piece has more rounds than a layer's longest matrix, whose memories in the NPU it uses.
         """
         most = self.longest_rounds * self.outputs
         base, places = self.positions(self.width), []
@@ -406,8 +396,7 @@ class P3llmParameters(Parameters):
     def instruction_layout(self) -> data.StructLayout:
         """A step: `layer`, and for each request the `position` of its token.
 
-        The position is the number of cached tokens. The layer after the last one selects the LM
-        head, which ignores the position.
+        The layer after the last one selects the LM head, which ignores the position.
         """
         steps = self.layers + (self.vocabulary > 0)
         positions = data.ArrayLayout(range(self.capacity), self.batch)

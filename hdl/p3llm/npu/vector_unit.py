@@ -53,9 +53,8 @@ COMMON_STAGES = 3
 class VectorUnit(Unit):
     """All element-wise operations between two products of the compute units.
 
-    **Latency** one cycle per slice, two for operations that read a vector twice, and up to 100
-    cycles per operation. **Throughput** one slice per cycle within an operation; operations are
-    sequential. **Numerics** those of the functions that an operation uses.
+    **Latency** one cycle per slice, two if a vector is read twice, plus up to 100 cycles.
+    **Throughput** one slice per cycle; operations are sequential. **Numerics** as the functions.
 
     Parameters
     ----------
@@ -77,13 +76,11 @@ class VectorUnit(Unit):
     keys_write, zeros_write : In(1)
         With `pre_rope`: the column contains keys, or their zero points, instead.
     dependent, complete : In
-        The operation's sums are still arriving; `complete`, in results, is the place below which
-        they have arrived.
+        The operation's sums are still arriving; those below `complete`, in results, are there.
     word_address, word : In, Out
         Read port of the inputs: a word of each pseudo-channel, one cycle after its address.
     giving, given : Out
-        The operation in flight stores inputs in order; `given` is the place below which they are
-        stored.
+        The operation in flight stores inputs in order; words below `given` are stored.
     predictions : Out(stream)
         With a vocabulary: the token with the largest logit, and this logit.
     codes : Out(stream)
@@ -365,8 +362,8 @@ class VectorUnit(Unit):
         p, in_word = self.parameters, ceil_log2(self.parameters.word // self.parameters.lanes)
         of_head = self._is_any((NpuOperation.QUERY, NpuOperation.SCORES))
         for number, inputs in enumerate(self.inputs):
-            # A head's inputs are written to its pseudo-channel and to all higher ones, whose own
-            # inputs follow later. Thus pseudo-channels without a head have defined inputs.
+            # A head's inputs are also written to all higher pseudo-channels, whose own ones follow,
+            # so that those without a head have defined inputs.
             own = Mux(of_head, self.held.head[: p.channel_bits] <= number, 1)
             stored = stores.codes if number == p.pseudo_channels - 1 else stores.codes & own
             m.d.comb += [

@@ -29,7 +29,7 @@ def test_every_probability_is_as_by_the_authors_algorithm() -> None:
 
 
 def test_roundings_differ_on_ties_alone() -> None:
-    """Of the 15,361 FP16 numbers from 0 to 1, 120 are ties, which the two rules round differently."""
+    """Of the 15,361 FP16 numbers from 0 to 1, 120 are ties, which both rules round differently."""
     every = np.arange(ONE + 1)
     up, even, cut = (
         probability_quantiser(every, ProbabilityQuantiserParameters(round=rule))
