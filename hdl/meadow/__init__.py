@@ -1,1 +1,1 @@
-"""Units of MEADOW: packed weights, and the token-parallel head-sequential dataflow."""
+"""Units of MEADOW: packed weights and the token-parallel head-sequential dataflow."""

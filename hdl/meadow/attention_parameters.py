@@ -12,53 +12,58 @@ from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
 
 HALVES = 2
-"""Halves of a query's outputs, of a pair each one: the two are there at once, to be rotated."""
+"""Halves of a query's outputs; a rotary pair has one output of each, computed at the same time."""
 
 RESULT = signed(16)
-"""An element of a result: INT8, or as wide as a requantiser's where a command says so."""
+"""An element of a result: INT8, or 16 bits where a command selects `wide`."""
 
 BIAS = signed(24)
-"""What is added to a sum of products, in its steps."""
+"""A bias, in the steps of the sum of products to which it is added."""
 
-OCTETS = RESULT.width // OPERAND.width
-"""Words of memory that a word of wide results takes, that of the lower octets first."""
+MOST_TILES = 64
+"""Maximum tiles of a GEMM's outputs, each of which takes the place of a query head."""
+
+RESULT_BYTES = RESULT.width // OPERAND.width
+"""Memory words per word of wide results, the one of the lower bytes first."""
 
 
 class BlockMode(enum.Enum, shape=unsigned(3)):
-    """Which stages of the lanes a block goes through."""
+    """The stages of the lanes that process a block."""
 
     GEMM = 0
-    """The first alone, with weights: a linear layer."""
+    """Only the first stage (Q), with weights: a linear layer."""
     PIPELINED = 1
-    """All of them, chained: attention."""
+    """All stages, chained: attention."""
     SCORES = 2
-    """The second alone: a GEMM of queries with keys."""
+    """Only the second stage (QK): a GEMM of queries with keys."""
     SOFTMAX = 3
-    """The third alone: scores to probabilities."""
+    """Only the softmax stages (MAX, EXP, DIV): scores to probabilities."""
     OUTPUTS = 4
-    """The last alone: a GEMM of probabilities with values."""
+    """Only the last stage (SM x V): a GEMM of probabilities with values."""
 
 
 @parameter_object
 class AttentionParameters(Parameters):
-    """Dimensions of an attention pipeline; they also drive its golden model and its testbench.
+    """Dimensions of an attention pipeline; its golden model and testbench use them too.
 
     Parameters
     ----------
     lanes : int
-        Token lanes: tokens of a group.
+        Token lanes; a group has one token per lane.
     slices : int
-        Elements over which a query's inner dimension is split; twice as many make queries.
+        Elements over which the inner dimension of a query is split; the query stage has twice as
+        many.
     chunks : int
-        Words of a slice at most: a token has ``slices * chunks * multipliers`` elements.
+        Maximum words per slice: a token has ``slices * chunks * multipliers`` elements.
     features : int
-        Keys of a head at most.
+        Maximum keys per head.
     tokens : int
-        Tokens of a block at most.
+        Maximum tokens per block.
     heads : int
-        Query heads at most, or tiles of a GEMM's outputs.
+        Maximum query heads, or tiles of a GEMM's outputs.
     lane_words : int
-        Words of each slice that a lane's token store holds: what all of a block's groups need.
+        Words per slice in the token store of a lane; it must hold the lane's tokens of all groups
+        of a block.
     probability_bits : int
         Bits of a probability.
     rotary : bool
@@ -66,14 +71,14 @@ class AttentionParameters(Parameters):
     biases : bool
         Whether a bias is added to each output of a query or of a GEMM of weights.
     base : int
-        What the rotation's geometric series is made of.
+        Base of the geometric series of rotation frequencies.
     element : ElementParameters
-        Of every processing element; `multipliers` is the size of a head.
+        Dimensions of every processing element; `multipliers` is the size of a head.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value breaks a rule; the message names the rule and the value.
     """
 
     lanes: Annotated[int, Range(1, 32, "lanes")] = 12
@@ -81,7 +86,7 @@ class AttentionParameters(Parameters):
     chunks: Annotated[int, Range(1, 32, "words")] = 4
     features: Annotated[int, Range(2, 4096, "keys")] = 512
     tokens: Annotated[int, Range(1, 4096, "tokens")] = 512
-    heads: Annotated[int, Range(1, 64, "heads")] = 12
+    heads: Annotated[int, Range(1, MOST_TILES, "heads")] = 12
     lane_words: Annotated[int, Range("chunks", 1 << 16, "words")] = 448
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = False
@@ -111,29 +116,29 @@ class AttentionParameters(Parameters):
 
     @property
     def lane_bits(self) -> int:
-        """Bits of a lane's number; a single lane has one too."""
+        """Bits of a lane's number; 1 for a single lane."""
         return bits_for(self.lanes - 1)
 
     @property
     def lane_elements(self) -> int:
-        """Processing elements of a lane: those of queries, of scores, and of outputs."""
+        """Processing elements per lane: those of queries, one of scores, and one of outputs."""
         return HALVES * self.slices + 2
 
     @property
     def width(self) -> int:
-        """Elements of a token at most."""
+        """Maximum elements of a token."""
         return self.slices * self.chunks * self.size
 
     @property
     def query_steps(self) -> int:
-        """Cycles in which a group's queries are made, of the longest tokens."""
+        """Cycles to compute a group's queries from tokens of the maximum length."""
         return self.size // HALVES * self.chunks
 
     @property
     def query_bits(self) -> int:
-        """Bits of an element of a query before it is requantised, rotated or not."""
+        """Bits of an element of a query before requantisation, rotated or not."""
         sums = 2 * OPERAND.width + ceil_log2(self.width)
-        # Sums of products leave their uppermost bit unused; by it a bias of as many has room.
+        # Sums of products do not use their top bit, so that a bias of equal width cannot overflow.
         return (max(sums, BIAS.width + 1) if self.biases else sums) + 1
 
     @property
@@ -156,13 +161,13 @@ class AttentionParameters(Parameters):
 
     @property
     def weights_layout(self) -> data.StructLayout:
-        """What all elements of a lane that make queries get in a cycle: by halves, by slices."""
+        """Weights of all query elements of a lane in one cycle, by half, then by slice."""
         words = data.ArrayLayout(self.element.word_layout, HALVES * self.slices)
         return data.StructLayout({"word": words, "last": 1})
 
     @property
     def bias_layout(self) -> data.StructLayout:
-        """A word of biases; `last` with a head's last."""
+        """A pair of biases; `last` with the last pair of a head."""
         return data.StructLayout({"word": self.bias_pair_layout, "last": 1})
 
     @property
@@ -172,28 +177,28 @@ class AttentionParameters(Parameters):
 
     @property
     def inputs_layout(self) -> data.StructLayout:
-        """A word of each slice of a token; `last` ends the token, `end` a lane's last token."""
+        """One word per slice of a token; `last` ends a token, `end` the last token of a lane."""
         words = data.ArrayLayout(self.element.word_layout, self.slices)
         return data.StructLayout({"words": words, "last": 1, "end": 1})
 
     @property
     def query_layout(self) -> data.StructLayout:
-        """What the elements that make queries make of a token."""
+        """The query of a token, or its word of a GEMM's results."""
         return data.StructLayout({"word": self.result_word_layout})
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """A word of a token's row of results; `keep` if there is such a token."""
+        """A word of a token's row of results; `keep` is 0 for a lane without a token."""
         return data.StructLayout({"word": self.result_word_layout, "keep": 1, "last": 1})
 
     @property
     def row_words(self) -> int:
-        """Words of a row of scores at most."""
+        """Maximum words of a row of scores."""
         return -(-self.features // self.size)
 
     @property
     def feature_layout(self) -> data.StructLayout:
-        """A score, a probability or an output; `last` with a row's last."""
+        """A score, a probability or an output; `last` with the last of a row."""
         return data.StructLayout({"value": unsigned(RESULT.width), "last": 1})
 
     @property
@@ -203,23 +208,23 @@ class AttentionParameters(Parameters):
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """A word of results, and `last` with a block's last."""
+        """A word of results; `last` with the last word of a block."""
         return data.StructLayout({"word": self.result_word_layout, "last": 1})
 
     @property
     def sums_layout(self) -> data.StructLayout:
-        """A pair of neighbouring outputs before anything rounds them; `strobe` when it is new."""
+        """A pair of neighbouring outputs before rounding; `strobe` is 1 when the pair is new."""
         pair = data.ArrayLayout(signed(self.query_bits), HALVES)
         return data.StructLayout({"pair": pair, "strobe": 1})
 
     @property
     def word_layout(self) -> data.StructLayout:
-        """A word of the memory outside, and `last` with a block's last."""
+        """A word of external memory; `last` with the last word of a block."""
         return self.element.block_layout
 
     @property
     def command_layout(self) -> data.StructLayout:
-        """A block of attention."""
+        """A command: one block of attention or of a GEMM."""
         shift = range(self.element.sum_bits + SCALE_BITS)
         scales = {}
         for name in ("query", "score", "output"):

@@ -20,80 +20,80 @@ from hdl.unit import Unit
 
 
 class AttentionPipeline(Unit):
-    """Attention of a block of tokens, from tokens and weights to heads' outputs (Section 4).
+    """Attention of a block of tokens, from tokens and weights to head outputs (Section 4).
 
-    Tokens come in once and stay; then heads follow one another, and in each head groups of tokens,
-    one a lane. A head's query weights come in once; keys and values once for all query heads that
-    share them. Queries, scores and probabilities never leave the chip. While a group's queries are
-    made, the group before it is multiplied with the keys, and so on: stages are chained by valid
-    signals, and each takes as long as it has work.
+    The unit reads the tokens of a block once and stores them. It processes heads sequentially, and
+    in each head groups of tokens, one token per lane. It reads a head's query weights once, and
+    keys and values once for all query heads that share them. Queries, scores and probabilities stay
+    on chip. The stages form a pipeline: while one group's queries are computed, the previous
+    group's queries are multiplied by the keys, and so on. Valid signals chain the stages, so that
+    each stage takes only the cycles of its own work.
 
-    The elements that make queries are also those of GEMM mode: a linear layer of any number of
-    outputs, in tiles of a head's size, whose results leave at once. So K and V, the projection and
-    the feed-forward layers run here too, each by a command of its own.
+    The elements of the first stage (Q) also run GEMM mode: a linear layer of any number of outputs,
+    in tiles of `size` outputs, whose results are output directly. So the key, value and output
+    projections and the feed-forward layers run here too, each as a command of its own.
 
-    The stages of attention can also work one at a time, as the paper's baseline has it: scores by a
-    GEMM of queries with keys, softmax of rows of scores, outputs by a GEMM of probabilities with
-    values. What lies between them leaves with the results, and comes in again by `rows`.
+    The stages of attention can also run one at a time, as in the paper's baseline: scores by a GEMM
+    of queries with keys, softmax of rows of scores, outputs by a GEMM of probabilities with values.
+    Intermediate values are then output as `results` and input again as `rows`.
 
-    **Throughput** ``max(F, Qc)`` cycles a group, F being the context, or what of it a pass needs
-    with `skip`, and Qc = ``size / 2 * chunks``; a block of H heads takes ``(H * ceil(tokens /
-    lanes) + 3) * max(F, Qc)`` cycles and some 60 more, behind what comes first: a group's tokens,
-    a head's weights. One word a cycle comes in at each port.
+    **Throughput** ``max(F, Qc)`` cycles per group. F is the context, or with `skip` the part of it
+    that a pass needs; Qc = ``size / 2 * chunks``. A block of H heads takes ``(H * ceil(tokens /
+    lanes) + 3) * max(F, Qc)`` cycles and about 60 more, after the tokens of its first group and the
+    weights of its first head have arrived. Each input port accepts one word per cycle.
 
-    **Numerics** queries: exact sums and their biases, rotated to the nearest by sine and cosine of
-    15 fraction bits, requantised to INT8. Scores: exact dot products, requantised to INT8. Softmax:
-    as `PipelinedSoftmax`. Outputs: exact sums of INT8 values times probabilities, requantised to
-    INT8.
-    Requantised is ``sum * scale / 2**shift``, rounded half to even and clamped. With `skip` every
-    value is what it is without.
+    **Numerics** queries: exact sums plus biases, rotated with rounding to nearest by sine and
+    cosine of 15 fraction bits, requantised to INT8. Scores: exact dot products, requantised to
+    INT8. Softmax: as `PipelinedSoftmax`. Outputs: exact sums of INT8 values times probabilities,
+    requantised to INT8. Requantisation is ``sum * scale / 2**shift``, rounded half to even and
+    clamped. `skip` does not change any value.
 
     Parameters
     ----------
     parameters : AttentionParameters
-        Dimensions.
+        Dimensions of the lanes and the largest block.
 
     Members
     -------
     commands : In(stream)
-        A block: its `mode`, a `BlockMode`; `tokens` of `chunks` words a slice, whose positions are
-        the last of
-        `context`; `heads`, of which each `members` neighbours share keys and values, or tiles of a
-        GEMM's outputs; `rotate`, whether queries, or what a GEMM makes, are rotated; `wide`, of a
-        GEMM of weights, whether results have 16 bits instead of 8, and of `OUTPUTS`, whether
-        probabilities have two octets; `causal`, whether a token sees only what is not behind it;
-        `skip`, of a pipelined block alone, whether what no token of a group sees is left out; a
-        `scale` and a `shift` each of queries, scores and outputs. Tokens are at most the context,
-        that is at most `features`; heads are a multiple of members.
+        A block. `mode` is a `BlockMode`. `tokens` tokens of `chunks` words per slice have the last
+        positions of `context`. `heads` counts query heads, of which `members` neighbours share keys
+        and values, or tiles of a GEMM's outputs. `rotate` applies the rotary embedding to queries
+        or GEMM results. `wide` selects results of 16 bits instead of 8 for a GEMM of weights, and
+        probabilities of two bytes for `OUTPUTS`. `causal` masks keys after a token's own position.
+        `skip` (pipelined blocks only) omits keys that no token of a group attends to. Queries,
+        scores and outputs have a `scale` and a `shift` each. `tokens` is at most `context`, which
+        is at most `features`; `heads` is a multiple of `members`.
     entries : In(stream)
-        For each block of attention, or of softmax, a table of 256 exponentials.
+        A table of 256 exponentials for each block of attention or softmax.
     tokens : In(stream)
-        For each block its tokens, ``slices * chunks`` words each: word i is word i // slices of
-        slice i % slices. A lane's tokens are at most `lane_words` words of a slice.
+        The tokens of each block, ``slices * chunks`` words each: word i is word i // slices of
+        slice i % slices. The tokens of one lane have at most `lane_words` words per slice.
     query_weights : In(stream)
-        For each head or tile: for each pair of outputs, for each word of a slice, of each of both
-        outputs a word for each slice; `last` with a head's last.
+        For each head or tile, for each pair of outputs, for each word of a slice: for both outputs
+        of the pair, one word per slice; `last` with the last word of a head.
     keys, values : In(stream)
-        For each key-value head a word for each token of the context; `last` with a head's last.
+        For each key/value head, one word per token of the context; `last` with the last word of a
+        head.
     biases : In(stream)
-        With the parameter `biases`, for each head or tile its biases in steps of the sums, a pair
-        of neighbours at a time; `last` with a head's last.
+        Present with the parameter `biases`: for each head or tile its biases in steps of the sums,
+        one pair of neighbouring outputs per item; `last` with the last pair of a head.
     rows : In(stream)
-        For a stage that works alone, in the order of the results: rotated queries in INT8, INT8
-        scores, or probabilities, of two octets the word of the lower ones first. `last` is not
-        looked at.
+        Operands of a stage that runs alone, in the order of the results: rotated INT8 queries, INT8
+        scores, or probabilities. A probability of two bytes occupies two words, the one of the
+        lower bytes first. `last` is ignored.
     results : Out(stream)
-        For each head or tile, for each token its output; `last` with a block's last. Of scores and
-        probabilities for each head, for each group of tokens, for each word of a row, for each
-        token of the group that word; a row's last word is filled up with zeros.
+        For each head or tile, one word per token; `last` with the last word of a block. Scores and
+        probabilities: for each head, for each group of tokens, for each word of a row, that word
+        of each token of the group; zeros pad the last word of a row.
     sums : Out(struct)
-        What the first lane's queries or results are made of: each `pair` of neighbours as exact
-        sums, with a `strobe`, long before the word that they become part of. They do not wait.
+        The exact sums of the first lane before rounding: each `pair` of neighbouring outputs with a
+        `strobe`, many cycles before the word that contains them. No backpressure.
 
     Raises
     ------
     ValueError
-        By `AttentionParameters`.
+        If a rule of `AttentionParameters` is broken.
     """
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
@@ -112,13 +112,13 @@ class AttentionPipeline(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect buffers and lanes; one block at a time."""
+        """Connect buffers and lanes; accept one block at a time."""
         m = Module()
         p = self.parameters
-        # The command stands in a register: all stages read it for as long as the block lasts.
+        # A register holds the command; all stages read it until the block ends.
         command, busy, start = Signal(p.command_layout, reset_less=True), Signal(), Signal()
         taken = self.commands.valid & self.commands.ready
-        # One cycle lies between a command and its start, so that no stage sees an old one.
+        # The start follows the command by one cycle, so that no stage reads the old command.
         m.d.comb += self.commands.ready.eq(~busy & ~start)
         m.d.sync += start.eq(taken)
         with m.If(taken):
@@ -132,7 +132,7 @@ class AttentionPipeline(Unit):
         m.d.comb += [
             store.command.eq(command),
             dealer.command.eq(command),
-            # What comes in as tokens and weights, and what as rows.
+            # Blocks with weights read tokens; stages that run alone read rows.
             store.start.eq(start & weighs),
             dealer.start.eq(start & ~weighs),
         ]
@@ -140,7 +140,7 @@ class AttentionPipeline(Unit):
         connect_streams(m, self.rows, dealer.rows)
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
-            # A lane's number is an input and no parameter: the lanes stay one module.
+            # The lane number is an input and not a parameter, so that all lanes are one module.
             m.d.comb += [lane.lane.eq(number), lane.command.eq(command)]
             connect_streams(m, getattr(store, f"lane_{number}"), lane.inputs)
             connect_streams(m, getattr(dealer, f"lane_{number}"), lane.rows)
@@ -154,14 +154,14 @@ class AttentionPipeline(Unit):
             words.items.payload.last.eq(self.query_weights.payload.last),
             self.query_weights.ready.eq(words.items.ready),
         ]
-        # Keys and values outlive a head that shares them; weights are one head's.
+        # Several query heads share keys and values; weights and biases belong to one head.
         for name, source, wanted, over in (
             ("keys", self.keys, whole | (command.mode == BlockMode.SCORES), Passed.KEYS),
             ("values", self.values, whole | (command.mode == BlockMode.OUTPUTS), Passed.KEYS),
             ("weights", words.groups, weighs, Passed.WEIGHTS),
             *([("biases", self.biases, weighs, Passed.BIASES)] if p.biases else []),
         ):
-            # Passes over what does not come would wait for ever.
+            # A pass over a block that never arrives would not end.
             buffer = self._buffer(m, name, source, command, start & wanted, over)
             self._multicast(m, buffer.sink, [getattr(lane, name) for lane in lanes])
         self._multicast(m, self.entries, [lane.entries for lane in lanes])
@@ -174,7 +174,7 @@ class AttentionPipeline(Unit):
     def _buffer(
         self, m: Module, name: str, source: Any, command: Any, start: Value, over: Passed
     ) -> BlockBuffer:
-        """Place a double buffer and what requests its passes."""
+        """Add a double buffer and the sequencer that requests its passes."""
         p = self.parameters
         sequencer = PassSequencer(parameters=p, over=over)
         payload = source.payload["items" if over is Passed.WEIGHTS else "word"]
@@ -193,14 +193,14 @@ class AttentionPipeline(Unit):
         return buffer
 
     def _multicast(self, m: Module, source: Any, sinks: list[Any]) -> None:
-        """Hand each word to all lanes at once."""
-        # Each lane takes a word when it can; the next one follows when all have it.
+        """Multicast each word to all lanes."""
+        # Each lane takes the word when it is ready; the next word follows when all have taken it.
         m.d.comb += source.ready.eq(fork_handshake(m, source.valid, sinks))
         for sink in sinks:
             m.d.comb += Value.cast(sink.payload).eq(Value.cast(source.payload))
 
     def _results(self, m: Module, command: Any, outputs: list[Any]) -> Value:
-        """Take the lanes' outputs in turn, leave out what is no token's; return the block's end."""
+        """Merge the lanes' outputs in lane order, without padding; return the end of the block."""
         p, results = self.parameters, self.results
         lane, head = Signal(range(p.lanes)), Signal(range(p.heads + 1))
         passes, keep, row_last = Signal(), Signal(), Signal()
@@ -208,7 +208,7 @@ class AttentionPipeline(Unit):
         group_ends = passes & lane_last & row_last
         first, group_last = group_counter(m, "first", command.tokens, p.lanes, ends=group_ends)
         m.d.comb += [
-            # Lanes of a last group that have no token give an output too, which goes nowhere.
+            # Lanes without a token in the last group also output a word, which is discarded.
             keep.eq(Array(output.payload.keep for output in outputs)[lane]),
             row_last.eq(Array(output.payload.last for output in outputs)[lane]),
             results.valid.eq(Array(output.valid for output in outputs)[lane] & keep),

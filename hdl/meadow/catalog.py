@@ -1,4 +1,4 @@
-"""The units of MEADOW, with the dimensions at which each is built."""
+"""Catalog entries of MEADOW's units and their presets."""
 
 from hdl.entry import Entry
 from hdl.meadow.attention_parameters import AttentionParameters
@@ -22,13 +22,13 @@ ELEMENTS = {
     "smollm2": ElementParameters(),
     "paper": ElementParameters(scalar_bits=17),
 }
-"""Elements of both kinds."""
+"""Presets of both kinds of processing elements."""
 
 UNITS: tuple[Entry, ...] = (
     Entry(
-        summary="forms dot products: 64 products and an adder tree, an output at a time",
+        summary="computes dot products: 64 multipliers and an adder tree",
         source="Section 3, Figure 2 (b, c): parallel MAC PE",
-        latency="10 cycles from an output's last weights, 12 by the output register file",
+        latency="10 cycles from an output's last weights, 12 through the output register file",
         throughput="one output in ceil(K / multipliers) cycles",
         unit=ParallelProcessingElement,
         presets=ELEMENTS,
@@ -37,17 +37,17 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="broadcasts one input to 64 accumulators",
         source="Section 3, Figure 2 (b, c): broadcasting MAC PE",
-        latency="10 cycles from a pass's last weights, 12 by the output register file",
-        throughput="a pass over K inputs in K cycles, in multipliers cycles at least",
+        latency="10 cycles from a pass's last weights, 12 through the output register file",
+        throughput="a pass over K inputs in K cycles, at least multipliers cycles",
         unit=BroadcastingProcessingElement,
         presets=ELEMENTS,
         long=("paper",),
     ),
     Entry(
-        summary="turns INT8 scores into probabilities, three tokens in three stages",
+        summary="computes probabilities from INT8 scores, three tokens in three stages",
         source="Section 3, Figure 2 (d): pipelined softmax module",
         latency="F + 24 cycles from a token's last of F scores",
-        throughput="one score a cycle, a token of F scores in F cycles",
+        throughput="one score per cycle, a token of F scores in F cycles",
         unit=PipelinedSoftmax,
         presets={
             "tiny": PipelinedSoftmaxParameters(features=24, probability_bits=8),
@@ -57,10 +57,10 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="attention of a block of tokens, head after head, a token a lane, in one pipeline",
+        summary="computes attention of a block of tokens, heads sequentially, one token per lane",
         source="Section 4, Figure 3: token-parallel head-sequential dataflow",
-        latency="three groups of tokens and some 60 cycles",
-        throughput="max(F, Qc) cycles a group of lanes tokens and head",
+        latency="three groups of tokens and about 60 cycles",
+        throughput="max(F, Qc) cycles per head and group of lanes tokens",
         unit=AttentionPipeline,
         presets={
             "tiny": AttentionParameters(
@@ -86,10 +86,10 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "smollm2_short", "paper"),
     ),
     Entry(
-        summary="takes packets of weight IDs apart, some IDs in every cycle",
+        summary="extracts weight IDs from packets, several per cycle",
         source="Section 5.4, Figure 5 (b)",
         latency="7 cycles from the first packet to the first group; 12 with classes",
-        throughput="a packet in, lanes IDs out a cycle",
+        throughput="one packet per cycle in, lanes IDs per cycle out",
         unit=ModeAwareUnpacker,
         presets={
             "tiny": UnpackerParameters(lanes=3, packet_bits=64, id_bits=9),
@@ -103,10 +103,10 @@ UNITS: tuple[Entry, ...] = (
         long=("paper_51",),
     ),
     Entry(
-        summary="returns packed weights, some chunks in every cycle",
+        summary="unpacks weights, several chunks per cycle",
         source="Section 5.4, Figure 5 (a)",
-        latency="1 cycle behind the mode-aware unpacker",
-        throughput="lanes chunks a cycle; the next unique matrix comes in meanwhile",
+        latency="1 cycle more than the mode-aware unpacker",
+        throughput="lanes chunks per cycle; the next unique matrix is loaded meanwhile",
         unit=WeightUnpacker,
         presets={
             "tiny": WeightUnpackerParameters(
@@ -127,7 +127,7 @@ UNITS: tuple[Entry, ...] = (
         summary="adds results to hidden states, or multiplies them by an activation",
         source="Figure 2 (a): ReLU and GeLU modules; LN, residual and MLP of Section 2",
         latency="6 cycles, 2 with ReLU",
-        throughput="a word of size elements a cycle",
+        throughput="one word of size elements per cycle",
         unit=Combiner,
         presets={
             "tiny": CombinerParameters(size=2),
@@ -139,10 +139,10 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="takes tokens through decoder layers from packed weights, by GEMM and TPHS",
+        summary="runs decoder layers from packed weights, by GEMM and TPHS",
         source="Sections 3 to 5, Figure 2",
-        latency="some 20 cycles an instruction beyond its work",
-        throughput="head_size / 2 * chunks cycles a group of lanes tokens and tile of a GEMM",
+        latency="about 20 cycles per instruction in addition to its work",
+        throughput="head_size / 2 * chunks cycles per tile of a GEMM and group of lanes tokens",
         unit=Meadow,
         presets={
             "tiny": MeadowParameters(

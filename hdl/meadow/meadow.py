@@ -1,7 +1,7 @@
 """MEADOW: decoder layers from packed weights, by GEMM and in the token-parallel pipeline.
 
-Sections 3 to 5 and Figure 2 of the paper: the tile of token lanes, the unpacker of the weights, the
-memory on the chip, norm and activation, and the sequencer of instructions between them.
+Contains the accelerator of Sections 3 to 5 and Figure 2 of the paper: the tile of token lanes, the
+weight unpacker (WILU), the on-chip memory, norm and activation, and the instruction sequencer.
 """
 
 from typing import Any
@@ -28,77 +28,84 @@ from hdl.unit import Unit
 
 
 class Meadow(Unit):
-    """Take tokens through decoder layers, instruction by instruction.
+    """Decoder layers and LM head in INT8, controlled by a stream of instructions.
 
-    Hidden states come in, and all that a layer makes of them stays in the activation memory until
-    they leave; keys and values alone are written outside. A layer is seven instructions or more:
-    norm, keys and values by GEMM into the cache, attention (`TPHS`, which makes the queries too),
-    its projection added to the states, norm, gate, up with the activation of the gate, or up alone
-    and activated, down added to the states. A prefill's block of tokens and a decode step's one
-    token are the same instructions. Behind the last layer a norm and the vocabulary's matrices by
-    GEMM, whose results go nowhere (`COMPARE`): the largest sum of all leaves with `PREDICT`.
+    Hidden states are loaded once and stored once. All intermediate values of a layer are held in
+    the activation memory; only new keys and values are written to external memory. A layer is at
+    least seven instructions: norm, keys and values by GEMM into the cache, attention (`TPHS`, which
+    also computes the queries), its projection added to the hidden states, norm, `gate_proj`,
+    `up_proj` multiplied by the activation of the gate (without a gate: `up_proj` and its
+    activation), and `down_proj` added to the hidden states. A prefill block of many tokens and a
+    decode step of one token use the same instructions. After the last layer, a norm and one GEMM
+    for each slice of the LM head follow. These GEMMs discard their results (`COMPARE`) and update
+    the argmax; `PREDICT` outputs it.
 
-    Attention also goes stage by stage, as the paper's baseline: queries by `GEMM`, scores by a GEMM
-    of them with the cached keys, `SOFTMAX` of rows of scores, heads' outputs by a GEMM of the
-    probabilities with the cached values. Scores and probabilities then stand outside; every value
-    is what it is in `TPHS`.
+    Attention can also run stage by stage, as the paper's baseline does: queries by `GEMM`, scores
+    by a GEMM of the queries with the cached keys, `SOFTMAX` of rows of scores, head outputs by a
+    GEMM of the probabilities with the cached values. Scores and probabilities are then stored in
+    external memory. Every value is equal to that of `TPHS`.
 
-    The weights do not wait for instructions: their descriptions are a stream of their own, and
-    packets are fetched and unpacked as far ahead as the pipeline's double buffer takes them. Each
-    matrix comes in once an instruction, however many groups of tokens there are.
+    Weights are fetched ahead of instructions. A separate stream describes the matrices, and packets
+    are fetched and unpacked until the pipeline's double buffers are full. Each matrix is read once
+    per instruction, whatever the number of token groups.
 
-    **Latency** of an instruction some 20 cycles beyond its work; a block of attention some 60 and
-    three groups. **Throughput** a GEMM as the attention pipeline's, ``head_size / 2 * chunks``
-    cycles a group and tile, or the weights' way in; ``head_size`` weights a cycle at most.
+    **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
+    about 60 cycles and the work of three groups. **Throughput** a GEMM takes ``head_size / 2 *
+    chunks`` cycles per group and tile, as in `AttentionPipeline`, or the time to read its weights,
+    whichever is longer; at most ``head_size`` weights per cycle.
 
     **Numerics** those of `AttentionPipeline`, `Normaliser` and `Combiner`: linear layers are exact
-    sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits. What is
-    compared are the sums themselves; of equal ones the first.
+    sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits. The argmax
+    compares the exact sums; ties resolve to the lowest index.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Dimensions of the model, the tile and the memories.
 
     Members
     -------
     instructions : In(stream)
-        `kind`, and of a GEMM its `matrix`; `block` as a command of `AttentionPipeline`, of which
-        `tokens` count always, and `mode` follows from kind and matrix. Of the activation memory:
-        `source` and `words` of a token's row that is read, `target` and `stride` of rows that are
-        written. `combine` and `lift` as of `Combiner`; `cached`, whether a GEMM's results go to the
-        cache, a head a tile, rather than to the memory, as scores do. Without a gate
-        `block.output_scale` is the `scale` of `Combiner`. Addresses outside: `vectors` of hidden
-        states, of a norm's weights, or of attention's table of exponentials; `keys` and
-        `values` of the first head's, which are `spacing` apart, and there are `shared` of them;
-        what is written goes to `values`. Rows of scores come from `keys`, and so do probabilities:
-        `words` are then those of a row that comes, `stride` those of a row that is written, and
-        heads stand one behind the other; with `wide` a probability has two octets. `epsilon` as of
-        `RowScaler`. A GEMM that compares has one token, and is not `cached`.
+        `kind`, and for a GEMM its `matrix`. `block` is a command of `AttentionPipeline`; `tokens`
+        is always valid, and the sequencer derives `mode` from kind and matrix. Activation memory:
+        `source` and `words` locate the rows that are read, one per token; `target` and `stride`
+        locate the rows that are written. `combine` and `lift` as in `Combiner`. `cached` writes the
+        results of a GEMM to `cache_writes`, one head per tile, instead of the activation memory;
+        scores are written so too. Without a gate, `block.output_scale` is the `scale` of
+        `Combiner`. External addresses: `vectors` of hidden states, a norm's weights, or the table
+        of exponentials; `keys` and `values` of the first key/value head. There are `shared`
+        key/value heads, `spacing` apart. Cached results are written to `values`. Rows of scores and
+        of probabilities are read from `keys`: then `words` is the length of a row that is read,
+        `stride` that of a row that is written, and the heads are contiguous; with `wide` a
+        probability has two bytes. `epsilon` as in `RowScaler`. A GEMM with `COMPARE` has one token
+        and no `cached`.
     matrices : In(stream)
-        As of `WeightPath`, for each instruction of `TPHS`, or of `GEMM` with weights, in turn.
-    vector_reads, state_writes : Out(port)
-        Words of 24-bit elements: hidden states; a norm's weights and exponentials in their lower 16
-        bits. Hidden states leave by the other.
+        As in `WeightPath`: one description for each `TPHS` and each `GEMM` with weights, in the
+        order of the instructions.
+    vector_reads : Out(port)
+        Words of 24-bit elements: hidden states; a norm's weights and exponentials in the lower 16
+        bits.
+    state_writes : Out(port)
+        Hidden states that `STORE` writes.
     key_reads, value_reads, cache_writes : Out(port)
-        The cache: a word for each head and position; rows of scores and probabilities.
+        The key/value cache, one word per head and position; rows of scores and probabilities.
     table_reads, packet_reads : Out(port)
-        Weights.
+        Unique matrices and packets of the weights.
     bias_reads : Out(port)
-        Their biases, if there are biases.
+        Biases of the linear layers; present with the parameter `biases`.
     predictions : Out(stream)
-        Of each `PREDICT` the `token` with the largest `sum`: which of all outputs since the
-        prediction before, counted from 0. What fills a vocabulary's last tile must repeat its first
-        row, which stands before it.
+        One item per `PREDICT`: the `token` with the largest `sum`, which is the index of an output
+        among all outputs since the previous prediction. Rows that pad the last tile of the LM head
+        must repeat its first row; ties then resolve to the first row.
     idle : Out(1)
-        No instruction is under way.
-    damage, clear_flags : Out, In
-        As of `WeightPath`.
+        No instruction is in progress.
+    errors, clear_flags : Out, In
+        As in `WeightPath`.
 
     Raises
     ------
     ValueError
-        By `MeadowParameters`.
+        If a rule of `MeadowParameters` is broken.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -119,13 +126,13 @@ class Meadow(Unit):
                 **biases,
                 "predictions": Out(stream.Signature(p.prediction_layout)),
                 "idle": Out(1),
-                "damage": Out(p.unpacker.result_layout),
+                "errors": Out(p.unpacker.result_layout),
                 "clear_flags": In(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect."""
+        """Connect the parts; the current instruction selects the routes between them."""
         m = Module()
         p = self.parameters
         m.submodules.sequencer = sequencer = Sequencer(parameters=p)
@@ -138,7 +145,8 @@ class Meadow(Unit):
         m.submodules.cache = cache = CacheWriter(parameters=p)
         m.submodules.keys = keys = BurstList(parameters=p)
         m.submodules.values = values = BurstList(parameters=p)
-        # What stands in the sequencer steers the ways between the parts until the last result.
+        # The sequencer holds the current instruction until its last result, so that it can select
+        # the routes between the parts.
         now = sequencer.now
         for source, sink in (
             (self.instructions, sequencer.instructions),
@@ -162,7 +170,7 @@ class Meadow(Unit):
         connect_streams(m, cache.cache_writes.words, self.cache_writes.words)
         m.d.comb += [
             weights.clear_flags.eq(self.clear_flags),
-            self.damage.eq(weights.damage),
+            self.errors.eq(weights.errors),
             self.idle.eq(sequencer.idle),
             cache.wide.eq(now.block.wide),
             combiner.combine.eq(now.combine),
@@ -172,7 +180,7 @@ class Meadow(Unit):
         ]
         if not p.gated:
             m.d.comb += combiner.scale.eq(now.block.output_scale)
-        # Of the four ends an instruction has one; a prediction needs none.
+        # Each instruction ends by exactly one of four events; a prediction needs none.
         queries = self._lead_rows(m, now, pipeline.keys, pipeline.rows)
         stored = self._read(
             m, memory.words, pipeline.tokens, combiner.old, normaliser.states, queries
@@ -185,7 +193,7 @@ class Meadow(Unit):
         return m
 
     def _fetch(self, m: Module, weights: WeightPath, pipeline: AttentionPipeline) -> None:
-        """Let the weights' way have its ports."""
+        """Connect the weight path to the external ports."""
         names = ["table_reads", "packet_reads"]
         if self.parameters.biases:
             names.append("bias_reads")
@@ -196,14 +204,15 @@ class Meadow(Unit):
             connect_streams(m, outer.words, inner.words)
 
     def _compare(self, m: Module, now: Any, pipeline: Any, sequencer: Sequencer) -> Value:
-        """Look for the largest sum; return whether the last result of a block is dropped."""
+        """Update the argmax; return whether the last result of a block is discarded."""
         p, results = self.parameters, pipeline.results
         layout = p.prediction_layout
         m.submodules.argmax = argmax = RunningArgmax(
             lanes=HALVES, width=layout["sum"].width, number_bits=layout["token"].width
         )
         compares = (now.kind == Kind.GEMM) & (now.combine == Combine.COMPARE)
-        # A block's last result leaves many cycles behind its sums: none is under way any more.
+        # The last result of a block is output many cycles after its sums, so that the argmax is
+        # complete when the instruction ends.
         m.d.comb += [
             argmax.values.eq(pipeline.sums.pair),
             argmax.strobe.eq(pipeline.sums.strobe & compares),
@@ -218,7 +227,7 @@ class Meadow(Unit):
     def _read(
         self, m: Module, words: Any, tokens: Any, old: Any, states: Any, queries: Any
     ) -> Value:
-        """Hand words of the memory to who reads them; return whether the last is stored."""
+        """Route words of the memory to their reader; return whether the last word is stored."""
         word, outside = words.payload, self.state_writes.words
         readers = {
             Reader.PIPELINE: tokens,
@@ -248,7 +257,7 @@ class Meadow(Unit):
         return outside.valid & outside.ready & outside.payload.last
 
     def _lead_rows(self, m: Module, now: Any, keys: Any, rows: Any) -> Any:
-        """Let scores and probabilities come by the port of the keys; return where queries come."""
+        """Route scores and probabilities from the key port; return the stream of queries."""
         words = self.key_reads.words
         queries = stream.Signature(self.parameters.attention.word_layout).create()
         values = (now.kind == Kind.GEMM) & (now.matrix == Matrix.VALUES)
@@ -260,8 +269,8 @@ class Meadow(Unit):
         return queries
 
     def _lead_results(self, m: Module, now: Any, results: Any, combined: Any, cached: Any) -> None:
-        """Let a block's results go to the combiner, to the cache, or nowhere."""
-        # What goes outside is combined with nothing.
+        """Route the results of a block to the combiner or to the cache, or discard them."""
+        # Results for external memory bypass the combiner.
         to_cache = ((now.kind == Kind.GEMM) & now.cached) | (now.kind == Kind.SOFTMAX)
         nowhere = now.combine == Combine.COMPARE
         m.d.comb += [
@@ -273,10 +282,10 @@ class Meadow(Unit):
         ]
 
     def _lead_vectors(self, m: Module, now: Any, weights: Any, entries: Any) -> None:
-        """Take a norm's weights and attention's exponentials out of the words that come in."""
+        """Extract a norm's weights and the exponentials from the words that are read."""
         p, words = self.parameters, self.vector_reads.words
         m.submodules.table = table = Serialiser(shape=unsigned(EXPONENTIAL_BITS), items=p.head_size)
-        # A word of the port has the hidden state's 24 bits an element; these need 16.
+        # The port has 24 bits per element, as hidden states need; these elements have 16.
         group = table.groups
         m.d.comb += [
             weights.valid.eq(words.valid & (now.kind == Kind.NORM)),
@@ -292,14 +301,14 @@ class Meadow(Unit):
                 weights.payload["item"][i].eq(value[: len(weights.payload["item"][i])]),
                 group.payload["items"][i].eq(value[:EXPONENTIAL_BITS]),
             ]
-        # Only one kind of vector is under way: whose it is, the instruction says.
+        # Only one kind of vector is in flight; the instruction determines its consumer.
         with m.Switch(now.kind):
             for kinds, sink in (((Kind.NORM,), weights), ((Kind.TPHS, Kind.SOFTMAX), group)):
                 with m.Case(*kinds):
                     m.d.comb += words.ready.eq(sink.ready)
 
     def _write(self, m: Module, now: Any, results: Any, combined: Any, normalised: Any) -> None:
-        """Write what comes in, is normalised, or is combined."""
+        """Write loaded, normalised or combined words to the activation memory."""
         words = self.vector_reads.words
         with m.Switch(now.kind):
             with m.Case(Kind.LOAD):
@@ -308,7 +317,7 @@ class Meadow(Unit):
                     results.payload.eq(words.payload.word),
                     words.ready.eq(results.ready),
                 ]
-            # A store writes nothing, and a GEMM that caches or compares has no write walk.
+            # A store writes nothing here, and a GEMM that caches or compares requests no addresses.
             for kinds, source in (
                 ((Kind.NORM,), normalised),
                 ((Kind.GEMM, Kind.TPHS), combined),

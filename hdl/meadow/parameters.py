@@ -5,7 +5,13 @@ from typing import Annotated
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 
-from hdl.meadow.attention_parameters import HALVES, OCTETS, RESULT, AttentionParameters
+from hdl.meadow.attention_parameters import (
+    HALVES,
+    MOST_TILES,
+    RESULT,
+    RESULT_BYTES,
+    AttentionParameters,
+)
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
@@ -17,128 +23,130 @@ from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
 STATE = signed(24)
-"""An element of a hidden state; all tokens and layers have the same step."""
+"""An element of a hidden state; all tokens and layers use the same step."""
 
 NORM_DROP = 8
-"""Bits that a norm's Q6.10 loses on its way to INT8."""
+"""Bits removed from a norm's Q6.10 result to get INT8."""
 
 GATE_DROP = 16
-"""Bits that a gate's Q6.10 times the other matrix's result loses on its way to INT8."""
+"""Bits removed from the product of a Q6.10 gate and a result of `up_proj` to get INT8."""
 
 MOST_LIFT = STATE.width - RESULT.width
-"""Powers of two at most by which a result is larger than a step of the hidden state."""
+"""Maximum left shift of a result when it is added to the hidden state."""
 
 
 class Kind(enum.Enum, shape=unsigned(3)):
-    """What an instruction does."""
+    """The operation of an instruction."""
 
     LOAD = 0
-    """Hidden states come from outside."""
+    """Read hidden states from external memory."""
     STORE = 1
-    """They leave."""
+    """Write hidden states to external memory."""
     NORM = 2
-    """Rows are normalised to INT8."""
+    """Normalise rows to INT8."""
     GEMM = 3
-    """A linear layer, tile after tile; or a product of attention, head after head."""
+    """Compute a linear layer, tile by tile; or a product of attention, head by head."""
     TPHS = 4
-    """Attention, from tokens to heads' outputs, in the token-parallel head-sequential pipeline."""
+    """Compute attention in the token-parallel head-sequential pipeline."""
     PREDICT = 5
-    """The number of the largest sum leaves, and the next one is looked for."""
+    """Output the argmax and clear it."""
     SOFTMAX = 6
-    """Rows of scores come from outside, and leave as probabilities."""
+    """Read rows of scores from external memory and write probabilities."""
 
 
 class Matrix(enum.Enum, shape=unsigned(2)):
-    """What a GEMM's rows are multiplied with."""
+    """The right-hand operand of a GEMM."""
 
     WEIGHTS = 0
     """The next matrix of the weight path."""
     KEYS = 1
-    """Each head's cached keys: queries become scores."""
+    """The cached keys of each head: queries to scores."""
     VALUES = 2
-    """Each head's cached values: probabilities become heads' outputs."""
+    """The cached values of each head: probabilities to head outputs."""
 
 
 class Reader(enum.Enum, shape=unsigned(3)):
-    """Who reads the activation memory."""
+    """The consumer of a word that is read from the activation memory."""
 
     PIPELINE = 0
-    """The token lanes: tokens."""
+    """The token lanes, which read tokens."""
     COMBINER = 1
-    """What was in the place of a result."""
+    """The combiner, which reads the old word at the address of a result."""
     NORM = 2
-    """Rows to normalise."""
+    """The normaliser, which reads rows of hidden states."""
     OUTSIDE = 3
-    """Rows to store."""
+    """External memory, which stores rows."""
     ROWS = 4
-    """The token lanes: queries, each by itself."""
+    """The token lanes, which read queries, one word each."""
 
 
 class Combine(enum.Enum, shape=unsigned(2)):
-    """What becomes of a result."""
+    """How a result and the old word at its address are combined."""
 
     KEEP = 0
-    """It takes the place of what was there."""
+    """The result replaces the old word."""
     ADD = 1
-    """It is added to the hidden state that was there."""
+    """The result is added to the old word, a hidden state."""
     ACTIVATE = 2
-    """It becomes INT8: multiplied by the activation of what was there, or activated itself."""
+    """With a gate, the result times the activation of the old word; else its own activation."""
     COMPARE = 3
-    """It goes nowhere; the sum that it is made of is compared with the largest so far."""
+    """The result is discarded; its exact sum updates the argmax."""
 
 
 @parameter_object
 class MeadowParameters(Parameters):
-    """Dimensions of an accelerator; they also drive its golden model and its testbench.
+    """Dimensions of an accelerator; its golden model and testbench use them too.
 
     Parameters
     ----------
     hidden_size : int
-        Elements of a hidden state; a multiple of ``slices * size``, as is the feed-forward's.
+        Elements of a hidden state: `heads` times the size of a head, and a multiple of `slices`
+        times the size of a head.
     heads, kv_heads : int
-        Query heads, and those of keys and values; heads of `size` elements make a hidden state.
+        Query heads, and key/value heads, which divide them.
     feed_forward_size : int
-        Elements between the feed-forward matrices.
+        Elements between the feed-forward matrices: a multiple of `slices` times the size of a head,
+        and at most 64 times the size of a head, since a GEMM has at most 64 tiles of outputs.
     lanes : int
         Token lanes.
     slices : int
-        Elements over which a row is split.
+        Processing elements over which the inner dimension of a row is split.
     features : int
-        Cached tokens at most.
+        Maximum cached tokens.
     tokens : int
-        Tokens of a block at most.
+        Maximum tokens per block.
     probability_bits : int
-        Of a probability.
+        Bits of a probability.
     rotary : bool
         Whether queries and keys can be rotated by their positions.
     base : int
-        Of the rotary embedding.
+        Base of the frequencies of the rotary embedding.
     layer_norm : bool
-        Whether norms take the mean off and add a bias (layer norm), or not (RMSNorm).
+        Whether the norm is layer norm (subtracts the mean, adds a bias) or RMSNorm.
     biases : bool
         Whether linear layers have biases.
     activation : Activation
-        Between the feed-forward matrices.
+        Function between the feed-forward matrices.
     gated : bool
-        Whether the activation's input is a matrix of its own, the gate, or the activation's output
-        goes on as it is.
+        Whether a `gate_proj` matrix computes the input of the activation, whose output multiplies
+        the result of `up_proj`; else the activation applies to the result of `up_proj`.
     element : ElementParameters
-        Of every processing element; `multipliers` is the `size` of a head.
+        Dimensions of every processing element; `multipliers` is the size of a head.
     unpacker : WeightUnpackerParameters
-        Of the weight path.
+        Dimensions of the weight unpacker.
     vocabulary : int
-        Tokens that a prediction tells apart.
+        Tokens of the vocabulary, the outputs of the LM head.
     words : int
-        Words of the activation memory, of `size` elements each.
+        Words of the activation memory; a word has as many elements as a head.
     weight_fraction : int
         Fraction bits of a norm's weights.
     address_bits : int
-        Of every address outside.
+        Bits of an external address.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value breaks a rule; the message names the rule and the value.
     """
 
     hidden_size: Annotated[int, Range(2, 8192, "elements")] = 576
@@ -172,6 +180,13 @@ class MeadowParameters(Parameters):
             require(
                 value % row == 0, f"{name} must be a multiple of slices * head_size = {row}", value
             )
+        # Before the pipeline's own rules, which call a tile of a GEMM's outputs a head.
+        tiles = MOST_TILES * self.head_size
+        rule = (
+            f"feed_forward_size must be at most {MOST_TILES} tiles of head_size outputs of a GEMM"
+            f" = {tiles}"
+        )
+        require(self.feed_forward_size <= tiles, rule, self.feed_forward_size)
         rule = "hidden_size must be heads * head_size"
         require(self.hidden_size == self.heads * self.head_size, rule, self.hidden_size)
         require(self.heads % self.kv_heads == 0, "kv_heads must divide heads", self.kv_heads)
@@ -184,12 +199,12 @@ class MeadowParameters(Parameters):
         require(self.words >= self.token_words, rule, self.words)
         rule = "a head's probabilities must be at most 2^20 words"
         require(self.longest_rows <= self.longest_burst, rule, self.longest_rows)
-        # Their own rules.
+        # The parts check their own rules.
         _ = self.attention, self.norm
 
     @property
     def head_size(self) -> int:
-        """Elements of a head, and of a word."""
+        """Elements of a head, and of a word of the activation memory."""
         return self.element.multipliers
 
     @property
@@ -199,37 +214,37 @@ class MeadowParameters(Parameters):
 
     @property
     def feed_forward_words(self) -> int:
-        """Words between the feed-forward matrices."""
+        """Words of a row between the feed-forward matrices."""
         return self.feed_forward_size // self.head_size
 
     @property
     def token_words(self) -> int:
-        """Words that a token needs at once: its state, what is made of it, and the gates."""
+        """Words that a token occupies at the same time: hidden state, its norm, and the gates."""
         return 2 * self.state_words + self.feed_forward_words
 
     @property
     def most_tokens(self) -> int:
-        """Tokens of a block at most, as far as the activation memory holds them."""
+        """Maximum tokens per block that the activation memory can hold."""
         return min(self.tokens, self.words // self.token_words)
 
     @property
     def row_words(self) -> int:
-        """Words of a row of probabilities at most, with two octets each."""
-        return OCTETS * self.attention.row_words
+        """Maximum words of a row of probabilities, with two bytes per probability."""
+        return RESULT_BYTES * self.attention.row_words
 
     @property
     def longest_rows(self) -> int:
-        """Words of a head's probabilities at most."""
+        """Maximum words of a head's probabilities."""
         return self.tokens * self.row_words
 
     @property
     def unpacker_items(self) -> int:
-        """Weights of a cycle at most."""
+        """Maximum weights per cycle."""
         return self.unpacker.unpacker.lanes * self.unpacker.chunk
 
     @property
     def attention(self) -> AttentionParameters:
-        """Dimensions of the pipeline, whose rows are as long as the feed-forward's."""
+        """Dimensions of the pipeline; its rows hold the longer of both inner dimensions."""
         chunks = max(self.hidden_size, self.feed_forward_size) // (self.slices * self.head_size)
         return AttentionParameters(
             lanes=self.lanes,
@@ -248,7 +263,7 @@ class MeadowParameters(Parameters):
 
     @property
     def norm(self) -> RmsNormParameters | LayerNormParameters:
-        """Dimensions of the norm: a word a cycle."""
+        """Dimensions of the norm, which processes one word per cycle."""
         kind = LayerNormParameters if self.layer_norm else RmsNormParameters
         return kind(
             lanes=self.head_size, width=self.hidden_size, weight_fraction=self.weight_fraction
@@ -256,23 +271,23 @@ class MeadowParameters(Parameters):
 
     @property
     def norm_words(self) -> int:
-        """Words of a norm's weights, each followed by one of biases if the norm has them."""
+        """Words of a norm's weights; layer norm adds one word of biases after each."""
         return self.state_words * (2 if self.layer_norm else 1)
 
     @property
     def vocabulary_tiles(self) -> int:
-        """Tiles of the vocabulary's projection."""
+        """Tiles of the LM head."""
         return -(-self.vocabulary // self.head_size)
 
     @property
     def prediction_layout(self) -> data.StructLayout:
-        """A token of the vocabulary, tiles filled up, and its sum, which nothing has rounded."""
+        """Index of an output of the LM head, padded to tiles, and its sum before rounding."""
         tokens = self.vocabulary_tiles * self.head_size
         return data.StructLayout({"token": range(tokens), "sum": signed(self.attention.query_bits)})
 
     @property
     def longest_burst(self) -> int:
-        """Words of a burst at most: a matrix's packets."""
+        """Maximum words per burst: the packets of a matrix."""
         return 1 << 20
 
     @property
@@ -282,17 +297,17 @@ class MeadowParameters(Parameters):
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """A word of a row of hidden states."""
+        """A word of a row of hidden states; `last` ends the row."""
         return data.StructLayout({"values": self.state_layout, "last": 1})
 
     @property
     def bias_layout(self) -> data.ArrayLayout:
-        """A word of biases."""
+        """A pair of biases."""
         return self.attention.bias_pair_layout
 
     @property
     def norm_weights_layout(self) -> data.StructLayout:
-        """A word of a norm's weights, or biases."""
+        """A word of a norm's weights or biases; `last` ends the row."""
         return data.StructLayout({"item": self.norm.values_layout, "last": 1})
 
     @property
@@ -301,8 +316,8 @@ class MeadowParameters(Parameters):
         return DISTANCES // self.head_size
 
     @property
-    def walk_layout(self) -> data.StructLayout:
-        """Rows of words: `inner` of them in `step`s, `outer` times, each row `stride` further."""
+    def loop_layout(self) -> data.StructLayout:
+        """A nested loop of addresses: `outer` rows `stride` apart of `inner` words `step` apart."""
         count, address = range(self.words + 1), range(self.words)
         return data.StructLayout(
             {
@@ -317,7 +332,7 @@ class MeadowParameters(Parameters):
 
     @property
     def blocks_layout(self) -> data.StructLayout:
-        """`count` bursts of `length` words, each `spacing` further than the one before."""
+        """`count` bursts of `length` words, whose addresses are `spacing` apart."""
         longest = max(self.features, self.longest_rows)
         return data.StructLayout(
             {
@@ -330,7 +345,7 @@ class MeadowParameters(Parameters):
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """An instruction."""
+        """An instruction; `hdl.meadow.meadow` describes its fields."""
         count, address = range(max(self.words, self.row_words) + 1), range(self.words)
         return data.StructLayout(
             {
@@ -355,12 +370,12 @@ class MeadowParameters(Parameters):
 
     @property
     def tile_pairs(self) -> int:
-        """Pairs of a tile's outputs, each a word of biases."""
+        """Pairs of outputs per tile; each pair is a word of biases."""
         return self.head_size // HALVES
 
     @property
     def matrix_layout(self) -> data.StructLayout:
-        """What is told of a matrix: how it is packed, where it stands, how many words it has."""
+        """Description of a matrix: its packing, external addresses, and number of words."""
         tiles = {"biases": self.address_bits, "tiles": range(self.attention.heads + 1)}
         return data.StructLayout(
             {
@@ -376,13 +391,13 @@ class MeadowParameters(Parameters):
         )
 
     def reads(self, shape: data.ArrayLayout | int) -> BurstReadPort:
-        """Return a port to the memory outside."""
+        """Return a read port to external memory."""
         return BurstReadPort(
             address_bits=self.address_bits, word_shape=shape, longest=self.longest_burst
         )
 
     def writes(self, shape: data.ArrayLayout) -> BurstWritePort:
-        """Return a port to the memory outside."""
+        """Return a write port to external memory."""
         return BurstWritePort(
             address_bits=self.address_bits, word_shape=shape, longest=self.longest_burst
         )

@@ -172,4 +172,4 @@ class Accelerator:
             np.array(list(program.writer.moved.values())),
             np.array([self.moved[name] for name in program.writer.moved]),
         )
-        compare("damage", np.array([program.damage]), np.array([read(self.dut.damage)]))
+        compare("damage", np.array([program.damage]), np.array([read(self.dut.errors)]))

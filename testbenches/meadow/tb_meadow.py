@@ -187,7 +187,7 @@ async def damage(dut: Any, how: str) -> None:
     await accelerator.bench.step()
     dut.clear_flags.value = 0
     await accelerator.bench.step()
-    assert read(dut.damage) == 0
+    assert read(dut.errors) == 0
 
 
 @cocotb.test()

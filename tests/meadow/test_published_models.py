@@ -1,4 +1,4 @@
-"""What the page says of the published models and the preset `paper` is what the parameters do."""
+"""The page's statements about published models and the preset `paper` agree with the parameters."""
 
 import re
 from dataclasses import replace
@@ -16,18 +16,19 @@ MODELS = {
     "SmolLM2-1.7B": (2048, 8192, 32, 32),
     "TinyLlama-1.1B": (2048, 5632, 32, 4),
 }
-"""Hidden size, size between the feed-forward matrices, heads, key/value heads."""
+"""Hidden size, feed-forward size, heads, key/value heads."""
 
 SHOWN = {
-    "chunks must be an integer from 1 to 32, not": "{} chunks",
     r"hidden_size must be a multiple of slices \* head_size = \d+, not": "{:,} is no multiple",
-    "heads must be an integer from 1 to 64, not": "{} tiles",
+    "feed_forward_size must be at most 64 tiles of head_size outputs of a GEMM = 4096, not": (
+        "{:,} exceeds 64 tiles"
+    ),
 }
-"""How the page's table spells a refusal."""
+"""Rules that refuse a model, and how the page's table gives the value of each."""
 
 
 def refusal(model: str, slices: int) -> str:
-    """Return why a model is refused, as the page has it."""
+    """Return the reason for the refusal of a model in the page's words."""
     hidden, inner, heads, kv_heads = MODELS[model]
     with pytest.raises(ValueError) as refused:
         replace(
@@ -47,10 +48,22 @@ def refusal(model: str, slices: int) -> str:
 @pytest.mark.parametrize("model", MODELS)
 def test_page_gives_the_rule_that_refuses_a_model_at_every_slicing(model: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| {model}"))
-    two, odd, even = (cell.strip() for cell in row.split("|")[3:6])
-    assert {refusal(model, 2)} == {two}
+    even, odd, chunks = (cell.strip() for cell in row.split("|")[3:6])
+    assert {refusal(model, slices) for slices in (2, 4, 8)} == {even}
     assert {refusal(model, slices) for slices in (3, 5, 6, 7)} == {odd}
-    assert {refusal(model, slices) for slices in (4, 8)} == {even}
+    _hidden, inner, _heads, _kv_heads = MODELS[model]
+    assert inner // (2 * PAPER.head_size) == int(chunks)
+    with pytest.raises(ValueError, match=rf"chunks must be an integer from 1 to 32, not {chunks}"):
+        replace(PAPER.attention, chunks=int(chunks))
+
+
+def test_largest_feed_forward_size_is_64_tiles() -> None:
+    accepted = replace(
+        PAPER, hidden_size=512, heads=8, kv_heads=8, feed_forward_size=4096, slices=4
+    )
+    assert accepted.attention.heads == 64
+    with pytest.raises(ValueError, match=r"feed_forward_size .* = 4096, not 4352"):
+        replace(accepted, feed_forward_size=4352)
 
 
 def test_page_gives_the_tokens_of_a_block_that_the_memory_holds() -> None:

@@ -1,1 +1,1 @@
-"""MEADOW's control: instructions, the weight path, the activation memory."""
+"""MEADOW's control: sequencer, weight path, activation memory, norm and combiner."""

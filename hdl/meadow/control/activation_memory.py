@@ -1,4 +1,4 @@
-"""The memory on the chip that holds what lies between the stages of a layer."""
+"""On-chip memory for hidden states and the intermediate values of a layer."""
 
 from typing import Any
 
@@ -14,26 +14,26 @@ from hdl.unit import Unit
 
 
 class ActivationMemory(Unit):
-    """Words of hidden states and activations, read and written by walks.
+    """Memory of hidden states and activations, addressed by nested loops.
 
-    **Latency** 2 cycles from a walk to its first word. **Throughput** a word read and a word
-    written a cycle, also from walk to walk.
+    **Latency** 2 cycles from a loop to its first word. **Throughput** one word read and one word
+    written per cycle, including from loop to loop.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Dimensions of words and memory.
 
     Members
     -------
     reads, writes : In(stream)
-        Walks.
+        Nested loops of addresses, as in `AddressWalk`.
     words : Out(stream)
-        Each `word` of a read walk; `row_last` ends a row, `last` the walk; its `reader`.
+        Each `word` of a read loop with its `reader`; `row_last` ends a row, `last` the loop.
     results : In(stream)
-        A word for each address of the write walks.
+        One word for each address of the write loops.
     written : Out(1)
-        A write walk's last word is written in this cycle.
+        The last word of a write loop is written in this cycle.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -41,8 +41,8 @@ class ActivationMemory(Unit):
         word = {"word": p.state_layout, "row_last": 1, "last": 1, "reader": Reader}
         super().__init__(
             {
-                "reads": In(stream.Signature(p.walk_layout)),
-                "writes": In(stream.Signature(p.walk_layout)),
+                "reads": In(stream.Signature(p.loop_layout)),
+                "writes": In(stream.Signature(p.loop_layout)),
                 "words": Out(stream.Signature(data.StructLayout(word))),
                 "results": In(stream.Signature(p.state_layout)),
                 "written": Out(1),
@@ -50,15 +50,15 @@ class ActivationMemory(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read ahead by one word; write when there are an address and a word."""
+        """Prefetch one word; write when both an address and a word are valid."""
         m = Module()
         p, words = self.parameters, self.words
         m.submodules.reading = reading = AddressWalk(parameters=p)
         m.submodules.writing = writing = AddressWalk(parameters=p)
         m.submodules.memory = memory = Memory(depth=p.words, width=p.state_layout.size)
-        connect_streams(m, self.reads, reading.walks)
-        connect_streams(m, self.writes, writing.walks)
-        # An address leaves only if what it reads can stand: there is no word to lose.
+        connect_streams(m, self.reads, reading.loops)
+        connect_streams(m, self.writes, writing.loops)
+        # An address is read only if the output can hold its word, so that no word is lost.
         place, target, leaves, arrives = reading.addresses, writing.addresses, Signal(), Signal()
         m.d.comb += [
             place.ready.eq(~words.valid | words.ready),
@@ -74,7 +74,7 @@ class ActivationMemory(Unit):
             memory.write_data.eq(Value.cast(self.results.payload)),
             self.written.eq(arrives & target.payload.last),
         ]
-        # The memory's output is the stream's payload: it stands until the next read.
+        # The memory's output is the payload of the stream: it is stable until the next read.
         with m.If(place.ready):
             m.d.sync += words.valid.eq(place.valid)
         with m.If(leaves):

@@ -1,4 +1,4 @@
-"""The addresses of a block of words: rows, one after the other."""
+"""Nested-loop address generator for rows of words."""
 
 from typing import Any
 
@@ -11,21 +11,21 @@ from hdl.unit import Unit
 
 
 class AddressWalk(Unit):
-    """Count through two dimensions.
+    """Addresses of a nested loop over two dimensions.
 
-    **Latency** 1 cycle. **Throughput** an address a cycle, also from walk to walk.
+    **Latency** 1 cycle. **Throughput** one address per cycle, including from loop to loop.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Number of addresses.
 
     Members
     -------
-    walks : In(stream)
-        Of at least one row, of at least one word.
+    loops : In(stream)
+        A loop of `loop_layout`; it has at least one row of at least one word.
     addresses : Out(stream)
-        Each `address`; `row_last` ends a row, `last` the walk; its `reader`.
+        Each `address` with the `reader` of its loop; `row_last` ends a row, `last` the loop.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -33,37 +33,37 @@ class AddressWalk(Unit):
         address = {"address": range(p.words), "row_last": 1, "last": 1, "reader": Reader}
         super().__init__(
             {
-                "walks": In(stream.Signature(p.walk_layout)),
+                "loops": In(stream.Signature(p.loop_layout)),
                 "addresses": Out(stream.Signature(data.StructLayout(address))),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Step within a row, then from row to row."""
+        """Add `step` within a row and `stride` between rows."""
         m = Module()
-        p, addresses, new = self.parameters, self.addresses, self.walks.payload
-        walk = Signal(p.walk_layout, reset_less=True)
+        p, addresses, new = self.parameters, self.addresses, self.loops.payload
+        loop = Signal(p.loop_layout, reset_less=True)
         address, row = (Signal(range(p.words), name=n, reset_less=True) for n in ("address", "row"))
         inner, outer = (Signal(range(p.words + 1), name=name) for name in ("inner", "outer"))
         row_last, taken = Signal(), Signal()
         m.d.comb += [
-            row_last.eq(inner + 1 == walk.inner),
+            row_last.eq(inner + 1 == loop.inner),
             addresses.payload.address.eq(address),
             addresses.payload.row_last.eq(row_last),
-            addresses.payload.last.eq(row_last & (outer + 1 == walk.outer)),
-            addresses.payload.reader.eq(walk.reader),
+            addresses.payload.last.eq(row_last & (outer + 1 == loop.outer)),
+            addresses.payload.reader.eq(loop.reader),
             taken.eq(addresses.valid & addresses.ready),
-            self.walks.ready.eq(~addresses.valid | (taken & addresses.payload.last)),
+            self.loops.ready.eq(~addresses.valid | (taken & addresses.payload.last)),
         ]
         with m.If(taken):
-            m.d.sync += [inner.eq(inner + 1), address.eq(address + walk.step)]
+            m.d.sync += [inner.eq(inner + 1), address.eq(address + loop.step)]
             with m.If(row_last):
-                # No multiplier: a row's beginning is kept, and moves on.
+                # A register holds the first address of the row, so that no multiplier is needed.
                 m.d.sync += [inner.eq(0), outer.eq(outer + 1)]
-                m.d.sync += [address.eq(row + walk.stride), row.eq(row + walk.stride)]
-        # A new walk's first address follows the last one of the walk before.
-        with m.If(self.walks.ready):
-            m.d.sync += addresses.valid.eq(self.walks.valid)
-            m.d.sync += [walk.eq(new), inner.eq(0), outer.eq(0)]
+                m.d.sync += [address.eq(row + loop.stride), row.eq(row + loop.stride)]
+        # The first address of a new loop follows the last one of the previous loop without a gap.
+        with m.If(self.loops.ready):
+            m.d.sync += addresses.valid.eq(self.loops.valid)
+            m.d.sync += [loop.eq(new), inner.eq(0), outer.eq(0)]
             m.d.sync += [address.eq(new.first), row.eq(new.first)]
         return m

@@ -1,4 +1,4 @@
-"""Bursts of equal length at equal distances: a head's keys after the other's."""
+"""Bursts of equal length at equal distances, such as the keys of one head after another."""
 
 from typing import Any
 
@@ -11,23 +11,23 @@ from hdl.unit import Unit
 
 
 class BurstList(Unit):
-    """Request one burst after the other.
+    """Burst requests whose addresses are an arithmetic series.
 
-    **Latency** 1 cycle. **Throughput** a request a cycle.
+    **Latency** 1 cycle. **Throughput** one request per cycle.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Widths of addresses, lengths and counts.
 
     Members
     -------
     blocks : In(stream)
-        Where the bursts are, and how many: at least one.
+        First address, spacing, length, and number of the bursts, at least one.
     requests : Out(stream)
-        As of a burst port.
+        Requests of a burst port.
     last : Out(1)
-        The request is the list's last.
+        The current request is the last of the list.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -42,11 +42,11 @@ class BurstList(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count bursts."""
+        """Count the bursts down and advance the address."""
         m = Module()
         p, requests = self.parameters, self.requests
         blocks = Signal(p.blocks_layout, reset_less=True)
-        # The registers are those of the next request.
+        # The register holds the next request.
         m.d.comb += [
             self.blocks.ready.eq(~requests.valid),
             requests.payload.address.eq(blocks.address),
@@ -55,7 +55,7 @@ class BurstList(Unit):
         ]
         with m.If(self.blocks.valid & self.blocks.ready):
             m.d.sync += [blocks.eq(self.blocks.payload), requests.valid.eq(1)]
-        # No multiplier: each address is the one before and the spacing.
+        # Each address is the previous one plus the spacing, so that no multiplier is needed.
         with m.If(requests.valid & requests.ready):
             m.d.sync += [
                 blocks.address.eq(blocks.address + blocks.spacing),

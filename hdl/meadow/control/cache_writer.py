@@ -1,4 +1,4 @@
-"""Keys and values, scores and probabilities on their way to the memory outside, a burst a head."""
+"""Write keys, values, scores and probabilities to external memory, one burst per head."""
 
 from typing import Any
 
@@ -14,27 +14,28 @@ from hdl.unit import Unit
 
 
 class CacheWriter(Unit):
-    """Write a GEMM's INT8 results, tile after tile, or rows of attention, head after head.
+    """Write a GEMM's INT8 results, one burst per tile, or rows of attention, one burst per head.
 
-    **Latency** 1 cycle to the first request, none of the words. **Throughput** a word a cycle.
+    **Latency** 1 cycle to the first request, 0 cycles for words. **Throughput** one word per cycle.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Layouts of results and words.
 
     Members
     -------
     blocks : In(stream)
-        Where the tiles go, and how many words each has.
+        Addresses of the tiles and words per tile.
     wide : In(1)
-        Results have two octets, in two words: that of the lower ones first. Stands.
+        Results have two bytes, in two words: the word of the lower bytes first. Constant during a
+        block.
     results : In(stream)
         `word` and `last` of the pipeline's results.
     cache_writes : Out(port)
-        A burst a tile.
+        One burst per tile.
     finished : Out(1)
-        The last word and the last request have left.
+        The last word and the last request have been accepted.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -50,13 +51,14 @@ class CacheWriter(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count the words of a burst."""
+        """Count the words of each burst."""
         m = Module()
         p, words, results = self.parameters, self.cache_writes.words, self.results
         m.submodules.bursts = bursts = BurstList(parameters=p)
         connect_streams(m, self.blocks, bursts.blocks)
         connect_streams(m, bursts.requests, self.cache_writes.requests)
-        # The length is kept by itself, since the list counts its own bursts down.
+        # The burst list may finish its requests before the words do: the length has a register of
+        # its own.
         length, word = (Signal(p.blocks_layout["length"].shape, name=n) for n in ("length", "word"))
         moves, ended, upper = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -64,12 +66,12 @@ class CacheWriter(Unit):
             words.valid.eq(results.valid),
             results.ready.eq(words.ready & (upper | ~self.wide)),
             *(
-                # Results are 16 bits wide, and INT8 if the instruction says so.
+                # Results have 16 bits, of which INT8 results use the lower byte.
                 narrow.eq(Mux(upper, wide[OPERAND.width :], wide[: OPERAND.width]))
                 for narrow, wide in zip(words.payload.word, results.payload.word, strict=True)
             ),
             words.payload.last.eq(word + 1 == length),
-            # A word whose request has not been taken is not written yet.
+            # A word is not written before its request is accepted.
             self.finished.eq(ended & ~bursts.requests.valid),
         ]
         with m.If(results.valid & results.ready & results.payload.last):

@@ -1,4 +1,4 @@
-"""What becomes of a linear layer's results: kept, added to the hidden state, or activated."""
+"""Combine the results of a linear layer with hidden states or apply the activation (Figure 2a)."""
 
 from typing import Annotated, Any
 
@@ -27,21 +27,21 @@ PRODUCT = signed(2 * RESULT.width)
 
 @parameter_object
 class CombinerParameters(Parameters):
-    """Dimensions of the combiner; they also drive its testbench.
+    """Dimensions of the combiner; its testbench uses them too.
 
     Parameters
     ----------
     size : int
         Elements of a word.
     activation : Activation
-        The function between a layer's feed-forward matrices.
+        Function between the feed-forward matrices of a layer.
     gated : bool
-        Whether its output multiplies the results, or is multiplied by a constant.
+        Whether the output of the activation multiplies the results, or is multiplied by a constant.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value breaks a rule; the message names the rule and the value.
     """
 
     size: Annotated[int, Range(1, 256, "elements")] = 64
@@ -55,48 +55,49 @@ class CombinerParameters(Parameters):
 
     @property
     def state_layout(self) -> data.ArrayLayout:
-        """A word of hidden states, or of what stands in their place."""
+        """A word of hidden states, or of values that are stored in the same memory."""
         return data.ArrayLayout(STATE, self.size)
 
     @property
     def latency(self) -> int:
-        """Cycles from a word's results to what it becomes."""
+        """Cycles from a word of results to the combined word."""
         return 2 + (0 if self.activation is Activation.RELU else ActivationLane.STAGES)
 
 
 class Combiner(Unit):
-    """Combine results with what was in their place, a word a cycle.
+    """Combination of results with the old words at their addresses in the activation memory.
 
-    **Latency** 6 cycles, 2 with ReLU. **Throughput** a word a cycle.
+    **Latency** 6 cycles, 2 with ReLU. **Throughput** one word per cycle.
 
     **Numerics** `KEEP`: the result. `ADD`: ``old + result * 2**lift``, clamped to 24 bits.
-    `ACTIVATE` with a gate: the activation of the old value, times the result; without one the
-    activation of the result, times `scale`; over ``2**GATE_DROP``, rounded half to even and clamped
-    to INT8. SiLU and GeLU are those of `ActivationFunctions`, in and out Q6.10; ReLU keeps the
-    steps that its input has.
+    `ACTIVATE` with a gate: the activation of the old value times the result; without a gate: the
+    activation of the result times `scale`. The product is divided by ``2**GATE_DROP``, rounded half
+    to even and clamped to INT8. SiLU and GeLU are those of `ActivationFunctions`, with Q6.10 input
+    and output; ReLU keeps the step of its input.
 
     Parameters
     ----------
     parameters : CombinerParameters
-        Dimensions.
+        Word size and activation.
 
     Members
     -------
     combine, lift : In
-        Stand while there is work.
+        Kind of combination and left shift of `ADD`; constant during an instruction.
     scale : In(16)
-        Without a gate: what an activated result is multiplied by. Stands.
+        Present without a gate: factor of an activated result; constant during an instruction.
     results : In(stream)
-        A word of 16-bit results.
+        Words of 16-bit results.
     old : In(stream)
-        What was in its place, unless results are kept; what is to be activated has 16 bits.
+        The old word for each word of results, unless results are kept or activated without a gate.
+        An operand of the activation has 16 bits.
     combined : Out(stream)
-        What takes the place.
+        The new word.
 
     Raises
     ------
     ValueError
-        By `CombinerParameters`.
+        If a rule of `CombinerParameters` is broken.
     """
 
     def __init__(self, *, parameters: CombinerParameters) -> None:
@@ -114,11 +115,11 @@ class Combiner(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Let all elements move together."""
+        """Advance all elements of a word together."""
         m = Module()
         p = self.parameters
         kept, activates = self.combine == Combine.KEEP, self.combine == Combine.ACTIVATE
-        # What needs nothing of what was there.
+        # Combinations that do not use the old word.
         alone = kept if p.gated else kept | activates
         move, taken = Signal(), Signal()
         m.d.comb += [
@@ -127,7 +128,7 @@ class Combiner(Unit):
             self.results.ready.eq(move & (alone | self.old.valid)),
             self.old.ready.eq(move & ~alone & self.results.valid),
         ]
-        # The activation, the product, the rounding.
+        # The stages are the activation, the product, and the rounding.
         waits = p.latency - 2
         valid = delay_line(m, taken, p.latency, name="valid", enable=move, reset=True)[-1]
         m.d.comb += self.combined.valid.eq(valid)
@@ -135,12 +136,13 @@ class Combiner(Unit):
             result, old = self.results.payload[i], self.old.payload[i]
             activated = self._activated(m, i, (old if p.gated else result)[: VALUE.width], move)
             total, _saturated = saturate(old + (result << self.lift), STATE)
-            # What is added, or passes as it is, waits beside the activation.
+            # A delay line in parallel with the activation holds sums and unchanged results.
             beside = Mux(kept | activates, result, total)
             beside = delay_line(m, beside, waits, name=f"beside_{i}", enable=move)[-1]
             factor = beside[: RESULT.width].as_signed() if p.gated else self.scale
             multiplied = multiply_add(m, f"multiply_{i}", Value.cast(activated), factor)
-            # One multiplier's register serves all three: two of them pass it as they are.
+            # All combinations share the register of the multiplier; KEEP and ADD bypass the
+            # multiplier.
             product = Signal(PRODUCT, name=f"product_{i}", reset_less=True)
             narrow, _saturated = saturate(
                 rounded_right(product, GATE_DROP, Rounding.HALF_EVEN), OPERAND
@@ -153,7 +155,7 @@ class Combiner(Unit):
         return m
 
     def _activated(self, m: Module, number: int, value: Value, move: Signal) -> Any:
-        """Return the activation of a value, with ReLU at once."""
+        """Return the activation of a value; ReLU is combinational."""
         activation = self.parameters.activation
         if activation is Activation.RELU:
             return Mux(value[-1], 0, value[:-1])

@@ -1,4 +1,4 @@
-"""The norm before a layer's attention and before its feed-forward: hidden states to INT8."""
+"""Norm before attention and before the feed-forward layers: hidden states to INT8 (Figure 2a)."""
 
 from typing import Any
 
@@ -20,28 +20,29 @@ from hdl.unit import Unit
 
 
 class Normaliser(Unit):
-    """RMSNorm or layer norm of a block of tokens, whose weights come in once.
+    """RMSNorm or layer norm of a block of tokens; the weights are read once per block.
 
-    **Latency** 16 cycles, of layer norm 19, behind a row's last word. **Throughput** a word a
-    cycle.
+    **Latency** 16 cycles after the last word of a row, 19 with layer norm. **Throughput** one word
+    per cycle.
 
-    **Numerics** those of `RowScaler`, and of `RmsNorm` or `LayerNorm`; Q6.10 over ``2**NORM_DROP``,
-    rounded half to even, clamped to INT8: all scales are in the weights and biases.
+    **Numerics** those of `RowScaler`, and of `RmsNorm` or `LayerNorm`. The Q6.10 result is divided
+    by ``2**NORM_DROP``, rounded half to even and clamped to INT8; the weights and biases contain
+    all scales.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Kind of norm and dimensions of a row.
 
     Members
     -------
     tokens, epsilon : In
-        Of the block; stand while there is work.
+        Tokens of the block, and epsilon as in `RowScaler`; constant during an instruction.
     states : In(stream)
-        As of `RowScaler`.
+        Rows, as in `RowScaler`.
     weights : In(stream)
-        A row of weights: `item`; `last` with the last. Of layer norm each word of weights is
-        followed by one of biases, in Q6.10.
+        A row of weights, one word per `item`; `last` with its last word. With layer norm a word of
+        biases in Q6.10 follows each word of weights.
     results : Out(stream)
         Words of INT8 values.
     """
@@ -59,11 +60,11 @@ class Normaliser(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Scale rows, normalise, and let the weights go behind the last one."""
+        """Scale and normalise rows; release the weights after the last row."""
         m = Module()
         p = self.parameters
         m.submodules.scaler = scaler = RowScaler(parameters=p)
-        # A norm's weights come in once and are replayed for every token of the block.
+        # The weights are read once and replayed for every token of the block.
         norm: Any
         if isinstance(p.norm, LayerNormParameters):
             norm, shape = LayerNorm(parameters=p.norm), p.norm.affine_layout
@@ -77,7 +78,7 @@ class Normaliser(Unit):
         m.submodules.norm = norm
         connect_streams(m, self.states, scaler.states)
         m.d.comb += [
-            # A word is an item, or the part of one.
+            # A word is an item, or with layer norm a part of one.
             Value.cast(weights.source.payload).eq(Value.cast(self.weights.payload)),
             weights.source.valid.eq(self.weights.valid),
             self.weights.ready.eq(weights.source.ready),
@@ -92,7 +93,7 @@ class Normaliser(Unit):
             self.results.valid.eq(norm.results.valid),
             norm.results.ready.eq(self.results.ready),
         ]
-        # Rows are counted where the norm takes weights: that is where the last of them is done.
+        # Rows are counted where the norm reads weights, so that the release follows the last read.
         with m.If(weights.sink.valid & weights.sink.ready):
             m.d.sync += word.eq(word + 1)
             with m.If(row_last):
@@ -100,7 +101,7 @@ class Normaliser(Unit):
             with m.If(weights.release):
                 m.d.sync += row.eq(0)
         for narrow, value in zip(self.results.payload, norm.results.payload["values"], strict=True):
-            # All scales are in the weights, so that one constant shift is left.
+            # The weights contain all scales, so that one constant shift remains.
             rounded = rounded_right(value, NORM_DROP, Rounding.HALF_EVEN)
             m.d.comb += narrow.eq(saturate(rounded, OPERAND)[0])
         return m

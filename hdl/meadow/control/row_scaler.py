@@ -1,4 +1,4 @@
-"""Rows of hidden states brought to the 16 bits that the norm takes, each by a power of two."""
+"""Scale rows of hidden states to the 16 bits of the norm's input, by a power of two per row."""
 
 from typing import Any
 
@@ -14,33 +14,34 @@ from hdl.nonlinear.row_norm import STATE as NORM_STATE
 from hdl.unit import Unit
 
 ROWS = 4
-"""Rows under way."""
+"""Maximum rows in flight."""
 
 TURNAROUND = 8
-"""Cycles from a row's last word to the first place in the buffer that it sets free."""
+"""Cycles from the last word of a row until the row frees its first entry of the buffer."""
 
 
 class RowScaler(Unit):
-    """Shift a row to the right until its largest element fits.
+    """Right shift of each row by the smallest amount with which all elements fit 16 bits.
 
-    The row's scale cancels out in the norm, but for epsilon, which is shifted twice as far.
+    The scale of a row cancels in the norm, except in epsilon, which is a square and is shifted by
+    twice the amount.
 
-    **Latency** 5 cycles from a row's last word to its first. **Throughput** a word a cycle, also
-    from row to row.
+    **Latency** 5 cycles from the last input word of a row to its first output word. **Throughput**
+    one word per cycle, including from row to row.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Words of a row.
 
     Members
     -------
     epsilon : In(EPSILON_BITS)
-        In squared steps of the hidden state; stands.
+        Epsilon in squared steps of the hidden state; constant during an instruction.
     states : In(stream)
-        `values`; `last` ends a row.
+        One word of `values`; `last` ends a row.
     rows : Out(stream)
-        As the norm's `states`.
+        Scaled rows, as the norm's `states`.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -54,7 +55,7 @@ class RowScaler(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Find the row's upper bits while it waits."""
+        """Determine the bits that a row uses while the buffer holds the row."""
         m = Module()
         p, states, rows = self.parameters, self.states.payload, self.rows
         m.submodules.buffer = buffer = RowBuffer(
@@ -64,7 +65,7 @@ class RowScaler(Unit):
             rows=ROWS,
         )
         take = take_slices(m, buffer, self.states)
-        # Bits beyond the norm's, wherever an element's differ from its sign.
+        # Bit positions above the norm's width at which some element differs from its sign.
         low, high = NORM_STATE.width - 1, STATE.width - 1
         used = [
             Cat(value[bit] ^ value[high] for value in states["values"]).any()
@@ -75,7 +76,7 @@ class RowScaler(Unit):
         m.d.sync += upper.eq(Cat(*used))
         with m.If(take):
             m.d.sync += begins.eq(states.last)
-        # Flags travel beside the register of a word's upper bits.
+        # The flags are delayed in parallel with the register of used bits.
         strobe, first, last = delay_line(
             m, Cat(take, begins, take & states.last), 1, name="flags", reset=True
         )[-1]
@@ -87,13 +88,13 @@ class RowScaler(Unit):
         return m
 
     def _shift(self, m: Module, buffer: RowBuffer, rows: Any) -> None:
-        """Shift what leaves the buffer; its data comes a step behind its row's bits."""
+        """Shift the buffer's output, whose data arrives one step after the bits of its row."""
         shift, move = Signal(range(MOST_LIFT + 1), reset_less=True), Signal()
         read, last = Signal(), Signal(reset_less=True)
         m.d.comb += [move.eq(~rows.valid | rows.ready), buffer.enable.eq(move)]
         with m.If(move):
             m.d.sync += [read.eq(buffer.valid), last.eq(buffer.last), shift.eq(0)]
-            # The highest bit that is used decides: later assignments overrule.
+            # The highest used bit decides, since later assignments have priority.
             for bit in range(MOST_LIFT):
                 with m.If(buffer.result[bit]):
                     m.d.sync += shift.eq(bit + 1)

@@ -1,4 +1,4 @@
-"""From instructions to what each part of the accelerator has to do for them."""
+"""Instruction sequencer: issue the tasks of each instruction to the parts of the accelerator."""
 
 from typing import Any
 
@@ -20,47 +20,47 @@ TASKS = {
     Kind.PREDICT: ("predict",),
     Kind.SOFTMAX: ("vectors", "command", "keys", "cache"),
 }
-"""What is handed out; of a GEMM what its matrix and its results want."""
+"""Tasks of each kind of instruction; a GEMM has those that its fields select."""
 
 MODES = {
     Matrix.WEIGHTS: BlockMode.GEMM,
     Matrix.KEYS: BlockMode.SCORES,
     Matrix.VALUES: BlockMode.OUTPUTS,
 }
-"""Which stages of the lanes a GEMM goes through."""
+"""Stages of the lanes that a GEMM uses."""
 
 
 class Sequencer(Unit):
-    """Take an instruction, hand its tasks out, and wait for its last result.
+    """Sequencer that issues the tasks of one instruction and waits for its last result.
 
     **Latency** 2 cycles to the first task, 2 from the last result to the next instruction.
-    **Throughput** one instruction at a time; the weights of the next come in meanwhile.
+    **Throughput** one instruction at a time; the weights of the next one are fetched meanwhile.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Layouts of instructions and tasks.
 
     Members
     -------
     instructions : In(stream)
-        As of the accelerator.
+        As in `Meadow`.
     now : Out(struct)
-        The instruction under way.
+        The current instruction, constant until its end.
     commands : Out(stream)
-        Blocks of the pipeline.
+        Commands of the attention pipeline.
     reads, writes : Out(stream)
-        Walks through the activation memory.
+        Nested loops of addresses in the activation memory.
     keys, values, cache : Out(stream)
-        Bursts of the cache that are read, and written.
+        Burst lists of keys, of values, and of writes to the cache.
     vectors, stores : Out(stream)
-        Requests of hidden states, norms' weights and tables, and of states that leave.
+        Burst requests: reads of hidden states, norm weights and tables; writes of hidden states.
     predict : Out(1), predicted : In(1)
-        A prediction shall leave, and leaves.
+        A prediction is requested; it is output in this cycle.
     finished : In(1)
-        The instruction's last result is where it belongs.
+        The last result of the instruction is stored.
     idle : Out(1)
-        No instruction is under way.
+        No instruction is in progress.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -71,8 +71,8 @@ class Sequencer(Unit):
                 "instructions": In(stream.Signature(p.instruction_layout)),
                 "now": Out(p.instruction_layout),
                 "commands": Out(stream.Signature(p.attention.command_layout)),
-                "reads": Out(stream.Signature(p.walk_layout)),
-                "writes": Out(stream.Signature(p.walk_layout)),
+                "reads": Out(stream.Signature(p.loop_layout)),
+                "writes": Out(stream.Signature(p.loop_layout)),
                 **{n: Out(stream.Signature(p.blocks_layout)) for n in ("keys", "values", "cache")},
                 **{n: Out(stream.Signature(request)) for n in ("vectors", "stores")},
                 "predict": Out(1),
@@ -83,7 +83,7 @@ class Sequencer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Keep what has not been handed out."""
+        """Hold one flag per task that has not been issued yet."""
         m = Module()
         now = self.now
         waiting = {
@@ -94,16 +94,16 @@ class Sequencer(Unit):
         m.d.comb += [self.instructions.ready.eq(~busy), self.idle.eq(~busy)]
         new = self.instructions.payload
         with m.If(self.instructions.valid & ~busy):
-            # What is no kind has no task, and is done.
+            # An undefined kind has no task and ends at once.
             known = Value.cast(new.kind) <= max(kind.value for kind in Kind)
-            # A prediction that has left leaves nothing to wait for.
+            # A prediction has no result to wait for.
             m.d.sync += [now.eq(new), busy.eq(1), done.eq(~known | (new.kind == Kind.PREDICT))]
             for kind, tasks in TASKS.items():
                 chosen = self._chosen(new) if kind is Kind.GEMM else {}
                 with m.If(new.kind == kind):
                     for name in tasks:
                         m.d.sync += waiting[name].eq(chosen.get(name, 1))
-        # A GEMM reads its tokens, then what its results are combined with.
+        # A GEMM reads its tokens first, then the old words with which its results are combined.
         old = waiting["old"] & ~waiting["read"]
         offered = waiting | {"read": waiting["read"] | old}
         for name, port in (
@@ -125,7 +125,7 @@ class Sequencer(Unit):
         m.d.comb += self.predict.eq(waiting["predict"])
         with m.If(self.predicted):
             m.d.sync += waiting["predict"].eq(0)
-        # The last result may come before a task that nobody waits for is taken.
+        # The last result may be stored before all tasks are accepted.
         with m.If(self.finished):
             m.d.sync += done.eq(1)
         with m.If(busy & done & every([~one for one in waiting.values()])):
@@ -134,12 +134,12 @@ class Sequencer(Unit):
         return m
 
     def _chosen(self, new: Any) -> dict[str, Any]:
-        """Return which of a GEMM's tasks an instruction has."""
+        """Return the tasks of a GEMM that an instruction selects."""
         kept, compared = new.combine == Combine.KEEP, new.combine == Combine.COMPARE
         gated = self.parameters.gated
         values = new.matrix == Matrix.VALUES
         return {
-            # Probabilities come by the port of the keys.
+            # Probabilities are read at the key port.
             "read": ~values,
             "keys": new.matrix != Matrix.WEIGHTS,
             "values": values,
@@ -149,7 +149,7 @@ class Sequencer(Unit):
         }
 
     def _tasks(self, m: Module, old: Value) -> None:
-        """Say of each task what the instruction says."""
+        """Derive the payload of each task from the instruction."""
         p, now = self.parameters, self.now
         block, gemm = now.block, now.kind == Kind.GEMM
         tphs, softmax = now.kind == Kind.TPHS, now.kind == Kind.SOFTMAX
@@ -161,7 +161,8 @@ class Sequencer(Unit):
         for matrix, mode in MODES.items():
             with m.If(gemm & (now.matrix == matrix)):
                 m.d.comb += self.commands.payload.mode.eq(mode)
-        # Tokens are rows of words; results come tile by tile, of each all tokens, as queries go.
+        # Tokens are rows of words. Results are written tile by tile, all tokens of a tile, and
+        # queries are read in the same order.
         rows = {"inner": now.words, "step": 1, "outer": block.tokens, "stride": now.words}
         tiles = {"inner": block.tokens, "step": now.stride, "outer": block.heads, "stride": 1}
         heads = tiles | {"step": now.words}
@@ -192,10 +193,10 @@ class Sequencer(Unit):
         self._bursts(m, softmax, gemm, states)
 
     def _bursts(self, m: Module, softmax: Value, gemm: Value, states: Value) -> None:
-        """Say where keys, values, and rows of scores and probabilities are."""
+        """Derive the burst lists of keys, values, and rows of scores and probabilities."""
         now, block = self.now, self.now.block
         written = now.stride * block.tokens
-        # A head's rows stand one behind the other, and so do the heads'.
+        # The rows of a head are contiguous in external memory, and so are the heads.
         comes = softmax | (gemm & (now.matrix == Matrix.VALUES))
         leaves = softmax | (gemm & (now.matrix == Matrix.KEYS))
         for port, address, length, count, packed in (

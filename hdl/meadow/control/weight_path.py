@@ -1,4 +1,4 @@
-"""The way of the weights: packets and unique matrices from outside, unpacked, word by word."""
+"""Weight path: fetch packets and unique matrices, unpack them, and output words of weights."""
 
 from typing import Any
 
@@ -16,40 +16,41 @@ from hdl.unit import Unit
 
 
 class WeightPath(Unit):
-    """Fetch matrices, unpack them, and hand their words on tile by tile, and so their biases.
+    """Fetch and unpack matrices, and output their words and biases tile by tile.
 
-    The path knows no instructions: it runs ahead of them as far as the pipeline's buffers take
-    words. A matrix's unique matrix and packets are requested while the one before streams.
+    The path does not depend on instructions: it prefetches until the pipeline's buffers are full.
+    The unique matrix and packets of the next matrix are requested while the current one streams.
 
-    However damaged its packets are, a matrix has as many words as is told: what lacks is 0, what is
-    too much is dropped. So no instruction waits for ever.
+    A matrix always has the number of words that its description specifies, even if its packets are
+    corrupted: missing weights are 0, and surplus weights are discarded. So no instruction hangs.
 
-    **Latency** that of `WeightUnpacker` and 2 cycles. **Throughput** its own, at most a word a
-    cycle.
+    **Latency** that of `WeightUnpacker` plus 2 cycles. **Throughput** that of `WeightUnpacker`, at
+    most one word per cycle.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Dimensions of unpacker and words.
 
     Members
     -------
     matrices : In(stream)
-        `packing` as of `WeightUnpacker`; where `rows` of its unique matrix begin, and its `number`
-        of packets; how many `words` it has, and how many are a `tile`; with the parameter `biases`
-        where its `biases` begin, and how many `tiles` have them.
+        `packing` as in `WeightUnpacker`; `table`, the address of the `rows` of the unique matrix;
+        `packets`, the address of its `number` packets; its number of `words`, and the words per
+        `tile`; with the parameter `biases` the address of its `biases`, and the number of `tiles`
+        that have biases.
     table_reads, packet_reads : Out(port)
         Rows of unique matrices; packets.
     bias_reads : Out(port)
-        Pairs of biases, if there are biases.
+        Pairs of biases; present with the parameter `biases`.
     weights : Out(stream)
-        Words; `last` with a tile's last.
+        Words of weights; `last` with the last word of a tile.
     biases : Out(stream)
-        As of `AttentionPipeline`, if there are biases.
-    damage : Out(struct)
-        What was wrong with any matrix, until `clear_flags`.
+        As in `AttentionPipeline`; present with the parameter `biases`.
+    errors : Out(struct)
+        Errors of all matrices since `clear_flags`.
     clear_flags : In(1)
-        Forget it.
+        Clear the errors.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -65,17 +66,17 @@ class WeightPath(Unit):
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
                 "weights": Out(stream.Signature(p.attention.word_layout)),
                 **(biases if p.biases else {}),
-                "damage": Out(p.unpacker.result_layout),
+                "errors": Out(p.unpacker.result_layout),
                 "clear_flags": In(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the unpacker; keep what it found wrong."""
+        """Connect the unpacker; accumulate its errors."""
         m = Module()
         p = self.parameters
         m.submodules.unpacker = unpacker = WeightUnpacker(parameters=p.unpacker)
-        # Chunks come as many a cycle as there are lanes; words have a head's elements.
+        # The unpacker outputs one chunk per lane; a word has as many elements as a head.
         m.submodules.gearbox = gearbox = Gearbox(
             shape=OPERAND, items_in=p.unpacker_items, items_out=p.head_size
         )
@@ -98,9 +99,9 @@ class WeightPath(Unit):
             chunks.ready.eq(items.ready),
             unpacker.results.ready.eq(1),
         ]
-        found, damage = Value.cast(unpacker.results.payload), Value.cast(self.damage)
-        m.d.sync += damage.eq(
-            Mux(self.clear_flags, 0, damage) | Mux(unpacker.results.valid, found, 0)
+        found, errors = Value.cast(unpacker.results.payload), Value.cast(self.errors)
+        m.d.sync += errors.eq(
+            Mux(self.clear_flags, 0, errors) | Mux(unpacker.results.valid, found, 0)
         )
         if p.biases:
             self._biases(m)
@@ -108,7 +109,7 @@ class WeightPath(Unit):
         return m
 
     def _biases(self, m: Module) -> None:
-        """Say where a tile's biases end."""
+        """Mark the last pair of biases of each tile."""
         p, words, biases = self.parameters, self.bias_reads.words, self.biases
         pair = Signal(exact_log2(p.tile_pairs))
         m.d.comb += [
@@ -121,12 +122,12 @@ class WeightPath(Unit):
             m.d.sync += pair.eq(pair + 1)
 
     def _dispatch(self, m: Module, unpacker: WeightUnpacker, idle: Value) -> Value:
-        """Offer a matrix to all that deal with it, each of which takes it when it can.
+        """Offer a matrix to all its consumers, each of which accepts it independently.
 
         Returns
         -------
         Value
-            Whether its words begin to be counted, for which the count must be `idle`.
+            Whether the counter starts with the matrix, which requires the counter to be `idle`.
         """
         p = self.parameters
         told, tables, packets = self.matrices.payload, self.table_reads, self.packet_reads
@@ -138,7 +139,7 @@ class WeightPath(Unit):
             packets.requests.payload.length.eq(told.number),
             unpacker.matrices.payload.eq(told.packing),
         ]
-        # The next matrix's table and packets are asked for while the unpacker has this one's.
+        # The next table and packets are requested while the unpacker processes the current matrix.
         # Raw weights have no unique matrix.
         takers = {
             "table": (tables.requests.valid, tables.requests.ready, ~told.packing.bypass),
@@ -147,7 +148,7 @@ class WeightPath(Unit):
             "count": (begins, idle, 1),
         }
         if p.biases:
-            # A tile's biases are as many words for each matrix, whatever its inner dimension.
+            # A tile has the same number of bias pairs whatever the matrix's inner dimension.
             biases = self.bias_reads.requests
             m.d.comb += [
                 biases.payload.address.eq(told.biases),
@@ -167,7 +168,7 @@ class WeightPath(Unit):
         return begins & idle
 
     def _count(self, m: Module, source: Any, unpacker: WeightUnpacker) -> None:
-        """Give as many words as there must be."""
+        """Output exactly the specified number of words."""
         p, out = self.parameters, self.weights
         busy, ended = Signal(), Signal()
         left, tile = Signal(p.matrix_layout["words"].shape), Signal(p.matrix_layout["tile"].shape)
@@ -178,7 +179,7 @@ class WeightPath(Unit):
             real.eq(source.valid & ~ended & (items.count != 0)),
             out.valid.eq(busy & (left != 0) & (real | ended)),
             out.payload.last.eq(tile + 1 == length),
-            # An empty end, or what is too much, goes nowhere.
+            # An empty last group and surplus words are discarded.
             drains.eq((left == 0) | (items.count == 0)),
             source.ready.eq(busy & ~ended & (drains | out.ready)),
             *(
@@ -186,7 +187,7 @@ class WeightPath(Unit):
                 for place, weight in enumerate(out.payload.word)
             ),
         ]
-        # A matrix is over when its words are given and its packets are used up.
+        # A matrix ends when its words are output and its packets are consumed.
         with m.If(taken & items.last):
             m.d.sync += ended.eq(1)
         with m.If(out.valid & out.ready):

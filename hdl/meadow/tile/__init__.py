@@ -1,1 +1,1 @@
-"""A tile of MEADOW: hybrid processing elements and the pipelined softmax (Figure 2)."""
+"""MEADOW's tile: token lanes of hybrid processing elements and pipelined softmax (Figure 2)."""

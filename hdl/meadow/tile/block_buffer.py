@@ -1,4 +1,4 @@
-"""Blocks that are passed over again and again, as far as each pass wants: keys, values, weights."""
+"""Double buffer for blocks that are read several times: keys, values, weights, biases."""
 
 from typing import Any
 
@@ -12,29 +12,30 @@ from hdl.unit import Unit
 
 
 class BlockBuffer(Unit):
-    """Two banks that change places: one takes a block in, of the other each pass reads the start.
+    """Double buffer whose blocks are read by passes, each of which starts at the first word.
 
-    A pass follows the words as they come in. The next block comes in while this one is passed over.
+    One bank is filled with a block while passes read the block of the other bank. A pass may read
+    a block before the block is complete; it then waits for each word that has not arrived.
 
-    **Latency** 2 cycles. **Throughput** one word a cycle on either side, also from pass to pass and
-    from block to block.
+    **Latency** 2 cycles. **Throughput** one word per cycle at input and output, including from pass
+    to pass and from block to block.
 
     Parameters
     ----------
     width : int
         Bits of a word.
     depth : int
-        Words of a block at most, 2 to 2**19.
+        Maximum words per block, 2 to 2**19.
 
     Members
     -------
     source : In(stream)
-        A `word`, and `last` with a block's last.
+        A `word` of a block; `last` with its last word.
     passes : In(stream)
-        How many words are wanted, `length` from 1 to those of the block; with `release` the block
-        is done with behind them.
+        A pass over the first `length` words, 1 to the length of the block; `release` frees the
+        block after the pass.
     sink : Out(stream)
-        A `word`, and `last` with a pass's last; from the memory's output, never from `source`.
+        A `word` of a pass; `last` with its last word. The memory's output, never `source` directly.
 
     Raises
     ------
@@ -56,10 +57,10 @@ class BlockBuffer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Write at one place, read at another."""
+        """Write to one bank and read from the other."""
         m = Module()
         m.submodules.words = words = Memory(depth=2 * self.depth, width=self.width)
-        # Two banks in one memory; the upper begins at `depth`, which need be no power of two.
+        # Two banks share one memory; the upper one begins at `depth`, which may be any number.
         filling, reading = Signal(), Signal()
         place, index = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))
         full = [Signal(name=f"full_{bank}") for bank in range(2)]
@@ -73,11 +74,11 @@ class BlockBuffer(Unit):
             words.write_address.eq(place + Array([0, self.depth])[filling]),
             words.write_data.eq(Value.cast(source.payload.word)),
             ends.eq(index + 1 == passes.payload.length),
-            # A block that is not complete yet is read as far as it has come.
+            # An incomplete block is readable up to its newest word.
             there.eq(whole | (index < place)),
             leaves.eq(passes.valid & there & (~sink.valid | sink.ready)),
             passes.ready.eq(leaves & ends),
-            # A bank is free with its last read: what is written next comes a cycle later.
+            # The last read frees the bank, since the next write happens one cycle later.
             released.eq(leaves & ends & passes.payload.release),
             words.read_enable.eq(leaves),
             words.read_address.eq(index + Array([0, self.depth])[reading]),
@@ -87,7 +88,7 @@ class BlockBuffer(Unit):
             m.d.sync += place.eq(place + 1)
             with m.If(source.payload.last):
                 m.d.sync += [place.eq(0), filling.eq(~filling)]
-        # The memory's output is the stream's payload: it stands until the next read.
+        # The memory's output is the payload of the stream: it is stable until the next read.
         with m.If(leaves | sink.ready):
             m.d.sync += sink.valid.eq(leaves)
         with m.If(leaves):

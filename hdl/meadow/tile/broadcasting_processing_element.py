@@ -1,4 +1,4 @@
-"""MEADOW's broadcasting processing element: one input to 64 accumulators (Figure 2b, c)."""
+"""Broadcasting MAC PE of Figure 2 (b, c): one input is broadcast to 64 accumulators."""
 
 from typing import Any
 
@@ -17,41 +17,41 @@ from hdl.unit import Unit
 
 
 class BroadcastingProcessingElement(Unit):
-    """Weighted sums of words: each input meets a word of weights, an accumulator each output.
+    """Weighted sums of words: each input is multiplied by a word of weights, one per accumulator.
 
-    In GEMM mode a row of K inputs comes out of the input register file, element by element; in
-    pipelined mode inputs come one by one, such as probabilities, and meet streamed words, such as
-    the values. A pass over K words gives the results of all accumulators, one after the other.
+    In GEMM mode, the input register file outputs a row of K inputs element by element. In pipelined
+    mode, inputs such as probabilities arrive one at a time and are multiplied by streamed words,
+    such as the values. A pass over K words outputs the results of all accumulators sequentially.
 
-    **Latency** 10 cycles from a pass's last word to its first result, 12 by the output register
-    file. **Throughput** a pass of K words in K cycles, or in `multipliers` + 1, which its results
-    take, if those are more; also from pass to pass.
+    **Latency** 10 cycles from the last word of a pass to its first result, 12 through the output
+    register file. **Throughput** a pass of K words in K cycles, but at least in `multipliers` + 1,
+    the time to output its results; including from pass to pass.
 
     **Numerics** products and sums are exact in `sum_bits`; results are ``sum * scale / 2**shift``,
-    rounded half to even, clamped to INT8.
+    rounded half to even and clamped to INT8.
 
     Parameters
     ----------
     parameters : ElementParameters
-        Dimensions.
+        Dimensions of multipliers and register files.
 
     Members
     -------
     settings : In
-        Stands from a block's first word to its last result: `mode`; `streamed`, whether weights
-        bypass the register file; `hold`, whether a block of weights stays for the next block of
-        inputs; `chunks`, one less than a row's words; `wide`, whether results are sums as they are;
-        `scale` and `shift` of the requantisation.
+        Constant from the first word of a block to its last result. `mode`; `streamed`, weights
+        bypass the register file; `hold`, a block of weights is kept for the next block of inputs;
+        `chunks`, words of a row minus one; `wide`, results are sums without requantisation; `scale`
+        and `shift` of the requantisation.
     inputs : In(stream)
-        Blocks of rows of inputs for GEMM mode, `chunks` + 1 words each; `last` with a block's last
-        word.
+        GEMM mode: blocks of rows of inputs, `chunks` + 1 words per row; `last` with the last word
+        of a block.
     weights : In(stream)
-        Blocks of weights, a word an input; `last` with a
-        block's last word. `ready` does not depend on `valid`.
+        Blocks of weights, one word per input; `last` with the last word of a block. `ready` does
+        not depend on `valid`.
     pipeline : In(stream)
-        An input for pipelined mode, for each word of weights.
+        Pipelined mode: one input for each word of weights.
     results : Out(stream)
-        `value`; `last` with a pass's last.
+        A `value`; `last` with the last one of a pass.
     """
 
     def __init__(self, *, parameters: ElementParameters) -> None:
@@ -67,17 +67,17 @@ class BroadcastingProcessingElement(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Multiply, accumulate, take the accumulators apart."""
+        """Multiply, accumulate, serialise the accumulators."""
         m = Module()
         p = self.parameters
         m.submodules.feed = feed = OperandFeed(parameters=p, broadcasting=True)
         m.submodules.exit = exit_stage = ResultExit(parameters=p)
-        # One requantiser serves all accumulators: their sums are taken apart behind the pass.
+        # All accumulators share one requantiser: their sums are serialised after the pass.
         m.submodules.sums = sums = Serialiser(shape=p.sum_shape, items=p.multipliers)
         for name in ("inputs", "weights", "pipeline"):
             connect_streams(m, getattr(self, name), getattr(feed, name))
         connect_streams(m, exit_stage.results, self.results)
-        # All stages move together, unless the last pass's results are still under way.
+        # All stages advance together, unless the previous pass still outputs results.
         move, ended = Signal(), Signal()
         m.d.comb += [
             feed.settings.eq(self.settings),
@@ -91,7 +91,7 @@ class BroadcastingProcessingElement(Unit):
             exit_stage.sums.payload.last.eq(sums.items.payload.last),
             sums.items.ready.eq(exit_stage.sums.ready),
         ]
-        # Flags travel beside the products' register.
+        # The flags are delayed in parallel with the register of the products.
         flags = Cat(feed.step, feed.first, feed.last)
         step, first, last = delay_line(m, flags, 1, name="flags", enable=move, reset=True)[-1]
         with m.If(move):
@@ -101,11 +101,11 @@ class BroadcastingProcessingElement(Unit):
             product = Signal(shape, name=f"product_{i}", reset_less=True)
             total = Signal(p.sum_shape, name=f"sum_{i}", reset_less=True)
             m.d.comb += sums.groups.payload["items"][i].eq(total)
-            # Digits of the operand that all multipliers share are formed once.
+            # All multipliers share the operand, whose digits are computed once.
             multiplied = multiply_add(m, f"multiply_{i}", feed.weight[i], feed.operand)
             with m.If(move):
                 m.d.sync += product.eq(multiplied)
-                # The first product of a pass replaces the sum of the pass before.
+                # The first product of a pass replaces the sum of the previous pass.
                 with m.If(step):
                     m.d.sync += total.eq(Mux(first, 0, total) + product)
         return m

@@ -1,4 +1,4 @@
-"""What both kinds of hybrid processing elements share: dimensions, settings and payloads."""
+"""Dimensions, settings and payloads of both kinds of hybrid processing elements (Section 3)."""
 
 from typing import Annotated
 
@@ -12,41 +12,42 @@ OPERAND = signed(8)
 """A weight or an activation."""
 
 SCALE_BITS = 16
+"""Bits of a requantiser's scale."""
 
 
 class Mode(enum.Enum, shape=unsigned(1)):
-    """Where an element takes its inputs from, and where its results go."""
+    """Source of an element's inputs and destination of its results."""
 
     GEMM = 0
     """Inputs from the input register file, results through the output register file."""
     PIPELINED = 1
-    """Inputs from the pipeline register, results at once to the next element."""
+    """Inputs from the pipeline register (PREG), results directly to the next element."""
 
 
 @parameter_object
 class ElementParameters(Parameters):
-    """Dimensions of a hybrid processing element; they also drive its model and its testbench.
+    """Dimensions of a hybrid processing element; its golden model and testbench use them too.
 
     Parameters
     ----------
     multipliers : int
         Multipliers of an element, and operands in a word.
     input_file : int
-        Words of the input register file, of which there are two.
+        Words per bank of the double-buffered input register file.
     weight_file : int
-        Words of the weight register file, of which there are two.
+        Words per bank of the double-buffered weight register file.
     output_file : int
         Results in the output register file.
     scalar_bits : int
-        Bits of a scalar that is broadcast, its sign included.
+        Bits of a broadcast scalar, including its sign.
     sum_bits : int
         Bits of an accumulator; passes longer than the register files may need more than the rules
-        ask for.
+        require.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value breaks a rule; the message names the rule and the value.
     """
 
     multipliers: Annotated[int, PowerOfTwo(2, 128, "multipliers")] = 64
@@ -93,7 +94,7 @@ class ElementParameters(Parameters):
 
     @property
     def settings_layout(self) -> data.StructLayout:
-        """What stands while an element works; `chunks` is one less than words a row."""
+        """Settings, constant during a block; `chunks` is the words of a row minus one."""
         return data.StructLayout(
             {
                 "mode": Mode,

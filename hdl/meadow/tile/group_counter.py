@@ -1,4 +1,4 @@
-"""Where a stage stands in the order of TPHS: a head's groups of tokens, one after the other."""
+"""Position of a stage in the order of TPHS: the groups of tokens of a head, sequentially."""
 
 from typing import Any
 
@@ -8,23 +8,24 @@ from amaranth.hdl import Module, Mux, Signal, Value, ValueLike
 def group_counter(
     m: Module, name: str, tokens: Value, lanes: int, *, ends: ValueLike
 ) -> tuple[Signal, Value]:
-    """Return the first token of the group under way, and whether it is the head's last group.
+    """Return the first token of the current group, and whether it is the last group of the head.
 
     Parameters
     ----------
     m : Module
-        Where the register goes.
+        Module that contains the register.
     name : str
-        Of the register.
+        Name of the register.
     tokens : Value
         Tokens of the block.
     lanes : int
         Tokens of a group.
     ends : ValueLike
-        The group is done with; the next one follows, behind the last the next head's first.
+        The current group ends in this cycle. The next group of the head follows, or after the last
+        group the first group of the next head.
     """
     first: Any = Signal(len(tokens), name=name)
-    # Tokens need be no multiple of the lanes: the last group is the first that reaches them.
+    # `tokens` may be no multiple of `lanes`: the last group is the first that reaches it.
     last = Signal(name=f"{name}_last")
     m.d.comb += last.eq(first + lanes >= tokens)
     with m.If(ends):

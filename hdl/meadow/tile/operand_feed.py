@@ -1,4 +1,4 @@
-"""What stands before an element's multipliers: register files, pipeline register, and the order."""
+"""Operand feed of a processing element: register files, pipeline register, and their order."""
 
 from typing import Any
 
@@ -13,38 +13,39 @@ from hdl.stream.connect import buffered
 from hdl.unit import Unit
 
 PIPELINE_REGISTERS = 2
-"""Pipeline registers: one in use, and the next one's contents."""
+"""Pipeline registers: one in use, and one for the next row or scalar."""
 
 
 class OperandFeed(Unit):
-    """Offer a pair of operands a cycle: an input, and a word of weights.
+    """Source of operand pairs for the multipliers: an input and a word of weights per cycle.
 
-    An element passes over a block of weights once for each row of inputs: a parallel one takes
-    `chunks` words of a row again for each output, a broadcasting one the row's elements, one a
-    word of weights. The weights are a block in the register file, or are streamed through; then
-    `last` ends a pass.
+    An element makes one pass over a block of weights for each row of inputs. A parallel element
+    reads the words of the row again for each output; a broadcasting element reads one element of
+    the row per word of weights. The weights are a block in the register file or a stream; `last` of
+    the stream ends a pass.
 
-    **Latency** 1 enabled cycle. **Throughput** one step an enabled cycle, also from pass to pass.
+    **Latency** 1 enabled cycle. **Throughput** one step per enabled cycle, including from pass to
+    pass.
 
     Parameters
     ----------
     parameters : ElementParameters
-        Dimensions.
+        Dimensions of register files and operands.
     broadcasting : bool
-        Whether the inputs go to the multipliers as scalars, one by one.
+        Whether the multipliers receive inputs as scalars, one at a time.
 
     Members
     -------
     settings : In
-        As of the elements.
+        As in the elements.
     inputs, weights, pipeline : In(stream)
-        As of the elements.
+        As in the elements.
     move : In(1)
-        The operands are taken, and the next ones may come.
+        Enable: the multipliers take the current operands.
     step : Out(1)
-        Whether there are operands.
+        The operands are valid.
     first, complete, last : Out(1)
-        They begin a sum; they end it; they end a pass.
+        The operands are the first of a sum, the last of a sum, the last of a pass.
     operand : Out
         A word of inputs, or a scalar.
     weight : Out
@@ -73,12 +74,12 @@ class OperandFeed(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Step when both operands are there."""
+        """Step when both operands are valid."""
         m = Module()
         p, settings = self.parameters, self.settings
         gemm = settings.mode == Mode.GEMM
         step, ends, row_ends, input_valid = Signal(), Signal(), Signal(), Signal()
-        # A second register takes the next row in while this one is multiplied.
+        # A second register accepts the next row while the current one is in use.
         pipeline = buffered(m, "pipeline", self.pipeline, depth=PIPELINE_REGISTERS)
         m.submodules.input_file = inputs = RegisterFile(width=8 * p.multipliers, depth=p.input_file)
         self._weights(m, step, ends, input_valid, step & ends & row_ends & ~settings.hold)
@@ -88,16 +89,18 @@ class OperandFeed(Unit):
             Value.cast(inputs.source.payload).eq(Value.cast(self.inputs.payload)),
             self.inputs.ready.eq(inputs.source.ready),
             input_valid.eq(self.move & Mux(gemm, inputs.filled, pipeline.valid)),
-            # Of a GEMM block all rows are passed before it, and the weights, are let go.
+            # A GEMM block and its weights are released after the pass of its last row.
             row_ends.eq(~gemm | (row + settings.chunks == inputs.end)),
             inputs.read_enable.eq(self.move),
             inputs.read_address.eq(row + chunk),
             inputs.release.eq(step & gemm & ends & row_ends),
-            # A parallel element keeps its row for a pass, a broadcasting one takes a scalar a step.
+            # A parallel element keeps its row for a pass; a broadcasting one takes a scalar at each
+            # step.
             pipeline.ready.eq(step & ~gemm & (ends | self.broadcasting)),
         ]
 
-        # What is read leaves the register file a cycle later, beside the pipeline register's word.
+        # The register file outputs a word one cycle after its address, at the same time as the
+        # delayed word of the pipeline register.
         first, passed = Signal(init=1), Signal(self.operand_shape, reset_less=True)
         complete, selected = Signal(), Signal.like(place, reset_less=True)
         m.d.comb += complete.eq(ends if self.broadcasting else ~gemm | chunk_ends)
@@ -118,16 +121,16 @@ class OperandFeed(Unit):
         return m
 
     def _weights(self, m: Module, step: Signal, ends: Signal, ready: Value, release: Value) -> None:
-        """Read words out of the register file, or let them through; say whether there is a step.
+        """Read words from the register file, or bypass it; drive `step` and `ends`.
 
         Parameters
         ----------
         step, ends : Signal
-            A word is used, and it is its pass's last; both are driven here.
+            A word is used; it is the last of its pass.
         ready : Value
-            Whether an input is there: readiness that does not depend on the weights' valid.
+            An input is valid and enabled; must not depend on the valid bit of the weights.
         release : Value
-            The block in the register file is done with.
+            The block in the register file is no longer needed.
         """
         p, streamed = self.parameters, self.settings.streamed
         m.submodules.weight_file = file = RegisterFile(width=8 * p.multipliers, depth=p.weight_file)
@@ -146,14 +149,14 @@ class OperandFeed(Unit):
         ]
         with m.If(step & ~streamed):
             m.d.sync += address.eq(Mux(ends, 0, address + 1))
-        # As late as a word that is read from the register file.
+        # The latency is equal to that of a read from the register file.
         with m.If(self.move):
             m.d.sync += passed.eq(word.word)
 
     def _count(
         self, m: Module, step: Value, ends: Value, row_ends: Value
     ) -> tuple[Signal, Signal, Signal, Value]:
-        """Count a row's first word, the word in it, and the element of that."""
+        """Count the first word of the row, the word in the row, and the element in the word."""
         p, settings = self.parameters, self.settings
         row, chunk = Signal(range(p.input_file)), Signal(range(p.input_file))
         place = Signal(exact_log2(p.multipliers))
@@ -165,7 +168,7 @@ class OperandFeed(Unit):
                     m.d.sync += chunk.eq(chunk + 1)
             else:
                 m.d.sync += chunk.eq(Mux(chunk_ends, 0, chunk + 1))
-            # The next pass takes the next row of the block.
+            # The next pass uses the next row of the block.
             with m.If(ends):
                 m.d.sync += [place.eq(0), chunk.eq(0)]
                 m.d.sync += row.eq(Mux(row_ends, 0, row + settings.chunks + 1))

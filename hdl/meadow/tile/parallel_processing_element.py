@@ -1,4 +1,4 @@
-"""MEADOW's parallel processing element: an adder tree over 64 products (Figure 2b, c)."""
+"""Parallel MAC PE of Figure 2 (b, c): an adder tree over 64 products."""
 
 from typing import Any
 
@@ -18,43 +18,43 @@ PRODUCT_STAGES = 3
 
 
 class ParallelProcessingElement(Unit):
-    """Dot products of a row of inputs with one output's weights after the other.
+    """Dot products of a row of inputs with the weights of each output in turn.
 
-    All multipliers work on one output: one tree of adders sums their products, and the sums of
-    a row's words in an accumulator. In GEMM mode rows come out of the input register file, each of
-    K elements in ``ceil(K / multipliers)`` words, and a block of weights is passed over once a row;
-    in pipelined mode the row is the one word in the pipeline register, such as a query, and a pass
-    over streamed weights, such as the keys, gives a result a cycle.
+    All multipliers work on one output: an adder tree sums their products, and an accumulator sums
+    the words of a row. In GEMM mode, the input register file outputs rows of K elements in
+    ``ceil(K / multipliers)`` words, and each row makes one pass over a block of weights. In
+    pipelined mode, the row is the word in the pipeline register, such as a query, and a pass over
+    streamed weights, such as the keys, gives one result per cycle.
 
-    **Latency** 10 cycles from an output's last word of weights to its result, 12 by the output
-    register file. **Throughput** one output in ``ceil(K / multipliers)`` cycles, also from row to
-    row and from block to block.
+    **Latency** 10 cycles from the last word of an output's weights to its result, 12 through the
+    output register file. **Throughput** one output in ``ceil(K / multipliers)`` cycles, including
+    from row to row and from block to block.
 
     **Numerics** products and sums are exact in `sum_bits`; results are ``sum * scale / 2**shift``,
-    rounded half to even, clamped to INT8.
+    rounded half to even and clamped to INT8.
 
     Parameters
     ----------
     parameters : ElementParameters
-        Dimensions.
+        Dimensions of multipliers and register files.
 
     Members
     -------
     settings : In
-        Stands from a block's first word to its last result: `mode`; `streamed`, whether weights
-        bypass the register file; `hold`, whether a block of weights stays for the next block of
-        inputs; `chunks`, one less than a row's words; `wide`, whether results are sums as they are;
-        `scale` and `shift` of the requantisation.
+        Constant from the first word of a block to its last result. `mode`; `streamed`, weights
+        bypass the register file; `hold`, a block of weights is kept for the next block of inputs;
+        `chunks`, words of a row minus one; `wide`, results are sums without requantisation; `scale`
+        and `shift` of the requantisation.
     inputs : In(stream)
-        Blocks of rows of inputs for GEMM mode, `chunks` + 1 words each; `last` with a block's last
-        word.
+        GEMM mode: blocks of rows of inputs, `chunks` + 1 words per row; `last` with the last word
+        of a block.
     weights : In(stream)
-        Blocks of weights, `chunks` + 1 words an output; `last` with a
-        block's last word. `ready` does not depend on `valid`.
+        Blocks of weights, `chunks` + 1 words per output; `last` with the last word of a block.
+        `ready` does not depend on `valid`.
     pipeline : In(stream)
-        A row of one word for pipelined mode; it stays for one pass.
+        Pipelined mode: a row of one word, which is used for one pass.
     results : Out(stream)
-        `value`; `last` with a pass's last.
+        A `value`; `last` with the last one of a pass.
     """
 
     def __init__(self, *, parameters: ElementParameters) -> None:
@@ -70,7 +70,7 @@ class ParallelProcessingElement(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Multiply, add up, accumulate."""
+        """Multiply, sum the products, accumulate."""
         m = Module()
         p = self.parameters
         m.submodules.feed = feed = OperandFeed(parameters=p, broadcasting=False)
@@ -81,7 +81,7 @@ class ParallelProcessingElement(Unit):
         m.submodules.product = product = DotProduct(
             count=p.multipliers, a=OPERAND, b=OPERAND, stages=PRODUCT_STAGES, enable=True
         )
-        # All stages move together, unless a finished sum waits.
+        # All stages advance together, unless the exit does not accept a complete sum.
         move, total = Signal(), Signal(p.sum_shape, reset_less=True)
         sums = exit_stage.sums
         m.d.comb += [
@@ -96,7 +96,7 @@ class ParallelProcessingElement(Unit):
         for i in range(p.multipliers):
             m.d.comb += [product.a[i].eq(operand[i]), product.b[i].eq(feed.weight[i])]
 
-        # Flags travel beside the dot product.
+        # The flags are delayed in parallel with the dot product.
         flags = Cat(feed.step, feed.first, feed.complete, feed.last)
         step, first, complete, last = delay_line(
             m, flags, PRODUCT_STAGES, name="flags", enable=move, reset=True

@@ -1,4 +1,4 @@
-"""The order of TPHS: head after head, of each all groups of tokens."""
+"""The order of TPHS: heads sequentially, and in each head all groups of tokens."""
 
 from enum import Enum
 from typing import Any
@@ -13,41 +13,41 @@ from hdl.unit import Unit
 
 
 class Passed(Enum):
-    """What there is a pass over for each group of each head."""
+    """Operands that each group of each head reads in one pass."""
 
     KEYS = 0
-    """Keys or values: a word for each token of the context, which heads share."""
+    """Keys or values: one word per token of the context, shared by query heads."""
 
     WEIGHTS = 1
-    """A head's weights, for each pair of outputs all words of a slice."""
+    """Weights of a head: all words of a slice for each pair of outputs."""
 
     BIASES = 2
-    """A head's biases, a word for each pair of outputs."""
+    """Biases of a head: one word per pair of outputs."""
 
 
 class PassSequencer(Unit):
-    """Request, for each group of each head, a pass over what the head has.
+    """Sequencer that requests one pass over the operands for each group of each head.
 
-    Weights and biases are let go behind a head's last group; keys and values behind that of the
-    last of the query heads that share them.
+    Weights and biases are released after the last group of their head. Keys and values are released
+    after the last group of the last query head that shares them.
 
-    **Latency** 1 cycle from `start`. **Throughput** a pass a cycle.
+    **Latency** 1 cycle from `start`. **Throughput** one pass per cycle.
 
     Parameters
     ----------
     parameters : AttentionParameters
-        Dimensions.
+        Dimensions of a block.
     over : Passed
-        What the passes go over.
+        Operands that the passes read.
 
     Members
     -------
     command : In
-        As of the pipeline.
+        As in `AttentionPipeline`.
     start : In(1)
         A block begins.
     passes : Out(stream)
-        `length` in words; `release` with the last over a block of the buffer.
+        `length` in words; `release` with the last pass over a block of the buffer.
     """
 
     def __init__(self, *, parameters: AttentionParameters, over: Passed) -> None:
@@ -65,7 +65,7 @@ class PassSequencer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count groups, members of a key's head, and heads."""
+        """Count groups, query heads that share keys, and heads."""
         m = Module()
         p, command, passes = self.parameters, self.command, self.passes
         pairs, shared = p.size // HALVES, self.over is Passed.KEYS
@@ -73,7 +73,7 @@ class PassSequencer(Unit):
         first, group_last = group_counter(m, "first", command.tokens, p.lanes, ends=taken)
         head, member = Signal(range(p.heads + 1)), Signal(range(p.heads + 1))
         member_last = member + 1 == command.members
-        # Behind a group's last token no key counts: what is skipped would be masked.
+        # The causal mask excludes all keys after the last token of a group, so they can be skipped.
         reach = command.context - command.tokens + first + p.lanes
         skips = command.causal & command.skip & (reach < command.context)
         lengths = {

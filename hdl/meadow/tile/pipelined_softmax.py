@@ -1,4 +1,4 @@
-"""MEADOW's pipelined softmax: MAX, EXP and DIV work on three tokens at once (Figure 2d)."""
+"""Pipelined softmax module of Figure 2 (d): MAX, EXP and DIV process three tokens at once."""
 
 from typing import Annotated, Any
 
@@ -17,34 +17,36 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 SCORE = signed(8)
-"""A score, in steps that the table of exponentials knows."""
+"""A score; the table of exponentials defines its step."""
 
 DISTANCES = 256
-"""Entries of the table: a score is 0 to 255 steps below its token's maximum."""
+"""Entries of the table: a score is 0 to 255 steps less than its token's maximum."""
 
 EXPONENTIAL_BITS = 16
+"""Bits of an exponential."""
+
 RECIPROCAL_FRACTION = 17
 """Fraction bits of the reciprocal of a normalised sum, which is from 1/2 to 1."""
 
 QUEUED = 4
-"""Tokens whose maximum or reciprocal may wait."""
+"""Tokens whose maximum or reciprocal can be queued."""
 
 
 @parameter_object
 class PipelinedSoftmaxParameters(Parameters):
-    """Dimensions of a pipelined softmax; they also drive its golden model and its testbench.
+    """Dimensions of a pipelined softmax; its golden model and testbench use them too.
 
     Parameters
     ----------
     features : int
-        Scores of a token at most.
+        Maximum scores per token.
     probability_bits : int
         Bits of a probability.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value breaks a rule; the message names the rule and the value.
     """
 
     features: Annotated[int, Range(2, 4096, "scores")] = 512
@@ -57,12 +59,12 @@ class PipelinedSoftmaxParameters(Parameters):
 
     @property
     def highest_one(self) -> int:
-        """Position of the highest one of the largest sum."""
+        """Position of the top 1 bit of the maximum sum."""
         return (self.features * ((1 << EXPONENTIAL_BITS) - 1)).bit_length() - 1
 
     @property
     def score_layout(self) -> data.StructLayout:
-        """A score; `keep` unless it is masked; `reload` with a token's first."""
+        """A score; `keep` is 0 if it is masked; `reload` only with the first score of a token."""
         return data.StructLayout({"value": SCORE, "keep": 1, "reload": 1, "last": 1})
 
     @property
@@ -77,54 +79,57 @@ class PipelinedSoftmaxParameters(Parameters):
 
     @property
     def reciprocal_layout(self) -> data.StructLayout:
-        """A sum's reciprocal: a mantissa and the position of the sum's highest one."""
+        """The reciprocal of a sum: a mantissa and the position of the sum's highest 1."""
         mantissa = unsigned(RECIPROCAL_FRACTION + 1)
         return data.StructLayout({"mantissa": mantissa, "exponent": range(self.sum_width)})
 
 
 class PipelinedSoftmax(Unit):
-    """Softmax of tokens whose scores come one a cycle, in three stages of a token each.
+    """Softmax of a stream of scores in three stages, each of which processes another token.
 
-    MAX compares the scores of one token while they are written to its buffer; EXP subtracts the
-    maximum from those of the token before, looks their exponentials up, sums them, and writes them
-    to the buffer of DIV, which multiplies those of the token before that by the sum's reciprocal.
-    The buffers between the stages are rings of two tokens: a stage may begin to overwrite a token
-    while the next stage still reads the rest of it, so that no cycle is lost where tokens meet.
+    MAX computes the maximum of a token's scores while they are written to the score buffer. EXP
+    subtracts the maximum from the scores of the previous token, reads their exponentials from a
+    table, sums them and writes them to the exponential buffer. DIV multiplies the exponentials of
+    the token before that by the reciprocal of their sum. The buffers between the stages are rings
+    of two tokens: a stage may begin to overwrite a token while the next stage still reads the rest
+    of it, so that no cycle is lost between tokens.
 
-    **Latency** ``F + 24`` cycles from a token's last score to its first
-    probability, F being the scores of that token, but at least 3. **Throughput** one score in and
-    one probability out a cycle, also from token to token: a token of F scores takes F cycles, or as
-    many as a division, 21, where F is less.
+    **Latency** ``F + 24`` cycles from the last score of a token to its first probability, where F
+    is the number of its scores, but at least 3. **Throughput** one score and one probability per
+    cycle, including from token to token: a token of F scores takes F cycles, but at least 21, the
+    time of a division.
 
-    **Numerics** exponentials are the 16-bit entries of a table, by the distance to the maximum;
-    masked scores count nothing. The sum S is exact. Its reciprocal is ``R = floor(2**(n + 17) /
-    S')``, where S' is S moved up to n bits; a probability is ``e * R``, rounded half up to
-    `probability_bits` fraction bits, and at most all ones. To e / S its error is at most ``0.5 +
-    2**(probability_bits - 16)`` steps, and 1 step where it would be 1.
+    **Numerics** the exponentials are 16-bit table entries, indexed by the distance to the maximum;
+    masked scores have the exponential 0. The sum S is exact. Its reciprocal is ``R = floor(2**(n +
+    17) / S')``, where S' is S shifted left to n bits. A probability is ``e * R``, rounded half up
+    to `probability_bits` fraction bits and clamped to all ones. Its error with respect to e / S is
+    at most ``0.5 + 2**(probability_bits - 16)`` steps, and 1 step where e / S is 1.
 
-    **Tables** `entries` fills the table that is not in use, 256 entries in the order of distances;
-    a token with `reload` in its first score is the first that uses it, and waits until it is full.
-    After a reset there is no table: the first token must reload.
+    **Tables** `entries` fills the table that is not in use, with 256 entries in the order of
+    distances. A token with `reload` in its first score switches to this table, and waits until the
+    table is full. After a reset there is no table: the first token must reload.
 
     Parameters
     ----------
     parameters : PipelinedSoftmaxParameters
-        Dimensions.
+        Scores per token and bits of a probability.
 
     Members
     -------
     entries : In(stream)
-        A table's exponentials, such as ``65535 * exp(-distance * step)``, rounded.
+        The exponentials of a table, such as ``65535 * exp(-distance * step)``, rounded.
     scores : In(stream)
-        `value`; `keep` unless masked, in at least one score of a token; `reload` with the first;
-        `last` with a token's last, of at most `features`.
+        A `value`; `keep`, 0 if the score is masked, and 1 in at least one score of a token;
+        `reload`, only with the first score; `last` with the last score of a token, which has at
+        most `features`.
     probabilities : Out(stream)
-        `value` of each score in its order, 0 where masked; `last`.
+        The `value` for each score in the order of the scores, 0 if it is masked; `last` as in
+        `scores`.
 
     Raises
     ------
     ValueError
-        By `PipelinedSoftmaxParameters`.
+        If a rule of `PipelinedSoftmaxParameters` is broken.
     """
 
     def __init__(self, *, parameters: PipelinedSoftmaxParameters) -> None:
@@ -150,7 +155,7 @@ class PipelinedSoftmax(Unit):
         m.submodules.reciprocals = reciprocals = Fifo(shape=p.reciprocal_layout, depth=QUEUED)
         self._max(m, scores.source, maxima.source)
         sums = self._exp(m, scores.sink, maxima.sink, exponentials.source)
-        # Between the last addition and the search for the sum's highest one.
+        # A register separates the last addition from the leading-one detection of the sum.
         held = stream.Signature(unsigned(p.sum_width)).create()
         connect_registered(m, sums, held)
         self._reciprocal(m, held, reciprocals.source)
@@ -158,15 +163,15 @@ class PipelinedSoftmax(Unit):
         return m
 
     def _max(self, m: Module, buffer: Any, maxima: Any) -> None:
-        """Keep every score, and the largest of a token's."""
+        """Stage MAX: buffer every score and compute the maximum of the token."""
         score = self.scores.payload
         begins, peak, larger = Signal(init=1), Signal(SCORE, reset_less=True), Signal(SCORE)
-        # -128 as a start is right also where it is the maximum.
+        # The initial value -128 is correct even if it is the maximum.
         before = Mux(begins, -128, peak)
         taken = self.scores.valid & self.scores.ready
         m.d.comb += [
             larger.eq(Mux(score.keep & (score.value > before), score.value, before)),
-            # A token's last score needs a place for the maximum, too.
+            # The last score of a token also needs space for the maximum.
             self.scores.ready.eq(buffer.ready & (~score.last | maxima.ready)),
             buffer.valid.eq(taken),
             buffer.payload.eq(score),
@@ -177,7 +182,10 @@ class PipelinedSoftmax(Unit):
             m.d.sync += [begins.eq(score.last), peak.eq(larger)]
 
     def _table(self, m: Module) -> tuple[Memory, Signal, Signal]:
-        """Return both tables in one memory, which is in use, and whether the other one is full."""
+        """Return the memory of both tables, the index of the one in use, and if the other is full.
+
+        Both tables share one memory.
+        """
         m.submodules.table = table = Memory(depth=2 * DISTANCES, width=EXPONENTIAL_BITS)
         used, full, place = Signal(), Signal(), Signal(range(DISTANCES))
         writes = self.entries.valid & ~full
@@ -192,12 +200,12 @@ class PipelinedSoftmax(Unit):
         return table, used, full
 
     def _exp(self, m: Module, scores: Any, maxima: Any, exponentials: Any) -> Any:
-        """Look exponentials up and sum them; return the stream of sums."""
+        """Stage EXP: read exponentials and sum them; return the stream of sums."""
         p = self.parameters
         table, used, full = self._table(m)
         score = scores.payload
         sums = stream.Signature(unsigned(p.sum_width)).create()
-        # Two stages move together: the table's output, and the sum behind it.
+        # Two pipeline stages advance together: the table's output and the sum after it.
         looked, last, keep = Signal(), Signal(reset_less=True), Signal(reset_less=True)
         move, swap, begins = Signal(), Signal(), Signal(init=1)
         total = Signal(p.sum_width, reset_less=True)
@@ -207,11 +215,11 @@ class PipelinedSoftmax(Unit):
             scores.ready.eq(move & maxima.valid & ~swap),
             maxima.ready.eq(scores.valid & scores.ready & score.last),
             table.read_enable.eq(move),
-            # The token that reloads reads the other table at once.
+            # The token that reloads reads the other table in the same cycle.
             table.read_address.eq(Cat((maxima.payload - score.value)[:8], used ^ score.reload)),
             value.eq(Mux(keep, table.read_data, 0)),
             after.eq(Mux(begins, 0, total) + value),
-            # The last exponential needs a place for the sum, too.
+            # The last exponential of a token also needs space for the sum.
             move.eq(~looked | (exponentials.ready & (~last | sums.ready))),
             exponentials.valid.eq(looked & move),
             exponentials.payload.value.eq(value),
@@ -229,21 +237,21 @@ class PipelinedSoftmax(Unit):
         return sums
 
     def _reciprocal(self, m: Module, sums: Any, reciprocals: Any) -> None:
-        """Divide a constant by each sum, normalised; the exponent waits beside the divider."""
+        """Divide a constant by each normalised sum; a register holds the exponent meanwhile."""
         p = self.parameters
         m.submodules.divider = divider = ContinuingDivider(
             dividend_width=RECIPROCAL_FRACTION + 1, divisor_width=p.sum_width
         )
         fraction, exponent = normalised(m, sums.payload, p.sum_width - 1)
         operands, result = divider.operands, divider.result
-        # The divider has one division at a time, and takes the next as the last one is taken.
+        # The divider holds one division, and accepts the next when its result is taken.
         beside = Signal((p.sum_width - 1).bit_length(), reset_less=True)
         with m.If(operands.valid & operands.ready):
             m.d.sync += beside.eq(exponent)
         m.d.comb += [
             sums.ready.eq(operands.ready),
             operands.valid.eq(sums.valid),
-            # Of the dividend's digits the upper ones, above the reciprocal's, give zeros.
+            # The upper quotient digits are zero; the initial remainder replaces their steps.
             operands.payload.remainder.eq(1 << p.sum_width - 2),
             operands.payload.dividend.eq(0),
             operands.payload.divisor.eq(Cat(fraction, Const(1, 1))),
@@ -254,20 +262,21 @@ class PipelinedSoftmax(Unit):
         ]
 
     def _div(self, m: Module, exponentials: Any, reciprocals: Any) -> None:
-        """Multiply by the reciprocal, shift and round."""
+        """Stage DIV: multiply by the reciprocal, shift and round."""
         p = self.parameters
         exponential, factor = exponentials.payload, reciprocals.payload
         output = self.probabilities
         move = ~output.valid | output.ready
         taken = exponentials.valid & exponentials.ready
-        # Below the digits that rounding looks at, whatever the exponent, none is kept.
+        # Product bits that do not affect rounding for any exponent are dropped.
         least = RECIPROCAL_FRACTION - 1 - p.probability_bits
         product = Signal(EXPONENTIAL_BITS + RECIPROCAL_FRACTION + 1 - least, reset_less=True)
         drop = delay_line(m, factor.exponent, 2, name="drop", enable=move)[-1]
         flags = delay_line(
             m, Cat(taken, exponential.last), 4, name="divided", enable=move, reset=True
         )[-1]
-        # By halves of the reciprocal, which are added a cycle later.
+        # The exponential is multiplied by both halves of the reciprocal, whose products are added
+        # one cycle later.
         half = (RECIPROCAL_FRACTION + 1) // 2
         low = Signal(EXPONENTIAL_BITS + half - least, name="product_low", reset_less=True)
         high = Signal(EXPONENTIAL_BITS + half, name="product_high", reset_less=True)
@@ -277,7 +286,7 @@ class PipelinedSoftmax(Unit):
             output.valid.eq(flags[0]),
             output.payload.last.eq(flags[1]),
         ]
-        # One more fraction bit, by which the rounding knows the half; on top room for a 1.
+        # One more fraction bit decides the rounding; one more integer bit holds a result of 1.
         shifted = Signal(p.probability_bits + 2, reset_less=True)
         quotient = shifted + 1 >> 1
         ones = (1 << p.probability_bits) - 1

@@ -1,4 +1,4 @@
-"""The first stage of TPHS: a lane's parallel elements make the query of its token."""
+"""First stage of TPHS (Q): the parallel elements of a lane compute the query of its token."""
 
 from typing import Any
 
@@ -24,38 +24,40 @@ REQUANTISER_STAGES = 5
 
 
 class QueryStage(Unit):
-    """A token times a head's query weights, or a GEMM's tile of them, in INT8 or 16 bits.
+    """Product of a token and a head's query weights, or a tile of a GEMM, in INT8 or 16 bits.
 
-    Of the inner dimension each slice has an element of its own, and of the outputs each half: the
-    two elements of a pair that is rotated are there at once, as sums that nothing has rounded yet.
+    One element computes each combination of a slice of the inner dimension and a half of the
+    outputs. Both sums of a rotary pair are therefore complete in the same cycle, before rounding.
 
-    Each sum gets its bias, if there are biases. Queries and keys are rotated by their positions, if
-    the command says so.
+    With the parameter `biases`, a bias is added to each sum. The command selects whether the
+    results are rotated by the token's position.
 
-    **Latency** 13 cycles from a token's last weights to its query, 17 with the rotation.
-    **Throughput** a query in ``size / 2 * chunks`` cycles.
+    **Latency** 13 cycles from the last weights of a token to its query, 17 with the rotation.
+    **Throughput** one query in ``size / 2 * chunks`` cycles.
 
     Parameters
     ----------
     parameters : AttentionParameters
-        Dimensions.
+        Dimensions of a lane.
 
     Members
     -------
     lane : In(range(lanes))
-        Which token of a group is this one; a constant, so that all lanes are the same module.
+        Index of the lane; a constant input, so that all lanes are the same module.
     command : In
-        As of the pipeline.
+        As in `AttentionPipeline`.
     inputs : In(stream)
-        The lane's token, group after group.
+        The lane's token of each group.
     weights : In(stream)
-        For each group the head's weights, pair after pair; `ready` does not depend on `valid`.
+        For each group the weights of the head, one pair of outputs at a time; `ready` does not
+        depend on `valid`.
     biases : In(stream)
-        For each group the head's biases, pair after pair, if there are biases.
+        Present with the parameter `biases`: for each group the biases of the head, one pair at a
+        time.
     queries : Out(stream)
-        A query, pairs side by side.
+        A query, or a word of a GEMM's results; the elements of a pair are adjacent.
     sums : Out(struct)
-        Each pair of sums with their biases, neither rotated nor rounded, in the cycle after it is
+        Each pair of sums with biases, before rotation and rounding, valid in the cycle after it is
         complete.
     """
 
@@ -75,10 +77,10 @@ class QueryStage(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Spread over the elements, add their sums, rotate, requantise, collect."""
+        """Distribute operands, add the sums of the elements, rotate, requantise, collect."""
         m = Module()
         p = self.parameters
-        # By halves: both elements of a pair are there in the same cycle.
+        # Each half has its own elements, so that both sums of a pair are ready in the same cycle.
         elements = [[self._element(m, half, part) for part in range(p.slices)] for half in range(2)]
         every_element = [element for half in elements for element in half]
         self._spread(m, every_element)
@@ -88,9 +90,9 @@ class QueryStage(Unit):
         )
         pair = queries.items
         move = Signal()
-        # All stages behind the elements move together, unless the collector is full.
+        # All stages downstream of the elements advance together, unless the collector is full.
         m.d.comb += move.eq(~pair.valid | pair.ready)
-        # Of the multicast each lane takes biases without a look at its own sums.
+        # A buffer lets the lane accept multicast biases independently of its sums.
         biases = [buffered(m, "biases_held", self.biases, depth=2)] if p.biases else []
         valid = join_handshake(m, [*results, *biases], move)
         sums = [Signal(signed(p.query_bits), name=f"sum_{half}", reset_less=True) for half in "xy"]
@@ -99,12 +101,12 @@ class QueryStage(Unit):
                 addends = [element.results.payload.value for element in half]
                 addends += [bias.payload.word[number] for bias in biases]
                 m.d.sync += total.eq(tree_sum(addends))
-        # A register that has just been written says so, however long its contents stay.
+        # The strobe marks a new pair for one cycle, even if the register holds it longer.
         m.d.sync += self.sums.strobe.eq(valid & move)
         m.d.comb += [tap.eq(total) for tap, total in zip(self.sums.pair, sums, strict=True)]
-        # A sum of another kind of GEMM goes the same way, at position 0.
+        # Results that are not rotated take the same route, at position 0.
         turned, stages = self._rotated(m, sums, move, valid & move, results[0].payload.last)
-        # Valid bits travel beside the register of the sums, the rotation and the requantiser.
+        # The valid bits are delayed by the register of the sums, the rotation and the requantiser.
         stages += 1 + REQUANTISER_STAGES
         for half, value in enumerate(turned):
             m.submodules[f"requantiser_{half}"] = requantiser = Requantiser(
@@ -128,13 +130,13 @@ class QueryStage(Unit):
         return m
 
     def _element(self, m: Module, half: int, part: int) -> ParallelProcessingElement:
-        """Place an element that multiplies a slice of the token with a half's weights."""
+        """Add an element that multiplies a slice of the token by the weights of one half."""
         p = self.parameters
         element = ParallelProcessingElement(parameters=p.element)
         m.submodules[f"element_{half}_{part}"] = element
         m.d.comb += [
             element.settings.mode.eq(Mode.GEMM),
-            # Each word of weights is used once a pass, and comes from the buffer before the lanes.
+            # The buffer upstream of the lanes repeats the weights, which each pass uses once.
             element.settings.streamed.eq(1),
             element.settings.wide.eq(1),
             element.settings.chunks.eq(self.command.chunks - 1),
@@ -142,8 +144,8 @@ class QueryStage(Unit):
         return element
 
     def _spread(self, m: Module, elements: list[ParallelProcessingElement]) -> None:
-        """Give each element its slice of the token, and its weights."""
-        # Multicast: a word goes to all elements at once.
+        """Distribute slices of the token and weights to the elements."""
+        # All elements receive a word in the same transfer.
         inputs = [element.inputs for element in elements]
         weights = [element.weights for element in elements]
         m.d.comb += [
@@ -151,7 +153,7 @@ class QueryStage(Unit):
             self.weights.ready.eq(fork_handshake(m, self.weights.valid, weights)),
         ]
         for number, element in enumerate(elements):
-            # The halves share the token: the second one's elements get the same slices again.
+            # The halves share the token: the elements of both receive the same slices.
             own = self.inputs.payload.words[number % self.parameters.slices]
             m.d.comb += [
                 element.inputs.payload.word.eq(own),
@@ -163,7 +165,7 @@ class QueryStage(Unit):
     def _rotated(
         self, m: Module, sums: list[Signal], move: Value, taken: Value, last: Value
     ) -> tuple[list[Value], int]:
-        """Return both elements of a pair rotated by the token's position, and how much later."""
+        """Return a pair rotated by the token's position, and the added latency in cycles."""
         p = self.parameters
         if not p.rotary:
             return list(sums), 0
@@ -182,7 +184,7 @@ class QueryStage(Unit):
             stages=rotation.stages,
             width=p.query_bits,
         )
-        # Position and turn stand beside the sums; at position 0 the rotation changes nothing.
+        # Position and frequency have registers like the sums; the rotation by position 0 is exact.
         own = self.command.context - self.command.tokens + first + self.lane
         with m.If(move):
             m.d.sync += [

@@ -1,4 +1,4 @@
-"""A double-buffered register file: one block is worked on while the next one comes in."""
+"""Double-buffered register file: one block is read while the next one is written."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from hdl.unit import Unit
 
 
 class RegisterFile(Unit):
-    """Two banks that change places; the one that is full is read at any address.
+    """Two alternating banks, of which the full one can be read at any address.
 
-    **Latency** a block may be read in the cycle after its last word came; a word is there in the
-    cycle after its address. **Throughput** one word a cycle on either side.
+    **Latency** a block is readable one cycle after its last word is written; a word is valid one
+    cycle after its address. **Throughput** one word per cycle at input and output.
 
     Parameters
     ----------
@@ -28,17 +28,17 @@ class RegisterFile(Unit):
     Members
     -------
     source : In(stream)
-        A `word` of a block of 1 to `depth`, and `last` with its last.
+        A `word` of a block of 1 to `depth` words; `last` with its last word.
     filled : Out(1)
-        Whether there is a block to read.
+        A block is readable.
     end : Out(address)
-        The address of that block's last word.
+        Address of the last word of that block; valid with `filled`.
     read_enable, read_address : In
         Read a word of the block.
     read_data : Out(width)
-        The word last read.
+        The most recently read word.
     release : In(1)
-        The block is done with; the word that is read in this cycle is its last.
+        Free the block; a read in this cycle is the last one of the block.
 
     Raises
     ------
@@ -64,11 +64,11 @@ class RegisterFile(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Point at the bank that is filled, and at the one that is read."""
+        """Select the bank that is written and the bank that is read."""
         m = Module()
         m.submodules.words = words = Memory(depth=2 * self.depth, width=self.width)
         bits = ceil_log2(self.depth)
-        # The bank is the address's highest bit.
+        # The top bit of the address selects the bank.
         filling, reading, place = Signal(), Signal(), Signal(bits)
         full = [Signal(name=f"full_{bank}") for bank in range(2)]
         ends = [Signal(bits, name=f"end_{bank}", reset_less=True) for bank in range(2)]
@@ -93,7 +93,7 @@ class RegisterFile(Unit):
         with m.If(self.release):
             m.d.sync += reading.eq(~reading)
         for bank in range(2):
-            # Filled and emptied in one cycle are never the same bank.
+            # A bank is never filled and released in the same cycle.
             with m.If(self.release & (reading == bank)):
                 m.d.sync += full[bank].eq(0)
             with m.If(arrives & source.payload.last & (filling == bank)):

@@ -1,4 +1,4 @@
-"""What stands behind an element's accumulators: requantisation and the output register file."""
+"""Output stage of a processing element: requantisation and the output register file."""
 
 from typing import Any
 
@@ -18,23 +18,23 @@ STAGES = 5
 
 
 class ResultExit(Unit):
-    """Bring sums to INT8, or pass them as they are; keep a GEMM's results until they are fetched.
+    """Requantisation of sums to INT8, or bypass; buffers the results of GEMM mode.
 
-    **Latency** 5 cycles, 7 through the register file. **Throughput** one sum a cycle.
+    **Latency** 5 cycles, 7 through the register file. **Throughput** one sum per cycle.
 
     Parameters
     ----------
     parameters : ElementParameters
-        Dimensions.
+        Widths of sums and depth of the output register file.
 
     Members
     -------
     settings : In
-        As of the elements.
+        As in the elements.
     sums : In(stream)
-        A sum, and `last`.
+        A sum; `last` with the last one of a pass.
     results : Out(stream)
-        As of the elements.
+        As in the elements.
     """
 
     def __init__(self, *, parameters: ElementParameters) -> None:
@@ -48,7 +48,7 @@ class ResultExit(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Requantise every sum; choose behind it."""
+        """Requantise every sum; select the sum or the INT8 result at the output."""
         m = Module()
         p, settings = self.parameters, self.settings
         narrow = data.StructLayout({"value": OPERAND, "last": 1})
@@ -59,13 +59,13 @@ class ResultExit(Unit):
         filed = Signal()
         move, valid = Signal(), Signal()
         total = self.sums.payload
-        # Sums that shall pass as they are wait beside the requantiser, so that order stays.
+        # Sums that are not requantised have a delay line of the same latency, which keeps order.
         flags = Cat(self.sums.valid & self.sums.ready, total.last)
         flags = delay_line(m, flags, STAGES, name="flags", enable=move, reset=True)[-1]
         wide = delay_line(m, total.value, STAGES, name="sum", enable=move)[-1]
         clamped, _saturated = saturate(requantiser.result, OPERAND)
         m.d.comb += [
-            # Only INT8 is kept: the register file has no room for sums.
+            # The register file holds only INT8 results, since its words are too narrow for sums.
             filed.eq((settings.mode == Mode.GEMM) & ~settings.wide),
             valid.eq(flags[0]),
             move.eq(~valid | Mux(filed, kept.source.ready, self.results.ready)),

@@ -1,4 +1,4 @@
-"""Rows of queries, scores or probabilities on their way from outside to the lanes."""
+"""Distribute rows of queries, scores or probabilities from external memory to the lanes."""
 
 from typing import Any
 
@@ -12,33 +12,33 @@ from hdl.memory.memory_fifo import MemoryFifo
 from hdl.unit import Unit
 
 QUEUED = 2
-"""Words that wait before a lane, so that one is there when the one before is used up."""
+"""Words queued per lane, so that the next word is ready when the current one is consumed."""
 
 
 class RowDealer(Unit):
-    """Deal words of rows out to the lanes, one each in turn, in the order in which results leave.
+    """Round-robin distribution of words of rows to the lanes, in the order of the results.
 
-    A head's query is one word. A row of scores or probabilities has as many words as the context
-    needs: of each group of tokens the first word of every row comes before the second. Where the
-    last group has fewer tokens than there are lanes, the others get what comes to hand.
+    A query is one word. A row of scores or probabilities has as many words as the context needs;
+    for each group of tokens, the first word of every row precedes the second word of any row. Lanes
+    without a token in the last group receive arbitrary words.
 
-    **Latency** 3 cycles. **Throughput** one word in a cycle.
+    **Latency** 3 cycles. **Throughput** one word per cycle.
 
     Parameters
     ----------
     parameters : AttentionParameters
-        Dimensions.
+        Number of lanes and dimensions of rows.
 
     Members
     -------
     command : In
-        As of the pipeline; with `wide` a probability has two octets, in two words.
+        As in `AttentionPipeline`; with `wide` a probability has two bytes, in two words.
     start : In(1)
         A block of rows begins.
     rows : In(stream)
-        As of the pipeline.
+        As in `AttentionPipeline`.
     lane_0, lane_1, ... : Out(stream)
-        A lane's words.
+        Words of a lane.
     """
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
@@ -61,7 +61,7 @@ class RowDealer(Unit):
         lane, head = Signal(range(p.lanes)), Signal(range(p.heads + 1))
         taken, absent, ready = Signal(), Signal(), Signal()
         lower = Signal(p.element.word_layout, reset_less=True)
-        # Nobody reads more of an element than a query or a score has, or a probability.
+        # The queues hold only the bits of an element that a query, score or probability uses.
         kept = data.ArrayLayout(max(len(lower[0]), p.probability_bits), p.size)
         queues = [MemoryFifo(shape=kept, depth=QUEUED) for _ in range(p.lanes)]
         lane_last, row_last, queries = lane == p.lanes - 1, Signal(), Signal()
@@ -77,7 +77,7 @@ class RowDealer(Unit):
             absent.eq(first + lane >= command.tokens),
             ready.eq(Array(queue.source.ready for queue in queues)[lane]),
             taken.eq(active & ready & (absent | (rows.valid & (~halved | upper)))),
-            # The lower octets wait in a register for the upper ones.
+            # A register holds the lower bytes until the upper ones arrive.
             rows.ready.eq(active & ~absent & Mux(halved & ~upper, 1, ready)),
         ]
         for number, queue in enumerate(queues):

@@ -1,4 +1,4 @@
-"""A token lane of TPHS: query, scores, softmax and weighted values, one token of a group."""
+"""Token lane of TPHS: query, scores, softmax and weighted values of one token per group."""
 
 from typing import Any
 
@@ -20,42 +20,43 @@ from hdl.unit import Unit
 
 
 class TokenLane(Unit):
-    """One token of each group through all stages of a head, chained by valid signals alone.
+    """All stages of attention for one token of each group; only valid signals chain them.
 
-    Each stage works on another group: while the elements of the first make a token's query, the
-    next one multiplies the query before with the keys, whose scores go to MAX as they come; EXP
-    has the token before that, and DIV with the broadcasting element the one before. In every other
-    mode one stage alone works, and what it makes leaves.
+    Each stage works on another group. The first stage (Q) computes the query of a token. The second
+    (QK) multiplies the previous query by the keys and passes the scores to MAX as they are
+    computed. EXP processes the token before that, and DIV and the broadcasting element (SM x V) the
+    token before EXP's. In every mode except `PIPELINED`, one stage runs alone and its results are
+    output directly.
 
-    **Throughput** a group in as many cycles as its longest stage: ``max(features, size / 2 *
-    chunks)``, features as far as a pass goes.
+    **Throughput** one group in the cycles of its longest stage: ``max(features, size / 2 *
+    chunks)``, where features is the length of a pass.
 
     Parameters
     ----------
     parameters : AttentionParameters
-        Dimensions.
+        Dimensions of a lane.
 
     Members
     -------
     lane : In(range(lanes))
-        Which token of a group is this one; a constant, so that all lanes are the same module.
+        Index of the lane; a constant input, so that all lanes are the same module.
     command : In
-        As of the pipeline; it stands while there is work.
+        As in `AttentionPipeline`; constant during a block.
     entries : In(stream)
-        The table of exponentials, for the block that begins.
+        The table of exponentials of the next block.
     inputs : In(stream)
-        The lane's token, group after group.
+        The lane's token of each group.
     weights, keys, values : In(stream)
-        For each group what its passes want; `ready` does not depend on `valid`.
+        For each group the words of its passes; `ready` does not depend on `valid`.
     biases : In(stream)
-        For each group a head's biases, if there are biases.
+        Present with the parameter `biases`: for each group the biases of the head.
     rows : In(stream)
-        Words of what a stage that works alone is given instead of the stage before: a query, or a
-        token's scores or probabilities.
+        Operands of a stage that runs alone, in place of the previous stage: words of a query, or of
+        a token's scores or probabilities.
     outputs : Out(stream)
-        The token's output of a head, or its scores or probabilities, group after group.
+        For each group the token's output of a head, or its scores or probabilities.
     sums : Out(struct)
-        As of `QueryStage`.
+        As in `QueryStage`.
     """
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
@@ -81,7 +82,7 @@ class TokenLane(Unit):
         """Chain the stages."""
         m = Module()
         p, command = self.parameters, self.command
-        # Each stage has another group's token; their valid bits are the whole control.
+        # Each stage has the token of another group; their valid bits are the only control.
         m.submodules.query = query = QueryStage(parameters=p)
         m.submodules.score = score = ParallelProcessingElement(parameters=p.element)
         m.submodules.softmax = softmax = PipelinedSoftmax(parameters=p.softmax)
@@ -109,11 +110,11 @@ class TokenLane(Unit):
             connect_streams(m, source, sink)
         compared, results = (stream.Signature(p.feature_layout).create() for _ in range(2))
         passed = stream.Signature(p.query_layout).create()
-        # Two places each, so that a stage's ready does not reach through to the stage before.
+        # Buffers of two entries break the ready path between stages.
         scores = buffered(m, "scores", score.results, depth=2)
         probabilities = buffered(m, "probabilities", softmax.probabilities, depth=2)
         features = self._features(m)
-        # A stage that works alone has its operands from outside, and what it makes leaves.
+        # A stage that runs alone reads external operands and outputs its results directly.
         chain = (query.queries, score.pipeline), (scores, compared), (probabilities, value.pipeline)
         for mode, ways in (
             (BlockMode.GEMM, ((query.queries, passed),)),
@@ -130,7 +131,7 @@ class TokenLane(Unit):
         return m
 
     def _lead(self, m: Module, source: Any, sink: Any) -> None:
-        """Let a stage take what another offers, as narrow as it wants it."""
+        """Connect a stage to another; truncate the elements to the width of the sink."""
         m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
         for name, _field in sink.payload.shape():
             if name == "word":
@@ -140,9 +141,9 @@ class TokenLane(Unit):
                 m.d.comb += sink.payload[name].eq(source.payload[name])
 
     def _scores(self, m: Module, results: Any, scores: Any) -> None:
-        """Mask what lies behind the token, and have the block's first score reload the table."""
+        """Mask keys after the token; make the first score of a block reload the table."""
         p, command = self.parameters, self.command
-        # Scores come in the order of keys: counting them says which key and whose token it is.
+        # Scores arrive in the order of the keys, so that a counter identifies the key and token.
         feature, begins = Signal(range(p.features)), Signal(init=1)
         taken, last = results.valid & results.ready, results.payload.last
         first, group_last = group_counter(
@@ -164,20 +165,20 @@ class TokenLane(Unit):
                 m.d.sync += feature.eq(0)
             with m.If(last & group_last):
                 m.d.sync += head.eq(head + 1)
-                # The next block has a table of its own.
+                # Each block has its own table.
                 with m.If(head + 1 == command.heads):
                     m.d.sync += [head.eq(0), begins.eq(1)]
 
     def _features(self, m: Module) -> Any:
-        """Return a row's scores or probabilities one by one, out of its words."""
+        """Return the scores or probabilities of a row one at a time from its words."""
         p, command, rows = self.parameters, self.command, self.rows
         features, held = (stream.Signature(p.feature_layout).create() for _ in range(2))
         feature, last, taken = Signal(range(p.features)), Signal(), Signal()
-        # The word stands at its queue's output: its elements are looked at in turn.
+        # The queue's output holds the word while a counter selects its elements.
         element = feature[: exact_log2(p.size)]
         m.d.comb += [
             last.eq(feature + 1 == command.context),
-            # A query is a word, and is not taken apart.
+            # A query is used as a whole word.
             features.valid.eq(rows.valid & (command.mode != BlockMode.SCORES)),
             features.payload.value.eq(Array(rows.payload.word)[element]),
             features.payload.last.eq(last),
@@ -186,19 +187,19 @@ class TokenLane(Unit):
         ]
         with m.If(taken):
             m.d.sync += feature.eq(Mux(last, 0, feature + 1))
-        # Between the choice of an element and the stage that takes it.
+        # A register separates the selection of an element from the stage that consumes it.
         connect_registered(m, features, held)
         return held
 
     def _outputs(self, m: Module, results: Any, passed: Any) -> None:
-        """Collect a row of results in words, or pass on what GEMM made instead of a query."""
+        """Collect a row of results in words, or output the words of a GEMM."""
         p, command, outputs = self.parameters, self.command, self.outputs
         m.submodules.words = words = Collector(shape=RESULT, items=p.size)
         place, fills, full = Signal(range(p.size)), Signal(), Signal()
         items, groups = words.items, words.groups
         m.d.comb += [
             full.eq(place == p.size - 1),
-            # A row's last word is filled up with zeros.
+            # Zeros pad the last word of a row.
             items.valid.eq(results.valid | fills),
             items.payload["item"].eq(Mux(fills, 0, results.payload.value)),
             items.payload.last.eq(full & (results.payload.last | fills)),
@@ -214,7 +215,7 @@ class TokenLane(Unit):
             ends=outputs.valid & outputs.ready & outputs.payload.last,
         )
         m.d.comb += [
-            # In a GEMM the first stage's word is the result; the other stages stand.
+            # In a GEMM the word of the first stage is the result; the other stages are idle.
             outputs.valid.eq(passed.valid | groups.valid),
             outputs.payload.last.eq(passed.valid | groups.payload.last),
             *(
@@ -223,7 +224,7 @@ class TokenLane(Unit):
                     outputs.payload.word, passed.payload.word, groups.payload["items"], strict=True
                 )
             ),
-            # A lane beyond the last token works along, for nothing.
+            # A lane without a token in the last group computes results that are discarded.
             outputs.payload.keep.eq(first + self.lane < command.tokens),
             groups.ready.eq(outputs.ready),
             passed.ready.eq(outputs.ready),

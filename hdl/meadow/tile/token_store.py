@@ -1,4 +1,4 @@
-"""The input memory of TPHS: tokens come in once, and each lane reads its own for every head."""
+"""Input memory of TPHS: tokens are written once, and each lane reads its own for every head."""
 
 from typing import Any
 
@@ -14,27 +14,28 @@ from hdl.unit import Unit
 
 
 class TokenStore(Unit):
-    """Deal tokens out to the lanes, one each in turn, and replay each lane's for all heads.
+    """Round-robin distribution of tokens to the lanes, with replay for all heads.
 
-    Where the last group has fewer tokens than there are lanes, the others get what comes to hand.
+    Lanes without a token in the last group receive arbitrary words.
 
-    **Latency** 4 cycles. **Throughput** one word in a cycle; a word of each slice and lane out.
+    **Latency** 4 cycles. **Throughput** one input word per cycle; one output word per cycle for
+    each slice and lane.
 
     Parameters
     ----------
     parameters : AttentionParameters
-        Dimensions.
+        Number of lanes and dimensions of tokens.
 
     Members
     -------
     command : In
-        As of the pipeline.
+        As in `AttentionPipeline`.
     start : In(1)
         A block begins.
     tokens : In(stream)
-        Words of the tokens, one after the other; `last` with the last.
+        Words of the tokens in order; `last` with the last word.
     lane_0, lane_1, ... : Out(stream)
-        A lane's tokens, once for each head.
+        The tokens of a lane, once for each head.
     """
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
@@ -50,10 +51,10 @@ class TokenStore(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Collect a word of each slice, and write it to the lane whose turn it is."""
+        """Collect one word per slice, and write them to the store of the current lane."""
         m = Module()
         p, command = self.parameters, self.command
-        # All slices are read at once: a word of each is written together.
+        # All slices are read in the same cycle, so that their words are written together.
         m.submodules.slices = slices = Collector(shape=p.element.word_layout, items=p.slices)
         m.d.comb += [
             slices.items.valid.eq(self.tokens.valid),
@@ -64,7 +65,7 @@ class TokenStore(Unit):
         stores = [
             ReplayBuffer(shape=p.inputs_layout, depth=max(p.lane_words, 2)) for _ in range(p.lanes)
         ]
-        # Who gets the next word: whole tokens go to one lane after the other.
+        # Whole tokens are assigned to the lanes in round-robin order.
         active, lane, chunk = Signal(), Signal(range(p.lanes)), Signal(range(p.chunks))
         taken, absent, ready = Signal(), Signal(), Signal()
         chunk_last, lane_last = chunk + 1 == command.chunks, lane == p.lanes - 1
@@ -73,7 +74,7 @@ class TokenStore(Unit):
         )
         words, item = slices.groups, stores[0].source.payload["item"]
         m.d.comb += [
-            # A lane without a token is filled up, and computes what nobody takes.
+            # A lane without a token gets padding; its results are discarded.
             absent.eq(first + lane >= command.tokens),
             ready.eq(Array(store.source.ready for store in stores)[lane]),
             taken.eq(active & ready & (absent | words.valid)),
@@ -101,7 +102,7 @@ class TokenStore(Unit):
         return m
 
     def _replay(self, m: Module, number: int, store: ReplayBuffer) -> None:
-        """Offer a lane's tokens as often as there are heads."""
+        """Output the tokens of a lane once per head."""
         p, port = self.parameters, getattr(self, f"lane_{number}")
         head = Signal(range(p.heads + 1), name=f"head_{number}")
         head_last = head + 1 == self.command.heads
@@ -109,7 +110,7 @@ class TokenStore(Unit):
             port.valid.eq(store.sink.valid),
             port.payload.eq(store.sink.payload),
             store.sink.ready.eq(port.ready),
-            # The last head's pass sets the room free for the next block's tokens.
+            # The pass of the last head frees the space for the tokens of the next block.
             store.release.eq(head_last & port.payload.end),
         ]
         with m.If(port.valid & port.ready & port.payload.end):

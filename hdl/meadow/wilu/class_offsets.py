@@ -1,4 +1,4 @@
-"""From classes to IDs: each takes as many bits of the row of offsets as its class has."""
+"""Compute IDs from classes: each ID has an offset as wide as its class specifies."""
 
 from typing import Any
 
@@ -14,47 +14,47 @@ from hdl.stream.connect import buffered
 from hdl.unit import Unit
 
 FINE_BITS = 5
-"""Of the place of an offset, those that the last stage of its selection takes account of."""
+"""Low bits of an offset's position, by which the last stage of its selection shifts."""
 
 
 class ClassOffsets(Unit):
-    """Add offsets to the bases of classes; where the matrix has none, pass its IDs on.
+    """Sum of class bases and offsets; IDs of a matrix without classes pass through.
 
-    Where each offset of a group begins is the sum of the widths before it. Two packets of offsets
-    are held, so that the group may begin anywhere in the first.
+    The position of each offset of a group is the sum of the widths of the offsets before it. Two
+    packets of offsets are held, so that a group may begin at any bit of the first.
 
-    **Latency** 5 cycles. **Throughput** a group a cycle, as long as offsets come.
+    **Latency** 5 cycles. **Throughput** one group per cycle while offsets are available.
 
     Parameters
     ----------
     parameters : UnpackerParameters
-        Dimensions, with `classes`.
+        Dimensions of groups and packets; `classes` must be set.
 
     Members
     -------
     start : In(1)
         A matrix begins.
     active : In(1)
-        It has classes.
+        The matrix has classes.
     widths, bases : In(ArrayLayout)
-        Of each class.
+        Offset width and first ID of each class.
     abandon : In(1)
-        Drop all groups up to the last, and give that without IDs.
+        Discard all groups up to the last, and output the last one without IDs.
     classes : In(stream)
         Groups of classes.
     offsets : In(stream)
-        Packets of offsets; behind the last group they are dropped.
+        Packets of offsets; those after the last group are discarded.
     groups : Out(stream)
         Groups of IDs.
     starved, idle : Out(1)
-        A group waits for offsets; none is there that could use some.
+        A group waits for offsets; no group is held.
     left_over : Out(1)
-        More packets of offsets came than were needed.
+        The matrix has more packets of offsets than needed.
 
     Raises
     ------
     ValueError
-        By `UnpackerParameters`.
+        If a rule of `UnpackerParameters` is broken.
     """
 
     def __init__(self, *, parameters: UnpackerParameters) -> None:
@@ -78,12 +78,12 @@ class ClassOffsets(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Widths; where each begins; the bits from there on; base and offset."""
+        """Look up widths, sum them to positions, select the bits, add base and offset."""
         m = Module()
         p = self.parameters
         lanes = range(p.lanes)
         place_bits = ceil_log2(2 * p.packet_bits)
-        # First stage: the width of each lane's offset, none where nobody is.
+        # First stage: the width of each lane's offset, 0 for a lane without an ID.
         one, one_valid = Signal(p.group_layout, reset_less=True), Signal()
         widths = [Signal(WIDTH_BITS, name=f"width_{i}", reset_less=True) for i in lanes]
         # Second stage: the sums of the widths before each lane.
@@ -108,13 +108,13 @@ class ClassOffsets(Unit):
             m.d.sync += [two.eq(one), two_valid.eq(one_valid), total.eq(tree_sum(widths))]
             for lane in lanes:
                 m.d.sync += two_widths[lane].eq(widths[lane])
-                # A sum for each lane instead of a chain over the lanes.
+                # Each lane has its own adder tree, which is shorter than a chain over the lanes.
                 m.d.sync += before[lane].eq(tree_sum(widths[:lane]) if lane else 0)
 
         window, position = self._window(m, fires, total, two_valid & two.last)
         m.d.comb += fires.eq(two_valid & moves & (~self.starved | self.abandon))
         m.d.comb += [self.starved.eq(two_valid & ~window.enough), self.idle.eq(~two_valid)]
-        # Third stage: bits from a multiple of 32 on, in which the offset begins.
+        # Third stage: the bits from the multiple of 32 below the offset's position.
         three, three_valid = Signal(p.group_layout, reset_less=True), Signal()
         rough_bits = (1 << FINE_BITS) - 1 + p.id_bits
         rough = [Signal(rough_bits, name=f"rough_{i}", reset_less=True) for i in lanes]
@@ -140,9 +140,9 @@ class ClassOffsets(Unit):
         return m
 
     def _window(self, m: Module, fires: Value, total: Value, ends: Value) -> tuple[Any, Value]:
-        """Hold two packets of offsets; return them, and where the next group's bits begin."""
+        """Hold two packets of offsets; return them and the position of the next group's bits."""
         p = self.parameters
-        # One more waits: a group that is not yet complete may leave most of three packets unused.
+        # A third packet is buffered: an incomplete group may leave most of three packets unused.
         waiting = buffered(m, "offsets_waiting", self.offsets, depth=1)
         low, high = (Signal(p.packet_bits, reset_less=True, name=n) for n in ("low", "high"))
         level, position = Signal(range(3)), Signal(ceil_log2(p.packet_bits))
@@ -152,7 +152,7 @@ class ClassOffsets(Unit):
         passed, arrives, stays = Signal(), Signal(), Signal(range(3))
         m.d.comb += [
             after.eq(position + total),
-            # A group never has more bits than a packet.
+            # A group has at most as many bits as a packet.
             window.enough.eq(
                 (level == 2) | ((level == 1) & (after <= p.packet_bits)) | (total == 0)
             ),
@@ -165,7 +165,7 @@ class ClassOffsets(Unit):
         m.d.sync += level.eq(stays + arrives)
         with m.If(fires & ~self.abandon):
             m.d.sync += position.eq(after)
-        # Behind the low packet's last bit the high one takes its place.
+        # After the last bit of the low packet, the high one replaces it.
         with m.If(passed):
             m.d.sync += low.eq(high)
         with m.If(arrives):
@@ -173,7 +173,7 @@ class ClassOffsets(Unit):
                 m.d.sync += low.eq(waiting.payload)
             with m.Else():
                 m.d.sync += high.eq(waiting.payload)
-        # A whole packet behind the last group is one too many.
+        # A whole packet after the last group is surplus.
         whole = (level == 2) | ((level == 1) & (position == 0))
         with m.If(ended & (whole | waiting.valid)):
             m.d.sync += self.left_over.eq(1)
@@ -186,10 +186,10 @@ class ClassOffsets(Unit):
     def _last_stages(
         self, m: Module, moves: Value, three: Any, three_valid: Value, found: Any
     ) -> None:
-        """Shift each offset to its place, and add it to its class's base."""
+        """Shift each offset to bit 0, and add it to the base of its class."""
         p = self.parameters
         rough, fine, masks = found
-        # Fourth stage: the shift by less than 32; fifth: base and offset.
+        # Fourth stage: the shift by less than 32. Fifth stage: base plus offset.
         four, four_valid = Signal(p.group_layout, reset_less=True), Signal()
         bases = Array(self.bases[number] for number in range(MOST_CLASSES))
         with m.If(moves):
@@ -212,7 +212,7 @@ class ClassOffsets(Unit):
 
 
 def _shifted(bits: Value, by: Value, top: int, bottom: int, width: int) -> Value:
-    """Return `bits` moved down by bits `bottom` to `top` of `by`, as many as are still needed."""
+    """Return the low bits of `bits` shifted right by bits `bottom` to `top` - 1 of `by`."""
     value = Value.cast(bits)
     for bit in reversed(range(bottom, top)):
         step = 1 << bit

@@ -1,4 +1,4 @@
-"""Fields of one width, taken from a packet several at a time."""
+"""Extract fields of equal width from a packet, several per cycle."""
 
 from functools import reduce
 from operator import or_
@@ -19,27 +19,29 @@ def selected(select: Value, choices: dict[int, Value], width: int) -> Value:
 
 
 class FieldExtractor(Unit):
-    """Take a packet's payload apart, `parameters.fields` fields a cycle.
+    """Extraction of the fields of a payload, `parameters.fields` per cycle.
 
-    **Latency** 2 cycles to a packet's first fields. **Throughput** a packet of n fields every
+    **Latency** 2 cycles to the first fields of a packet. **Throughput** a packet of n fields in
     ``ceil(n / parameters.fields)`` cycles.
 
     Parameters
     ----------
     parameters : UnpackerParameters
-        Dimensions.
+        Dimensions of packets and fields.
 
     Members
     -------
     payloads : In(stream)
-        A payload, the width of its fields, their number, `last`.
+        A `payload`; `select`, the width of its fields; their `number`; `last` with the last one of
+        a matrix.
     fields : Out(stream)
-        The next fields, from the low end of the payload; `last` with a payload's last.
+        The next fields, from the least significant end of the payload; `last` with the last fields
+        of a payload that has `last`.
 
     Raises
     ------
     ValueError
-        By `UnpackerParameters`.
+        If a rule of `UnpackerParameters` is broken.
     """
 
     def __init__(self, *, parameters: UnpackerParameters) -> None:
@@ -52,10 +54,10 @@ class FieldExtractor(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Hold a payload, and shift it down by what was taken."""
+        """Hold a payload, and shift it right by the fields that are extracted."""
         m = Module()
         p = self.parameters
-        # A packet is held until its last fields leave; the next follows without a gap.
+        # A packet is held until its last fields are extracted; the next follows without a gap.
         held, waits = Signal(p.payload_layout, reset_less=True), Signal()
         taken, moves, more = self.payloads.payload, Signal(), Signal()
         m.d.comb += [
@@ -70,12 +72,12 @@ class FieldExtractor(Unit):
                 out.number.eq(Mux(more, p.fields, held.number)),
                 out.last.eq(held.last & ~more),
             ]
-            # Every width's slice is wired, and one chosen: a shifter would be larger.
+            # A multiplexer selects among the slices of all widths; a shifter would be larger.
             for place in range(p.fields):
                 m.d.sync += out.ids[place].eq(self._field(held, place))
         with m.If(self.payloads.ready):
             m.d.sync += [held.eq(taken), waits.eq(self.payloads.valid)]
-        # What was taken falls off the low end, so that fields are always in the same places.
+        # Extracted fields are shifted out, so that the next fields are always at the same bits.
         with m.Elif(moves):
             m.d.sync += [
                 held.payload.eq(self._behind(held)),
@@ -84,7 +86,7 @@ class FieldExtractor(Unit):
         return m
 
     def _field(self, held: Any, place: int) -> Value:
-        """Return one field; narrow ones reach farther, wide ones lie in low places only."""
+        """Return one field; a packet may be too short for wide fields at high places."""
         p = self.parameters
         ends = {width: (place + 1) * width for width in range(1, p.id_bits + 1)}
         fields = {
@@ -96,7 +98,7 @@ class FieldExtractor(Unit):
         return selected(held.select, widened, p.id_bits)
 
     def _behind(self, held: Any) -> Value:
-        """Return the payload behind the fields that are taken together, where there is more."""
+        """Return the payload after the fields of one cycle, for widths that leave a rest."""
         p = self.parameters
         payload = Value.cast(held.payload)
         rests = {
@@ -108,5 +110,5 @@ class FieldExtractor(Unit):
 
 
 def _extended(value: Value, width: int) -> Value:
-    """Return a value with zeros above it."""
+    """Return a value extended with zeros."""
     return (value | Const(0, width))[:width]

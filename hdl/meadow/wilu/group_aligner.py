@@ -1,4 +1,4 @@
-"""From fields as packets hold them to full groups of lanes: packets' ends leave no gap."""
+"""Align fields to full groups of lanes across packets, so that packet ends leave no gap."""
 
 from typing import Any
 
@@ -12,30 +12,31 @@ from hdl.unit import Unit
 
 
 class GroupAligner(Unit):
-    """Put what comes behind what is there; take groups from below.
+    """Queue of fields that appends input fields at the end and outputs groups from the start.
 
-    It holds four groups. With at most two left behind what leaves, there is room for all that can
-    come. With more, another group is sure, and still one if a packet's last few fields come next:
-    so a group leaves in every cycle if packets bring `parameters.lanes` fields a cycle each.
+    The queue holds four groups. It accepts fields if at most two groups remain after the output,
+    so that there is space for all fields of one transfer. With more than two, it can output two
+    further groups, even if the next transfer has only the last few fields of a packet. So it
+    outputs a group in every cycle if each packet provides `parameters.lanes` fields per cycle.
 
-    **Latency** 1 cycle. **Throughput** a group a cycle.
+    **Latency** 1 cycle. **Throughput** one group per cycle.
 
     Parameters
     ----------
     parameters : UnpackerParameters
-        Dimensions.
+        Dimensions of groups and transfers.
 
     Members
     -------
     fields : In(stream)
-        `number` fields from place 0 on, none included; `last`.
+        `number` fields from place 0 on, which may be 0; `last` with the last ones of a matrix.
     groups : Out(stream)
-        `parameters.lanes` fields; of a matrix's last group `count`, which may be 0.
+        `parameters.lanes` fields. The last group of a matrix has `count` fields, which may be 0.
 
     Raises
     ------
     ValueError
-        By `UnpackerParameters`.
+        If a rule of `UnpackerParameters` is broken.
     """
 
     def __init__(self, *, parameters: UnpackerParameters) -> None:
@@ -48,7 +49,7 @@ class GroupAligner(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Keep places in a row; a group that leaves moves the others down by as many."""
+        """Hold the queue in registers; an output group shifts the rest down by one group."""
         m = Module()
         p = self.parameters
         lanes, width, capacity = p.lanes, p.id_bits, 4 * p.lanes
@@ -65,7 +66,7 @@ class GroupAligner(Unit):
             out.last.eq(final),
             leaves.eq(self.groups.valid & self.groups.ready),
         ]
-        # What stays when a group leaves; nothing of a matrix may be behind its end.
+        # `stays` counts the fields after the output; no field may follow the end of a matrix.
         stays = Signal.like(level)
         m.d.comb += [
             stays.eq(Mux(leaves, Mux(full, level - lanes, 0), level)),
@@ -82,7 +83,7 @@ class GroupAligner(Unit):
         m.d.comb += [starts[start].eq(stays == start) for start in range(2 * lanes + 1)]
         for place, register in enumerate(held):
             above = held[place + lanes] if place + lanes < capacity else register
-            # Whatever of the input's places may come to lie here.
+            # The input fields that can be written to this place.
             sources = {
                 start: taken.ids[place - start]
                 for start in range(2 * lanes + 1)

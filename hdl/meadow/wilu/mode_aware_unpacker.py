@@ -1,7 +1,7 @@
-"""The mode-aware unpacking (MAU) module (Section 5.4, Figure 5 (b)): from packets to IDs.
+"""Mode-aware unpacking (MAU) module (Section 5.4, Figure 5 (b)): packets to IDs.
 
-Packets come in; IDs leave, `lanes` together in every cycle, wherever packets end. The unpacker
-reads the three kinds of packets that `packet_format` describes, by a table of widths a matrix.
+The unpacker reads packets and outputs `lanes` IDs per cycle, independently of where packets end. It
+supports the three kinds of packets of `packet_format`, with a table of widths per matrix.
 """
 
 from typing import Any
@@ -22,42 +22,45 @@ from hdl.unit import Unit
 
 
 class ModeAwareUnpacker(Unit):
-    """Return the IDs of packed matrices.
+    """Unpacker of the IDs of packed matrices.
 
     **Latency** 7 cycles from the first packet to the first group, 12 with `parameters.classes`.
 
-    **Throughput** a packet a cycle comes in, `parameters.lanes` IDs a cycle leave, also from packet
-    to packet: whichever takes longer. From matrix to matrix the pipeline empties.
+    **Throughput** one packet per cycle at the input or `parameters.lanes` IDs per cycle at the
+    output, whichever takes longer, including from packet to packet. The pipeline drains between
+    matrices.
 
-    **Errors** are told by `results` behind the matrix's last group, and none stops the unit: all
-    packets up to `last` are taken. A mode without a width, or with one above `parameters.id_bits`,
-    ends the matrix before its packet (`mode`). An ID beyond the unique matrix becomes 0 (`range`).
-    Packets that end before the IDs, or classes without offsets, end the matrix (`truncated`).
-    Packets behind the last ID's are dropped, and so are offsets (`excess`).
+    **Errors** are reported in `results` after the last group of the matrix. No error stops the
+    unit: it consumes all packets up to `last`. A mode without a width, or with a width greater than
+    `parameters.id_bits`, ends the matrix before its packet (`mode`). An ID outside the unique
+    matrix is replaced by 0 (`range`). If packets end before the IDs, or offsets are missing, the
+    matrix ends (`truncated`). Packets after that of the last ID, and surplus offsets, are discarded
+    (`excess`).
 
     Parameters
     ----------
     parameters : UnpackerParameters
-        Dimensions.
+        Dimensions of packets, IDs and groups.
 
     Members
     -------
     matrices : In(stream)
-        Of each matrix, before its packets: `kind` of its packets; `count` of its IDs, 1 or more;
-        `unique`, how many IDs there are; `wide_classes`, whether a class has 3 bits or 2; `widths`
-        of fields by mode (`FIXED`: of mode 0), or of offsets by class; `bases`, first IDs by class.
+        Description of each matrix, before its packets: `kind` of its packets; `count` of its IDs, 1
+        or more; `unique`, the number of unique chunks, which IDs must be less than; `wide_classes`,
+        1 for classes of 3 bits and 0 for 2; `widths` of fields by mode (`FIXED`: of mode 0), or of
+        offsets by class; `bases`, the first ID of each class.
     packets : In(stream)
-        A `packet`, and `last` with the matrix's last; at least one a matrix.
+        A `packet`; `last` with the last one of the matrix, which has at least one.
     groups : Out(stream)
-        `ids` in the matrix's order, the first in lane 0; `count` of them are there, and the others
-        are 0; `last` with the matrix's last. All groups but that are full.
+        `ids` in the order of the matrix, the first in lane 0. The first `count` are valid, and the
+        others are 0. `last` with the last group of the matrix, the only one that may be partial.
     results : Out(stream)
-        What was wrong: `mode`, `range`, `truncated`, `excess`; none if all was well.
+        Errors of a matrix: `mode`, `range`, `truncated`, `excess`; all 0 without an error.
 
     Raises
     ------
     ValueError
-        By `UnpackerParameters`.
+        If a rule of `UnpackerParameters` is broken.
     """
 
     def __init__(self, *, parameters: UnpackerParameters) -> None:
@@ -72,7 +75,7 @@ class ModeAwareUnpacker(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Link intake, extractor, aligner and the offsets of classes."""
+        """Connect intake, extractor, aligner and class offsets."""
         m = Module()
         p = self.parameters
         m.submodules.intake = intake = PacketIntake(parameters=p)
@@ -83,7 +86,7 @@ class ModeAwareUnpacker(Unit):
         connect_streams(m, intake.payloads, extractor.payloads)
         connect_streams(m, extractor.fields, aligner.fields)
         connect_streams(m, intake.results, self.results)
-        # Whether groups move on is not to decide in the same cycle whether packets do.
+        # A register slice breaks the ready path from groups to packets.
         m.submodules.groups_cut = cut = RegisterSlice(shape=p.group_layout)
         connect_streams(m, aligner.groups, cut.source)
         left_over = Signal()
@@ -112,7 +115,7 @@ class ModeAwareUnpacker(Unit):
         return m
 
     def _in_range(self, m: Module, source: Any, unique: Any) -> Signal:
-        """Give IDs out of registers, 0 where there is none; return whether one was beyond."""
+        """Register the IDs, with 0 for those out of range; return whether one was out of range."""
         p = self.parameters
         out, group, beyond = self.groups.payload, source.payload, Signal()
         within = [group.ids[lane] < unique for lane in range(p.lanes)]

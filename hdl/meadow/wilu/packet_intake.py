@@ -1,4 +1,4 @@
-"""What a packet is, by its mode field and its matrix; and whether packets and matrix agree."""
+"""Decode packets by their mode field and matrix, and check that packets and matrix agree."""
 
 from typing import Any
 
@@ -15,52 +15,52 @@ from hdl.meadow.wilu.unpacker_parameters import (
 )
 from hdl.unit import Unit
 
-PATIENCE = 15
-"""Cycles in which nothing but the source could still move, and the source waits for us."""
+TIMEOUT = 15
+"""Timeout in cycles of a deadlock between classes and offsets, which corrupted packets cause."""
 
 
 class PacketIntake(Unit):
-    """Tell payloads of fields from packets of offsets, and count the matrix's IDs.
+    """Separation of fields and offsets, with a count of the matrix's IDs.
 
-    The last payload of a matrix is that which completes its IDs. Where the packets end before, or a
-    mode has no width, an empty payload is the last. Packets behind are taken and dropped.
+    The last payload of a matrix is the one that completes its IDs. If the packets end earlier, or a
+    mode has no width, an empty payload is the last. Later packets are consumed and discarded.
 
-    **Latency** 2 cycles. **Throughput** a packet a cycle.
+    **Latency** 2 cycles. **Throughput** one packet per cycle.
 
     Parameters
     ----------
     parameters : UnpackerParameters
-        Dimensions.
+        Dimensions of packets and IDs.
 
     Members
     -------
     matrices : In(stream)
-        What is announced of a matrix; taken when all of the one before is done.
+        Description of a matrix; accepted when the previous matrix is complete.
     packets : In(stream)
-        Its packets.
+        Packets of the matrix.
     payloads : Out(stream)
-        Fields to take apart.
+        Payloads of fields.
     offsets : Out(stream)
         Packets of offsets.
     matrix : Out
-        The present matrix; widths beyond `parameters.id_bits` are 0 in it.
+        Description of the current matrix; widths greater than `parameters.id_bits` are 0.
     start : Out(1)
-        It begins.
+        A matrix begins.
     starved, idle : In(1)
-        Classes wait for offsets; there are none that could take some.
+        Classes wait for offsets; no classes are held that need offsets.
     abandon : Out(1)
-        They do so in vain.
+        The offsets that classes wait for are missing.
     done : In(1)
-        The matrix's last group leaves.
+        The last group of the matrix is output.
     wrong : In(2)
-        An ID beyond the unique matrix; offsets left over.
+        Bit 0: an ID is outside the unique matrix. Bit 1: offsets are left over.
     results : Out(stream)
-        What was wrong; one a matrix, behind its last group.
+        Errors of a matrix, one item after its last group.
 
     Raises
     ------
     ValueError
-        By `UnpackerParameters`.
+        If a rule of `UnpackerParameters` is broken.
     """
 
     def __init__(self, *, parameters: UnpackerParameters) -> None:
@@ -83,9 +83,10 @@ class PacketIntake(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take a matrix, then its packets, then say how it went."""
+        """Accept a matrix, consume its packets, report its errors."""
         m = Module()
-        # Ended: the last packet came; closed: the last field was sent; gone: the last group left.
+        # `ended`: the last packet was consumed; `closed`: the last field was output; `gone`: the
+        # last group was output.
         running, ended, closed = Signal(), Signal(), Signal()
         failed, gone, found = Signal(), Signal(), Signal(RESULT)
         packet_waits, stuck = Signal(), Signal()
@@ -97,16 +98,16 @@ class PacketIntake(Unit):
                 m.d.sync += self.abandon.eq(0)
                 with m.If(self.matrices.valid):
                     m.next = "RUN"
-            # All packets are taken, also those of a matrix that has failed.
+            # All packets are consumed, including those of a matrix that has failed.
             with m.State("RUN"):
                 m.d.comb += running.eq(1)
                 with m.If(ended & closed & gone & ~packet_waits):
                     m.next = "REPORT"
-            # One report a matrix, before the next one begins.
+            # Each matrix is reported before the next one begins.
             with m.State("REPORT"):
                 m.d.comb += self.results.valid.eq(1)
                 m.d.comb += self.results.payload.eq(found)
-                # Offsets may be found left over in any cycle until now.
+                # Surplus offsets may be detected in any cycle up to this one.
                 m.d.comb += self.results.payload.excess.eq(found.excess | self.wrong[1])
                 with m.If(self.results.ready):
                     m.next = "IDLE"
@@ -121,7 +122,7 @@ class PacketIntake(Unit):
         return m
 
     def _load(self, m: Module) -> None:
-        """Keep what is announced of a matrix."""
+        """Register the description of a matrix."""
         announced = self.matrices.payload
         with m.If(self.matrices.valid):
             m.d.sync += self.matrix.eq(announced)
@@ -134,7 +135,7 @@ class PacketIntake(Unit):
     def _take(
         self, m: Module, running: Value, ended: Signal, failed: Value, waits: Signal, stuck: Value
     ) -> tuple[Value, Value, Value]:
-        """Pass offsets on, and hold another packet with the width of its fields."""
+        """Forward packets of offsets, and register other packets with the width of their fields."""
         p = self.parameters
         packet = Value.cast(self.packets.payload.packet)
         mode = packet[:MODE_BITS]
@@ -153,7 +154,7 @@ class PacketIntake(Unit):
             ),
             takes.eq(self.packets.valid & self.packets.ready),
         ]
-        # In its turn a mode is the width of fields, or how many packets of offsets follow.
+        # A mode selects the width of fields, or is the number of packets of offsets that follow.
         table = Array(self.matrix.widths[number] for number in range(1 << MODE_BITS))
         class_width = Mux(self.matrix.wide_classes, CLASS_BITS[1], CLASS_BITS[0])
         with m.If(move):
@@ -169,21 +170,22 @@ class PacketIntake(Unit):
         with m.If(self.start):
             m.d.sync += [following.eq(0), waits.eq(0)]
 
-        # Classes that wait for offsets, while what comes next waits for the classes to move on; or
-        # offsets that wait for classes which are behind them.
-        patience = Signal(range(PATIENCE + 1))
+        # Corrupted packets cause two kinds of deadlock: classes wait for offsets while the next
+        # packet waits for the classes to advance, or offsets wait for classes that are later in
+        # the stream.
+        waited = Signal(range(TIMEOUT + 1))
         blocked = self.packets.valid & ~self.packets.ready & ~of_offsets
         in_vain = Mux(
             self.offsets.valid,
             self.idle & ~self.offsets.ready,
             self.starved & (ended | blocked),
         )
-        m.d.sync += patience.eq(Mux(in_vain & ~stuck, patience + 1, 0))
-        m.d.comb += stuck.eq(patience == PATIENCE)
+        m.d.sync += waited.eq(Mux(in_vain & ~stuck, waited + 1, 0))
+        m.d.comb += stuck.eq(waited == TIMEOUT)
         return width, payload, whole
 
     def _count(self, m: Module, held: tuple[Value, ...], said: tuple[Any, ...]) -> None:
-        """Send a payload with the number of its fields; close the matrix, whole or not."""
+        """Output a payload with the number of its fields; end the matrix, complete or not."""
         p = self.parameters
         width, payload, whole, waits = held
         ended, closed, failed, found = said
@@ -195,7 +197,7 @@ class PacketIntake(Unit):
                     m.d.comb += number.eq(Mux(whole, *counts))
         out, finishes = self.payloads.payload, Signal()
         m.d.comb += finishes.eq(remaining <= number)
-        # Fields are counted here: a damaged packet cannot make a matrix longer.
+        # Fields are counted here, so that a corrupted packet cannot make a matrix longer.
         free = ~self.payloads.valid | self.payloads.ready
         with m.If(free):
             m.d.sync += self.payloads.valid.eq(0)

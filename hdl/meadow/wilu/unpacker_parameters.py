@@ -1,4 +1,4 @@
-"""Dimensions and payloads that the parts of the mode-aware unpacker share."""
+"""Dimensions and payloads of the mode-aware unpacker and its parts."""
 
 from typing import Annotated
 
@@ -9,10 +9,10 @@ from hdl.meadow.wilu.packet_format import LONGEST_ID, MODES, MOST_CLASSES, Packe
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
 COUNT_BITS = 28
-"""Of a matrix's number of IDs."""
+"""Bits of the number of IDs of a matrix."""
 
 WIDTH_BITS = LONGEST_ID.bit_length()
-"""Of a table's entry."""
+"""Bits of an entry of a table of widths."""
 
 
 @parameter_object
@@ -22,19 +22,19 @@ class UnpackerParameters(Parameters):
     Parameters
     ----------
     lanes : int
-        IDs that leave in a cycle.
+        IDs per cycle at the output.
     packet_bits : int
         Bits of a packet.
     id_bits : int
-        Bits of an ID at most.
+        Maximum bits of an ID.
     classes : bool
-        Whether packets with a class an ID can be unpacked. Then the offsets of a group of lanes
-        must fit into one packet.
+        Whether the unpacker supports packets with one class per ID. Then the offsets of a group of
+        lanes must fit into one packet.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value breaks a rule; the message names the rule and the value.
     """
 
     lanes: Annotated[int, Range(2, 48, "IDs")] = 8
@@ -51,7 +51,7 @@ class UnpackerParameters(Parameters):
 
     @property
     def fields(self) -> int:
-        """Fields that leave a packet in a cycle: as many as keep all lanes busy, see below.
+        """Fields extracted per cycle, enough to keep all lanes busy.
 
         A packet of more than ``2 * lanes`` fields takes n cycles for more than ``2 * lanes * (n -
         1)`` of them, which is at least ``lanes`` a cycle; one of fewer takes one cycle.
@@ -60,7 +60,7 @@ class UnpackerParameters(Parameters):
 
     @property
     def matrix_layout(self) -> data.StructLayout:
-        """What is told of a matrix before its packets."""
+        """Description of a matrix; `ModeAwareUnpacker` describes its fields."""
         return data.StructLayout(
             {
                 "kind": PacketKind,
@@ -74,12 +74,12 @@ class UnpackerParameters(Parameters):
 
     @property
     def packet_layout(self) -> data.StructLayout:
-        """A packet; `last` with the matrix's last."""
+        """A packet; `last` with the last one of a matrix."""
         return data.StructLayout({"packet": self.packet_bits, "last": 1})
 
     @property
     def payload_layout(self) -> data.StructLayout:
-        """Fields of one width, which `select` marks by a one at its place, from width 1 on."""
+        """Fields of one width; bit i of `select` is 1 for width i + 1 and 0 for all others."""
         number = range(self.packet_bits + 1)
         return data.StructLayout(
             {"payload": self.packet_bits, "select": self.id_bits, "number": number, "last": 1}
@@ -87,17 +87,20 @@ class UnpackerParameters(Parameters):
 
     @property
     def fields_layout(self) -> data.StructLayout:
-        """Fields of a packet that leave together; `number` of them are there."""
+        """Fields of a packet that are output in one cycle; the first `number` are valid."""
         ids = data.ArrayLayout(unsigned(self.id_bits), self.fields)
         return data.StructLayout({"ids": ids, "number": range(self.fields + 1), "last": 1})
 
     @property
     def group_layout(self) -> data.StructLayout:
-        """IDs that leave together; `count` of them are there, all but in a matrix's last group."""
+        """A group: IDs that are output in one cycle; the first `count` are valid.
+
+        Only the last group of a matrix may be partial.
+        """
         ids = data.ArrayLayout(unsigned(self.id_bits), self.lanes)
         return data.StructLayout({"ids": ids, "count": range(self.lanes + 1), "last": 1})
 
 
 RESULT = data.StructLayout({"mode": 1, "range": 1, "truncated": 1, "excess": 1})
-"""What was wrong with a matrix's packets: a mode without a width; an ID beyond the unique matrix;
-fewer IDs or offsets than there must be, or more packets."""
+"""Errors of a matrix's packets: a mode without a width (`mode`); an ID outside the unique matrix
+(`range`); too few IDs or offsets (`truncated`); surplus packets (`excess`)."""

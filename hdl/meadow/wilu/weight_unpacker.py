@@ -1,7 +1,7 @@
-"""The weight unpacking and index look-up (WILU) module (Section 5.4, Figure 5 (a)).
+"""Weight unpacking and index look-up (WILU) module (Section 5.4, Figure 5 (a)).
 
-The mode-aware unpacker's IDs are looked up in the unique matrix. That of the next matrix comes in
-while the present one streams.
+The module looks up the IDs of the mode-aware unpacker in the unique matrix. It loads the next
+unique matrix while the current matrix streams.
 """
 
 from typing import Annotated, Any
@@ -27,16 +27,17 @@ class WeightUnpackerParameters(Parameters):
     Parameters
     ----------
     unpacker : UnpackerParameters
-        Of the mode-aware unpacker; its IDs must be as wide as a chunk, which raw weights are.
+        Dimensions of the mode-aware unpacker; its IDs must be at least as wide as a chunk, since
+        raw weights pass through it as IDs.
     chunk : int
-        Weights of a chunk, C.
+        Weights of a chunk, the paper's C.
     entries : int
-        Rows of the largest unique matrix; no more than there are IDs.
+        Rows of the largest unique matrix; at most the number of different IDs.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value breaks a rule; the message names the rule and the value.
     """
 
     unpacker: UnpackerParameters = UnpackerParameters()
@@ -53,22 +54,22 @@ class WeightUnpackerParameters(Parameters):
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """A row of a unique matrix; `last` with the last."""
+        """A row of a unique matrix, one chunk; `last` with the last row."""
         return data.StructLayout({"weights": self.chunk_layout, "last": 1})
 
     @property
     def chunk_layout(self) -> data.ArrayLayout:
-        """A chunk, its first weight lowest."""
+        """A chunk; the first weight is in the least significant bits."""
         return data.ArrayLayout(signed(8), self.chunk)
 
     @property
     def matrix_layout(self) -> data.StructLayout:
-        """What is told of a matrix; `bypass` if its fields are chunks of weights, no IDs."""
+        """Description of a matrix; with `bypass` its fields are chunks of raw weights, not IDs."""
         return data.StructLayout({"packed": self.unpacker.matrix_layout, "bypass": 1})
 
     @property
     def weights_layout(self) -> data.StructLayout:
-        """Chunks that leave together; `count` of them are there."""
+        """Chunks that are output in one cycle; the first `count` are valid."""
         chunks = data.ArrayLayout(self.chunk_layout, self.unpacker.lanes)
         return data.StructLayout(
             {"weights": chunks, "count": range(self.unpacker.lanes + 1), "last": 1}
@@ -76,46 +77,46 @@ class WeightUnpackerParameters(Parameters):
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """What was wrong: as of the unpacker, or the unique matrix."""
+        """Errors of a matrix: those of its packets, and of its unique matrix (`table`)."""
         return data.StructLayout({"packets": RESULT, "table": 1})
 
 
 class WeightUnpacker(Unit):
-    """Return the weights of packed matrices, `unpacker.lanes` chunks a cycle.
+    """Unpacker of the weights of packed matrices, `unpacker.lanes` chunks per cycle.
 
-    Each lane has a copy of the unique matrix, and each copy two halves: one is read, the other
-    takes in the next matrix's. A matrix begins when its unique matrix is complete.
+    Each lane has a double-buffered copy of the unique matrix: one half is read while the other is
+    loaded with the next unique matrix. A matrix begins when its unique matrix is complete.
 
-    **Latency** 1 cycle behind the mode-aware unpacker. **Throughput** its own.
+    **Latency** 1 cycle more than `ModeAwareUnpacker`. **Throughput** that of `ModeAwareUnpacker`.
 
-    **Errors** are those of `ModeAwareUnpacker`, and `table`: the unique matrix has another number
-    of rows than the matrix says, or more than fit; those are dropped. An ID beyond either number
-    is read as ID 0, and is an error of `range`.
+    **Errors** are those of `ModeAwareUnpacker`, and `table`: the number of rows of the unique
+    matrix differs from the description, or exceeds `entries`; rows that do not fit are discarded.
+    An ID outside the described or the loaded rows is replaced by 0, and is a `range` error.
 
     Parameters
     ----------
     parameters : WeightUnpackerParameters
-        Dimensions.
+        Dimensions of chunks, tables and packets.
 
     Members
     -------
     tables : In(stream)
-        Rows of unique matrices, one for each matrix that has no `bypass`, in the order of IDs.
+        Rows in the order of IDs, of one unique matrix for each matrix without `bypass`.
     matrices : In(stream)
-        As of `ModeAwareUnpacker`, and `bypass`: then `kind` is `FIXED`, the width is a chunk's,
-        `unique` as much as it can be, and there is no unique matrix.
+        As in `ModeAwareUnpacker`, and `bypass` for raw weights: then `kind` is `FIXED`, the width
+        is that of a chunk, `unique` is its maximum, and there is no unique matrix.
     packets : In(stream)
-        As of `ModeAwareUnpacker`.
+        As in `ModeAwareUnpacker`.
     weights : Out(stream)
-        Chunks in the matrix's order, the first in lane 0; `count` of them are there, and the
-        others are 0; `last` with the matrix's last.
+        Chunks in the order of the matrix, the first in lane 0. The first `count` are valid, and the
+        others are 0. `last` with the last group of the matrix.
     results : Out(stream)
-        What was wrong with a matrix, offered when its last weights are, or later.
+        Errors of a matrix, valid in the same cycle as its last weights or later.
 
     Raises
     ------
     ValueError
-        By `WeightUnpackerParameters`.
+        If a rule of `WeightUnpackerParameters` is broken.
     """
 
     def __init__(self, *, parameters: WeightUnpackerParameters) -> None:
@@ -131,12 +132,13 @@ class WeightUnpacker(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Fill one half of the tables, and look up in the other."""
+        """Load one half of the tables, and look up IDs in the other."""
         m = Module()
         p = self.parameters
         m.submodules.unpacker = unpacker = ModeAwareUnpacker(parameters=p.unpacker)
         connect_streams(m, self.packets, unpacker.packets)
-        # The half that is read; whether each is complete, of how many rows, and whether cut.
+        # `half` is read. Each half has a flag if it is complete, its number of rows, and a flag if
+        # rows were discarded (`cut`).
         half, complete = Signal(), Signal(2)
         sizes = [Signal(p.unpacker.id_bits + 1, name=f"size_{i}", reset_less=True) for i in (0, 1)]
         cut = Signal(2)
@@ -148,7 +150,7 @@ class WeightUnpacker(Unit):
         begins = told.bypass | complete.bit_select(half, 1)
         m.d.comb += [
             unpacker.matrices.payload.eq(told.packed),
-            # An ID beyond the rows that came would read what another matrix left.
+            # An ID outside the loaded rows would read rows of an earlier matrix.
             unpacker.matrices.payload.unique.eq(Mux(~told.bypass & fewer, size, unique)),
             unpacker.matrices.valid.eq(self.matrices.valid & begins),
             self.matrices.ready.eq(unpacker.matrices.ready & begins),
@@ -160,7 +162,7 @@ class WeightUnpacker(Unit):
         with m.If(self.matrices.valid & self.matrices.ready):
             wrong = (size != unique) | cut.bit_select(half, 1)
             m.d.sync += [bypass.eq(told.bypass), differs.eq(~told.bypass & wrong)]
-        # The half is free for another unique matrix once nothing looks up in it.
+        # The half is free for another unique matrix when its last look-up is complete.
         released = self.results.valid & self.results.ready & ~bypass
         with m.If(released):
             m.d.sync += half.eq(~half)
@@ -177,11 +179,11 @@ class WeightUnpacker(Unit):
         cut: Signal,
         sizes: list[Signal],
     ) -> tuple[Value, Value]:
-        """Take rows into the half that is free; return whether one is written, and where."""
+        """Load rows into the free half; return the write enable and address."""
         p = self.parameters
         filled, row = Signal(), Signal(ceil_log2(p.entries) + 1)
         taken, fits, writes = self.tables.payload, Signal(), Signal()
-        # Rows that do not fit are taken and dropped, and the matrix is told so.
+        # Rows that do not fit are discarded and reported as an error of the matrix.
         takes = self.tables.valid & self.tables.ready
         m.d.comb += [
             self.tables.ready.eq(~complete.bit_select(filled, 1)),
@@ -204,11 +206,11 @@ class WeightUnpacker(Unit):
     def _look_up(
         self, m: Module, groups: Any, read: tuple[Value, Value], writes: tuple[Value, Value]
     ) -> None:
-        """Read all lanes' chunks at once, each from its own copy."""
+        """Read the chunks of all lanes in the same cycle, each from its own copy."""
         p = self.parameters
         half, bypass = read
         out, group, bits = self.weights.payload, groups.payload, 8 * p.chunk
-        # Raw weights pass beside the tables, as late as what is looked up.
+        # Raw weights bypass the tables through a register of the same latency.
         passed = Signal(data.ArrayLayout(unsigned(bits), p.unpacker.lanes), reset_less=True)
         as_they_are = Signal(reset_less=True)
         moves = ~self.weights.valid | self.weights.ready
