@@ -1,4 +1,4 @@
-"""TPHS attention: the truth in float64, and the bit-exact model of the pipeline."""
+"""TPHS attention: the reference in float64, and the bit-exact model of the pipeline."""
 
 from dataclasses import dataclass, replace
 
@@ -16,26 +16,27 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionBlock:
-    """A block of attention in integers, and what its integers stand for.
+    """A block of attention in integers, and the real values of their steps.
 
     Members
     -------
     tokens : numpy.ndarray
-        INT8, shape (tokens, width).
+        INT8, shape (tokens, hidden_size).
     query : numpy.ndarray
-        INT8 query weights, shape (heads, width, size); pairs that are rotated are neighbours.
+        INT8 query weights, shape (heads, hidden_size, size); the outputs of a rotary pair are
+        neighbours.
     keys, values : numpy.ndarray
-        INT8, shape (key-value heads, context, size).
+        INT8, shape (kv_heads, context, size).
     causal, skip : bool
         As in a command.
     factors : tuple
         Scale and shift of queries, scores and outputs.
     table : numpy.ndarray
-        Exponentials of distances.
+        Exponential of each distance, shape (256,).
     steps : dict[str, float]
-        A unit of tokens, query weights, keys, values, scores and outputs.
+        Real value of one step of tokens, query weights, keys, values, scores and outputs.
     bias : numpy.ndarray, optional
-        Of the queries, in steps of their sums, shape (heads, size).
+        Biases of the queries in steps of their sums, shape (heads, size).
     """
 
     tokens: Integers
@@ -50,7 +51,7 @@ class AttentionBlock:
     bias: Integers | None = None
 
     def query_steps(self, p: AttentionParameters) -> int:
-        """Return the cycles in which a group's queries are made."""
+        """Return the cycles to compute a group's queries."""
         return self.query.shape[1] // p.slices // HALVES
 
     @property
@@ -65,7 +66,7 @@ class AttentionBlock:
 
     @property
     def seen(self) -> Integers:
-        """Which key each token sees, shape (tokens, context)."""
+        """1 for each key that a token attends to, shape (tokens, context)."""
         every = np.ones((len(self.tokens), self.context), np.int64)
         return (
             every * (np.arange(self.context) <= self.positions[:, np.newaxis])
@@ -79,7 +80,7 @@ class AttentionBlock:
         return len(self.query) // len(self.keys)
 
     def skipped(self, skip: bool) -> "AttentionBlock":
-        """Return the same block with or without what no token of a group sees."""
+        """Return the same block with another value of `skip`."""
         return replace(self, skip=skip)
 
 
@@ -94,9 +95,9 @@ def block_of(
     skip: bool = False,
     bias: Reals | None = None,
 ) -> AttentionBlock:
-    """Bring tensors to INT8, one scale each, and find the scales between the stages.
+    """Quantise tensors to INT8 with one scale each, and choose the scales between the stages.
 
-    Shapes as in `AttentionBlock`; the keys are rotated already.
+    Shapes are those of `AttentionBlock`; the keys must be rotated already.
     """
     integers = [quantised(tensor) for tensor in (tokens, query, keys, values)]
     (x, x_step), (w, w_step), (k, k_step), (v, v_step) = integers
@@ -117,7 +118,7 @@ def block_of(
     narrow = np.clip(np.rint(wide / q_step), -128, 127)
     scores = np.matmul(narrow, _shared(k, block).swapaxes(1, 2).astype(np.float64))
     unit = x_step * w_step * q_step * k_step / np.sqrt(p.size)
-    # Scores that nobody sees may saturate.
+    # Masked scores may saturate.
     most = float(np.abs(np.where(block.seen, scores, 0)).max()) or 1.0
     factors = tuple(
         scale_and_shift(factor) for factor in (1 / q_step, 127 / most, 2.0**-p.probability_bits)
@@ -128,7 +129,7 @@ def block_of(
 
 
 def bias_of(bias: Reals, step: float) -> Integers:
-    """Return biases in steps of the sums, clamped to what the accelerator has for them."""
+    """Return biases in steps of the sums, clamped to the accelerator's 24 bits."""
     most = 1 << BIAS.width - 1
     return np.clip(np.rint(bias / step), -most, most - 1).astype(np.int64)
 
@@ -153,14 +154,16 @@ def wide_queries(block: AttentionBlock, p: AttentionParameters) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class AttentionStages:
-    """What the stages of attention make, head by head.
+    """Results of the stages of attention.
 
     Members
     -------
     queries : numpy.ndarray
         INT8, rotated, shape (heads, tokens, size).
-    scores, probabilities : numpy.ndarray
-        INT8, and steps of ``2**-probability_bits``, shape (heads, tokens, context).
+    scores : numpy.ndarray
+        INT8, shape (heads, tokens, context).
+    probabilities : numpy.ndarray
+        In steps of ``2**-probability_bits``, shape (heads, tokens, context).
     outputs : numpy.ndarray
         INT8, shape (heads, tokens, size).
     """
@@ -172,7 +175,7 @@ class AttentionStages:
 
 
 def attention_stages(block: AttentionBlock, p: AttentionParameters) -> AttentionStages:
-    """Return what every stage makes of a block."""
+    """Return the results of every stage for a block."""
     queries = to_int8(wide_queries(block, p), *block.factors[0])
     keys, values = _shared(block.keys, block), _shared(block.values, block)
     scores = to_int8(np.matmul(queries, keys.swapaxes(1, 2)), *block.factors[1])
@@ -196,7 +199,7 @@ def exact_attention(
     seen: Integers,
     bias: Reals | None = None,
 ) -> Reals:
-    """Return the heads' outputs in float64, shape (heads, tokens, size)."""
+    """Return the head outputs in float64, shape (heads, tokens, size)."""
     members = len(query) // len(keys)
     queries = np.matmul(tokens, query) + (0 if bias is None else bias[:, np.newaxis])
     if p.rotary:
@@ -222,15 +225,15 @@ class LinearBlock:
     weights : numpy.ndarray
         INT8, shape (tiles, elements, size): outputs in tiles of a head's size.
     context : int
-        Behind the last token's position.
+        Position after the last token's.
     rotate : bool
         Whether the outputs are rotated by the tokens' positions.
     factor : tuple[int, int]
         Scale and shift of the outputs.
     wide : bool
-        Whether the outputs have 16 bits.
+        Whether the outputs have 16 bits instead of 8.
     bias : numpy.ndarray, optional
-        In steps of the sums, shape (tiles, size).
+        Biases in steps of the sums, shape (tiles, size).
     """
 
     tokens: Integers
@@ -252,7 +255,7 @@ def linear_of(
     wide: bool = False,
     bias: Integers | None = None,
 ) -> LinearBlock:
-    """Return a linear layer whose outputs use all of INT8, or of 16 bits."""
+    """Return a linear layer whose outputs use the whole range of INT8, or of 16 bits."""
     block = LinearBlock(
         tokens=tokens,
         weights=weights,
@@ -267,9 +270,9 @@ def linear_of(
 
 
 def exact_products(tokens: Integers, weights: Integers) -> Integers:
-    """Return the products of matrices of INT8.
+    """Return the product of two INT8 matrices.
 
-    Of many rows they are made in float64, which is faster and holds all such sums exactly.
+    Products of four rows or more use float64, which is faster and exact for these sums.
     """
     if len(tokens) < 4:
         return np.matmul(tokens, weights, dtype=np.int64)
@@ -296,9 +299,9 @@ def linear(block: LinearBlock, p: AttentionParameters) -> Integers:
 
 
 def weight_words(query: Integers, p: AttentionParameters) -> Integers:
-    """Return a head's query weights [width, size] in the order of the pipeline's port.
+    """Return a head's query weights [hidden_size, size] in the order of the pipeline's port.
 
-    By pairs of outputs, words of a slice, halves and slices, shape (words, size).
+    The order is by pairs of outputs, words of a slice, halves and slices, shape (words, size).
     """
     parts = query.reshape(-1, p.slices, p.size, p.size // HALVES, HALVES)
     return parts.transpose(3, 0, 4, 1, 2).reshape(-1, p.size)
@@ -307,8 +310,8 @@ def weight_words(query: Integers, p: AttentionParameters) -> Integers:
 def row_words(rows: Integers, p: AttentionParameters) -> Integers:
     """Return rows [heads, tokens, elements] in the order of the pipeline's port.
 
-    By heads, groups of tokens, words of a row, tokens of a group, shape (words, size); a row's last
-    word is filled up with zeros.
+    The order is by heads, groups of tokens, words of a row and tokens of a group, shape (words,
+    size); zeros pad the last word of a row.
     """
     heads, tokens, elements = rows.shape
     words = np.pad(rows, ((0, 0), (0, 0), (0, -elements % p.size)))
@@ -319,7 +322,7 @@ def row_words(rows: Integers, p: AttentionParameters) -> Integers:
 
 
 def slot_cycles(block: AttentionBlock, p: AttentionParameters) -> int:
-    """Return the cycles of all groups, each by its longest stage, and of three more to begin."""
+    """Return the cycles of all groups by their longest stage, plus three groups of filling."""
     firsts = np.arange(0, len(block.tokens), p.lanes)
     reach = block.context - len(block.tokens) + firsts + p.lanes
     skips = block.causal and block.skip

@@ -1,7 +1,7 @@
-"""From a layer's real weights to the accelerator's integers: smoothing, steps, scales.
+"""Quantisation of a layer's real weights to the accelerator's integers: smoothing, steps, scales.
 
-Every tensor has one step. Those of activations come from a text, on which the layer is computed in
-float64; those of what lies between two stages are chosen so that no stage needs a second factor.
+Every tensor has one step. Steps of activations are calibrated on a text, for which the layer is
+computed in float64. Steps of intermediate values are chosen so that no stage needs a second factor.
 """
 
 import math
@@ -24,7 +24,7 @@ from hdl.nonlinear.row_norm import OUTPUT
 Reals = NDArray[np.float64]
 
 NORM_UNIT = float(OUTPUT.resolution) * (1 << NORM_DROP)
-"""Value of an INT8 step of a norm's output, for a weight of 1."""
+"""Real value of an INT8 step of a norm's output, for a weight of 1."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,27 +34,28 @@ class IntegerLayer:
     Members
     -------
     matrices : dict[str, numpy.ndarray]
-        INT8, by the name of `LayerWeights`: shape (tiles, elements, size), a tile being a head or
-        as many outputs; without ``"gate"`` where nothing is gated.
+        INT8, by the names of `LayerWeights`, shape (tiles, elements, size); a tile is a head or the
+        same number of outputs. ``"gate"`` only with a gate.
     norms : tuple[numpy.ndarray, numpy.ndarray]
-        Raw weights of both norms.
+        Fixed-point weights of both norms as integers.
     epsilon : int
-        Elements times the norms' epsilon, in squared steps of the hidden state.
+        Epsilon of the norms times the elements of a row, in squared steps of the hidden state.
     factors : dict[str, tuple[int, int]]
-        Scale and shift behind each matrix, and of ``"score"`` and ``"attended"``.
+        Scale and shift of the results of each matrix, and of ``"score"`` and ``"attended"``.
     lifts : dict[str, int]
-        Powers of two by which the results of ``"output"`` and ``"down"`` are larger than a step of
-        the hidden state.
+        Left shift of the results of ``"output"`` and ``"down"`` when they are added to the hidden
+        state.
     table : numpy.ndarray
-        Exponentials of distances.
+        Exponential of each distance.
     steps : dict[str, float]
-        Of the tensors between the stages.
+        Real value of one step of the tensors between the stages.
     biases : dict[str, numpy.ndarray]
-        Of matrices, in steps of their sums: shape (tiles, size); none if there are none.
+        Biases of matrices in steps of their sums, shape (tiles, size); empty without biases.
     norm_biases : tuple[numpy.ndarray, ...]
-        Of both layer norms, in Q6.10.
+        Biases of both layer norms in Q6.10; empty with RMSNorm.
     activated_scale : int
-        Without a gate: what brings activated values to INT8, of which `GATE_DROP` bits fall off.
+        Without a gate: factor of activated values, whose product is INT8 after a right shift by
+        `GATE_DROP` bits.
     """
 
     matrices: dict[str, Integers]
@@ -76,14 +77,14 @@ class RealLayer:
     Members
     -------
     matrices : dict[str, numpy.ndarray]
-        By the names and in the shapes of `LayerWeights`; ``"gate"`` is there if it has one.
+        By the names and in the shapes of `LayerWeights`; ``"gate"`` only with a gate.
     norms : tuple[numpy.ndarray, numpy.ndarray]
-        What multiplies both norms' outputs: that of SmoothQuant, and the norms' own weights where
-        they are not folded into the matrices.
+        Factors of both norms' outputs: that of SmoothQuant, times the norm's own weights unless
+        they are folded into the matrices.
     norm_biases : tuple
-        What is added then; zeros, but of layer norms.
+        Biases of the norms; zero for RMSNorm.
     biases : dict[str, numpy.ndarray]
-        Of the matrices that have one, in the shape of their outputs.
+        Biases of the matrices that have one, in the shape of their outputs.
     """
 
     matrices: dict[str, Reals]
@@ -93,7 +94,7 @@ class RealLayer:
 
 
 def real_layer(weights: LayerWeights) -> RealLayer:
-    """Return a layer without biases that is not smoothed."""
+    """Return a layer without biases and without smoothing."""
     ones = np.ones(len(weights.gate))
     return RealLayer(dict(vars(weights)), (ones, ones))
 
@@ -105,7 +106,7 @@ def real_steps(
     past: tuple[Reals, Reals],
     p: MeadowParameters,
 ) -> dict[str, Reals]:
-    """Compute a layer in float64 for some tokens at once; return everything between its stages.
+    """Compute a layer in float64 for several tokens; return all values between its stages.
 
     Parameters
     ----------
@@ -114,11 +115,11 @@ def real_steps(
     states : numpy.ndarray
         Hidden states [tokens, hidden_size].
     positions : numpy.ndarray
-        The tokens' positions, one behind the other.
+        Consecutive positions of the tokens.
     past : tuple
-        Cached keys and values [kv_heads, cached, size] of the positions before.
+        Cached keys and values [kv_heads, cached, size] of the earlier positions.
     p : MeadowParameters
-        Which norm, activation and embedding; sizes are those of the layer.
+        Kind of norm, activation and embedding; the sizes are those of the layer.
     """
     w, size = layer.matrices, layer.matrices["query"].shape[2]
     biases = {name: layer.biases.get(name, np.zeros(1)) for name in w}
@@ -169,17 +170,17 @@ def exact_activation(values: Reals, function: Activation) -> Reals:
 
 
 def epsilon_of(p: MeadowParameters, step: float) -> int:
-    """Return the norms' epsilon as the hardware takes it, see `IntegerLayer.epsilon`."""
+    """Return the norms' epsilon in the format of `IntegerLayer.epsilon`."""
     return round(p.hidden_size * EPSILON / step**2)
 
 
 def normalised(states: Reals) -> Reals:
-    """Return rows over their root mean square."""
+    """Return rows divided by their root mean square."""
     return states / np.sqrt(np.mean(states**2, axis=-1, keepdims=True) + EPSILON)
 
 
 def smoothing_ratio(inputs: Reals, weights: Reals, exponent: float = 0.5) -> Reals:
-    """Return by how much each channel's weights grow, from the largest input and weight of each."""
+    """Return the factor of each channel's weights from the channel's maximum input and weight."""
     return np.maximum(inputs, 1e-5) ** exponent / np.maximum(weights, 1e-5) ** (1 - exponent)
 
 
@@ -211,7 +212,7 @@ def fitting_ratio(ratio: Reals, inputs: Reals, own: Reals, p: MeadowParameters) 
 def smoothed(
     layer: RealLayer, found: dict[str, Reals], p: MeadowParameters, exponent: float = 0.5
 ) -> RealLayer:
-    """Even out the input channels of every matrix (SmoothQuant); the layer's function stays.
+    """Scale the input channels of every matrix (SmoothQuant) without changing the layer's function.
 
     Parameters
     ----------
@@ -220,9 +221,9 @@ def smoothed(
     found : dict
         `real_steps` of a text.
     p : MeadowParameters
-        As of `real_steps`.
+        As in `real_steps`.
     exponent : float
-        Of the activations' magnitudes; the weights' have the rest.
+        Exponent of the activations' magnitudes; that of the weights' is 1 minus it.
     """
     w = layer.matrices
     members = w["query"].shape[1] // w["value"].shape[1]
@@ -243,17 +244,17 @@ def smoothed(
             strict=True,
         )
     )
-    # Query heads that share a value cannot be scaled apart.
+    # Query heads that share values must have the same factors.
     heads = [np.abs(found["attended"]).max(1), np.abs(w["output"]).max(2)]
     heads = [one.reshape(len(one) // members, members, -1).max(1) for one in heads]
     third = ratio(*heads)
     fourth = np.ones(len(w["down"]))
-    # What a curved activation makes cannot be scaled before it. A channel that ReLU keeps at 0 all
-    # the time has a size nevertheless.
+    # A factor cannot be moved through a nonlinear activation, except through ReLU. With ReLU the
+    # input of the activation is used, since a channel may be 0 after it for the whole text.
     if p.gated or p.activation is Activation.RELU:
         name = "product" if p.gated else "up"
         fourth = ratio(np.abs(found[name]).max(0), largest(w["down"]))
-    # What multiplies a matrix's inputs, and what divides its outputs and their biases.
+    # Factors of the rows of each matrix, and divisors of its outputs and biases.
     inputs = dict.fromkeys(("query", "key", "value"), first[:, None, None])
     inputs |= dict.fromkeys(wide, second[:, None])
     inputs |= {"output": np.repeat(third, members, axis=0)[..., None], "down": fourth[:, None]}
@@ -276,9 +277,9 @@ def integer_layer(
     layer : RealLayer
         The layer, smoothed or not.
     found : dict
-        Its own `real_steps` of a text, by which the steps are chosen.
+        `real_steps` of this layer for a text, which determine the steps.
     p : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
     step : float
         Step of the hidden states.
     """
@@ -310,7 +311,7 @@ def integer_layer(
     if p.biases:
         nothing = np.zeros(1)
         for name, tiles in matrices.items():
-            # All outputs of a matrix, a tile's side by side, whatever their shape is.
+            # Biases are flattened in the order of outputs, so that a tile's are adjacent.
             real = np.broadcast_to(layer.biases.get(name, nothing), layer_outputs(layer, name))
             biases[name] = bias_of(real.reshape(len(tiles), -1), sum_steps[name])
     return IntegerLayer(
@@ -334,25 +335,25 @@ def layer_outputs(layer: RealLayer, name: str) -> tuple[int, ...]:
 
 
 def _feed_forward_steps(steps: dict[str, float], p: MeadowParameters) -> int:
-    """Choose the steps about the activation; return what an ungated one is multiplied by."""
+    """Choose the steps around the activation; return the factor of an activation without a gate."""
     unit = float(VALUE.resolution)
-    # The format of the curved ones is the unit's; of ReLU alone the result is an upper octet.
+    # SiLU and GeLU have the unit's format. With ReLU and no gate, the upper byte is the result.
     if p.activation is Activation.RELU and not p.gated:
         unit = steps["product"] / (1 << 8)
     if p.gated:
-        # What GATE_DROP takes away makes the other factor's step.
+        # The right shift by GATE_DROP determines the step of the other factor.
         steps["gate"] = unit
         steps["up"] = steps["product"] / unit / (1 << GATE_DROP)
         return 0
     steps["up"] = unit
     scale = min(int(unit / steps["product"] * (1 << GATE_DROP)), (1 << SCALE_BITS) - 1)
-    # The scale is a whole number: the step follows it, so that nothing is rounded twice.
+    # The scale is an integer. The step is adapted to it, which avoids a second rounding error.
     steps["product"] = unit * (1 << GATE_DROP) / scale
     return scale
 
 
 def _norm_biases(layer: RealLayer, steps: dict[str, float]) -> tuple[Integers, ...]:
-    """Return the biases of both norms in steps of what NORM_DROP takes bits of."""
+    """Return the biases of both norms in steps before the right shift by NORM_DROP."""
     found, most = [], 1 << OUTPUT.width - 1
     for bias, own, name in zip(layer.norm_biases, layer.norms, ("input", "middle"), strict=True):
         raw = np.rint(np.broadcast_to(bias, own.shape) / steps[name] * (1 << NORM_DROP))
@@ -374,20 +375,20 @@ def quantised_layer(
     *,
     exponent: float | None = 0.5,
 ) -> tuple[IntegerLayer, RealLayer]:
-    """Return a layer in integers, with steps from a text's hidden states, and in float64.
+    """Return a layer in integers, with steps from the hidden states of a text, and in float64.
 
     Parameters
     ----------
     weights : LayerWeights or RealLayer
         The layer.
     states : numpy.ndarray
-        Hidden states [tokens, hidden_size] before it.
+        Hidden states [tokens, hidden_size] before the layer.
     p : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
     step : float
         Step of the hidden states.
     exponent : float, optional
-        As of `smoothed`; None for no smoothing.
+        As in `smoothed`; None for no smoothing.
     """
     positions = np.arange(len(states))
     none = np.zeros((p.kv_heads, 0, p.head_size))

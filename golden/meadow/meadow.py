@@ -1,7 +1,7 @@
-"""The accelerator, bit-exact: decoder layers from hidden states to hidden states, in INT8.
+"""Bit-exact model of the accelerator: decoder layers in INT8 from hidden states to hidden states.
 
-The model follows the equations of a layer; in what order the accelerator's instructions compute it,
-and whether attention goes through the pipeline or step by step, changes no value.
+The model follows the equations of a layer. The order of the accelerator's instructions, and the
+dataflow of attention (pipeline or stage by stage), do not change any value.
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ from hdl.nonlinear.row_norm import STATE as NORM_STATE
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerResult:
-    """What a layer makes of some tokens.
+    """Results of a layer for several tokens.
 
     Members
     -------
     states : numpy.ndarray
-        Hidden states behind the layer [tokens, hidden_size].
+        Hidden states after the layer [tokens, hidden_size].
     keys, values : numpy.ndarray
-        The cache behind it, INT8 [kv_heads, cached, size].
+        The cache after the layer, INT8 [kv_heads, cached, size].
     stages : dict[str, numpy.ndarray]
-        What lies between the stages, token by token [tokens, elements].
+        Values between the stages [tokens, elements].
     """
 
     states: Integers
@@ -43,18 +43,18 @@ class LayerResult:
 def run_layer(
     layer: IntegerLayer, states: Integers, cache: tuple[Integers, Integers], p: MeadowParameters
 ) -> LayerResult:
-    """Take tokens through a layer.
+    """Compute a layer for several tokens.
 
     Parameters
     ----------
     layer : IntegerLayer
         The layer.
     states : numpy.ndarray
-        Hidden states [tokens, hidden_size] of 24 bits, of the positions behind the cache's.
+        Hidden states [tokens, hidden_size] of 24 bits, at the positions after the cached ones.
     cache : tuple
         Keys and values, INT8 [kv_heads, cached, size].
     p : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
     """
     context = cache[0].shape[1] + len(states)
 
@@ -98,7 +98,7 @@ def run_layer(
     middle = added(states, output, layer.lifts["output"])
     there = normalised(1, middle)
     up = by_token(gemm("up", there, wide=True))
-    # Without a gate the activation's own result is brought to INT8, by a constant.
+    # Without a gate, the result of the activation is multiplied by a constant to get INT8.
     gate = by_token(gemm("gate", there, wide=True)) if p.gated else up
     product = narrowed(activated(gate, p.activation), up if p.gated else layer.activated_scale)
     down = by_token(gemm("down", product, wide=True))
@@ -112,7 +112,7 @@ def run_layer(
 
 
 def by_token(tiles: Integers) -> Integers:
-    """Put tiles [tiles, tokens, size] side by side: [tokens, tiles * size]."""
+    """Concatenate tiles [tiles, tokens, size] to rows [tokens, tiles * size]."""
     return tiles.swapaxes(0, 1).reshape(tiles.shape[1], -1)
 
 
@@ -123,13 +123,13 @@ def norm(
     p: MeadowParameters,
     bias: Integers | None = None,
 ) -> Integers:
-    """Return rows over their root mean square, or deviation, times weights, in INT8.
+    """Return rows divided by their root mean square or standard deviation, times weights, in INT8.
 
-    Layer norm takes the mean off before, and adds the bias. A row is brought to 16 bits by a power
-    of two of its own, rounded down; so is epsilon.
+    Layer norm subtracts the mean first and adds the bias. Each row is shifted to 16 bits, rounded
+    down; epsilon is shifted by twice the amount.
     """
     magnitudes = np.where(states < 0, ~states, states).max(axis=1)
-    # Of a row of n bits and a sign all but the upper 15 fall off.
+    # A row of n bits and a sign keeps its upper 15 bits and the sign.
     exponents = np.frexp(magnitudes.astype(np.float64))[1].astype(np.int64)
     shift = np.maximum(exponents - (NORM_STATE.width - 1), 0)
     rows = states >> shift[:, np.newaxis]

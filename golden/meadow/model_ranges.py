@@ -1,4 +1,4 @@
-"""What a whole model for MEADOW needs of the hardware's ranges: the step of its hidden states."""
+"""Ranges of a whole model in MEADOW's formats: step of the hidden states, norm weights."""
 
 import math
 
@@ -12,7 +12,7 @@ from hdl.errors import UserError
 from hdl.meadow.parameters import STATE, MeadowParameters
 
 MARGIN = 1.1
-"""Room above the largest hidden state of the calibration text, as other texts may exceed it."""
+"""Margin over the maximum hidden state of the calibration text, since other texts may exceed it."""
 
 
 def state_step(largest: float, p: MeadowParameters) -> float:
@@ -28,7 +28,7 @@ def state_step(largest: float, p: MeadowParameters) -> float:
         The largest magnitude of the calibration text's hidden states, before and after every
         residual sum, and of the summands.
     p : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
     """
     _least, most = extremes(STATE)
     finest = finest_step(p.hidden_size, EPSILON)
@@ -36,7 +36,7 @@ def state_step(largest: float, p: MeadowParameters) -> float:
 
 
 def largest_state(found: dict[str, Reals], states: Reals) -> float:
-    """Return the largest magnitude that a hidden state or a summand has in a layer.
+    """Return the largest magnitude of a hidden state or a summand in a layer.
 
     Parameters
     ----------
@@ -50,28 +50,28 @@ def largest_state(found: dict[str, Reals], states: Reals) -> float:
 
 
 def require_norm_range(layer: RealLayer, steps: dict[str, float], p: MeadowParameters) -> None:
-    """Refuse norm weights beyond the range of the hardware's 16-bit weights.
+    """Refuse norm weights outside the range of the hardware's 16-bit weights.
 
     Parameters
     ----------
     layer : RealLayer
         The smoothed layer.
     steps : dict
-        As of `IntegerLayer`.
+        As in `IntegerLayer`.
     p : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
 
     Raises
     ------
     UserError
-        With the limit and the value.
+        If a weight is too large; the message names the limit and the value.
     """
     for own, name in zip(layer.norms, ("input", "middle"), strict=True):
         require_norm_weights(own * NORM_UNIT / steps[name], p)
 
 
 def require_norm_weights(weights: Reals, p: MeadowParameters) -> None:
-    """Refuse norm weights beyond the range of 16 bits, see `require_norm_range`."""
+    """Refuse norm weights outside the range of 16 bits, see `require_norm_range`."""
     most = ((1 << 15) - 1) / (1 << p.weight_fraction)
     if (found := float(np.abs(weights).max())) > most:
         raise UserError(

@@ -1,9 +1,9 @@
 """8-bit weights and activations by SmoothQuant, inside a model of `transformers` (Section 6.1).
 
-An input channel whose activations are large makes a scale for all of them coarse. SmoothQuant
-divides the channel by ``s = max|x|**a / max|w|**(1 - a)`` and multiplies its weights by it, so that
-the product stays the same. The division is folded into what makes the activations: a norm's
-weights, the rows of the values, the rows of the up-projection.
+An input channel with large activations makes the common scale of all channels coarse. SmoothQuant
+divides the channel by ``s = max|x|**a / max|w|**(1 - a)`` and multiplies its weights by ``s``, so
+that the product does not change. The division is folded into the source of the activations: the
+weights of a norm, the rows of `v_proj`, the rows of `up_proj`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,21 +19,21 @@ from hdl.parameters import require
 
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 INPUTS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
-"""Linear layers that share an input."""
+"""Groups of linear layers that share an input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """How a model is quantised.
+    """Quantisation scheme of a model.
 
     Parameters
     ----------
     scale : str
-        ``"tensor"`` or ``"channel"``: what shares a scale of the weights.
+        ``"tensor"`` or ``"channel"``: granularity of the weights' scales.
     smoothing : float
-        The exponent a, from 0 to 1; None leaves the channels as they are.
+        SmoothQuant's exponent a, from 0 to 1; None for no smoothing.
     activations : bool
-        Whether the linear layers' inputs have 8 bits too, with one fixed scale a tensor.
+        Whether the inputs of linear layers have 8 bits too, with one fixed scale per tensor.
     """
 
     scale: str = "tensor"
@@ -75,16 +75,16 @@ def largest_inputs(model: Any, tokens: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def smooth(model: Any, largest: Mapping[str, np.ndarray], exponent: float) -> dict[str, np.ndarray]:
-    """Even out the input channels of every linear layer, in place; return what is then largest.
+    """Smooth the input channels of every linear layer in place; return their new maxima.
 
     Parameters
     ----------
     model
-        A Llama-style model, whose function stays the same.
+        A Llama-style model, whose function does not change.
     largest : Mapping
-        Of `largest_inputs`.
+        Result of `largest_inputs`.
     exponent : float
-        a.
+        SmoothQuant's exponent a.
     """
     import torch
 
@@ -97,7 +97,7 @@ def smooth(model: Any, largest: Mapping[str, np.ndarray], exponent: float) -> di
             inputs = torch.tensor(largest[f"{number}.{names[0]}"])
             weights = torch.stack([linears[name].weight.abs().amax(0) for name in names]).amax(0)
             if names == ("o_proj",):
-                # Query heads that share a value cannot be scaled apart.
+                # Query heads that share values must have the same factors.
                 inputs, weights = (_over_heads(v, heads, shared) for v in (inputs, weights))
             ratio = inputs.clamp(min=1e-5) ** exponent / weights.clamp(min=1e-5) ** (1 - exponent)
             with torch.no_grad():
@@ -118,23 +118,23 @@ def smooth(model: Any, largest: Mapping[str, np.ndarray], exponent: float) -> di
 
 
 def _over_heads(values: Any, heads: int, shared: int) -> Any:
-    """Return for each channel the largest among the query heads of its key/value head."""
+    """Return the maximum of each channel over the query heads of its key/value head."""
     grouped = values.reshape(shared, heads // shared, -1)
     return grouped.amax(1, keepdim=True).expand_as(grouped).reshape(-1)
 
 
 @contextmanager
 def quantised_model(model: Any, scheme: Scheme, tokens: np.ndarray) -> Iterator[dict[str, Weights]]:
-    """Quantise a model in place for the time of the context; yield its integers by name.
+    """Quantise a model in place within the context; yield its integers by name.
 
     Parameters
     ----------
     model
-        A Llama-style model; at the end it is what it was.
+        A Llama-style model, which is restored at the end.
     scheme : Scheme
-        How.
+        Granularity, smoothing and activations.
     tokens : numpy.ndarray
-        A text by which the scales of the activations are found.
+        A text on which the scales of the activations are calibrated.
     """
     import torch
 
@@ -158,7 +158,7 @@ def quantised_model(model: Any, scheme: Scheme, tokens: np.ndarray) -> Iterator[
 
 
 def _rounding(step: float) -> Callable[[Any, Any], Any]:
-    """Return a hook that rounds what a layer is given to 8 bits, ties to even, saturating."""
+    """Return a hook that rounds a layer's inputs to 8 bits, half to even, with saturation."""
 
     def rounded(_module: Any, inputs: Any) -> Any:
         return ((inputs[0] / step).round().clamp(-127, 127) * step,)

@@ -1,4 +1,4 @@
-"""MEADOW's whole language model: all layers in INT8, the final norm, the vocabulary, the argmax."""
+"""MEADOW's whole language model: all layers in INT8, the final norm, the LM head, the argmax."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,22 +37,22 @@ from hdl.meadow.parameters import MeadowParameters
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntegerVocabulary:
-    """The final norm and the projection on the vocabulary, in integers.
+    """The final norm and the LM head in integers.
 
     Members
     -------
     matrix : numpy.ndarray
-        INT8 [hidden_size, tokens].
+        INT8 [hidden_size, vocabulary_size].
     norm : numpy.ndarray
-        The norm's raw weights.
+        Fixed-point weights of the norm as integers.
     epsilon : int
-        As of `IntegerLayer`.
+        As in `IntegerLayer`.
     step : float
-        A unit of a sum, as a logit.
+        Logit of one step of the sums.
     norm_bias : numpy.ndarray, optional
-        The norm's bias in Q6.10, if it is a layer norm.
+        Bias of a layer norm in Q6.10.
     bias : numpy.ndarray, optional
-        Of each token, in steps of the sums, if linear layers have biases.
+        Biases of the tokens in steps of the sums, if linear layers have biases.
     """
 
     matrix: Integers
@@ -63,15 +63,16 @@ class IntegerVocabulary:
     bias: Integers | None = None
 
     def tiles(self, size: int) -> Integers:
-        """Return the matrix in tiles (tiles, elements, size), the last filled up.
+        """Return the matrix in tiles (tiles, elements, size), with a padded last tile.
 
-        What fills it repeats the first token's row: its sum is equal, and the first one is taken.
+        The padding repeats the first token's row. Its sum is equal, and the argmax resolves ties to
+        the lowest index.
         """
         whole = self._filled(self.matrix, size)
         return whole.reshape(len(whole), -1, size).swapaxes(0, 1)
 
     def bias_tiles(self, size: int) -> Integers | None:
-        """Return the biases in tiles (tiles, size), filled up in the same way."""
+        """Return the biases in tiles (tiles, size), padded in the same way."""
         return None if self.bias is None else self._filled(self.bias, size).reshape(-1, size)
 
     def _filled(self, columns: Integers, size: int) -> Integers:
@@ -103,7 +104,7 @@ class IntegerModel:
         Parameters
         ----------
         rows : numpy.ndarray
-            Their rows of the embedding.
+            Rows of the tokens in the embedding.
         """
         return np.rint(rows.astype(np.float64) / self.step).astype(np.int64)
 
@@ -120,7 +121,7 @@ def integer_vocabulary(
     states : numpy.ndarray
         Hidden states [tokens, hidden_size] after the last layer, of a text.
     p : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
     step : float
         Step of the hidden states.
     """
@@ -155,7 +156,7 @@ def integer_model(
     tokens : Sequence[int]
         The text.
     p : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
     report : Callable[[int], None]
         Receives the number of each layer before it is quantised.
 
@@ -190,15 +191,15 @@ def integer_model(
 
 @dataclass(frozen=True, eq=False)
 class BlockResult:
-    """What a block of tokens leaves behind.
+    """Results of a block of tokens.
 
     Members
     -------
     states : numpy.ndarray
-        Hidden states before the first layer and behind each, shape (layers + 1, tokens,
+        Hidden states before the first layer and after each layer, shape (layers + 1, tokens,
         hidden_size).
     sums : numpy.ndarray
-        Of the last token, of each token of the vocabulary.
+        Sums of the LM head for the last token, one per token of the vocabulary.
     """
 
     states: Integers
@@ -206,25 +207,25 @@ class BlockResult:
 
     @property
     def token(self) -> int:
-        """The first token of the largest sum."""
+        """The argmax of the sums; ties resolve to the lowest index."""
         return int(self.sums.argmax())
 
 
 @dataclass(eq=False)
 class WholeModel:
-    """All layers with their caches, and the vocabulary.
+    """All layers with their caches, and the LM head.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
     model : IntegerModel
-        Weights.
+        Weights in integers.
 
     Members
     -------
     caches : list[tuple]
-        Of each layer keys and values, INT8 [kv_heads, cached, size].
+        Keys and values of each layer, INT8 [kv_heads, cached, size].
     """
 
     parameters: MeadowParameters
@@ -232,26 +233,26 @@ class WholeModel:
     caches: list[tuple[Integers, Integers]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with empty caches."""
+        """Create empty caches."""
         p = self.parameters
         none = np.zeros((p.kv_heads, 0, p.head_size), np.int64)
         self.caches = [(none, none) for _ in self.model.layers]
 
     def step(self, states: Integers) -> BlockResult:
-        """Take a block's hidden states [tokens, hidden_size] through all layers."""
-        behind = [states]
+        """Compute all layers for a block's hidden states [tokens, hidden_size]."""
+        after = [states]
         for number, layer in enumerate(self.model.layers):
-            result = run_layer(layer, behind[-1], self.caches[number], self.parameters)
+            result = run_layer(layer, after[-1], self.caches[number], self.parameters)
             self.caches[number] = result.keys, result.values
-            behind.append(result.states)
-        sums = vocabulary_sums(self.model.vocabulary, behind[-1][-1:], self.parameters)
-        return BlockResult(np.stack(behind), sums[0])
+            after.append(result.states)
+        sums = vocabulary_sums(self.model.vocabulary, after[-1][-1:], self.parameters)
+        return BlockResult(np.stack(after), sums[0])
 
 
 def vocabulary_sums(
     vocabulary: IntegerVocabulary, states: Integers, p: MeadowParameters
 ) -> Integers:
-    """Return the sums of each token of the vocabulary, of rows of hidden states."""
+    """Return the sums of the LM head for rows of hidden states [rows, vocabulary_size]."""
     rows = norm(states, vocabulary.norm, vocabulary.epsilon, p, vocabulary.norm_bias)
     bias = 0 if vocabulary.bias is None else vocabulary.bias
     return exact_products(rows, vocabulary.matrix) + bias

@@ -89,7 +89,7 @@ class LayerProgram:
         bad = PackedWeights(
             packed=damaged(p.unpacker.unpacker, given.packed, rng, how), table=given.table
         )
-        told["packing"]["packed"] = bad.packed.told(p.unpacker.unpacker.id_bits)
+        told["packing"]["packed"] = bad.packed.description(p.unpacker.unpacker.id_bits)
         told["packets"] = self.images.packets.add(bad.packed.packets.astype("<u8").view(np.uint8))
         told["number"] = len(bad.packed.packets)
         found = unpack_weights(bad, p.unpacker)

@@ -235,7 +235,7 @@ class MemoryImages:
         words = tiles.size // self.p.head_size
         return {
             "packing": {
-                "packed": given.packed.told(self.p.unpacker.unpacker.id_bits),
+                "packed": given.packed.description(self.p.unpacker.unpacker.id_bits),
                 "bypass": int(given.table is None),
             },
             "table": self.tables.add(rows.view(np.uint8)),

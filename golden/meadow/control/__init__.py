@@ -1,1 +1,1 @@
-"""Models of what stands between MEADOW's matrices."""
+"""Golden models of MEADOW's control folder."""

@@ -1,4 +1,4 @@
-"""What becomes of a linear layer's results: the model."""
+"""Bit-exact model of the combiner: sums with hidden states, and activations."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ Integers = NDArray[np.int64]
 
 
 def added(states: Integers, results: Integers, lift: int) -> Integers:
-    """Return hidden states and what is added to them, clamped."""
+    """Return the sums of hidden states and lifted results, clamped to 24 bits."""
     highest = (1 << STATE.width - 1) - 1
     return np.clip(states + (results << lift), -highest - 1, highest)
 
@@ -24,7 +24,7 @@ def activated(values: Integers, function: Activation) -> Integers:
 
 
 def narrowed(values: Integers, factor: Integers | int) -> Integers:
-    """Return activated values times what brings them to INT8, rounded half to even, clamped."""
+    """Return activated values times a factor in INT8, rounded half to even and clamped."""
     product = values * factor
     floor, rest = product >> GATE_DROP, product & (1 << GATE_DROP) - 1
     half = 1 << GATE_DROP - 1

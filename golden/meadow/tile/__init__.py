@@ -1,1 +1,1 @@
-"""Models of a tile of MEADOW."""
+"""Golden models of the units of MEADOW's tile."""

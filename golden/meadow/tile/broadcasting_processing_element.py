@@ -1,4 +1,4 @@
-"""Broadcasting processing element: sums of words, weighted by scalars."""
+"""Bit-exact model of the broadcasting processing element: sums of words, weighted by scalars."""
 
 import numpy as np
 
@@ -17,9 +17,9 @@ def weighted_sums(
     words : numpy.ndarray
         INT8 weights, shape (elements, outputs).
     scale, shift : int
-        Of the requantisation.
+        Scale and shift of the requantisation.
     wide : bool
-        Whether the results are sums as they are.
+        Whether the results are sums without requantisation.
     """
     sums = np.asarray(scalars, np.int64) @ np.asarray(words, np.int64)
     return sums if wide else to_int8(sums, scale, shift)

@@ -1,4 +1,4 @@
-"""Parallel processing element: integer dot products, and their requantisation."""
+"""Bit-exact model of the parallel processing element: dot products and their requantisation."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from golden.meadow.tile.requantisation import Integers, to_int8
 def dot_products(
     rows: Integers, weights: Integers, *, scale: int, shift: int, wide: bool = False
 ) -> Integers:
-    """Return each row's results, shape (rows, outputs).
+    """Return the results of each row, shape (rows, outputs).
 
     Parameters
     ----------
@@ -17,9 +17,9 @@ def dot_products(
     weights : numpy.ndarray
         INT8 weights, shape (outputs, elements).
     scale, shift : int
-        Of the requantisation.
+        Scale and shift of the requantisation.
     wide : bool
-        Whether the results are sums as they are.
+        Whether the results are sums without requantisation.
     """
     sums = np.asarray(rows, np.int64) @ np.asarray(weights, np.int64).T
     return sums if wide else to_int8(sums, scale, shift)

@@ -1,4 +1,4 @@
-"""From an element's sums to INT8, as both kinds of elements do it."""
+"""Requantisation of sums to INT8, as in both kinds of processing elements."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ def to_int8(sums: Integers, scale: int, shift: int) -> Integers:
 
 
 def quantised(values: NDArray[np.floating]) -> tuple[Integers, float]:
-    """Return a tensor in INT8 with one symmetric scale, and the scale."""
+    """Return a tensor in INT8 with one symmetric scale, and that scale."""
     scale = float(np.abs(values).max()) / 127 or 1.0
     return np.clip(np.rint(np.asarray(values, np.float64) / scale), -128, 127).astype(
         np.int64

@@ -1,1 +1,1 @@
-"""Models of MEADOW's weight unpacking and index look-up."""
+"""Golden models of MEADOW's weight unpacking and index look-up (WILU) module."""

@@ -1,6 +1,7 @@
-"""The mode-aware unpacker, bit-exact: IDs and errors of packets, sound or damaged.
+"""Bit-exact model of the mode-aware unpacker: IDs and errors of valid or corrupted packets.
 
-Sound packets are read as `golden.meadow.packing` reads them. What damaged ones give is said here.
+Valid packets are read as in `golden.meadow.packing`. This module defines the results of corrupted
+packets.
 """
 
 from dataclasses import dataclass, field
@@ -25,16 +26,16 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedIds:
-    """What is told of a matrix, and its packets.
+    """Description of a matrix, and its packets.
 
     Members
     -------
     kind : PacketKind
-        Of its packets.
+        Kind of the packets.
     count, unique : int
-        IDs of the matrix, and how many different ones there may be.
+        Number of IDs of the matrix, and number of unique chunks, which IDs must be less than.
     widths : tuple[int, ...]
-        By mode or class.
+        Widths of IDs by mode, or of offsets by class.
     class_bits : int
         Bits of a class.
     packets : numpy.ndarray
@@ -54,8 +55,8 @@ class PackedIds:
         sizes = [0] + [1 << width for width in self.widths]
         return tuple(int(v) for v in np.cumsum(sizes)[: len(self.widths)])
 
-    def told(self, id_bits: int) -> dict[str, Any]:
-        """Return the fields of the descriptor."""
+    def description(self, id_bits: int) -> dict[str, Any]:
+        """Return the fields of the unpacker's description of the matrix."""
         padded = np.zeros(MODES, np.int64)
         padded[: len(self.widths)] = self.widths
         bases = np.zeros(MOST_CLASSES, np.int64)
@@ -73,16 +74,16 @@ class PackedIds:
 
 @dataclass(kw_only=True)
 class Unpacked:
-    """What leaves the unpacker for a matrix.
+    """Output of the unpacker for a matrix.
 
     Members
     -------
     ids : list[int]
-        In order; where they lie `apart`, the unit may give fewer, and say that they are truncated.
+        IDs in order; if `apart`, the unit may output fewer and report `truncated`.
     mode, range, truncated, excess : bool
-        What was wrong.
+        Errors of the packets.
     apart : bool
-        Whether classes and their offsets lie farther apart than in sound packets.
+        Whether classes and their offsets are farther apart than in valid packets.
     """
 
     ids: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -99,7 +100,7 @@ class Unpacked:
 
 
 def of_matrix(packed: PackedMatrix) -> PackedIds:
-    """Return what an unpacker is told of a packed matrix, and its packets."""
+    """Return the description and packets of a packed matrix."""
     raw = packed.level is Level.RAW
     return PackedIds(
         kind=packed.kind,
@@ -112,7 +113,7 @@ def of_matrix(packed: PackedMatrix) -> PackedIds:
 
 
 def unpack(packed: PackedIds, id_bits: int) -> Unpacked:
-    """Return IDs and errors; widths above `id_bits` count as none."""
+    """Return IDs and errors; widths greater than `id_bits` are undefined."""
     wide = [int.from_bytes(row.astype("<u8").tobytes(), "little") for row in packed.packets]
     widths = [width if width <= id_bits else 0 for width in packed.widths]
     widths += [0] * (MODES - len(widths))
@@ -149,13 +150,13 @@ def _by_widths(
 def _by_classes(
     packed: PackedIds, wide: list[int], widths: list[int], bits: int, id_bits: int
 ) -> tuple[Unpacked, list[int]]:
-    """Read all classes and all offsets, then put them together."""
+    """Read all classes and all offsets, then combine them to IDs."""
     done, classes, row = Unpacked(), [], b""
     each = ids_in(bits - MODE_BITS, packed.class_bits)
     place = needed = before = offsets = 0
     while place < len(wide):
         done.excess |= len(classes) >= packed.count
-        # What all headers but the last one read need must have come.
+        # The offsets of all headers except the most recent one must be complete.
         done.apart |= before > offsets * bits
         before = needed
         header, place = wide[place], place + 1
@@ -167,7 +168,7 @@ def _by_classes(
         row += b"".join(packet.to_bytes(bits // 8, "little") for packet in following)
         offsets += len(following)
         place += header & MODES - 1
-        # More offsets than there are classes for are held, but not many.
+        # The unit holds a limited number of offsets whose classes have not been read.
         done.apart |= len(classes) < packed.count and offsets * bits - needed > bits
     done.truncated = len(classes) < packed.count
     done.apart |= needed > offsets * bits

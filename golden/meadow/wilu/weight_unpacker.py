@@ -1,4 +1,4 @@
-"""The weight unpacker, bit-exact: chunks of weights, and what was wrong."""
+"""Bit-exact model of the weight unpacker: chunks of weights, and errors."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedWeights:
-    """What a weight unpacker is given for a matrix.
+    """Input of a weight unpacker for a matrix.
 
     Members
     -------
     packed : PackedIds
-        What is told of it, and its packets.
+        Description of the matrix, and its packets.
     table : numpy.ndarray, optional
-        int8 [rows, C], its unique matrix; None where the packets hold the weights themselves.
+        Unique matrix, int8 [rows, C]; None if the packets hold raw weights.
     """
 
     packed: PackedIds
@@ -28,16 +28,17 @@ class PackedWeights:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnpackedWeights:
-    """What leaves the weight unpacker for a matrix.
+    """Output of the weight unpacker for a matrix.
 
     Members
     -------
     chunks : numpy.ndarray
-        int8 [chunks, C].
+        Chunks of weights, int8 [chunks, C].
     unpacked : Unpacked
-        The IDs, and what was wrong with the packets.
+        The IDs, and the errors of the packets.
     table : bool
-        Whether the unique matrix has another number of rows than the matrix says, or too many.
+        Error: the number of rows of the unique matrix differs from the description, or is too
+        large.
     """
 
     chunks: Weights
@@ -46,7 +47,7 @@ class UnpackedWeights:
 
 
 def of_weights(matrix: PackedMatrix) -> PackedWeights:
-    """Return what the unit is given for a packed matrix."""
+    """Return the unit's input for a packed matrix."""
     table = None if matrix.level is Level.RAW else matrix.unique
     return PackedWeights(packed=of_matrix(matrix), table=table)
 
@@ -56,11 +57,11 @@ def unpack_weights(given: PackedWeights, p: WeightUnpackerParameters) -> Unpacke
     packed, id_bits = given.packed, p.unpacker.id_bits
     if given.table is None:
         unpacked = unpack(packed, id_bits)
-        octets = unpacked.ids.astype("<u2").view(np.int8).reshape(-1, 2)
-        return UnpackedWeights(chunks=octets[:, : p.chunk], unpacked=unpacked, table=False)
+        values = unpacked.ids.astype("<u2").view(np.int8).reshape(-1, 2)
+        return UnpackedWeights(chunks=values[:, : p.chunk], unpacked=unpacked, table=False)
     rows = given.table[: p.entries]
     wrong = len(given.table) != packed.unique or len(given.table) > p.entries
-    # An ID is looked up only where there is a row.
+    # The look-up uses only rows that exist.
     known = PackedIds(**{**vars(packed), "unique": min(packed.unique, len(rows))})
     unpacked = unpack(known, id_bits)
     return UnpackedWeights(chunks=rows[unpacked.ids], unpacked=unpacked, table=wrong)

@@ -206,7 +206,7 @@ def packet_items(p: UnpackerParameters, matrices: Sequence[PackedIds]) -> list[i
 
 def matrix_items(p: UnpackerParameters, matrices: Sequence[PackedIds]) -> list[int]:
     """Return the payloads that describe matrices."""
-    told = [matrix.told(p.id_bits) for matrix in matrices]
+    told = [matrix.description(p.id_bits) for matrix in matrices]
     rows = {name: np.array([one[name] for one in told]) for name in told[0]}
     return to_integers(pack(p.matrix_layout, rows))
 

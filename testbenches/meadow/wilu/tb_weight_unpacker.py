@@ -82,7 +82,7 @@ class WeightsBench:
         p = self.p
         packed = [one.packed for one in given]
         self.inputs["packets"].send(packet_items(p.unpacker, packed))
-        told = [one.told(p.unpacker.id_bits) for one in packed]
+        told = [one.description(p.unpacker.id_bits) for one in packed]
         rows = {name: np.array([one[name] for one in told]) for name in told[0]}
         bypass = np.array([one.table is None for one in given]).astype(int)
         items = pack(p.matrix_layout, {"packed": rows, "bypass": bypass})
