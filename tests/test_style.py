@@ -206,6 +206,14 @@ PLAIN = (
     "tests/p3llm/npu/*.py",
     "tests/p3llm/pim/*.py",
     "tests/p3llm/quantisers/*.py",
+    "hdl/meadow/*.py",
+    "hdl/meadow/*/*.py",
+    "docs/meadow/*.md",
+    "docs/meadow/*/*.md",
+    "golden/meadow/*.py",
+    "golden/meadow/control/*.py",
+    "golden/meadow/tile/*.py",
+    "golden/meadow/wilu/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -1,4 +1,4 @@
-"""A bench around MEADOW: instructions, memories, and what they must hold in the end."""
+"""Bench of MEADOW: instructions, memories, and a comparison of their final contents."""
 
 from typing import Any
 
@@ -13,21 +13,21 @@ from testbenches.streams import StreamSource, read
 
 
 class Clock:
-    """Keeps the cycles in which a source's payloads are taken."""
+    """Monitor that records the cycles in which a source's payloads are accepted."""
 
     def __init__(self, bench: Bench, source: StreamSource) -> None:
         self.bench, self.source = bench, source
         self.clear()
 
     def clear(self) -> None:
-        """Forget them, as in a reset."""
+        """Clear the recorded cycles, as after a reset."""
         self.cycles: list[int] = []
 
     def drive(self) -> None:
         """Drive nothing."""
 
     def sample(self) -> None:
-        """Look at the source, which has sampled before."""
+        """Record the cycle if the source, which samples earlier, had a transfer."""
         if self.source.accepted:
             self.cycles.append(self.bench.cycle)
 
@@ -42,9 +42,9 @@ class Accelerator:
     salt : str
         Name of the test.
     program : LayerProgram
-        What is to be done.
+        Instructions, memory images and expected values.
     pauses : tuple[str, str]
-        Pause patterns of what comes in and of what goes out.
+        Stall patterns of inputs and of outputs.
 
     Members
     -------
@@ -62,7 +62,8 @@ class Accelerator:
     ) -> None:
         self.dut, self.program = dut, program
         self.p = p = catalog_parameters()
-        # Beside instructions and matrices nothing moves that a bench counts.
+        # The bench counts only transfers of instructions and matrices as progress, so that the
+        # timeout must cover a whole instruction.
         longest = sum(program.writer.moved.values()) // p.head_size
         self.bench = bench = Bench(dut, salt, timeout=20_000 + 12 * longest)
         self.inputs = {name: bench.source(name, pauses[0]) for name in ("instructions", "matrices")}
@@ -114,7 +115,7 @@ class Accelerator:
         dut.clear_flags.value = 0
 
     def start(self) -> None:
-        """Fill the memories, and offer everything."""
+        """Fill the memories, and send all instructions and matrices."""
         for name, memory in self.memories.items():
             memory.words[:] = getattr(self.program.images, name).words
         self.predictions.received.clear()
@@ -122,7 +123,7 @@ class Accelerator:
         self.inputs["matrices"].send(self.program.writer.matrices)
 
     async def run(self) -> int:
-        """Reset, run everything; return the cycles."""
+        """Reset and run the program; return the cycles."""
         await self.bench.reset()
         self.start()
         wanted = len(self.program.writer.instructions)
@@ -137,16 +138,16 @@ class Accelerator:
 
     @property
     def moved(self) -> dict[str, int]:
-        """Octets that have crossed the ports."""
-        octets = {"states": "vectors", "written": "cache"}
+        """Bytes at the ports, by kind."""
+        images = {"states": "vectors", "written": "cache"}
         return {
             name: sum(port.beats for port in ports)
-            * getattr(self.program.images, octets.get(name, name)).octets
+            * getattr(self.program.images, images.get(name, name)).octets
             for name, ports in self.ports.items()
         }
 
     def check(self) -> None:
-        """Compare hidden states, predictions, the cache, and the octets that were moved."""
+        """Compare hidden states, predictions, the cache, the bytes at the ports, and errors."""
         p, program, compare = self.p, self.program, self.bench.compare
         words = self.memories["vectors"].words
         for number, (address, states) in enumerate(program.expected):
@@ -168,8 +169,8 @@ class Accelerator:
                 name = ("keys", "values")[part]
                 compare(f"{name} of layer {layer}", kept, got[:, : kept.shape[1]].astype(np.int64))
         compare(
-            "octets at the ports",
+            "bytes at the ports",
             np.array(list(program.writer.moved.values())),
             np.array([self.moved[name] for name in program.writer.moved]),
         )
-        compare("damage", np.array([program.damage]), np.array([read(self.dut.errors)]))
+        compare("errors", np.array([program.damage]), np.array([read(self.dut.errors)]))

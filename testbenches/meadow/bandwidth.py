@@ -1,8 +1,8 @@
-"""A decode step of a layer at bandwidths that bind: packed weights against raw ones.
+"""A decode step of a layer at limited bandwidth, with packed and with raw weights.
 
 ``python -m testbenches.meadow.bandwidth [PRESET [BITS...]]`` compiles the accelerator with one
-lane, since a decode step has one token, and prints a row a bandwidth: the paper's at 100 MHz, or
-those given in bits a cycle.
+lane, since a decode step has one token, and prints one row per bandwidth: those of the paper at 100
+MHz, or the given ones in bits/cycle.
 """
 
 import sys
@@ -25,16 +25,16 @@ from testbenches.meadow.long_program import ProgramRun, run_program
 from testbenches.meadow.tb_meadow import real_layers
 
 GIGABITS = (1, 6, 12)
-"""The paper's, a second."""
+"""Bandwidths of the paper in Gb/s."""
 
 CYCLES = 10
-"""Bits that a cycle of 100 MHz has of each gigabit a second."""
+"""Bits per cycle at 100 MHz for each Gb/s."""
 
 
 def decode_step(
     p: MeadowParameters, layer: IntegerLayer, states: Integers, level: Level
 ) -> LayerProgram:
-    """Return a step of the last of some tokens; those before are cached by the model."""
+    """Return a decode step of the last token; the golden model fills the cache with the others."""
     none = np.zeros((p.kv_heads, 0, p.head_size), np.int64)
     before = run_layer(layer, states[:-1], (none, none), p)
     program = LayerProgram(p, [layer], level=level)
@@ -45,10 +45,10 @@ def decode_step(
 
 
 def run(p: MeadowParameters, number: int, bandwidths: Sequence[int]) -> None:
-    """Print a row for each bandwidth in bits a cycle: cycles and octets, raw and packed."""
+    """Print a row for each bandwidth in bits/cycle: cycles and bytes, raw and packed."""
     harness = Harness.compiled(entry_named("meadow"), p)
     (layer,), states = real_layers(p, (number,))
-    print("bits a cycle; raw: cycles, octets, bound over cycles; packed; raw over packed of both")
+    print("bits/cycle; raw: cycles, bytes, bound over cycles; packed; raw over packed of both")
     for bits in bandwidths:
         runs: list[ProgramRun] = []
         for level in (Level.RAW, Level.REINDEXED):

@@ -24,7 +24,7 @@ PORTS = {
 }
 """Of each port what `InstructionWriter.moved` counts."""
 
-PATIENCE = 50_000
+TIMEOUT = 50_000
 """Cycles without any transfer after which the accelerator is stuck."""
 
 
@@ -85,7 +85,7 @@ def run_program(
         },
         {"predictions": program.ends},
         memories=memories,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         progress=progress,
     )
     octets = {

@@ -1,7 +1,7 @@
 """A layer of OPT-125M's dimensions on the published accelerator: a prefill, then a decode step.
 
-``python -m testbenches.meadow.published_layer`` draws the weights, packs them, runs the compiled
-model of preset `paper`, and compares everything that it leaves.
+``python -m testbenches.meadow.published_layer`` generates random weights, packs them, runs the
+compiled model of preset `paper`, and compares all results.
 """
 
 import tempfile
@@ -18,11 +18,11 @@ from testbenches.meadow.layer_program import LayerProgram
 from testbenches.meadow.long_program import run_program
 
 FREEDOM = 2.4
-"""By which all matrices have fewer pairs than the published table has room for."""
+"""Degrees of freedom with which every matrix has fewer unique pairs than the table has entries."""
 
 
 def program_of(p: MeadowParameters, tokens: int) -> tuple[LayerProgram, list[int]]:
-    """Return a prefill of some tokens and a decode step, and the work of both in cycles."""
+    """Return a prefill of `tokens` tokens and a decode step, and the ideal cycles of both."""
     rng = np.random.default_rng(125)
     states = rng.normal(0, 3, (tokens + 1, p.hidden_size))
     real = of_kind(drawn_weights(p, rng, FREEDOM), p, rng)
@@ -37,14 +37,14 @@ def program_of(p: MeadowParameters, tokens: int) -> tuple[LayerProgram, list[int
 
 
 def run(p: MeadowParameters, tokens: int) -> None:
-    """Print cycles, work, octets, and how much was compared."""
+    """Print cycles, ideal cycles, bytes, and the number of compared values."""
     harness = Harness.compiled(entry_named("meadow"), p)
     program, work = program_of(p, tokens)
     writer = program.writer
     with tempfile.TemporaryDirectory() as folder:
         made = run_program(program, harness, Path(folder), progress=30)
-    print(f"cycles of {tokens} tokens and of the next: {made.cycles}; the lanes' work: {work}")
-    print(f"octets {made.octets:,}, with weights unpacked", end=" ")
+    print(f"cycles of {tokens} tokens and of the next: {made.cycles}; ideal cycles: {work}")
+    print(f"bytes {made.octets:,}, with unpacked weights", end=" ")
     print(f"{made.octets - writer.fetched + writer.weights:,}; {writer.moved}")
     print(f"values compared: {made.compared:,}, all equal")
 

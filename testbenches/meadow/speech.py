@@ -1,4 +1,4 @@
-"""MEADOW under way with a whole model: instructions block by block, and the memory behind it."""
+"""Host driver of MEADOW with a whole model: instructions for each block, and external memory."""
 
 import contextlib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from testbenches.meadow.memory_images import STATE_OCTETS, octets_of
 from testbenches.meadow.packed_model import IMAGES, PackedModel
 from testbenches.packing import from_integers, unpack
 
-PATIENCE = 50_000
+TIMEOUT = 50_000
 """Cycles without any transfer after which the accelerator is stuck."""
 
 PORTS = {
@@ -29,37 +29,37 @@ PORTS = {
     "table_reads": "tables",
     "packet_reads": "packets",
 }
-"""Of each port what `InstructionWriter.moved` counts."""
+"""The counter of `InstructionWriter.moved` for each port."""
 
 
 class Speech:
-    """The host of an accelerator: it owns the memory, and knows how many tokens are cached.
+    """Host of an accelerator, which contains the external memory and the state of the cache.
 
     Parameters
     ----------
     p : MeadowParameters
-        Dimensions.
+        Dimensions of model and accelerator.
     packed : PackedModel
         The model.
     folder : Path
-        Where the memories' files go.
+        Folder for the files of the memories.
     harness : Harness
         The compiled accelerator.
     seed : int
-        Of the pauses of every stream; 0 for none.
+        Seed of the stalls of every stream; 0 for none.
 
     Members
     -------
     length : int
-        Cached tokens.
+        Number of cached tokens.
     prediction : tuple[int, int] | None
         The token that the last block predicts, and its sum.
     writer : InstructionWriter
-        The last block's instructions.
+        Instructions of the last block.
     moved : dict[str, int]
-        Octets that crossed the ports in the last block, as the memories counted them.
+        Bytes at the ports in the last block, as the memories counted them.
     packets_of_layers : list[int]
-        Packets that the block's layers fetch, then those of the vocabulary.
+        Packets of each layer of the block, then those of the LM head.
     packets_before, cycle_before : int
         Packets and cycles before the last block.
     """
@@ -125,7 +125,7 @@ class Speech:
         predict: bool,
         watch: Callable[[Moved], None] | None = None,
     ) -> LongRun:
-        """Take a block's hidden states through all layers, and the vocabulary if it predicts."""
+        """Run all layers for a block's hidden states, and the LM head with `predict`."""
         p, packed, tokens = self.p, self.packed, len(states)
         rows = octets_of(states.reshape(-1, p.head_size), STATE_OCTETS)
         self._vectors[packed.states : packed.states + len(rows)] = rows
@@ -150,7 +150,7 @@ class Speech:
                 "matrices": from_integers(writer.matrices, p.matrix_layout.size),
             },
             {"predictions": 1},
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             progress=0.25,
             watch=watch,
         )
@@ -178,14 +178,14 @@ class Speech:
         }
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from a state."""
+        """Restore the caches."""
         self.length = state["keys"].shape[2]
         for layer in range(len(self.packed.layers)):
             for name in ("keys", "values"):
                 self.heads(layer, name)[:] = state[name][layer]
 
     def written_at(self, run: LongRun, layer: int, name: str, place: tuple[int, ...]) -> str:
-        """Return in words when a word of the cache was written in a run, if it was."""
+        """Describe when a run wrote a word of the cache."""
         kv_head, position, _element = place
         first = self.packed.layers[layer].vectors[name]
         here = first + kv_head * self.p.features + position
