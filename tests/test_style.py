@@ -214,6 +214,14 @@ PLAIN = (
     "golden/meadow/control/*.py",
     "golden/meadow/tile/*.py",
     "golden/meadow/wilu/*.py",
+    "testbenches/meadow/accelerator.py",
+    "testbenches/meadow/bandwidth.py",
+    "testbenches/meadow/published_layer.py",
+    "testbenches/meadow/speech.py",
+    "tests/meadow/*.py",
+    "tests/meadow/control/*.py",
+    "tests/meadow/tile/*.py",
+    "tests/meadow/wilu/*.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -1,4 +1,4 @@
-"""Attention pipeline: the model against float64 attention, skipped slots, cycles; parameters."""
+"""Attention pipeline: model compared with float64 attention, skipped keys, cycles; parameters."""
 
 import re
 from typing import Any
@@ -47,14 +47,14 @@ from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, re
         ),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         AttentionParameters(**change)
 
 
 @pytest.mark.parametrize("layer", [0, 14, 29])
 def test_real_attention_is_near_float64(layer: int) -> None:
-    """A scale a tensor and no smoothing: what INT8 costs, and no more than that."""
+    """The error is that of INT8 with one scale per tensor and no smoothing."""
     p = entry_named("attention_pipeline").parameters("smollm2_short")
     sizes = {"tokens": 64, "context": 64, "heads": 9, "shared": 3}
     tensors = real_tensors(p, layer, **sizes)
@@ -64,16 +64,16 @@ def test_real_attention_is_near_float64(layer: int) -> None:
     assert np.sqrt(np.mean(error**2)) < 0.12 * np.sqrt(np.mean(exact**2))
 
 
-def test_the_last_query_of_a_prefill_is_that_of_a_decode() -> None:
-    """Positions count from the context's end."""
+def test_last_token_of_prefill_equals_decode_step() -> None:
+    """The tokens of a block have the last positions of the context."""
     p = entry_named("attention_pipeline").parameters("smollm2_short")
     block = real_block(p, 14, tokens=20, context=64, heads=3, shared=3)
     last = type(block)(**{**vars(block), "tokens": block.tokens[-1:]})
     assert np.array_equal(attend(block, p)[:, -1:], attend(last, p))
 
 
-def test_keys_by_gemm_are_those_of_the_model() -> None:
-    """The key projection, rotated in INT8, against the keys that the model computed."""
+def test_keys_by_gemm_are_near_those_of_the_model() -> None:
+    """Compare the rotated INT8 key projection with the keys of the language model."""
     p = entry_named("attention_pipeline").parameters("smollm2_short")
     states, _query, keys, _values = real_tensors(p, 14, tokens=64, context=64, heads=9, shared=3)
     got = linear(real_linear(p, "k_proj", quantised(states)[0], 3, rotate=True), p)
@@ -81,20 +81,20 @@ def test_keys_by_gemm_are_those_of_the_model() -> None:
     assert np.sqrt(np.mean(error**2)) < 0.07 * np.sqrt(np.mean(keys**2))
 
 
-def test_weights_are_sent_by_pairs_words_halves_and_slices() -> None:
+def test_weights_are_ordered_by_pairs_words_halves_and_slices() -> None:
     p = entry_named("attention_pipeline").parameters("tiny")
     numbers = np.arange(p.width * p.size).reshape(p.width, p.size)
     words = weight_words(numbers, p)
     size = p.size
-    # The first pair's two outputs meet the first word of each slice: elements 0 and size on.
+    # Both outputs of the first pair use the first word of each slice first.
     assert words[0].tolist() == [n * size for n in range(size)]
     assert words[1].tolist() == [(size + n) * size for n in range(size)]
     assert words[2].tolist() == [n * size + 1 for n in range(size)]
-    # Then their next words.
+    # The next words of the slices follow.
     assert words[4].tolist() == [(2 * size + n) * size for n in range(size)]
 
 
-def test_cycles_are_the_papers() -> None:
+def test_cycles_follow_the_formula() -> None:
     """(H ceil(T / 12) + 3) max(F, Qc): OPT-125M and SmolLM2 at 512 and 64 tokens."""
     p = entry_named("attention_pipeline").parameters("smollm2")
 
@@ -108,8 +108,8 @@ def test_cycles_are_the_papers() -> None:
     assert cycles(512) / cycles(512, skip=True) > 1.8
 
 
-def test_rows_are_dealt_by_groups_then_by_words() -> None:
-    """Two heads of three tokens with five scores, two tokens a group, four scores a word."""
+def test_rows_are_ordered_by_groups_then_by_words() -> None:
+    """Two heads of three tokens with five scores, two tokens per group, four scores per word."""
     p = AttentionParameters(lanes=2, element=ElementParameters(multipliers=4))
     head, token, score = np.ix_(np.arange(1, 3), np.arange(1, 4), np.arange(5))
     first, second = row_words(100 * head + 10 * token + score, p).reshape(2, 6, 4).tolist()

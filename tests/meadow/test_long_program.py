@@ -1,4 +1,4 @@
-"""Programs on the compiled model: at a bandwidth that binds, cycles follow octets."""
+"""Programs on the compiled model: at limited bandwidth, cycles are proportional to bytes."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ P: MeadowParameters = ENTRY.parameters("tiny_opt")
 
 
 @pytest.fixture(scope="module")
-def drawn() -> Any:
+def random_layer() -> Any:
     return random_layers(P, np.random.default_rng(1), 1)
 
 
@@ -31,25 +31,26 @@ def harness() -> Harness:
 
 
 @pytest.mark.parametrize("level", [Level.RAW, Level.REINDEXED])
-def test_cycles_follow_octets_where_the_bandwidth_binds(
-    harness: Harness, drawn: Any, tmp_path: Path, level: Level
+def test_cycles_are_proportional_to_bytes_at_limited_bandwidth(
+    harness: Harness, random_layer: Any, tmp_path: Path, level: Level
 ) -> None:
-    (layer,), states = drawn
+    (layer,), states = random_layer
     for bits in (2, 4, 8):
         program = decode_step(P, layer, states, level)
         run = run_program(program, harness, tmp_path, bits=bits)
         bound = 8 * run.octets / bits
-        # A word's debt is paid behind it; a layer's first and last requests overlap with nothing.
+        # The channel stalls after a word, so that the last word may end before the bound. The first
+        # and last requests of a layer overlap with no other transfer.
         assert bound - 1000 / bits <= run.cycles[0] <= 1.02 * bound + 400
     free = run_program(program, harness, tmp_path)
     assert free.octets == run.octets
     assert free.cycles[0] < run.cycles[0]
 
 
-def test_a_prefill_and_a_step_behind_it_at_a_bandwidth(
-    harness: Harness, drawn: Any, tmp_path: Path
+def test_prefill_and_decode_step_keep_the_bound(
+    harness: Harness, random_layer: Any, tmp_path: Path
 ) -> None:
-    layers, states = drawn
+    layers, states = random_layer
     program = LayerProgram(P, layers)
     for block in (states[:10], states[10:11]):
         program.add_block(block, [0])
@@ -59,6 +60,6 @@ def test_a_prefill_and_a_step_behind_it_at_a_bandwidth(
     assert sum(run.cycles) >= 0.98 * 8 * run.octets / 20
 
 
-def test_a_channel_without_bits_is_refused() -> None:
+def test_rejects_channel_without_bits() -> None:
     with pytest.raises(ValueError, match="bits of a channel must be more than 0, not 0"):
         Channel(bits=0)

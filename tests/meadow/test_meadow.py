@@ -1,4 +1,4 @@
-"""The accelerator: its parameters, and its model against the real layers in float64."""
+"""The accelerator: its parameters, and its model compared with real layers in float64."""
 
 import re
 from typing import Any
@@ -33,9 +33,9 @@ def trace() -> Trace:
 
 
 def part_of(trace: Trace, layer: int) -> tuple[LayerWeights, Any, Any]:
-    """Return a layer's matrices, and hidden states before and behind it."""
-    before, behind = (states[:TOKENS].astype(np.float64) for states in trace.hidden(layer))
-    return real_weights(P, trace, layer), before, behind
+    """Return a layer's matrices, and the hidden states before and after it."""
+    before, after = (states[:TOKENS].astype(np.float64) for states in trace.hidden(layer))
+    return real_weights(P, trace, layer), before, after
 
 
 def size_of(values: Any) -> float:
@@ -64,26 +64,26 @@ def size_of(values: Any) -> float:
         ),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         MeadowParameters(**change)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_the_layer_in_float64_is_the_models(trace: Trace, layer: int) -> None:
-    """Against SmolLM2's own hidden states, and token by token against `exact_layer`."""
-    weights, before, behind = part_of(trace, layer)
+def test_layer_in_float64_equals_that_of_the_model(trace: Trace, layer: int) -> None:
+    """Compare with SmolLM2's own hidden states, and one token with `exact_layer`."""
+    weights, before, after = part_of(trace, layer)
     positions = np.arange(TOKENS)
     found = real_steps(real_layer(weights), before, positions, (NONE, NONE), P)
-    assert size_of(found["states"] - behind) < 1e-5 * size_of(behind)
+    assert size_of(found["states"] - after) < 1e-5 * size_of(after)
     angles = rotary_angles(positions, P.head_size, P.base)
     past = found["keys"][:, :20], found["values"][:, :20]
     one = exact_layer(weights, before[20], (np.cos(angles[20]), np.sin(angles[20])), past)
     assert np.allclose(one, found["states"][20], rtol=1e-9, atol=1e-9)
 
 
-def test_smoothing_changes_nothing_in_float64(trace: Trace) -> None:
-    weights, before, _behind = part_of(trace, 14)
+def test_smoothing_does_not_change_float64_states(trace: Trace) -> None:
+    weights, before, _after = part_of(trace, 14)
     arguments = before, np.arange(TOKENS), (NONE, NONE), P
     layer = real_layer(weights)
     found = real_steps(layer, *arguments)
@@ -97,8 +97,8 @@ def test_smoothing_changes_nothing_in_float64(trace: Trace) -> None:
 def test_integers_are_near_float64(
     trace: Trace, layer: int, most: float, unsmoothed: float
 ) -> None:
-    """What INT8 costs, over what the layer adds to the states; without SmoothQuant it is more."""
-    weights, before, _behind = part_of(trace, layer)
+    """Limit the error relative to the layer's contribution; without SmoothQuant it is larger."""
+    weights, before, _after = part_of(trace, layer)
     states = np.rint(before / STATE_STEP).astype(np.int64)
     errors = []
     for exponent in (0.5, None):
@@ -110,8 +110,8 @@ def test_integers_are_near_float64(
     assert errors[1] > unsmoothed
 
 
-def test_a_decode_step_is_the_last_token_of_a_prefill(trace: Trace) -> None:
-    weights, before, _behind = part_of(trace, 14)
+def test_decode_step_equals_last_token_of_prefill(trace: Trace) -> None:
+    weights, before, _after = part_of(trace, 14)
     integers, _real = quantised_layer(weights, before, P, STATE_STEP)
     states = np.rint(before / STATE_STEP).astype(np.int64)
     whole = run_layer(integers, states, NO_CACHE, P)
@@ -122,8 +122,8 @@ def test_a_decode_step_is_the_last_token_of_a_prefill(trace: Trace) -> None:
     assert np.array_equal(last.values, whole.values)
 
 
-def test_a_norm_does_not_depend_on_a_rows_power_of_two() -> None:
-    """Against float64, for rows of a few steps to rows of all 24 bits."""
+def test_norm_does_not_depend_on_the_scale_of_a_row() -> None:
+    """Compare with float64, for rows from a few steps to all 24 bits."""
     rng = np.random.default_rng(1)
     rows = np.rint(rng.normal(0, 1, (24, P.hidden_size)) * 2.0 ** np.arange(-1, 23)[:, None] / 4)
     rows = np.clip(rows, -(1 << 23), (1 << 23) - 1).astype(np.int64)
@@ -134,12 +134,12 @@ def test_a_norm_does_not_depend_on_a_rows_power_of_two() -> None:
     assert np.abs(got).max() > 100
 
 
-def test_clamps() -> None:
+def test_results_are_clamped_and_ties_rounded_to_even() -> None:
     top = (1 << 23) - 1
     assert added(np.array([top, -top]), np.array([1, -3]), 8).tolist() == [top, -top - 1]
     gate, up = np.array([20 << 10, 20 << 10, -(20 << 10)]), np.array([32767, -32768, 32767])
     assert narrowed(activated(gate, Activation.SILU), up).tolist() == [127, -128, 0]
-    # SiLU of 16 is 16: halves go to the even neighbour.
+    # SiLU of 16 is 16, so that the products are ties.
     sixteen = activated(np.array([16 << 10] * 4), Activation.SILU)
     assert narrowed(sixteen, np.array([2, 6, -2, -6])).tolist() == [0, 2, 0, -2]
     assert activated(np.array([-5, 0, 7]), Activation.RELU).tolist() == [0, 0, 7]

@@ -1,4 +1,4 @@
-"""Layers with layer norm, biases and no gate: float64 against OPT's own, integers against both."""
+"""Layers with layer norm, biases and no gate: float64 compared with OPT, integers with float64."""
 
 import math
 from dataclasses import replace
@@ -38,14 +38,14 @@ def size_of(values: Any) -> float:
 
 @pytest.fixture(scope="module")
 def layer() -> Any:
-    """Return OPT-125M's layer in float64, with drawn weights and every bias and norm drawn."""
+    """Return OPT-125M's layer in float64 with random weights, biases and norms."""
     config = OPTConfig(dropout=0.0)
     assert (config.hidden_size, config.ffn_dim) == (P.hidden_size, P.feed_forward_size)
     return drawn_layer(config)
 
 
 def real(module: Any) -> RealLayer:
-    """Return OPT's layer in the accelerator's shapes, the queries' scale in their matrix."""
+    """Return OPT's layer in the accelerator's shapes; the query matrix contains the scale."""
     attention, heads = module.self_attn, (P.heads, P.head_size)
     sources = {"query": attention.q_proj, "key": attention.k_proj, "value": attention.v_proj}
     sources |= {"output": attention.out_proj, "up": module.fc1, "down": module.fc2}
@@ -65,7 +65,7 @@ def real(module: Any) -> RealLayer:
 
 @pytest.fixture(scope="module")
 def states() -> NDArray[np.float64]:
-    """Return hidden states with a mean, of which one channel is large."""
+    """Return hidden states with a nonzero mean and one large channel."""
     rng = np.random.default_rng(2)
     rows = rng.normal(0.5, 2, (TOKENS, P.hidden_size))
     rows[:, 5] *= 20
@@ -73,13 +73,14 @@ def states() -> NDArray[np.float64]:
 
 
 def opts_own(module: Any, states: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the hidden states after OPT's own layer."""
     mask = torch.full((1, 1, TOKENS, TOKENS), -math.inf, dtype=torch.float64).triu(1)
     with torch.inference_mode():
         made = module(torch.tensor(states)[None], attention_mask=mask)
     return numbers(made[0] if isinstance(made, tuple) else made).reshape(TOKENS, -1)
 
 
-def test_the_layer_in_float64_is_opts(layer: Any, states: NDArray[np.float64]) -> None:
+def test_layer_in_float64_equals_that_of_opt(layer: Any, states: NDArray[np.float64]) -> None:
     found = real_steps(real(layer), states, POSITIONS, (NONE, NONE), P)
     own = opts_own(layer, states)
     assert size_of(found["states"] - own) < 1e-12 * size_of(own - states)
@@ -88,7 +89,7 @@ def test_the_layer_in_float64_is_opts(layer: Any, states: NDArray[np.float64]) -
 @pytest.mark.parametrize(
     ("activation", "gated"), [(Activation.RELU, False), (Activation.GELU, True)]
 )
-def test_smoothing_changes_nothing_in_float64(
+def test_smoothing_does_not_change_float64_states(
     layer: Any, states: NDArray[np.float64], activation: Activation, gated: bool
 ) -> None:
     p = replace(P, activation=activation, gated=gated)
@@ -100,26 +101,28 @@ def test_smoothing_changes_nothing_in_float64(
     assert size_of(again["states"] - found["states"]) < 1e-12 * size_of(found["states"])
 
 
-def test_gelu_layers_in_float64_are_torchs(layer: Any, states: NDArray[np.float64]) -> None:
-    """DeiT's feed-forward: the second norm, GeLU of what the first matrix makes, the second."""
+def test_gelu_layer_in_float64_equals_that_of_torch(
+    layer: Any, states: NDArray[np.float64]
+) -> None:
+    """DeiT's feed-forward: second norm, first matrix, GeLU, second matrix."""
     p = replace(P, activation=Activation.GELU)
     found = real_steps(real(layer), states, POSITIONS, (NONE, NONE), p)
     middle = torch.tensor(states + found["output"])
     own = layer.final_layer_norm
     rows = functional.layer_norm(middle, (P.hidden_size,), own.weight, own.bias, 1e-5)
     assert np.allclose(found["middle"], numbers(rows), rtol=1e-12, atol=1e-12)
-    behind = middle + layer.fc2(functional.gelu(layer.fc1(rows)))
-    assert np.allclose(found["states"], numbers(behind), rtol=1e-11, atol=1e-11)
+    after = middle + layer.fc2(functional.gelu(layer.fc1(rows)))
+    assert np.allclose(found["states"], numbers(after), rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize(
     ("activation", "most"),
     [(Activation.RELU, 0.05), (Activation.GELU, 0.05), (Activation.SILU, 0.05)],
 )
-def test_integers_are_near_opts_own(
+def test_integers_are_near_float64(
     layer: Any, states: NDArray[np.float64], activation: Activation, most: float
 ) -> None:
-    """What INT8 costs, over what the layer adds to the states; biases that are lost are found."""
+    """Limit the error relative to the layer's contribution; without a bias it is larger."""
     p = replace(P, activation=activation)
     integers, plain = quantised_layer(real(layer), states, p, STATE_STEP)
     exact = real_steps(plain, states, POSITIONS, (NONE, NONE), p)["states"]
@@ -128,15 +131,15 @@ def test_integers_are_near_opts_own(
     assert size_of(got - exact) < most * size_of(exact - states)
     for name in integers.biases:
         if name == "key":
-            # It adds the same to all scores of a row, which softmax does not see.
+            # It adds the same value to all scores of a row, which cancels in the softmax.
             continue
         without = replace(integers, biases=integers.biases | {name: 0 * integers.biases[name]})
         wrong = run_layer(without, raw, NO_CACHE, p).states * STATE_STEP
         assert size_of(wrong - exact) > 1.5 * size_of(got - exact), name
 
 
-def test_a_layer_norm_depends_on_no_power_of_two_and_no_mean() -> None:
-    """Against torch, for rows of a few steps to rows of all 24 bits."""
+def test_layer_norm_does_not_depend_on_scale_and_mean_of_a_row() -> None:
+    """Compare with torch, for rows from a few steps to all 24 bits."""
     rng = np.random.default_rng(1)
     rows = rng.normal(0.7, 1, (22, P.hidden_size)) * 2.0 ** np.arange(1, 23)[:, None] / 8
     rows = np.clip(np.rint(rows), -(1 << 23), (1 << 23) - 1).astype(np.int64)
@@ -151,7 +154,7 @@ def test_a_layer_norm_depends_on_no_power_of_two_and_no_mean() -> None:
     assert np.abs(got).max() > 100
 
 
-def test_drawn_layers_have_what_the_accelerator_has() -> None:
+def test_random_layers_have_the_parts_of_the_accelerator() -> None:
     rng = np.random.default_rng(1)
     for preset in ("tiny", "tiny_opt"):
         p: MeadowParameters = entry_named("meadow").parameters(preset)

@@ -46,7 +46,7 @@ def refusal(model: str, slices: int) -> str:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_page_gives_the_rule_that_refuses_a_model_at_every_slicing(model: str) -> None:
+def test_page_names_the_rule_that_refuses_each_model(model: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| {model}"))
     even, odd, chunks = (cell.strip() for cell in row.split("|")[3:6])
     assert {refusal(model, slices) for slices in (2, 4, 8)} == {even}
@@ -66,14 +66,14 @@ def test_largest_feed_forward_size_is_64_tiles() -> None:
         replace(accepted, feed_forward_size=4352)
 
 
-def test_page_gives_the_tokens_of_a_block_that_the_memory_holds() -> None:
+def test_page_states_the_tokens_that_the_memory_holds() -> None:
     assert (PAPER.token_words, PAPER.most_tokens) == (72, 455)
     assert replace(PAPER, words=65_536).most_tokens == PAPER.tokens == 512
     assert "the activation memory holds 455" in PAGE
     assert "32,768 / 72 = 455 tokens" in PAGE
 
 
-def test_page_calls_the_unpackers_rate_a_choice_of_the_project() -> None:
+def test_page_states_that_the_unpacker_rate_is_a_choice() -> None:
     assert PAPER.unpacker_items == 16
     assert "weights at the preset's 16 weights/cycle" in PAGE
     assert "published unpacker" not in PAGE

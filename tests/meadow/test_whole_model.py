@@ -1,4 +1,4 @@
-"""The steps of MEADOW's whole model: derived from a text, and refused where they do not fit."""
+"""Steps of MEADOW's whole model: derived from a text, and refused if they do not fit."""
 
 from dataclasses import replace
 from typing import Any
@@ -48,13 +48,13 @@ def test_states_and_epsilon_fit(largest: float) -> None:
     assert MARGIN * largest / step <= (1 << 23) - 1
     epsilon = round(SMOLLM2.hidden_size * 1e-5 / step**2)
     assert epsilon < 1 << EPSILON_BITS
-    # Half of the step breaks one of the two limits.
+    # Half of the step would break one of the two limits.
     assert 2 * MARGIN * largest / step > (1 << 23) - 1 or 4 * epsilon >= 1 << EPSILON_BITS
 
 
 @pytest.mark.parametrize("factor", [2.0**-2, 2.0**10, 2.0**18])
 def test_tokens_do_not_depend_on_the_size_of_hidden_states(factor: float) -> None:
-    """With embedding, output and down projection multiplied alike, the model is the same one."""
+    """A common factor of embedding, output and down projection does not change the logits."""
     model, p = scaled(1.0)
     plain = integer_model(model, TOKENS, p)
     own = model.tensor

@@ -1,4 +1,4 @@
-"""The combiner's model against exact fractions and float64, and its parameters' rules."""
+"""Compare the combiner's model with exact fractions and float64; check its parameters."""
 
 import re
 from fractions import Fraction
@@ -14,8 +14,8 @@ from hdl.nonlinear.activation_functions import Activation
 RNG = np.random.default_rng(3)
 
 
-def test_products_are_rounded_to_the_nearest() -> None:
-    """Half to even, and clamped: ties and both ends are among the drawn ones."""
+def test_products_are_rounded_half_to_even_and_clamped() -> None:
+    """The random products include ties and both limits."""
     values = RNG.integers(-(1 << 15), 1 << 15, 4000) >> RNG.integers(0, 15, 4000)
     factors = RNG.integers(0, 1 << 16, 4000) >> RNG.integers(0, 15, 4000)
     factors[::3] = 1 << 15
@@ -35,15 +35,15 @@ def test_sums_are_clamped_to_24_bits() -> None:
 
 
 @pytest.mark.parametrize("function", list(Activation))
-def test_activations_are_near_the_truth(function: Activation) -> None:
-    """In Q6.10, over all of its inputs: within a step of float64."""
+def test_activations_are_within_one_step_of_float64(function: Activation) -> None:
+    """All inputs in Q6.10."""
     values = np.arange(-(1 << 15), 1 << 15)
     exact = exact_activation(values / 1024, function) * 1024
     assert np.abs(activated(values, function) - exact).max() <= 1
 
 
 @pytest.mark.parametrize("size", [0, 257])
-def test_illegal_sizes_are_worded(size: int) -> None:
+def test_rejects_illegal_size(size: int) -> None:
     message = f"size must be an integer from 1 to 256, not {size}"
     with pytest.raises(ValueError, match=re.escape(message)):
         CombinerParameters(size=size)

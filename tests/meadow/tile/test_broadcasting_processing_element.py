@@ -1,4 +1,4 @@
-"""Broadcasting processing element: the model against plain sums, and against dot products."""
+"""Broadcasting processing element: model compared with plain sums and with dot products."""
 
 from fractions import Fraction
 
@@ -8,7 +8,7 @@ from golden.meadow.tile.broadcasting_processing_element import weighted_sums
 from golden.meadow.tile.parallel_processing_element import dot_products
 
 
-def test_results_by_plain_sums() -> None:
+def test_results_equal_plain_sums() -> None:
     rng = np.random.default_rng(2)
     scalars, words = rng.integers(0, 4096, (2, 10)), rng.integers(-128, 128, (10, 4))
     got = weighted_sums(scalars, words, scale=40000, shift=28)
@@ -20,7 +20,7 @@ def test_results_by_plain_sums() -> None:
 
 
 def test_both_kinds_of_elements_agree() -> None:
-    """What one sums by a tree, the other sums by accumulators."""
+    """An adder tree and accumulators give equal sums."""
     rng = np.random.default_rng(3)
     rows, weights = rng.integers(-128, 128, (4, 32)), rng.integers(-128, 128, (8, 32))
     tree = dot_products(rows, weights, scale=777, shift=20)

@@ -1,4 +1,4 @@
-"""Hybrid processing elements: their parameters, and the model against plain sums."""
+"""Hybrid processing elements: parameters, and model compared with plain sums."""
 
 import re
 from fractions import Fraction
@@ -30,13 +30,13 @@ from hdl.meadow.tile.element_parameters import ElementParameters
         ({"sum_bits": 23}, "sum_bits must be an integer from 24 to 40, not 23"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ElementParameters(**change)
 
 
-def test_results_by_plain_sums() -> None:
-    """Sums by Python's integers, and rounding by fractions, ties to even."""
+def test_results_equal_plain_sums() -> None:
+    """The reference uses Python's integers, and fractions for rounding half to even."""
     rng = np.random.default_rng(1)
     rows, weights = rng.integers(-128, 128, (3, 24)), rng.integers(-128, 128, (5, 24))
     wide = dot_products(rows, weights, scale=0, shift=0, wide=True)
@@ -48,7 +48,7 @@ def test_results_by_plain_sums() -> None:
             assert got[i, j] == min(max(round(Fraction(3 * total, 512)), -128), 127)
 
 
-def test_ties_go_to_even() -> None:
+def test_ties_are_rounded_to_even() -> None:
     rows = np.array([[1], [3], [5], [-1], [-3]])
     got = dot_products(rows, np.array([[1]]), scale=1, shift=1)
     assert got[:, 0].tolist() == [0, 2, 2, 0, -2]

@@ -1,4 +1,4 @@
-"""Pipelined softmax: the model against float64 and fractions; its parameters."""
+"""Pipelined softmax: model compared with float64 and fractions; parameters."""
 
 import re
 from fractions import Fraction
@@ -28,14 +28,14 @@ PRESETS = ["tiny", "smollm2", "paper"]
         ({"probability_bits": 7}, "probability_bits must be an integer from 8 to 16, not 7"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         PipelinedSoftmaxParameters(**change)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_division_is_within_the_bound(preset: str) -> None:
-    """Probabilities against the quotients of the same exponentials, tables of all kinds."""
+    """Compare with quotients of the same exponentials, for several tables."""
     p = entry_named("pipelined_softmax").parameters(preset)
     rng = np.random.default_rng(3)
     tables = [exponential_table(step) for step in (1 / 64, 1 / 16, 1.0)]
@@ -53,7 +53,7 @@ def test_division_is_within_the_bound(preset: str) -> None:
             assert not got[keep == 0].any()
 
 
-def test_a_quotient_by_fractions() -> None:
+def test_quotients_are_within_a_step_and_a_half_of_fractions() -> None:
     p = PipelinedSoftmaxParameters(features=512, probability_bits=16)
     table = exponential_table(1 / 16)
     scores = np.array([5, -3, 5, 100, 99, -128])
@@ -66,15 +66,15 @@ def test_a_quotient_by_fractions() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 255, 510, 511, 512])
 def test_equal_scores_share_equally_at_any_length(count: int) -> None:
-    """With 8 bits rows of more than 512 equal scores would vanish; 12 bits keep 8 steps each."""
+    """With 8 bits, rows of more than 512 equal scores are all 0; with 12 bits each has 8 steps."""
     p = PipelinedSoftmaxParameters(features=512, probability_bits=12)
     got = softmax(np.full(count, -7), np.ones(count, int), exponential_table(0.1), p)
     assert np.all(np.abs(got - 4096 / count) <= 1)
     assert got.min() > 0
 
 
-def test_the_sign_of_a_masked_minimum_does_not_count() -> None:
-    """A real score of -128 and a masked one are not the same."""
+def test_masked_score_does_not_affect_the_maximum() -> None:
+    """A score of -128 that is not masked has a probability."""
     p = PipelinedSoftmaxParameters(features=8, probability_bits=12)
     table = np.full(256, 65535)
     got = softmax(np.array([-128, 127, -128]), np.array([1, 0, 1]), table, p)
@@ -83,7 +83,7 @@ def test_the_sign_of_a_masked_minimum_does_not_count() -> None:
 
 @pytest.mark.parametrize(("bits", "worst"), [(12, 4e-3), (16, 4e-3), (8, 6e-3)])
 def test_real_attention_is_near_float64(bits: int, worst: float) -> None:
-    """Queries of SmolLM2: scores in INT8 with a scale a head, against float64 of the scores."""
+    """Compare INT8 scores of SmolLM2, with one scale per head, with the float64 softmax of them."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     p = PipelinedSoftmaxParameters(features=512, probability_bits=bits)
     for layer in trace.layers:

@@ -1,4 +1,4 @@
-"""The unpacker's model: sound packets against the packer, damaged ones by hand; its parameters."""
+"""Mode-aware unpacker: model compared with the packer, corrupted packets; parameters."""
 
 import re
 from typing import Any
@@ -23,14 +23,14 @@ from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
         ({"id_bits": 17}, "id_bits must be an integer from 2 to 16, not 17"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         UnpackerParameters(**change)
 
 
 @pytest.mark.parametrize("packet_bits", PACKETS)
 @pytest.mark.parametrize("level", list(Level)[:4])
-def test_sound_packets_are_read_as_they_were_packed(level: Level, packet_bits: int) -> None:
+def test_valid_packets_are_unpacked_to_their_ids(level: Level, packet_bits: int) -> None:
     rng = np.random.default_rng([level.value, packet_bits])
     for spread in (0.3, 4, 30):
         matrix = np.clip(np.rint(rng.normal(0, spread, (40, 50))), -128, 127).astype(np.int8)
@@ -53,7 +53,7 @@ def modes(ids: list[int], widths: tuple[int, ...], **changes: Any) -> PackedIds:
     return PackedIds(**fields | changes)
 
 
-def test_errors_by_hand() -> None:
+def test_corrupted_packets_give_their_errors() -> None:
     ids = [1, 2, 3] * 30
     assert unpack(modes(ids, (1, 2), unique=3), 16).result == {
         "mode": 0,
@@ -63,28 +63,28 @@ def test_errors_by_hand() -> None:
     }
     beyond = unpack(modes(ids, (1, 2), unique=3), 16).ids
     assert beyond.tolist() == [i if i < 3 else 0 for i in ids]
-    sound = modes(ids, (1, 2))
-    cut = unpack(modes(ids, (1, 2), packets=sound.packets[:2]), 16)
+    valid = modes(ids, (1, 2))
+    cut = unpack(modes(ids, (1, 2), packets=valid.packets[:2]), 16)
     assert cut.truncated and not cut.excess and cut.ids.tolist() == ids[:60]
     more = unpack(modes(ids, (1, 2), count=60), 16)
     assert more.excess and not more.truncated and more.ids.tolist() == ids[:60]
-    strange = sound.packets.copy()
+    strange = valid.packets.copy()
     strange[1, 0] |= np.uint64(8)
     bad = unpack(modes(ids, (1, 2), packets=strange), 16)
     assert bad.mode and not bad.truncated and bad.ids.tolist() == ids[:30]
 
 
-def test_widths_that_the_unit_does_not_have_are_none() -> None:
+def test_width_greater_than_id_bits_is_a_mode_error() -> None:
     assert unpack(modes([300, 5, 4] * 10, (9,)), 8).result["mode"]
 
 
-def test_offsets_that_come_too_late_come_apart() -> None:
-    """A header that says there are no offsets, though its classes need some."""
+def test_missing_offsets_are_apart() -> None:
+    """The header specifies no packets of offsets, although its classes need some."""
     matrix = np.random.default_rng(1).integers(-40, 40, (1, 4000)).astype(np.int8)
     encoded = reindexed(encode(matrix, 1))
-    sound = of_matrix(pack_encoded(encoded, matrix.shape, Level.CLASSES, 64))
-    assert not unpack(sound, 16).apart
-    packets = sound.packets[:1].copy()
+    valid = of_matrix(pack_encoded(encoded, matrix.shape, Level.CLASSES, 64))
+    assert not unpack(valid, 16).apart
+    packets = valid.packets[:1].copy()
     packets[0, 0] &= ~np.uint64(15)
-    short = unpack(PackedIds(**{**vars(sound), "packets": packets, "count": 10}), 16)
+    short = unpack(PackedIds(**{**vars(valid), "packets": packets, "count": 10}), 16)
     assert short.apart

@@ -1,4 +1,4 @@
-"""The weight unpacker's model against the matrices that were packed; its parameters."""
+"""Weight unpacker: model compared with the matrices that were packed; parameters."""
 
 import re
 from typing import Any
@@ -27,14 +27,14 @@ from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
         ({"entries": 100}, "entries must be a power of two between 2 and 65536, not 100"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         WeightUnpackerParameters(**change)
 
 
 @pytest.mark.parametrize("chunk", [1, 2])
 @pytest.mark.parametrize("level", list(Level))
-def test_weights_are_those_that_were_packed(level: Level, chunk: int) -> None:
+def test_unpacked_weights_equal_packed_weights(level: Level, chunk: int) -> None:
     p = WeightUnpackerParameters(chunk=chunk)
     matrix = np.random.default_rng(1).integers(-20, 20, (30, 60)).astype(np.int8)
     got = unpack_weights(of_weights(pack_matrix(matrix, level, chunk=chunk)), p)
@@ -42,7 +42,7 @@ def test_weights_are_those_that_were_packed(level: Level, chunk: int) -> None:
     assert not got.table and not any(got.unpacked.result.values())
 
 
-def test_tables_of_another_length_are_told() -> None:
+def test_table_of_wrong_length_is_an_error() -> None:
     p = WeightUnpackerParameters(entries=64)
     matrix = np.random.default_rng(1).integers(0, 5, (30, 60)).astype(np.int8)
     given = of_weights(pack_matrix(matrix, Level.REINDEXED))
