@@ -123,8 +123,6 @@ PLAIN = (
     "docs/memory.md",
     "docs/comparison.md",
     "docs/lad/study.md",
-    "docs/p3llm/README.md",
-    "docs/p3llm/study.md",
     "golden/study/lad_traffic.py",
     "golden/study/p3llm_grid.py",
     "synth/comparison.py",
@@ -157,15 +155,6 @@ PLAIN = (
     "tests/lad/*/*.py",
     "docs/lad/*.md",
     "docs/lad/*/*.md",
-    "hdl/p3llm/*.py",
-    "hdl/p3llm/control/*.py",
-    "hdl/p3llm/npu/*.py",
-    "hdl/p3llm/pim/*.py",
-    "hdl/p3llm/quantisers/*.py",
-    "docs/p3llm/*.md",
-    "docs/p3llm/npu/*.md",
-    "docs/p3llm/pim/*.md",
-    "docs/p3llm/quantisers/*.md",
     "hdl/kelle/*.py",
     "hdl/kelle/*/*.py",
     "docs/kelle/*.md",
@@ -192,20 +181,6 @@ PLAIN = (
     "testbenches/kelle/tb_sfu.py",
     "testbenches/kelle/text_layers.py",
     "testbenches/kelle/weight_beats.py",
-    "docs/p3llm/p3llm.md",
-    "golden/p3llm/*.py",
-    "golden/p3llm/npu/*.py",
-    "golden/p3llm/pim/*.py",
-    "golden/p3llm/quantisers/*.py",
-    "testbenches/p3llm/*.py",
-    "testbenches/p3llm/npu/*.py",
-    "testbenches/p3llm/pim/*.py",
-    "testbenches/p3llm/quantisers/*.py",
-    "tests/p3llm/*.py",
-    "tests/p3llm/control/*.py",
-    "tests/p3llm/npu/*.py",
-    "tests/p3llm/pim/*.py",
-    "tests/p3llm/quantisers/*.py",
     "hdl/meadow/*.py",
     "hdl/meadow/*/*.py",
     "docs/meadow/*.md",
@@ -222,11 +197,17 @@ PLAIN = (
     "tests/meadow/control/*.py",
     "tests/meadow/tile/*.py",
     "tests/meadow/wilu/*.py",
+    "hdl/p3llm/**",
+    "docs/p3llm/**",
+    "golden/p3llm/**",
+    "testbenches/p3llm/**",
+    "tests/p3llm/**",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
-`*` does not match ``/``. The check skips text in backticks, fenced code, block quotes (``>``, for
-quotations of a paper), and blocks that a program writes into a page.
+`*` does not match ``/``; ``/**`` at the end matches all files below a folder. The check skips text
+in backticks, fenced code, block quotes (``>``, for quotations of a paper), and blocks that a
+program writes into a page.
 """
 
 LATER = {"testbenches/runner.py"}
@@ -396,6 +377,8 @@ def prose(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def matches(name: str, pattern: str) -> bool:
+    if pattern.endswith("/**"):
+        return name.startswith(pattern[:-2])
     return name.count("/") == pattern.count("/") and fnmatch(name, pattern)
 
 
