@@ -185,21 +185,21 @@ def smoothing_ratio(inputs: Reals, weights: Reals, exponent: float = 0.5) -> Rea
 
 
 def fitting_ratio(ratio: Reals, inputs: Reals, own: Reals, p: MeadowParameters) -> Reals:
-    """Return smoothing ratios, raised where a norm's weights would exceed their 16 bits.
+    """Return smoothing ratios, increased where a norm's weights would exceed their 16 bits.
 
     Parameters
     ----------
     ratio : numpy.ndarray
-        `smoothing_ratio` of a norm's outputs.
+        Result of `smoothing_ratio` for a norm's outputs.
     inputs : numpy.ndarray
-        The largest output of each channel before smoothing.
+        Maximum magnitude of each channel's output before smoothing.
     own : numpy.ndarray
         The norm's weights before smoothing.
     p : MeadowParameters
         Format of the weights.
     """
     most = ((1 << 15) - 1) / (1 << p.weight_fraction)
-    # A raised ratio can lower the step of all channels, which raises further ones.
+    # An increased ratio can reduce the step of all channels, so that further ratios increase.
     for _round in range(100):
         step = float((inputs / ratio).max()) / 127 or 1.0
         least = (1 + 1e-9) * np.abs(own) * NORM_UNIT / (step * most)

@@ -92,7 +92,7 @@ def test_whole_model_checks_its_norms(monkeypatch: pytest.MonkeyPatch, place: st
 
 
 def test_smoothing_keeps_norm_weights_in_their_format() -> None:
-    """Where the text leaves channels small, whose weights alone would exceed 16 bits."""
+    """Channels with small inputs get ratios with which their norm weights fit 16 bits."""
     inputs = np.array([1.0, 0.01, 3.0, 1e-4])
     ratio, own = np.sqrt(inputs), np.ones(4)
     step = (inputs / ratio).max() / 127
