@@ -193,6 +193,7 @@ PLAIN = (
     "testbenches/meadow/bandwidth.py",
     "testbenches/meadow/published_layer.py",
     "testbenches/meadow/speech.py",
+    "testbenches/meadow/control/*.py",
     "tests/meadow/*.py",
     "tests/meadow/control/*.py",
     "tests/meadow/tile/*.py",

@@ -1,1 +1,1 @@
-"""Testbenches of what stands between MEADOW's matrices."""
+"""Testbenches of MEADOW's control folder."""

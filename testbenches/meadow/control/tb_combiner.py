@@ -1,4 +1,4 @@
-"""Testbench of the combiner: SmolLM2's states and gates, all sizes, stalls, resets."""
+"""Testbench of the combiner: SmolLM2's states and gates, all magnitudes, stalls, resets."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ Integers = NDArray[np.int64]
 LAYERS = (0, 14, 29)
 TOKENS = 640
 SHOWN = 4
-"""Tokens of each layer that a simulation takes."""
+"""Tokens of each layer in a simulation."""
 
 MODES = (Combine.KEEP, Combine.ADD, Combine.ACTIVATE)
-"""Those that give words."""
+"""Combinations that output words."""
 
 
 def trace() -> Trace:
@@ -38,7 +38,7 @@ def prepare(p: Any) -> None:
 
 
 class CombinerBench:
-    """The unit's three streams, and what stands beside them."""
+    """The unit's three streams, and its constant settings."""
 
     def __init__(
         self, dut: Any, salt: str, results: str = "none", old: str = "none", sink: str = "none"
@@ -52,11 +52,11 @@ class CombinerBench:
         self.settings = {name: Port(getattr(dut, name)) for name in names}
 
     def needs_old(self, mode: Combine) -> bool:
-        """Return whether a mode takes what was in the place."""
+        """Return whether a mode reads the old word."""
         return mode is Combine.ADD or (mode is Combine.ACTIVATE and self.p.gated)
 
     async def begin(self, mode: Combine, lift: int, scale: int) -> None:
-        """Reset, and let a mode stand."""
+        """Reset, and apply the settings."""
         await self.bench.reset()
         self.combined.received.clear()
         values = {"combine": mode.value, "lift": lift, "scale": scale}
@@ -64,7 +64,7 @@ class CombinerBench:
             port.value = values[name]
 
     def send(self, mode: Combine, results: Integers, old: Integers) -> None:
-        """Offer words [words, size]."""
+        """Send words [words, size]."""
         self.results.send(to_integers(pack(self.p.result_layout, results)))
         if self.needs_old(mode):
             self.old.send(to_integers(pack(self.p.state_layout, old)))
@@ -87,7 +87,7 @@ class CombinerBench:
     def expected(
         self, mode: Combine, results: Integers, old: Integers, lift: int, scale: int
     ) -> Integers:
-        """Return what the model makes of words."""
+        """Return the combined words of the golden model."""
         if mode is Combine.KEEP:
             return results
         if mode is Combine.ADD:
@@ -95,30 +95,30 @@ class CombinerBench:
         gate, factor = (old, results) if self.p.gated else (results, scale)
         return narrowed(activated(gate, self.p.activation), factor)
 
-    async def run_drawn(self, words: int) -> None:
-        """Draw words for each mode, and what stands beside them."""
+    async def run_random(self, words: int) -> None:
+        """Run random words with random settings in each mode."""
         rng = self.bench.numpy_rng
         for mode in MODES:
-            results, old = self.drawn(mode, words)
+            results, old = self.random_words(mode, words)
             lift, scale = int(rng.integers(MOST_LIFT + 1)), int(rng.integers(1 << SCALE_BITS))
             await self.run(mode, results, old, lift=lift, scale=scale)
 
-    def drawn(self, mode: Combine, words: int) -> tuple[Integers, Integers]:
-        """Return results and old values of all sizes, both ends among them."""
+    def random_words(self, mode: Combine, words: int) -> tuple[Integers, Integers]:
+        """Return random results and old words of all magnitudes, including both limits."""
         rng, shape = self.bench.numpy_rng, (words, self.p.size)
-        # What is activated has the bits of a result.
+        # An operand of the activation has the bits of a result.
         widths = RESULT.width, RESULT.width if mode is Combine.ACTIVATE else STATE.width
-        drawn = []
+        found = []
         for bits in widths:
             top = 1 << bits - 1
             numbers = rng.integers(-top, top, shape) >> rng.integers(0, bits, shape)
             ends = rng.choice([-top, top - 1, 0, -1], shape)
-            drawn.append(np.where(rng.integers(0, 8, shape) == 0, ends, numbers))
-        return drawn[0], drawn[1]
+            found.append(np.where(rng.integers(0, 8, shape) == 0, ends, numbers))
+        return found[0], found[1]
 
 
 def real_words(p: CombinerParameters) -> tuple[Integers, Integers, Integers]:
-    """Return gates and what they multiply in Q6.10, and hidden states, each [words, size]."""
+    """Return gates and results of `up_proj` in Q6.10, and hidden states, each [words, size]."""
     found: list[list[Any]] = [[], [], []]
     for layer in LAYERS:
         gate, up = (trace().linear(layer, f"{name}_proj") for name in ("gate", "up"))
@@ -135,7 +135,7 @@ def real_words(p: CombinerParameters) -> tuple[Integers, Integers, Integers]:
 
 @cocotb.test()
 async def real(dut: Any) -> None:
-    """Combine SmolLM2's states, gates and what they multiply at full rate, bit for bit."""
+    """Combine SmolLM2's states, gates and `up_proj` results at full rate; compare bit-exactly."""
     bench = CombinerBench(dut, "real")
     gates, ups, states = real_words(bench.p)
     tensors = f"SmolLM2 layers {LAYERS}, {SHOWN} tokens: states and gates"
@@ -150,40 +150,40 @@ async def real(dut: Any) -> None:
 
 @cocotb.test()
 async def all_sizes(dut: Any) -> None:
-    """Combine numbers of all sizes by every lift, and by scales of all sizes."""
+    """Combine values of all magnitudes with every lift and with scales of all magnitudes."""
     bench = CombinerBench(dut, "all_sizes")
     rng, words = bench.bench.numpy_rng, max(100, 2000 // bench.p.size)
     for lift in range(MOST_LIFT + 1):
-        await bench.run(Combine.ADD, *bench.drawn(Combine.ADD, words), lift=lift)
+        await bench.run(Combine.ADD, *bench.random_words(Combine.ADD, words), lift=lift)
     for bits in range(SCALE_BITS + 1):
         scale = min((1 << bits) - int(rng.integers(2)), (1 << SCALE_BITS) - 1)
-        await bench.run(Combine.ACTIVATE, *bench.drawn(Combine.ACTIVATE, words), scale=scale)
+        await bench.run(Combine.ACTIVATE, *bench.random_words(Combine.ACTIVATE, words), scale=scale)
 
 
 @cocotb.test()
 @cocotb.parametrize(results=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, results: str, sink: str) -> None:
-    """Draw words, under every pair of pause patterns; the old ones pause at random."""
+    """Run random words under every pair of stall patterns; the old words stall randomly."""
     bench = CombinerBench(dut, f"stalls {results} {sink}", results, "random", sink)
-    await bench.run_drawn(60)
+    await bench.run_random(60)
 
 
 @cocotb.test()
 @cocotb.parametrize(old=list(PAUSES))
 async def late_states(dut: Any, old: str) -> None:
-    """Give what was in the place under every pause pattern, everything else at full rate."""
+    """Send the old words under every stall pattern, and the results at full rate."""
     bench = CombinerBench(dut, f"late {old}", "none", old, "none")
-    await bench.run_drawn(60)
+    await bench.run_random(60)
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during work; later results do not depend on earlier words."""
     bench = CombinerBench(dut, "resets", "random", "bursty", "random")
     for mode in MODES:
         for _ in range(4):
             await bench.begin(mode, 1, 1000)
-            bench.send(mode, *bench.drawn(mode, 40))
+            bench.send(mode, *bench.random_words(mode, 40))
             for _cycle in range(bench.bench.rng.randint(1, 40)):
                 await bench.bench.step()
-    await bench.run_drawn(30)
+    await bench.run_random(30)
