@@ -169,6 +169,8 @@ PLAIN = (
     "tests/kelle/*/*.py",
     "testbenches/kelle/array/tile_passes.py",
     "testbenches/kelle/decode.py",
+    "testbenches/kelle/decode_work.py",
+    "testbenches/kelle/eviction/evictor_wavefronts.py",
     "testbenches/kelle/edram/paper_intervals.py",
     "testbenches/kelle/edram/retention.py",
     "testbenches/kelle/edram/tb_kv_edram_retention.py",

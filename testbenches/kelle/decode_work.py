@@ -21,10 +21,10 @@ from testbenches.packing import pack, to_integers
 
 LAYER = 14
 GROUP = 3
-"""Query heads a key/value head of SmolLM2."""
+"""Query heads per key/value head of SmolLM2."""
 
 LONG = 1024
-"""Slots above which a budget needs a longer text than the prose."""
+"""Number of slots from which on a budget needs a longer text than the prose."""
 
 
 def open_layer(slots: int) -> Trace:
@@ -46,7 +46,7 @@ def workload(p: EvictingArrayParameters) -> tuple[int, tuple[int, ...]]:
 
 @dataclass
 class Work:
-    """What the streams carry and what must come out, in the order of the vectors.
+    """Inputs of the streams and expected outputs, in the order of the vectors.
 
     Members
     -------
@@ -55,7 +55,7 @@ class Work:
     scored : list[int]
         Numbers of the vectors that give scores to the evictor.
     wavefronts : list[Wavefront]
-        What each of them does there.
+        Header and state of each of these vectors in the evictor.
     done : list[int]
         Numbers of the vectors that give results.
     values, indices : list
@@ -75,11 +75,11 @@ class Work:
 
 
 class Builder:
-    """Spell output tiles as loads and vectors, and model what the accumulators make of them."""
+    """Convert output tiles to loads and vectors, and model the accumulators' results."""
 
     def __init__(self, p: EvictingArrayParameters) -> None:
         self.p = p
-        # Query heads a key/value head: SmolLM2's, or as many as there are accumulators.
+        # Query heads per key/value head: SmolLM2's, or as many as there are accumulators.
         self.queries = min(GROUP, p.vectors)
         self.model = TileAccumulatorModel(p.accumulator, p.rows)
         self.work = Work([], [], [], [], [], [], [], [])
@@ -93,9 +93,9 @@ class Builder:
         *,
         indices: Sequence[int] | None = None,
     ) -> None:
-        """Add the passes of one output tile; `wavefronts` go with the vectors of the last one.
+        """Add the passes of one output tile; `wavefronts` belong to the vectors of the last pass.
 
-        Each vector has accumulators of its own, unless `indices` say which.
+        Each vector has accumulators of its own, unless `indices` assigns them.
         """
         p, work = self.p, self.work
         for number, item in enumerate(passes):
@@ -180,7 +180,7 @@ def head_operands(
 ) -> tuple[np.ndarray, np.ndarray, int, int, np.ndarray]:
     """Return queries, keys, scale and shift of a key/value head, and its scores as real numbers.
 
-    Of its query heads the first `count` are there.
+    The queries are those of the first `count` query heads.
     """
     trace = open_layer(slots)
     group = trace.heads // trace.kv_heads
@@ -196,11 +196,11 @@ def head_operands(
 def decode_work(
     builder: Builder, steps: int, kv_heads: tuple[int, ...], slots: int
 ) -> tuple[list[int], str]:
-    """Add SmolLM2's decode steps; return the victims that the policy names, and what it was."""
+    """Add SmolLM2's decode steps; return the policy's victims, and a description of the work."""
     evictor, victims = replace(builder.p.evictor, slots=slots), []
     policy: AerpParameters = policy_for(evictor)
     for kv_head in kv_heads:
-        # Two channel tiles, whatever the array: all of a head's channels at 32 rows.
+        # Two channel tiles for any array: all of a head's channels at 32 rows.
         operands = head_operands(kv_head, slots, 2 * builder.p.rows, builder.queries)
         queries, keys, scale, shift, real = operands
         first = slots - slots // 8

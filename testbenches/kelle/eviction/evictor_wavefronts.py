@@ -1,4 +1,4 @@
-"""Wavefronts for the systolic evictor: from decode steps, or drawn at random; and their outcome."""
+"""Wavefronts for the systolic evictor, from decode steps or random, and their expected results."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from testbenches.packing import Bits, pack
 
 @dataclass(frozen=True)
 class WavefrontTable:
-    """Wavefronts packed for the ports, and what the model says of them.
+    """Wavefronts packed for the ports, and the model's results for them.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class WavefrontTable:
     lanes : numpy.ndarray
         Bits [wavefronts, rows, lane].
     updates : numpy.ndarray
-        int64 [wavefronts, rows], the column S behind each wavefront.
+        int64 [wavefronts, rows], the column S after each wavefront.
     victims : list[Victim]
-        In order.
+        Victims in the order of their searches.
     last : list[int]
         Numbers of the wavefronts that end a search.
     """
@@ -68,9 +68,9 @@ def tabulate(wavefronts: Iterable[Wavefront], p: SystolicEvictorParameters) -> W
 
 
 def step_wavefronts(step: DecodeStep, p: SystolicEvictorParameters) -> Iterator[Wavefront]:
-    """Spell one decode step as wavefronts: the search over all tiles, then the arriving token.
+    """Convert one decode step to wavefronts: the search over all tiles, then the arriving token.
 
-    The arriving token's slot is presented as one without a token, so that it starts from zero.
+    The arriving token's slot is presented as an empty slot, so that it starts from zero.
     """
     valid = step.positions != EMPTY
     scores = quantise_scores(step.scores, p)
@@ -104,9 +104,9 @@ def step_wavefronts(step: DecodeStep, p: SystolicEvictorParameters) -> Iterator[
 
 
 def policy_for(p: SystolicEvictorParameters) -> AerpParameters:
-    """Fill all slots: half of them for the recent window, as in the paper, and its ten sinks.
+    """Return a policy with half of the slots for the recent window, and ten sinks, as in the paper.
 
-    One slot at least is left for the arriving token.
+    At least one slot remains for other tokens.
     """
     sinks = 10 if p.slots >= 64 else min(1, p.slots // 2 - 1)
     return AerpParameters(budget=p.slots, window=p.slots // 2, sinks=sinks)
@@ -115,10 +115,10 @@ def policy_for(p: SystolicEvictorParameters) -> AerpParameters:
 def random_wavefronts(
     rng: np.random.Generator, p: SystolicEvictorParameters, searches: int
 ) -> Iterator[Wavefront]:
-    """Draw searches that go where real scores seldom do.
+    """Generate searches with cases that are rare in real scores.
 
-    Few distinct values, so that ties are the rule; extremes, so that sums saturate; tiles in which
-    nothing is a candidate; one to three query heads; searches of one tile and of all.
+    Few distinct values, so that ties are frequent; extremes, so that sums saturate; tiles without a
+    candidate; one to three query heads; searches of one tile and of all tiles.
     """
     low, high = (
         (-(1 << p.input_width - 1), (1 << p.input_width - 1) - 1)
@@ -157,10 +157,10 @@ def random_wavefronts(
 def single_saturations(
     rng: np.random.Generator, p: SystolicEvictorParameters
 ) -> Iterator[Wavefront]:
-    """Draw searches over all tiles in which one wavefront of one token leaves the range.
+    """Generate searches over all tiles in which one wavefront of one token saturates.
 
-    Every row and every tile has its turn, at either end that the scores can reach, in the first or
-    the last of two wavefronts; a search without any follows each of them.
+    Every row and every tile occurs, at either end that the scores can reach, in the first or the
+    last of two wavefronts. A search without saturation follows each of them.
     """
     tiles, bound = p.slots // p.rows, 1 << p.score_width - 1
     low, high = (
