@@ -5,6 +5,7 @@ each complete group: a group without one, or whose lock has changed, gets the pa
 lacks. uv installs them, or pip where uv is not available; pip installs uv.
 """
 
+import csv
 import fcntl
 import importlib.util
 import re
@@ -280,17 +281,19 @@ _Finished = subprocess.CompletedProcess[str]
 
 def _has_all_files(package: Distribution) -> bool:
     """Report whether the files of a package have the sizes that its record has."""
-    if not package.files or package.read_text("INSTALLER") is None:
+    # A backport of importlib.metadata, if it is imported, lists the files that exist only.
+    record = package.read_text("RECORD")
+    if not record or package.read_text("INSTALLER") is None:
         return False
-    for file in package.files:
+    for file, _hash, recorded in csv.reader(record.splitlines()):
         try:
             size = Path(str(package.locate_file(file))).stat().st_size
         except OSError:
             # Compiled files are optional.
-            if file.suffix == ".pyc":
+            if file.endswith(".pyc"):
                 continue
             return False
-        if file.size is not None and file.size != size:
+        if recorded and int(recorded) != size:
             return False
     return True
 

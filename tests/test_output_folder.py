@@ -181,7 +181,7 @@ VERBS = (("verilog", *UNIT), ("export", *UNIT, "--for", "orfs"))
 @pytest.mark.parametrize(
     ("out", "words"),
     [
-        ("", "OUT must name a folder"),
+        ("", "OUT must name a file or a folder, not ''"),
         (".", "not the checkout or above it"),
         ("/", "not the checkout or above it"),
         ("..", "not the checkout or above it"),

@@ -52,7 +52,7 @@ def test_banks_open_read_and_write_as_the_model(tmp_path: Path) -> None:
     bits = run.outputs["result"][cycles]
     assert np.array_equal(np.packbits(bits[:, 1:], axis=-1, bitorder="little"), words)
     assert np.array_equal(np.fromfile(file, np.uint8), by_position(model.memory).reshape(-1))
-    commands = [{kind: len(banks) for kind, banks in one.items()} for one in model.told]
+    commands = [{kind: len(banks) for kind, banks in one.items()} for one in model.issued]
     reads = [one.get("read", 0) for one in commands]
     assert run.counts["together"] == sum(count for count in reads if count == p.units)
     assert run.counts["alone"] == sum(count for count in reads if count != p.units)

