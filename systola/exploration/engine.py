@@ -1,10 +1,13 @@
 """Jobs on Dask's workers: a local cluster, or the user's own by its scheduler's address."""
 
+import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hdl.errors import UserError
@@ -13,12 +16,56 @@ from systola.exploration.checkout import Checkout, this_checkout
 
 if TYPE_CHECKING:
     from distributed import Client
+    from tornado.ioloop import IOLoop
 
-ANSWER_SECONDS = 10
+ANSWER_SECONDS = 30
 """A scheduler that is silent for so long is gone."""
 
 DEATHS = 3
 """Workers that one job may take with it before it counts as failed."""
+
+
+@cache
+def event_loop() -> "IOLoop":
+    """Return the process's event loop for Dask, which runs in a thread of its own.
+
+    Dask's own start of this thread asserts that it runs after 10 seconds, which a busy machine
+    may exceed; this one waits for as long as it takes.
+    """
+    from tornado.ioloop import IOLoop
+
+    started: Future[IOLoop] = Future()
+
+    async def serve() -> None:
+        started.set_result(IOLoop.current())
+        await asyncio.Event().wait()
+
+    threading.Thread(target=asyncio.run, args=(serve(),), name="Dask", daemon=True).start()
+    return started.result()
+
+
+def check_answers(scheduler: str) -> None:
+    """Connect to a scheduler's address and hang up.
+
+    A `Client` that finds no scheduler fails in its constructor and closes itself when Python
+    collects it, which may happen in the loop's own thread; therefore none is made before.
+
+    Raises
+    ------
+    UserError
+        If nothing answers there within `ANSWER_SECONDS`.
+    """
+    from distributed.comm.core import connect
+    from distributed.utils import sync
+
+    async def call() -> None:
+        await (await connect(scheduler, timeout=ANSWER_SECONDS)).close()
+
+    try:
+        sync(event_loop(), call)
+    except (OSError, ValueError) as error:
+        rule = "SCHEDULER must be the address of a Dask scheduler"
+        raise UserError(f"{rule}, and none answers at {scheduler!r}") from error
 
 
 @contextmanager
@@ -34,7 +81,7 @@ def cluster(scheduler: str | None, workers: int | None = None) -> Iterator["Clie
         If no scheduler answers there, it has no workers, or one of them has another checkout.
     """
     from dask import config
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     config.set(
         {
@@ -47,28 +94,33 @@ def cluster(scheduler: str | None, workers: int | None = None) -> Iterator["Clie
             "distributed.worker.memory.terminate": False,
         }
     )
-    if scheduler:
-        try:
-            client = Client(scheduler, timeout=ANSWER_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TimeoutError) as error:
-            rule = "SCHEDULER must be the address of a Dask scheduler"
-            raise UserError(f"{rule}, and none answers at {scheduler!r}") from error
-        with client:
-            check_workers(client, this_checkout())
-            yield client
-        return
-    local = LocalCluster(
-        n_workers=workers or os.cpu_count() or 1,
+    with ExitStack() as opened:
+        where: Any = scheduler
+        if scheduler:
+            check_answers(scheduler)
+        else:
+            where = opened.enter_context(_local_cluster(workers or os.cpu_count() or 1))
+        client = opened.enter_context(
+            Client(where, timeout=ANSWER_SECONDS, set_as_default=False, loop=event_loop())
+        )
+        check_workers(client, this_checkout())
+        yield client
+
+
+def _local_cluster(workers: int) -> Any:
+    """Return Dask's cluster of this machine, a context manager."""
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=workers,
         threads_per_worker=1,
         host="127.0.0.1",
         # Dask serves its status page in any case; on a free port several sweeps can run at once.
         dashboard_address="127.0.0.1:0",
         local_directory=str(BUILD / "explore" / "dask"),
         silence_logs=logging.CRITICAL,
+        loop=event_loop(),
     )
-    with local, Client(local, set_as_default=False) as client:
-        check_workers(client, this_checkout())
-        yield client
 
 
 def check_workers(client: "Client", here: Checkout) -> None:
