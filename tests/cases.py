@@ -1,6 +1,5 @@
 """Every preset of every unit, as parameters of a test."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +39,3 @@ LINTED = [
     if preset not in entry.long and not is_short(entry, preset)
 ]
 """Those that the default suite emits and lints, and leaves to the full suite to simulate."""
-
-PORTS = Path(__file__).with_name("ports.json")
-"""The ports of every unit: an interface. To change one on purpose, change it there too."""

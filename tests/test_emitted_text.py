@@ -1,6 +1,5 @@
 """What holds of the Verilog of every unit: its names, its state at the start, its uniqueness."""
 
-import json
 import re
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from hdl.paths import ROOT
 from hdl.plain_names import is_plain
 from hdl.unit import Unit
 from testbenches.lint import faulty_blocks
-from tests.cases import CASES, PORTS
+from testbenches.ports import kept_ports
+from tests.cases import CASES
 
 TINY = [(entry, "tiny") for entry in CATALOG]
 LENGTH = 100
@@ -122,13 +122,8 @@ def test_two_verbs_emit_one_unit_at_once(tmp_path: Path) -> None:
 
 
 def test_no_tool_mangles_a_port() -> None:
-    units = json.loads(PORTS.read_text())
-    names = {
-        line.split()[-1]
-        for presets in units.values()
-        for ports in presets.values()
-        for line in ports
-    }
+    ports = (port for line in kept_ports().values() for port in line.split(", "))
+    names = {port.split()[1] for port in ports}
     assert names and all(map(is_plain, names))
 
 
