@@ -158,6 +158,8 @@ PLAIN = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/simulation.md",
+    "docs/synthesis.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
