@@ -13,6 +13,7 @@ from golden.nonlinear import activation_functions
 from hdl.kelle.array.matrix_unit import BIAS_BITS
 from hdl.kelle.operations import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
+from hdl.model_shape import NORM_EPSILON, ModelDimensions
 from hdl.nonlinear.activation_functions import Activation, Function
 from hdl.nonlinear.row_norm import OUTPUT
 
@@ -31,14 +32,14 @@ MARGIN = 1.1
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(ModelDimensions):
     """Dimensions in the form that `golden.llm.layers` requires."""
 
     hidden_size: int
     heads: int
     kv_heads: int
     head_size: int
-    feed_forward_size: int
+    intermediate_size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
     """
     sizes = Sizes(p.width, p.query_heads, p.heads, p.head_size, p.feed_forward)
     exact = matrices(layers.real_weights(sizes, trace, number), p)
-    states = trace.hidden(number)[0][:, np.arange(p.width) % trace.width].astype(np.float64)
+    states = trace.hidden(number)[0][:, np.arange(p.width) % trace.hidden_size].astype(np.float64)
     return quantised_layer(ExactLayer(turned_matrices(exact, p)), turned(states, p), p)
 
 
@@ -264,7 +265,7 @@ def quantised_layer(
         score=scale_and_shift(product * np.log2(np.e) * (1 << SCORE_FRACTION)),
         attend=scale_and_shift(2.0 ** (lost(Operation.ATTEND, p) - PROBABILITY_FRACTION)),
         steps=steps,
-        epsilon=round(p.width * layers.EPSILON / state_step**2),
+        epsilon=round(p.width * NORM_EPSILON / state_step**2),
     )
 
 

@@ -30,11 +30,12 @@ from golden.kelle.eviction.prefill import Prefill, prefill
 from golden.kelle.kelle import Integers, KelleModel, Step, normalised
 from golden.kelle.low_bits import lost, narrowed, turned, turned_matrices
 from golden.llm.language_model import LanguageModel
-from golden.llm.layers import EPSILON, Reals, exact_layer, padded, rms_norm, rotary_angles
+from golden.llm.layers import Reals, exact_layer, padded, rms_norm, rotary_angles
 from golden.nonlinear.row_norm import finest_step
 from hdl.errors import UserError
 from hdl.kelle.operations import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
+from hdl.model_shape import NORM_EPSILON
 
 TEXT = ("states", "quantised_states", "inputs", "quantised")
 """Fields of a layer for the states of a text, which are empty in a whole model."""
@@ -171,7 +172,7 @@ def integer_model(
         )
     # The first token is a prefill. The step is a power of two: the residual sums are exact.
     largest = MARGIN * max(float(np.abs(part[1:]).max()) for part in [*states, *inner])
-    finest = finest_step(p.width, EPSILON)
+    finest = finest_step(p.width, NORM_EPSILON)
     unit = 2.0 ** int(np.ceil(np.log2(max(largest / LIMIT, finest))))
     layers = []
     for number in range(model.shape.layers):

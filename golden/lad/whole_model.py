@@ -64,10 +64,10 @@ class HalfModel:
         def rotated(layer: int, name: str, scale: float = 1.0) -> Codes:
             # Here an element is paired with the one half a head above; in the file with its
             # neighbour.
-            rows = rounded(layer, name, scale).reshape(-1, s.head_size // 2, 2, s.width)
-            return rows.swapaxes(1, 2).reshape(-1, s.width)
+            rows = rounded(layer, name, scale).reshape(-1, s.head_size // 2, 2, s.hidden_size)
+            return rows.swapaxes(1, 2).reshape(-1, s.hidden_size)
 
-        filled = (0, p.feed_forward - s.feed_forward)
+        filled = (0, p.feed_forward - s.intermediate_size)
         layers = [
             LayerWeights(
                 input_norm=rounded(number, "input_norm"),

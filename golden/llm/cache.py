@@ -47,8 +47,8 @@ def open_trace(
     for layer in opened:
         if not 0 <= layer < SMOLLM2.layers:
             raise ValueError(f"layers must be between 0 and {SMOLLM2.layers - 1}, not {layer}")
-    if not 1 <= tokens <= SMOLLM2.longest_context:
-        raise ValueError(f"tokens must be between 1 and {SMOLLM2.longest_context}, not {tokens}")
+    if not 1 <= tokens <= SMOLLM2.context_length:
+        raise ValueError(f"tokens must be between 1 and {SMOLLM2.context_length}, not {tokens}")
     # Cached tensors do not need the model file; the check reports a damaged one early.
     model.find_gguf()
 
@@ -95,7 +95,9 @@ def _first_tokens(content: str, count: int) -> np.ndarray:
 def _key(*inputs: object) -> str:
     """Hash all that decides the captured numbers: model file, code, packages, and inputs."""
     digest = hashlib.sha256(model.GGUF_SHA256.encode())
-    digest.update(code_digest("golden.llm.capture", "golden.llm.model").encode())
+    # The numbers of the model's shape are in `golden.llm.model`.
+    code = code_digest("golden.llm.capture", "golden.llm.model", without=("hdl.model_shape",))
+    digest.update(code.encode())
     for value in inputs:
         digest.update(str(value).encode() + b"\0")
     return digest.hexdigest()[:16]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from golden.llm.model import ModelShape
 from golden.llm.model_files import CONFIGURATION, GENERATION, DataFileError, ModelFiles
+from hdl.model_shape import ModelShape
 
 DIMENSIONS = (
     "num_hidden_layers",
@@ -120,26 +120,24 @@ def shape_of(file: Path, config: Mapping[str, Any]) -> ModelShape:
     """Return the dimensions that a configuration sets."""
     require_understood(file, config)
     sizes = {key: count(file, key, config.get(key)) for key in DIMENSIONS}
-    heads, width = sizes["num_attention_heads"], sizes["hidden_size"]
+    heads, hidden_size = sizes["num_attention_heads"], sizes["hidden_size"]
 
     def optional(key: str, default: int) -> int:
         value = config.get(key)
         return default if value is None else count(file, key, value)
 
-    return require_consistent(
+    return checked_shape(
         file,
-        ModelShape(
-            layers=sizes["num_hidden_layers"],
-            width=width,
-            heads=heads,
-            kv_heads=optional("num_key_value_heads", heads),
-            head_size=optional("head_dim", width // heads),
-            feed_forward=sizes["intermediate_size"],
-            vocabulary=sizes["vocab_size"],
-            longest_context=sizes["max_position_embeddings"],
-            rope_base=_rope_base(file, config),
-            norm_epsilon=positive(file, "rms_norm_eps", config.get("rms_norm_eps")),
-        ),
+        hidden_size=hidden_size,
+        intermediate_size=sizes["intermediate_size"],
+        heads=heads,
+        kv_heads=optional("num_key_value_heads", heads),
+        head_size=optional("head_dim", hidden_size // heads),
+        layers=sizes["num_hidden_layers"],
+        vocabulary_size=sizes["vocab_size"],
+        context_length=sizes["max_position_embeddings"],
+        rope_base=_rope_base(file, config),
+        norm_epsilon=positive(file, "rms_norm_eps", config.get("rms_norm_eps")),
     )
 
 
@@ -168,17 +166,18 @@ def _rope_base(file: Path, config: Mapping[str, Any]) -> float:
     return stated.pop() if stated else 10_000.0
 
 
-def require_consistent(file: Path, s: ModelShape) -> ModelShape:
-    """Return dimensions after checking that heads share keys evenly and can be rotated."""
-    if s.heads % s.kv_heads:
-        raise DataFileError(
-            f"the key/value heads in {file} must divide the {s.heads} heads, not {s.kv_heads}"
-        )
-    if s.head_size % 2:
-        raise DataFileError(
-            f"the head size in {file} must be even for a rotary embedding, not {s.head_size}"
-        )
-    return s
+def checked_shape(file: Path, **dimensions: Any) -> ModelShape:
+    """Return the dimensions that a file sets.
+
+    Raises
+    ------
+    DataFileError
+        The dimensions violate a rule of `ModelShape`.
+    """
+    try:
+        return ModelShape(**dimensions)
+    except ValueError as error:
+        raise DataFileError(f"{file} is refused: {error}") from error
 
 
 def count(file: Path, key: str, value: Any) -> int:

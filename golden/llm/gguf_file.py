@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from golden.llm.configuration import count, end_tokens, positive, require_consistent
-from golden.llm.model import ModelShape
+from golden.llm.configuration import checked_shape, count, end_tokens, positive
 from golden.llm.model_files import DataFileError, ModelFiles
 from golden.llm.stored_tensors import Contents, Names, Singles, Stored, reader_of
+from hdl.model_shape import ModelShape
 
 NAMES = Names(
     whole={"embedding": "token_embd", "final_norm": "output_norm", "projection": "output"},
@@ -150,32 +150,30 @@ def _shape_of(file: Path, fields: Mapping[str, Any]) -> ModelShape:
         if (found := size(name, wanted)) != wanted:
             raise DataFileError(f"llama.{name} in {file} must be {wanted}, not {found}")
 
-    width, heads = size("embedding_length"), size("attention.head_count")
-    head_size = size("attention.key_length", width // heads)
+    hidden_size, heads = size("embedding_length"), size("attention.head_count")
+    head_size = size("attention.key_length", hidden_size // heads)
     for name in ("attention.value_length", "rope.dimension_count"):
         require(name, head_size)
     tokens = fields.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
         raise DataFileError(f"{file} must have a tokenizer in tokenizer.ggml.tokens, and has none")
     require("vocab_size", len(tokens))
-    return require_consistent(
+    return checked_shape(
         file,
-        ModelShape(
-            layers=size("block_count"),
-            width=width,
-            heads=heads,
-            kv_heads=size("attention.head_count_kv", heads),
-            head_size=head_size,
-            feed_forward=size("feed_forward_length"),
-            vocabulary=len(tokens),
-            longest_context=size("context_length"),
-            rope_base=positive(
-                file, "llama.rope.freq_base", fields.get("llama.rope.freq_base", 10_000.0)
-            ),
-            norm_epsilon=positive(
-                file,
-                "llama.attention.layer_norm_rms_epsilon",
-                fields.get("llama.attention.layer_norm_rms_epsilon"),
-            ),
+        hidden_size=hidden_size,
+        intermediate_size=size("feed_forward_length"),
+        heads=heads,
+        kv_heads=size("attention.head_count_kv", heads),
+        head_size=head_size,
+        layers=size("block_count"),
+        vocabulary_size=len(tokens),
+        context_length=size("context_length"),
+        rope_base=positive(
+            file, "llama.rope.freq_base", fields.get("llama.rope.freq_base", 10_000.0)
+        ),
+        norm_epsilon=positive(
+            file,
+            "llama.attention.layer_norm_rms_epsilon",
+            fields.get("llama.attention.layer_norm_rms_epsilon"),
         ),
     )

@@ -11,11 +11,11 @@ import numpy as np
 from golden.llm import model as packaged
 from golden.llm.gguf_file import open_gguf
 from golden.llm.layers import LayerWeights, Reals
-from golden.llm.model import ModelShape
 from golden.llm.model_files import DataFileError, model_files
 from golden.llm.safetensors_file import open_safetensors
 from golden.llm.stored_tensors import Singles
 from golden.llm.texts import text_named
+from hdl.model_shape import ModelShape
 
 CALIBRATION = 256
 """Tokens of prose on which the steps of integer systems are found."""
@@ -57,13 +57,13 @@ class LanguageModel:
             return weight * own
 
         def heads(name: str) -> Reals:
-            return matrix(name, "input_norm").reshape(s.width, -1, s.head_size)
+            return matrix(name, "input_norm").reshape(s.hidden_size, -1, s.head_size)
 
         return LayerWeights(
             query=heads("query") / np.sqrt(s.head_size),
             key=heads("key"),
             value=heads("value"),
-            output=matrix("output").reshape(s.heads, s.head_size, s.width),
+            output=matrix("output").reshape(s.heads, s.head_size, s.hidden_size),
             gate=matrix("gate", "feed_forward_norm"),
             up=matrix("up", "feed_forward_norm"),
             down=matrix("down"),
@@ -109,10 +109,10 @@ class LanguageModel:
                 f"{whole} of {plain}"
             )
         tokens = plain if plain[: len(added)] == added else whole
-        if tokens and max(tokens) >= self.shape.vocabulary:
+        if tokens and max(tokens) >= self.shape.vocabulary_size:
             raise DataFileError(
                 f"the tokenizer of {self.file} must give tokens below the vocabulary's "
-                f"{self.shape.vocabulary}, not {max(tokens)}"
+                f"{self.shape.vocabulary_size}, not {max(tokens)}"
             )
         return tokens
 

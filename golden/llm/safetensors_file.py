@@ -9,9 +9,9 @@ import numpy as np
 
 from golden.llm.configuration import configured
 from golden.llm.layers import rotary_angles
-from golden.llm.model import ModelShape
 from golden.llm.model_files import DataFileError, ModelFiles
 from golden.llm.stored_tensors import Contents, Names, Singles, Stored, reader_of
+from hdl.model_shape import ModelShape
 
 NAMES = Names(
     whole={

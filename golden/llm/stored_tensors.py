@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.llm.model import ModelShape
 from golden.llm.model_files import DataFileError
+from hdl.model_shape import ModelShape
 
 Singles = NDArray[np.float32]
 Key = tuple[int | None, str]
@@ -79,19 +79,19 @@ def tensor_shapes(s: ModelShape) -> Iterator[tuple[Key, tuple[int, ...]]]:
     """Yield each tensor of a decoder and its shape, the LM head included."""
     queries, keys = s.heads * s.head_size, s.kv_heads * s.head_size
     parts = {
-        "query": (queries, s.width),
-        "key": (keys, s.width),
-        "value": (keys, s.width),
-        "output": (s.width, queries),
-        "gate": (s.feed_forward, s.width),
-        "up": (s.feed_forward, s.width),
-        "down": (s.width, s.feed_forward),
-        "input_norm": (s.width,),
-        "feed_forward_norm": (s.width,),
+        "query": (queries, s.hidden_size),
+        "key": (keys, s.hidden_size),
+        "value": (keys, s.hidden_size),
+        "output": (s.hidden_size, queries),
+        "gate": (s.intermediate_size, s.hidden_size),
+        "up": (s.intermediate_size, s.hidden_size),
+        "down": (s.hidden_size, s.intermediate_size),
+        "input_norm": (s.hidden_size,),
+        "feed_forward_norm": (s.hidden_size,),
     }
-    yield (None, "embedding"), (s.vocabulary, s.width)
-    yield (None, "final_norm"), (s.width,)
-    yield (None, "projection"), (s.vocabulary, s.width)
+    yield (None, "embedding"), (s.vocabulary_size, s.hidden_size)
+    yield (None, "final_norm"), (s.hidden_size,)
+    yield (None, "projection"), (s.vocabulary_size, s.hidden_size)
     for layer in range(s.layers):
         yield from (((layer, name), shape) for name, shape in parts.items())
 

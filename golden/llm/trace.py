@@ -87,7 +87,7 @@ class Trace:
     heads: int = SMOLLM2.heads
     kv_heads: int = SMOLLM2.kv_heads
     head_size: int = SMOLLM2.head_size
-    width: int = SMOLLM2.width
+    hidden_size: int = SMOLLM2.hidden_size
     _read: dict[tuple[int, str], np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def attention_trace(self, layer: int, head: int) -> AttentionTrace:

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.requantiser import scale_and_shift
-from golden.llm.layers import EPSILON, LayerWeights, rotary_angles, rotated, silu
+from golden.llm.layers import LayerWeights, rotary_angles, rotated, silu
 from golden.meadow.attention_pipeline import bias_of
 from golden.meadow.tile.pipelined_softmax import exponential_table
 from golden.meadow.tile.requantisation import Integers, quantised
 from golden.nonlinear.row_norm import quantise_weights
 from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, NORM_DROP, MeadowParameters
 from hdl.meadow.tile.element_parameters import SCALE_BITS
+from hdl.model_shape import NORM_EPSILON
 from hdl.nonlinear.activation_functions import VALUE, Activation
 from hdl.nonlinear.row_norm import OUTPUT
 
@@ -171,12 +172,12 @@ def exact_activation(values: Reals, function: Activation) -> Reals:
 
 def epsilon_of(p: MeadowParameters, step: float) -> int:
     """Return the norms' epsilon in the format of `IntegerLayer.epsilon`."""
-    return round(p.hidden_size * EPSILON / step**2)
+    return round(p.hidden_size * NORM_EPSILON / step**2)
 
 
 def normalised(states: Reals) -> Reals:
     """Return rows divided by their root mean square."""
-    return states / np.sqrt(np.mean(states**2, axis=-1, keepdims=True) + EPSILON)
+    return states / np.sqrt(np.mean(states**2, axis=-1, keepdims=True) + NORM_EPSILON)
 
 
 def smoothing_ratio(inputs: Reals, weights: Reals, exponent: float = 0.5) -> Reals:

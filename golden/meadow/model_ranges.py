@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from golden.llm.layers import EPSILON
 from golden.meadow.layer_quantisation import NORM_UNIT, RealLayer, Reals
 from golden.nonlinear.row_norm import finest_step
 from hdl.arith.shapes import extremes
 from hdl.errors import UserError
 from hdl.meadow.parameters import STATE, MeadowParameters
+from hdl.model_shape import NORM_EPSILON
 
 MARGIN = 1.1
 """Margin over the maximum hidden state of the calibration text, since other texts may exceed it."""
@@ -31,7 +31,7 @@ def state_step(largest: float, p: MeadowParameters) -> float:
         Dimensions of model and accelerator.
     """
     _least, most = extremes(STATE)
-    finest = finest_step(p.hidden_size, EPSILON)
+    finest = finest_step(p.hidden_size, NORM_EPSILON)
     return 2.0 ** math.ceil(math.log2(max(MARGIN * largest / most, finest)))
 
 

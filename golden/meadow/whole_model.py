@@ -169,7 +169,7 @@ def integer_model(
     text = np.arange(len(tokens)), (none, none), p
 
     def plain(number: int) -> RealLayer:
-        return real_layer(padded(model.layer(number), p.feed_forward_size))
+        return real_layer(padded(model.layer(number), p.intermediate_size))
 
     states = [model.embedding[list(tokens)].astype(np.float64)]
     largest = 0.0

@@ -131,7 +131,7 @@ def _fitting_norm(weight: Singles, p: P3llmParameters) -> tuple[Singles, np.floa
 
 def _quantised_layer(model: LanguageModel, number: int, p: P3llmParameters) -> Weights:
     """Quantise a layer's matrices; the feed-forward layer is padded with zeros."""
-    missing = p.feed_forward - model.shape.feed_forward
+    missing = p.feed_forward - model.shape.intermediate_size
     norms = {}
     scales = {}
     for name in ("input_norm", "feed_forward_norm"):

@@ -23,7 +23,6 @@ from golden.lad.whole_model import HalfModel
 from golden.lad.whole_model import WholeModel as LadModel
 from golden.llm.language_model import LanguageModel, open_language_model
 from golden.llm.layers import rms_norm
-from golden.llm.model import ModelShape
 from golden.llm.texts import text_named
 from golden.meadow.whole_model import WholeModel as MeadowModel
 from golden.meadow.whole_model import integer_model, vocabulary_sums
@@ -35,6 +34,7 @@ from golden.veda.whole_model import next_block
 from hdl.catalog import entry_named
 from hdl.kelle.parameters import KelleParameters
 from hdl.lad.lad_parameters import LadParameters
+from hdl.model_shape import ModelShape
 
 Logits = NDArray[np.floating[Any]]
 Reader = Callable[[list[int]], Logits]
@@ -105,7 +105,7 @@ def kelle_parameters(s: ModelShape, budget: int) -> KelleParameters:
         words=65536,
         slots=budget,
         window=budget // 2,
-        vocabulary=s.vocabulary,
+        vocabulary=s.vocabulary_size,
     )
 
 
@@ -132,7 +132,7 @@ def lad_parameters(s: ModelShape) -> LadParameters:
     """Return SmolLM2's preset with the heads of all layers, and one sample."""
     preset = entry_named("lad").parameters("smollm2")
     tile = replace(preset.tile, heads=-(-s.layers * s.heads // preset.tiles))
-    return replace(preset, tile=tile, layers=s.layers, batch=1, vocabulary=s.vocabulary)
+    return replace(preset, tile=tile, layers=s.layers, batch=1, vocabulary=s.vocabulary_size)
 
 
 def lad_reader(model: LanguageModel, budget: int) -> Reader:
@@ -155,7 +155,7 @@ def lad_reader(model: LanguageModel, budget: int) -> Reader:
 def p3llm_reader(model: LanguageModel, budget: int) -> Reader:
     """Return a reader by P3-LLM's golden model: a window is a block of decode steps."""
     preset, s = entry_named("p3llm").parameters("smollm2"), model.shape
-    p = replace(preset, layers=s.layers, vocabulary=s.vocabulary)
+    p = replace(preset, layers=s.layers, vocabulary=s.vocabulary_size)
     golden = P3llmModel(p, quantised_model(model, model.calibration(), p))
 
     def read(tokens: list[int]) -> Logits:

@@ -16,6 +16,7 @@ from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
 from hdl.memory.burst_port import BurstReadPort, BurstWritePort
+from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.activation_functions import Activation
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
@@ -94,7 +95,7 @@ class Combine(enum.Enum, shape=unsigned(2)):
 
 
 @parameter_object
-class MeadowParameters(Parameters):
+class MeadowParameters(ModelDimensions, Parameters):
     """Dimensions of an accelerator; its golden model and testbench use them too.
 
     Parameters
@@ -104,7 +105,7 @@ class MeadowParameters(Parameters):
         times the size of a head.
     heads, kv_heads : int
         Query heads, and key/value heads, which divide them.
-    feed_forward_size : int
+    intermediate_size : int
         Elements between the feed-forward matrices: a multiple of `slices` times the size of a head,
         and at most 64 times the size of a head, since a GEMM has at most 64 tiles of outputs.
     lanes : int
@@ -152,7 +153,7 @@ class MeadowParameters(Parameters):
     hidden_size: Annotated[int, Range(2, 8192, "elements")] = 576
     heads: Annotated[int, Range(1, 64, "heads")] = 9
     kv_heads: Annotated[int, Range(1, "heads", "heads")] = 3
-    feed_forward_size: Annotated[int, Range(2, 8192, "elements")] = 1536
+    intermediate_size: Annotated[int, Range(2, 8192, "elements")] = 1536
     lanes: Annotated[int, Range(1, 32, "lanes")] = 12
     slices: Annotated[int, Range(2, 8, "elements")] = 3
     features: Annotated[int, Range(2, 4096, "keys")] = 512
@@ -175,7 +176,7 @@ class MeadowParameters(Parameters):
         """Check every rule."""
         super().__post_init__()
         row = self.slices * self.head_size
-        for name in ("hidden_size", "feed_forward_size"):
+        for name in ("hidden_size", "intermediate_size"):
             value = getattr(self, name)
             require(
                 value % row == 0, f"{name} must be a multiple of slices * head_size = {row}", value
@@ -183,10 +184,10 @@ class MeadowParameters(Parameters):
         # Before the pipeline's own rules, which call a tile of a GEMM's outputs a head.
         tiles = MOST_TILES * self.head_size
         rule = (
-            f"feed_forward_size must be at most {MOST_TILES} tiles of head_size outputs of a GEMM"
+            f"intermediate_size must be at most {MOST_TILES} tiles of head_size outputs of a GEMM"
             f" = {tiles}"
         )
-        require(self.feed_forward_size <= tiles, rule, self.feed_forward_size)
+        require(self.intermediate_size <= tiles, rule, self.intermediate_size)
         rule = "hidden_size must be heads * head_size"
         require(self.hidden_size == self.heads * self.head_size, rule, self.hidden_size)
         require(self.heads % self.kv_heads == 0, "kv_heads must divide heads", self.kv_heads)
@@ -215,7 +216,7 @@ class MeadowParameters(Parameters):
     @property
     def feed_forward_words(self) -> int:
         """Words of a row between the feed-forward matrices."""
-        return self.feed_forward_size // self.head_size
+        return self.intermediate_size // self.head_size
 
     @property
     def token_words(self) -> int:
@@ -245,7 +246,7 @@ class MeadowParameters(Parameters):
     @property
     def attention(self) -> AttentionParameters:
         """Dimensions of the pipeline; its rows hold the longer of both inner dimensions."""
-        chunks = max(self.hidden_size, self.feed_forward_size) // (self.slices * self.head_size)
+        chunks = max(self.hidden_size, self.intermediate_size) // (self.slices * self.head_size)
         return AttentionParameters(
             lanes=self.lanes,
             slices=self.slices,

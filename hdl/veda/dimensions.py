@@ -4,6 +4,7 @@ from dataclasses import field
 from typing import Annotated
 
 from hdl.memory.memory import LARGEST_DEPTH
+from hdl.model_shape import ModelDimensions
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.encodings import PassKind
@@ -15,7 +16,7 @@ from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 
 @parameter_object
-class VedaDimensions(Parameters):
+class VedaDimensions(ModelDimensions, Parameters):
     """Dimensions of the accelerator.
 
     A head is as wide as the array, or as wide as a plane; in the latter case each plane processes a
@@ -41,7 +42,7 @@ class VedaDimensions(Parameters):
         Heads per lane whose scores are computed before their values are read.
     hidden_size : int
         Elements of the hidden state, a multiple of `copies`.
-    feed_forward_size : int
+    intermediate_size : int
         Elements of the feed-forward layer's intermediate vector: a multiple of all arrays' width.
         Pad a narrower layer with columns of zeros.
     positions : int
@@ -69,7 +70,7 @@ class VedaDimensions(Parameters):
     capacity: Annotated[int, PowerOfTwo(4, 4096, "tokens")] = 4096
     group: Annotated[int, Range(1, 64, "heads")] = 8
     hidden_size: Annotated[int, Range(2, 65536, "elements")] = 4096
-    feed_forward_size: Annotated[int, Range(1, 65536, "elements")] = 11008
+    intermediate_size: Annotated[int, Range(1, 65536, "elements")] = 11008
     positions: Annotated[int, PowerOfTwo(2, 65536, "positions")] = 4096
     vocabulary: Annotated[int, Range(0, 262144, "tokens")] = 0
     block: Annotated[int, Range(1, 64, "tokens")] = 1
@@ -94,9 +95,9 @@ class VedaDimensions(Parameters):
             self.hidden_size,
         )
         require(
-            self.feed_forward_size % self.row == 0,
-            f"feed_forward_size must be a multiple of all arrays' width {self.row}",
-            self.feed_forward_size,
+            self.intermediate_size % self.row == 0,
+            f"intermediate_size must be a multiple of all arrays' width {self.row}",
+            self.intermediate_size,
         )
         require(self.vocabulary != 1, "vocabulary must be 0 or at least 2", self.vocabulary)
         rule = f"block must be at most capacity = {self.capacity}"
@@ -122,7 +123,7 @@ class VedaDimensions(Parameters):
     @property
     def gated_rows(self) -> int:
         """Rows of `gate_proj` and `up_proj` together."""
-        return 2 * self.feed_forward_size // self.row
+        return 2 * self.intermediate_size // self.row
 
     @property
     def attended_slices(self) -> int:
@@ -132,7 +133,7 @@ class VedaDimensions(Parameters):
     @property
     def activated_slices(self) -> int:
         """Vectors of an array's width that hold the intermediate vector of a token."""
-        return self.feed_forward_size // self.array.width
+        return self.intermediate_size // self.array.width
 
     @property
     def slices(self) -> int:

@@ -21,6 +21,7 @@ from golden.kelle.whole_model import (
 from golden.llm.language_model import LanguageModel
 from hdl.errors import UserError
 from hdl.kelle.parameters import KelleParameters
+from hdl.parameters import require
 from systola.generation.model_memory import model_arrays
 from systola.generation.system import (
     Block,
@@ -55,20 +56,17 @@ class KelleSystem(System):
         s = model.shape
         cls.require_epsilon(s)
         cls.require_whole_base(s)
-        if s.heads * s.head_size != s.width:
-            raise UserError(
-                f"the heads of a model for Kelle must be as wide as its hidden state, {s.width}, "
-                f"not {s.heads} times {s.head_size}"
-            )
+        rule = f"hidden_size must be heads * head_size = {s.query_size}"
+        require(s.hidden_size == s.query_size, rule, s.hidden_size)
         one = replace(
             p,
             head_size=s.head_size,
             layers=1,
             heads=s.kv_heads,
-            queries=s.heads // s.kv_heads,
-            feed_forward=-(-s.feed_forward // s.head_size) * s.head_size,
+            queries=s.group_size,
+            feed_forward=-(-s.intermediate_size // s.head_size) * s.head_size,
             base=int(s.rope_base),
-            vocabulary=s.vocabulary,
+            vocabulary=s.vocabulary_size,
         )
         # Every layer needs its slots and input vectors.
         needed = s.layers * one.memory.edram.entries * one.memory.edram.entry_words
@@ -80,7 +78,7 @@ class KelleSystem(System):
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: KelleParameters
-        self.longest = min(1 << self.p.position_bits, model.shape.longest_context)
+        self.longest = min(1 << self.p.position_bits, model.shape.context_length)
         self.host: Speech | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []

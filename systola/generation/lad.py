@@ -15,10 +15,10 @@ from golden.arith.float_values import values
 from golden.lad.lad_tile import Step, equation_7
 from golden.lad.whole_model import HalfModel, TokenResult, WholeModel
 from golden.llm.language_model import LanguageModel
-from golden.llm.model import ModelShape
 from hdl.errors import UserError
 from hdl.lad.lad_parameters import LadParameters
 from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.model_shape import ModelShape
 from systola.generation.model_memory import model_memory
 from systola.generation.system import (
     Block,
@@ -58,12 +58,12 @@ class LadSystem(System):
         p: LadParameters = dimensions
         s = model.shape
         cls.require_epsilon(s)
-        if s.width % s.head_size:
+        if s.hidden_size % s.head_size:
             raise UserError(
                 f"the hidden state of a model for LAD must be a multiple of its head size, "
-                f"{s.head_size}, not {s.width}"
+                f"{s.head_size}, not {s.hidden_size}"
             )
-        feed_forward = -(-s.feed_forward // s.head_size) * s.head_size
+        feed_forward = -(-s.intermediate_size // s.head_size) * s.head_size
         return replace(
             p,
             tile=cls._fitted_tile(s, p, feed_forward),
@@ -71,7 +71,7 @@ class LadSystem(System):
             heads=s.heads,
             kv_heads=s.kv_heads,
             feed_forward=feed_forward,
-            vocabulary=s.vocabulary,
+            vocabulary=s.vocabulary_size,
         )
 
     @staticmethod
@@ -79,7 +79,7 @@ class LadSystem(System):
         """Return the tile with the model's head size, and room for all heads and matrices."""
         tile = p.tile
         vector = replace(tile.vector, head_size=s.head_size)
-        gated, width = feed_forward // s.head_size, s.width // s.head_size
+        gated, width = feed_forward // s.head_size, s.hidden_size // s.head_size
         sums = max(width, (s.heads + 2 * s.kv_heads) // p.periods, 2 * gated) * s.head_size
         groups = -(-sums // (tile.linear.units * p.tiles))
         # The heads of a group share one tile.
@@ -100,7 +100,7 @@ class LadSystem(System):
             eas=replace(tile.eas, vector=vector),
             md=replace(tile.md, vector=vector),
             ac=replace(tile.ac, vector=vector),
-            sfm=replace(tile.sfm, vector=vector, width=s.width),
+            sfm=replace(tile.sfm, vector=vector, width=s.hidden_size),
             linear=linear,
         )
 
@@ -109,7 +109,7 @@ class LadSystem(System):
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: LadParameters
-        self.longest = min(self.p.tile.capacity, model.shape.longest_context)
+        self.longest = min(self.p.tile.capacity, model.shape.context_length)
         self.host: Speech | None = None
         self.golden: WholeModel | None = None
         self.done = 0

@@ -50,17 +50,17 @@ class MeadowSystem(System):
         return replace(
             p,
             element=replace(p.element, multipliers=s.head_size),
-            hidden_size=s.width,
+            hidden_size=s.hidden_size,
             heads=s.heads,
             kv_heads=s.kv_heads,
-            feed_forward_size=-(-s.feed_forward // row) * row,
+            intermediate_size=-(-s.intermediate_size // row) * row,
             rotary=True,
             base=int(s.rope_base),
             layer_norm=False,
             biases=False,
             activation=Activation.SILU,
             gated=True,
-            vocabulary=s.vocabulary,
+            vocabulary=s.vocabulary_size,
         )
 
     def __init__(
@@ -68,7 +68,7 @@ class MeadowSystem(System):
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: MeadowParameters
-        self.longest = min(self.p.features, model.shape.longest_context)
+        self.longest = min(self.p.features, model.shape.context_length)
         self.host: Speech | None = None
         self.golden: WholeModel | None = None
 

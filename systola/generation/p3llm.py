@@ -59,14 +59,14 @@ class P3llmSystem(System):
         )
         return replace(
             p,
-            width=s.width,
-            feed_forward=-(-s.feed_forward // p.word) * p.word,
+            width=s.hidden_size,
+            feed_forward=-(-s.intermediate_size // p.word) * p.word,
             heads=s.heads,
             kv_heads=s.kv_heads,
             head_size=s.head_size,
             base=int(s.rope_base),
             layers=s.layers,
-            vocabulary=s.vocabulary,
+            vocabulary=s.vocabulary_size,
         )
 
     def __init__(
@@ -74,7 +74,7 @@ class P3llmSystem(System):
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: P3llmParameters
-        self.longest = min(self.p.capacity, model.shape.longest_context)
+        self.longest = min(self.p.capacity, model.shape.context_length)
         self.host: Speech | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []

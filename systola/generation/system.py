@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import codes, values
 from golden.llm.language_model import LanguageModel
-from golden.llm.layers import EPSILON
-from golden.llm.model import ModelShape
 from hdl.catalog import entry_named
 from hdl.errors import UserError
+from hdl.model_shape import NORM_EPSILON, ModelShape
 from hdl.sources import code_digest
 from systola.generation.model_memory import ModelFile
 from testbenches.harness import Harness
@@ -171,10 +170,10 @@ class System(ABC):
     @classmethod
     def require_epsilon(cls, shape: ModelShape) -> None:
         """Refuse a model whose norms add another epsilon than the accelerators do."""
-        if abs(shape.norm_epsilon - EPSILON) > 1e-9:
+        if abs(shape.norm_epsilon - NORM_EPSILON) > 1e-9:
             raise UserError(
-                f"the norms of a model for {cls.name} must add {EPSILON} to the mean square, not "
-                f"{shape.norm_epsilon}"
+                f"the norms of a model for {cls.name} must add {NORM_EPSILON} to the mean square, "
+                f"not {shape.norm_epsilon}"
             )
 
     @staticmethod

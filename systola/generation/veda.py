@@ -57,9 +57,9 @@ class VedaSystem(System):
             kv_heads=s.kv_heads,
             # Spare layers cost a few words of the slot table.
             layers=max(p.layers, s.layers),
-            hidden_size=s.width,
-            feed_forward_size=-(-s.feed_forward // p.row) * p.row,
-            vocabulary=s.vocabulary,
+            hidden_size=s.hidden_size,
+            intermediate_size=-(-s.intermediate_size // p.row) * p.row,
+            vocabulary=s.vocabulary_size,
         )
 
     def __init__(
@@ -72,7 +72,7 @@ class VedaSystem(System):
                 f"BUDGET must be from 2 to the {self.p.capacity} tokens that a layer caches, not "
                 f"{settings.budget}"
             )
-        self.longest = min(self.p.positions, model.shape.longest_context)
+        self.longest = min(self.p.positions, model.shape.context_length)
         self.host: Speech | None = None
         self.golden: WholeModel | None = None
 
@@ -99,7 +99,7 @@ class VedaSystem(System):
     def _padded(self, weights: LayerWeights) -> LayerWeights:
         """Return a layer's matrices as codes, padded with zeros to the arrays' width."""
         with np.errstate(over="ignore"):
-            padded = folded(layer_padded(weights, self.p.feed_forward_size))
+            padded = folded(layer_padded(weights, self.p.intermediate_size))
         for name, matrix in vars(padded).items():
             if not np.isfinite(matrix.view(np.float16)).all():
                 raise UserError(

@@ -53,7 +53,7 @@ def drawn_weights(
 
     The fewer degrees of `freedom`, the fewer of their INT8 pairs are different ones.
     """
-    size, inner = p.head_size, p.feed_forward_size
+    size, inner = p.head_size, p.intermediate_size
     shapes = {"query": (p.hidden_size, p.heads, size)}
     shapes |= dict.fromkeys(("key", "value"), (p.hidden_size, p.kv_heads, size))
     shapes |= {"output": (p.heads, size, p.hidden_size), "gate": (p.hidden_size, inner)}

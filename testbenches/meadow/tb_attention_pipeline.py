@@ -41,7 +41,7 @@ def prepare(p: AttentionParameters) -> None:
 
 def width(p: AttentionParameters) -> int:
     """Return the elements of a token: SmolLM2's, or OPT-125M's, as far as the unit can."""
-    words = (SMOLLM2.width if p.rotary else 768) // (p.slices * p.size)
+    words = (SMOLLM2.hidden_size if p.rotary else 768) // (p.slices * p.size)
     return max(min(p.chunks, words, most_chunks(p, p.tokens)), 1) * p.slices * p.size
 
 
@@ -68,7 +68,7 @@ def real_tensors(
     size = trace.head_size
     half = np.arange(p.size // 2) % (size // 2)
     pairs = np.stack([half, half + size // 2], axis=-1).reshape(-1)
-    elements = np.arange(width(p)) % trace.width
+    elements = np.arange(width(p)) % trace.hidden_size
     rows = np.arange(context) % TOKENS
     weight = linear.weight.T[elements].reshape(-1, trace.heads, size)
     query = weight[:, np.arange(heads) % trace.heads][:, :, pairs].swapaxes(0, 1)

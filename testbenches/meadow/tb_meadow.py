@@ -36,7 +36,7 @@ def prepare(p: MeadowParameters) -> None:
 def real_layers(p: MeadowParameters, layers: tuple[int, ...]) -> tuple[list[IntegerLayer], Any]:
     """Return layers of SmolLM2's matrices in integers, and the first one's hidden states."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
-    elements = np.arange(p.hidden_size) % trace.width
+    elements = np.arange(p.hidden_size) % trace.hidden_size
     found = []
     for layer in layers:
         states = trace.hidden(layer)[0][: max(p.tokens, 64), elements].astype(np.float64)

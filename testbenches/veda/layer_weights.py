@@ -23,7 +23,7 @@ def real_weights(p: VedaParameters, trace: Trace, layer: int) -> LayerWeights:
 def real_states(p: VedaParameters, trace: Trace, layer: int) -> Codes:
     """Return the hidden states before a layer, shape (tokens, hidden_size)."""
     states = trace.hidden(layer)[0]
-    return codes(states[:, np.arange(p.hidden_size) % trace.width])
+    return codes(states[:, np.arange(p.hidden_size) % trace.hidden_size])
 
 
 def weight_lines(p: VedaParameters, weights: LayerWeights) -> Codes:

@@ -158,7 +158,7 @@ def exact_logits(model: LanguageModel, tokens: list[int]) -> Any:
     s = model.shape
     weights = [model.layer(number) for number in range(s.layers)]
     past: list[Any] = [(np.zeros((s.kv_heads, 0, s.head_size)),) * 2 for _ in weights]
-    state = np.zeros(s.width)
+    state = np.zeros(s.hidden_size)
     for position, token in enumerate(tokens):
         angle = layers.rotary_angles(np.array(position), s.head_size, s.rope_base)
         angles = np.cos(angle), np.sin(angle)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from golden.llm.language_model import LanguageModel
-from golden.llm.model import ModelShape
 from hdl.catalog import entry_named
 from hdl.errors import UserError
+from hdl.model_shape import ModelShape
 from hdl.veda.encodings import Space
 from systola.generation.run import Interrupted, Run
 from systola.generation.system import Mismatch, Settings, System
@@ -21,14 +21,14 @@ from systola.generation.veda import VedaSystem
 from testbenches.veda.model_lines import address, fixed_space, octets_of_line
 
 SHAPE = ModelShape(
-    layers=2,
-    width=18,
+    hidden_size=18,
+    intermediate_size=12,
     heads=4,
     kv_heads=2,
     head_size=4,
-    feed_forward=12,
-    vocabulary=45,
-    longest_context=64,
+    layers=2,
+    vocabulary_size=45,
+    context_length=64,
     rope_base=10_000.0,
     norm_epsilon=1e-5,
 )
@@ -52,7 +52,7 @@ class WordModel(RandomModel):
     """The same, with a number for each word of a text."""
 
     def tokens_of(self, text: str) -> list[int]:
-        return [zlib.crc32(word.encode()) % self.shape.vocabulary for word in text.split()]
+        return [zlib.crc32(word.encode()) % self.shape.vocabulary_size for word in text.split()]
 
 
 def random_model(seed: int = 0, **changes: Any) -> RandomModel:
@@ -60,23 +60,23 @@ def random_model(seed: int = 0, **changes: Any) -> RandomModel:
     rng = np.random.default_rng(seed)
     inner = s.heads * s.head_size
     shapes = {
-        "query": (inner, s.width),
-        "key": (s.kv_heads * s.head_size, s.width),
-        "value": (s.kv_heads * s.head_size, s.width),
-        "output": (s.width, inner),
-        "gate": (s.feed_forward, s.width),
-        "up": (s.feed_forward, s.width),
-        "down": (s.width, s.feed_forward),
+        "query": (inner, s.hidden_size),
+        "key": (s.kv_heads * s.head_size, s.hidden_size),
+        "value": (s.kv_heads * s.head_size, s.hidden_size),
+        "output": (s.hidden_size, inner),
+        "gate": (s.intermediate_size, s.hidden_size),
+        "up": (s.intermediate_size, s.hidden_size),
+        "down": (s.hidden_size, s.intermediate_size),
     }
     tensors: dict[tuple[int | None, str], Any] = {}
     for layer in range(s.layers):
         for name, shape in shapes.items():
             tensors[layer, name] = rng.normal(size=shape) / np.sqrt(shape[1])
         for name in ("input_norm", "feed_forward_norm"):
-            tensors[layer, name] = rng.normal(1, 0.1, s.width)
-    tensors[None, "embedding"] = rng.normal(size=(s.vocabulary, s.width))
-    tensors[None, "projection"] = rng.normal(size=(s.vocabulary, s.width))
-    tensors[None, "final_norm"] = rng.normal(1, 0.1, s.width)
+            tensors[layer, name] = rng.normal(1, 0.1, s.hidden_size)
+    tensors[None, "embedding"] = rng.normal(size=(s.vocabulary_size, s.hidden_size))
+    tensors[None, "projection"] = rng.normal(size=(s.vocabulary_size, s.hidden_size))
+    tensors[None, "final_norm"] = rng.normal(1, 0.1, s.hidden_size)
     return RandomModel(
         Path("random.gguf"),
         f"seed {seed} " + "0" * 12,

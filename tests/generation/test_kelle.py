@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9]
-SHAPE = {"width": 32, "head_size": 8, "longest_context": 64}
+SHAPE = {"hidden_size": 32, "head_size": 8, "context_length": 64}
 
 
 def small_model(**changes: Any) -> WordModel:
@@ -119,8 +119,11 @@ def test_reports_layer_and_cycle_of_a_corrupted_weight(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 40}, "the heads of a model for Kelle must be as wide as its hidden state, 40"),
-        ({"head_size": 6, "width": 24}, "head_size must be a multiple of rows = 4, not 6"),
+        (
+            {"hidden_size": 40},
+            "hidden_size must be heads [*] head_size = 32, not 40",
+        ),
+        ({"head_size": 6, "hidden_size": 24}, "head_size must be a multiple of rows = 4, not 6"),
         ({"norm_epsilon": 1e-6}, "the norms of a model for Kelle must add 1e-05"),
         ({"rope_base": 10_000.5}, "the base of a rotary embedding must be whole, not 10000.5"),
     ],

@@ -30,7 +30,7 @@ from tests.generation.test_generate import (
 )
 
 SETTINGS = Settings(budget=128, reserved=32)
-SHAPE = {"width": 8, "heads": 2, "kv_heads": 1, "longest_context": 40}
+SHAPE = {"hidden_size": 8, "heads": 2, "kv_heads": 1, "context_length": 40}
 TINY = entry_named("lad").parameters("tiny")
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -117,8 +117,11 @@ def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 10}, "the hidden state of a model for LAD must be a multiple of its head size"),
-        ({"head_size": 5, "width": 10}, "head_size must be even, not 5"),
+        (
+            {"hidden_size": 10},
+            "the hidden state of a model for LAD must be a multiple of its head size",
+        ),
+        ({"head_size": 5, "hidden_size": 10}, "head_size must be even, not 5"),
         ({"norm_epsilon": 1e-6}, "the norms of a model for LAD must add 1e-05"),
         ({"layers": 200}, "layers must be an integer from 1 to 128, not 200"),
     ],

@@ -23,7 +23,7 @@ from tests.generation.test_generate import (
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9, 2]
-SHAPE = {"width": 16, "feed_forward": 32, "longest_context": 16}
+SHAPE = {"hidden_size": 16, "intermediate_size": 32, "context_length": 16}
 
 
 def small_model(**changes: Any) -> WordModel:
@@ -131,7 +131,7 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 18}, "hidden_size must be a multiple of slices [*] head_size = 8, not 18"),
+        ({"hidden_size": 18}, "hidden_size must be a multiple of slices [*] head_size = 8, not 18"),
         ({"norm_epsilon": 1e-6}, "the norms of a model for MEADOW must add 1e-05"),
         ({"rope_base": 10_000.5}, "the base of a rotary embedding must be whole, not 10000.5"),
     ],

@@ -15,7 +15,7 @@ from hdl.nonlinear.row_norm import EPSILON_BITS
 from systola.generation.kelle import KelleSystem
 from tests.generation.test_generate import random_model
 
-SHAPE = {"width": 32, "head_size": 8, "longest_context": 64}
+SHAPE = {"hidden_size": 32, "head_size": 8, "context_length": 64}
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 

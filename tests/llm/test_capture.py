@@ -75,7 +75,7 @@ def silu(values: np.ndarray) -> np.ndarray:
 def test_shapes(trace: Trace) -> None:
     """The interface has the shapes and types it promises."""
     assert trace.tokens.dtype == np.int32 and trace.tokens.shape == (320,)
-    assert (trace.heads, trace.kv_heads, trace.head_size, trace.width) == (9, 3, 64, 576)
+    assert (trace.heads, trace.kv_heads, trace.head_size, trace.hidden_size) == (9, 3, 64, 576)
     attention = trace.attention_trace(14, 8)
     for name in ("q", "k", "v", "q_before_rope", "k_before_rope", "output"):
         array = getattr(attention, name)
@@ -105,13 +105,13 @@ def test_shape_is_the_models(network: "LlamaForCausalLM") -> None:
         config.rms_norm_eps,
     ) == (
         SMOLLM2.layers,
-        SMOLLM2.width,
+        SMOLLM2.hidden_size,
         SMOLLM2.heads,
         SMOLLM2.kv_heads,
         SMOLLM2.head_size,
-        SMOLLM2.feed_forward,
-        SMOLLM2.vocabulary,
-        SMOLLM2.longest_context,
+        SMOLLM2.intermediate_size,
+        SMOLLM2.vocabulary_size,
+        SMOLLM2.context_length,
         SMOLLM2.norm_epsilon,
     )
 

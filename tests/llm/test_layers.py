@@ -1,6 +1,6 @@
 """The float64 layer on the model's own weights is the model's layer."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,23 +9,10 @@ from golden.llm import Trace, layers
 from golden.llm.model import SMOLLM2
 
 
-@dataclass(frozen=True)
-class Sizes:
-    hidden_size: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    feed_forward_size: int
-
-
-def own_sizes(trace: Trace) -> Sizes:
-    return Sizes(trace.width, trace.heads, trace.kv_heads, trace.head_size, SMOLLM2.feed_forward)
-
-
 @pytest.mark.parametrize("layer", [0, 14])
 def test_layer_is_the_language_models(trace: Trace, layer: int) -> None:
     """SmolLM2's states behind a layer, in float32, come out to its own accuracy."""
-    sizes = own_sizes(trace)
+    sizes = SMOLLM2
     weights = layers.real_weights(sizes, trace, layer)
     before, after = trace.hidden(layer)
     keys = np.zeros((sizes.kv_heads, 0, sizes.head_size))
@@ -45,9 +32,13 @@ def test_layer_is_the_language_models(trace: Trace, layer: int) -> None:
 
 
 def test_smaller_and_larger_systems_get_weights(trace: Trace) -> None:
-    for sizes in (Sizes(64, 2, 1, 16, 96), Sizes(640, 10, 5, 64, 1600)):
+    small = replace(
+        SMOLLM2, hidden_size=64, intermediate_size=96, heads=2, kv_heads=1, head_size=16
+    )
+    large = replace(SMOLLM2, hidden_size=640, intermediate_size=1600, heads=10, kv_heads=5)
+    for sizes in (small, large):
         weights = layers.real_weights(sizes, trace, 14)
         assert weights.query.shape == (sizes.hidden_size, sizes.heads, sizes.head_size)
         assert weights.key.shape == (sizes.hidden_size, sizes.kv_heads, sizes.head_size)
         assert weights.output.shape == (sizes.heads, sizes.head_size, sizes.hidden_size)
-        assert weights.down.shape == (sizes.feed_forward_size, sizes.hidden_size)
+        assert weights.down.shape == (sizes.intermediate_size, sizes.hidden_size)

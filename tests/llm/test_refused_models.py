@@ -90,9 +90,9 @@ SCALED = "the accelerators do not scale the rotary embedding"
         ({"vocab_size": 64}, "must have the shape (64, 20), not (45, 20)"),
         ({"num_hidden_layers": 1}, "model.layers.1.input_layernorm.weight, which the acc"),
         ({"num_hidden_layers": 3}, "must have the tensor model.layers.2."),
-        ({"num_key_value_heads": 3}, "must divide the 4 heads, not 3"),
+        ({"num_key_value_heads": 3}, "kv_heads must divide heads = 4, not 3"),
         ({"num_attention_heads": 0}, "must be a positive integer, not 0"),
-        ({"head_dim": 5}, "must be even for a rotary embedding, not 5"),
+        ({"head_dim": 5}, "head_size must be even, not 5"),
         ({"hidden_size": "20"}, "must be a positive integer, not '20'"),
         ({"max_position_embeddings": None}, "must be a positive integer, not None"),
         ({"rms_norm_eps": None}, "must be a positive number, not None"),
@@ -201,7 +201,8 @@ BIASES = {"attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False}
 )
 def test_published_configurations_are_accepted(config: dict[str, Any]) -> None:
     shape = shape_of(Path("config.json"), config)
-    assert shape.width == config["hidden_size"] and shape.vocabulary == config["vocab_size"]
+    assert shape.hidden_size == config["hidden_size"]
+    assert shape.vocabulary_size == config["vocab_size"]
     assert shape.rope_base == config.get("rope_theta", 10_000)
     assert shape.head_size == config["hidden_size"] // config["num_attention_heads"]
 
@@ -321,7 +322,7 @@ def test_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
         ({"llama.residual_scale": 0.5}, "has llama.residual_scale = 0.5"),
         ({"llama.expert_count": 8}, "must be 0, not 8"),
         ({"llama.attention.head_count_kv": [2, 2]}, "must be a positive integer, not [2, 2]"),
-        ({"llama.attention.head_count_kv": 3}, "must divide the 4 heads, not 3"),
+        ({"llama.attention.head_count_kv": 3}, "kv_heads must divide heads = 4, not 3"),
         ({"llama.feed_forward_length": 16}, "must have the shape (16, 20), not (12, 20)"),
         ({"llama.rope.dimension_count": 2}, "llama.rope.dimension_count in"),
         ({"llama.attention.value_length": 8}, "must be 4, not 8"),

@@ -130,8 +130,8 @@ def rounding(model: LanguageModel, tokens: int) -> float:
     norms, projections, scores, attention and feed-forward of each layer, the final norm, the head.
     """
     s = model.shape
-    layer = 4 * s.width + s.head_size + tokens + s.heads * s.head_size + s.feed_forward
-    return 2.0**-24 * (s.layers * layer + 2 * s.width)
+    layer = 4 * s.hidden_size + s.head_size + tokens + s.heads * s.head_size + s.intermediate_size
+    return 2.0**-24 * (s.layers * layer + 2 * s.hidden_size)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -55,7 +55,7 @@ def size_of(values: Any) -> float:
         (
             {
                 "hidden_size": 144,
-                "feed_forward_size": 384,
+                "intermediate_size": 384,
                 "features": 4096,
                 "tokens": 4096,
                 "element": ElementParameters(multipliers=16),

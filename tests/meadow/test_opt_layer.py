@@ -40,7 +40,7 @@ def size_of(values: Any) -> float:
 def layer() -> Any:
     """Return OPT-125M's layer in float64 with random weights, biases and norms."""
     config = OPTConfig(dropout=0.0)
-    assert (config.hidden_size, config.ffn_dim) == (P.hidden_size, P.feed_forward_size)
+    assert (config.hidden_size, config.ffn_dim) == (P.hidden_size, P.intermediate_size)
     return drawn_layer(config)
 
 

@@ -20,7 +20,7 @@ MODELS = {
 
 SHOWN = {
     r"hidden_size must be a multiple of slices \* head_size = \d+, not": "{:,} is no multiple",
-    "feed_forward_size must be at most 64 tiles of head_size outputs of a GEMM = 4096, not": (
+    "intermediate_size must be at most 64 tiles of head_size outputs of a GEMM = 4096, not": (
         "{:,} exceeds 64 tiles"
     ),
 }
@@ -34,7 +34,7 @@ def refusal(model: str, slices: int) -> str:
         replace(
             PAPER,
             hidden_size=hidden,
-            feed_forward_size=inner,
+            intermediate_size=inner,
             heads=heads,
             kv_heads=kv_heads,
             slices=slices,
@@ -59,11 +59,11 @@ def test_page_names_the_rule_that_refuses_each_model(model: str) -> None:
 
 def test_largest_feed_forward_size_is_64_tiles() -> None:
     accepted = replace(
-        PAPER, hidden_size=512, heads=8, kv_heads=8, feed_forward_size=4096, slices=4
+        PAPER, hidden_size=512, heads=8, kv_heads=8, intermediate_size=4096, slices=4
     )
     assert accepted.attention.heads == 64
-    with pytest.raises(ValueError, match=r"feed_forward_size .* = 4096, not 4352"):
-        replace(accepted, feed_forward_size=4352)
+    with pytest.raises(ValueError, match=r"intermediate_size .* = 4096, not 4352"):
+        replace(accepted, intermediate_size=4352)
 
 
 def test_page_states_the_tokens_that_the_memory_holds() -> None:

@@ -17,7 +17,7 @@ from hdl.nonlinear.row_norm import EPSILON_BITS
 from systola.generation.meadow import MeadowSystem
 from tests.generation.test_generate import random_model
 
-SHAPE = {"width": 16, "feed_forward": 32, "longest_context": 16}
+SHAPE = {"hidden_size": 16, "intermediate_size": 32, "context_length": 16}
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 SMOLLM2 = entry_named("meadow").parameters("smollm2")
 

@@ -9,9 +9,10 @@ import pytest
 
 from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
+from hdl.model_shape import NORM_EPSILON
 from hdl.p3llm.control.memory_instructions import MemoryBits
 from hdl.p3llm.control.program import Program
-from hdl.p3llm.npu.epsilon_steps import EPSILON, step_table
+from hdl.p3llm.npu.epsilon_steps import step_table
 from hdl.p3llm.npu.npu_instructions import READS_NUMBERS, NpuOperation, npu_instruction
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
@@ -327,9 +328,9 @@ def test_integers_of_a_vector_fill_their_bits(spare: int) -> None:
 def test_epsilon_is_in_squared_steps() -> None:
     table = step_table(576)
     for point, steps in table.items():
-        assert steps == np.rint(np.ldexp(576 * EPSILON, 2 * point))
-    assert np.ldexp(576 * EPSILON, 2 * (min(table) - 1)) <= 0.5
-    assert np.ldexp(576 * EPSILON, 2 * (max(table) + 1)) >= (1 << 32) - 1
+        assert steps == np.rint(np.ldexp(576 * NORM_EPSILON, 2 * point))
+    assert np.ldexp(576 * NORM_EPSILON, 2 * (min(table) - 1)) <= 0.5
+    assert np.ldexp(576 * NORM_EPSILON, 2 * (max(table) + 1)) >= (1 << 32) - 1
 
 
 @pytest.mark.parametrize("preset", PRESETS)

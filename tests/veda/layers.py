@@ -20,7 +20,7 @@ def random_weights(p: VedaParameters, seed: int) -> LayerWeights:
         key=matrix(p.hidden_size, p.kv_heads, p.head_size),
         value=matrix(p.hidden_size, p.kv_heads, p.head_size),
         output=matrix(p.heads, p.head_size, p.hidden_size),
-        gate=matrix(p.hidden_size, p.feed_forward_size),
-        up=matrix(p.hidden_size, p.feed_forward_size),
-        down=matrix(p.feed_forward_size, p.hidden_size),
+        gate=matrix(p.hidden_size, p.intermediate_size),
+        up=matrix(p.hidden_size, p.intermediate_size),
+        down=matrix(p.intermediate_size, p.hidden_size),
     )

@@ -32,12 +32,12 @@ ENTRY = entry_named("veda")
         ({"group": 0}, "group must be an integer from 1 to 64, not 0"),
         ({"hidden_size": 1}, "hidden_size must be an integer from 2 to 65536, not 1"),
         (
-            {"copies": 3, "hidden_size": 64, "feed_forward_size": 384},
+            {"copies": 3, "hidden_size": 64, "intermediate_size": 384},
             "hidden_size must be a multiple of copies 3, not 64",
         ),
         (
-            {"feed_forward_size": 100},
-            "feed_forward_size must be a multiple of all arrays' width 128, not 100",
+            {"intermediate_size": 100},
+            "intermediate_size must be a multiple of all arrays' width 128, not 100",
         ),
         (
             {"hidden_size": 65536, "block": 64},
@@ -47,7 +47,7 @@ ENTRY = entry_named("veda")
             {
                 "array": FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=1024),
                 "head_size": 8,
-                "feed_forward_size": 65536,
+                "intermediate_size": 65536,
                 "block": 2,
             },
             "lines of a block's weights must be at most 1048576, not 8388608",

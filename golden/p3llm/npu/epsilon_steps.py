@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.llm.layers import EPSILON
+from hdl.model_shape import NORM_EPSILON
 
 MOST = (1 << 32) - 1
 """Maximum operand of a norm."""
@@ -14,5 +14,5 @@ def epsilon_steps(width: int, point: NDArray[np.int64]) -> NDArray[np.int64]:
 
     The result is rounded to nearest, and at most `MOST`.
     """
-    steps = np.rint(np.ldexp(width * EPSILON, 2 * point))
+    steps = np.rint(np.ldexp(width * NORM_EPSILON, 2 * point))
     return np.minimum(steps, MOST).astype(np.int64)

@@ -5,11 +5,9 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.integer_to_float import POINT
 from hdl.arith.operator import Operator
+from hdl.model_shape import NORM_EPSILON
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.parameters import require_range
-
-EPSILON = 1e-5
-"""Epsilon of the norms, as in the models."""
 
 
 def step_table(width: int) -> dict[int, int]:
@@ -17,7 +15,7 @@ def step_table(width: int) -> dict[int, int]:
 
     Below the listed points the value is 0, above them all ones.
     """
-    steps = {point: round(width * EPSILON * 4.0**point) for point in range(-10, 40)}
+    steps = {point: round(width * NORM_EPSILON * 4.0**point) for point in range(-10, 40)}
     return {point: value for point, value in steps.items() if 0 < value < 1 << EPSILON_BITS}
 
 

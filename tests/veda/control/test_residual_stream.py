@@ -37,7 +37,7 @@ def test_sums_are_added_to_states(seed: int, copies: int, pauses: str) -> None:
         copies=copies,
         head_size=8,
         hidden_size=SIZE,
-        feed_forward_size=16,
+        intermediate_size=16,
         block=BLOCK,
     )
     together = p.array.partial_sums * copies
@@ -94,7 +94,7 @@ def test_misplaced_last_is_reported(ends: list[int]) -> None:
         array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
         head_size=8,
         hidden_size=SIZE,
-        feed_forward_size=16,
+        intermediate_size=16,
         block=BLOCK,
     )
     states = vectors(np.random.default_rng(1), 2)

@@ -23,7 +23,7 @@ def dimensions(vocabulary: int) -> VedaParameters:
         kv_heads=2,
         capacity=16,
         hidden_size=4,
-        feed_forward_size=16,
+        intermediate_size=16,
         vocabulary=vocabulary,
         block=BLOCK,
     )

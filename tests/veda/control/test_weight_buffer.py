@@ -20,7 +20,7 @@ def parameters(copies: int) -> VedaParameters:
         heads=2,
         kv_heads=2,
         hidden_size=6,
-        feed_forward_size=16,
+        intermediate_size=16,
         block=4,
     )
     assert p.segment_lines == max(6, 2 * p.activated_slices)
