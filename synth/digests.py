@@ -28,6 +28,7 @@ from hdl.entry import Entry
 from hdl.paths import BUILD, ROOT, locked, replace_text
 from hdl.target import Target
 from synth.figures import DEVICES, LIBRARIES, NETLIST_PRESET, Figures
+from synth.json_rows import json_rows
 
 DIGESTS = ROOT / "docs" / "digests.json"
 
@@ -230,11 +231,11 @@ def _renewed(
 
 def _write(digests: Digests, file: Path) -> None:
     """Write one line per digest, so that two branches seldom change the same line."""
-    units = []
-    for top, forms in sorted(digests.items()):
-        lines = [f"  {json.dumps(name)}: {json.dumps(vars(own))}" for name, own in forms.items()]
-        units.append(f" {json.dumps(top)}: {{\n" + ",\n".join(lines) + "\n }")
-    replace_text(file, "{\n" + ",\n".join(units) + "\n}\n")
+    units = {
+        top: {name: vars(own) for name, own in forms.items()}
+        for top, forms in sorted(digests.items())
+    }
+    replace_text(file, json_rows(units, 2) + "\n")
 
 
 @cache

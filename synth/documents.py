@@ -5,7 +5,6 @@ the pages anew. A row whose figures were measured on other Verilog than the pres
 `docs/digests.json`, gets a mark and its table a legend. Tests compare the pages with both files.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
 from synth import comparison
 from synth.digests import MARK, Digests, form_of, is_old, kept_digests
-from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, kept_figures, merged
+from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, figures_text, kept_figures, merged
 from synth.operators import Costs, beside, operators_of_pages, short_name
 from synth.papers import read_papers
 from synth.plots import all_peers_plot
@@ -123,7 +122,7 @@ def write_documents(
     }
     groups = beside(figures["operators"].get("costs", {}))
     plot = svg(all_peers_plot(groups), "Area and delay of circuits that do the same work")
-    files = {FIGURES: json.dumps(figures, indent=1) + "\n", PEERS_PLOT: plot, **texts}
+    files = {FIGURES: figures_text(figures), PEERS_PLOT: plot, **texts}
     files[comparison.PLOT] = comparison.drawing(comparison.kept())
     for file, text in files.items():
         replace_text(file, text)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from hdl.paths import ROOT
+from synth.json_rows import json_rows
 from synth.papers import divided, read_papers
 from synth.results import Measured, Record
 
@@ -46,6 +47,19 @@ Figures = dict[str, dict[str, Any]]
 def kept_figures() -> Figures:
     """Return what `docs/figures.json` holds."""
     return json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+
+
+def figures_text(figures: Figures) -> str:
+    """Return the text of `docs/figures.json`: one line per unit or operator, all names sorted."""
+    tables = dict(sorted((name, dict(sorted(table.items()))) for name, table in figures.items()))
+    operators = tables.get("operators", {})
+    if "costs" in operators:
+        operators["costs"] = dict(sorted(operators["costs"].items()))
+    rows = (
+        f" {json.dumps(name)}: {json_rows(table, 2 if table is operators else 1, margin=' ')}"
+        for name, table in tables.items()
+    )
+    return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
 def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> Figures:

@@ -16,6 +16,7 @@ from synth.figures import (
     LIBRARIES,
     PRESET,
     completed,
+    figures_text,
     kept_figures,
     merged,
 )
@@ -60,6 +61,19 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
     for page, tables in pages(CATALOG, kept_figures(), kept_digests()).items():
         text = page.read_text()
         assert renewed(text, tables, page.name) == text, "run make report DOCS=1"
+
+
+def test_kept_figures_are_written_as_they_were_read() -> None:
+    """A row is a line, so that two branches seldom change the same line."""
+    figures = kept_figures()
+    text = FIGURES.read_text()
+    assert figures_text(figures) == text
+    turned = {name: dict(reversed(table.items())) for name, table in reversed(figures.items())}
+    assert figures_text(turned) == text
+    rows = re.findall(r'^ {2,3}"(.+?)": [{\[].*[}\]],?$', text, re.M)
+    operators = figures["operators"]["costs"]
+    units = [top for name, table in figures.items() if name != "operators" for top in table]
+    assert sorted(rows) == sorted([*units, *operators])
 
 
 def test_the_comparison_is_of_the_figures_that_are_kept() -> None:
