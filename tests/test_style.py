@@ -160,6 +160,10 @@ PLAIN = (
     "CHANGELOG.md",
     "docs/simulation.md",
     "docs/synthesis.md",
+    "docs/exploring.md",
+    "docs/exports.md",
+    "docs/parameters.md",
+    "docs/peers.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
