@@ -164,6 +164,7 @@ PLAIN = (
     "docs/exports.md",
     "docs/parameters.md",
     "docs/peers.md",
+    "docs/generate.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
