@@ -165,6 +165,7 @@ PLAIN = (
     "docs/parameters.md",
     "docs/peers.md",
     "docs/generate.md",
+    "docs/studies.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
