@@ -175,7 +175,6 @@ program writes into a page.
 """
 
 LATER = (
-    "golden/meadow/packing/**",
     "testbenches/runner.py",
     "testbenches/kelle/accelerator.py",
     "testbenches/kelle/tb_kelle.py",
@@ -200,7 +199,6 @@ LATER = (
     "testbenches/meadow/tb_meadow.py",
     "testbenches/meadow/tile/**",
     "testbenches/meadow/wilu/**",
-    "tests/meadow/packing/**",
 )
 """Files that the patterns include and that are not yet rewritten, as patterns."""
 

@@ -1,4 +1,4 @@
-"""Unique chunks of a matrix and the IDs that stand for them (Sections 5.1 and 5.3)."""
+"""Unique chunks of a matrix and their IDs (Sections 5.1 and 5.3)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ Ids = NDArray[np.uint32]
 Weights = NDArray[np.int8]
 
 CHUNKS = (1, 2, 4)
-"""Weights of a chunk, C."""
+"""Legal numbers of weights per chunk, C."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +22,11 @@ class Encoded:
     Members
     -------
     ids : numpy.ndarray
-        uint32, a chunk each, row by row.
+        uint32, one ID per chunk, row by row.
     unique : numpy.ndarray
         int8 [unique chunks, C]; row i is the chunk of ID i.
     counts : numpy.ndarray
-        int64, how often each ID occurs.
+        int64 [unique chunks], occurrences of each ID.
     """
 
     ids: Ids
@@ -35,12 +35,12 @@ class Encoded:
 
     @property
     def reduction_ratio(self) -> float:
-        """Chunks of the matrix over unique chunks."""
+        """Number of chunks of the matrix divided by the number of unique chunks."""
         return len(self.ids) / len(self.unique)
 
     @property
     def entropy(self) -> float:
-        """Shannon's bound of a code for the IDs one by one, in bits an ID."""
+        """Shannon's lower bound of a code for single IDs, in bits/ID."""
         shares = self.counts / len(self.ids)
         return float(-(shares * np.log2(shares)).sum())
 
@@ -51,7 +51,8 @@ def checked(matrix: Any) -> Weights:
     Raises
     ------
     ValueError
-        If it has not two axes, no element, or elements that are no integers from -128 to 127.
+        If it does not have two axes, is empty, or has elements other than integers from -128 to
+        127.
     """
     array = np.asarray(matrix)
     require(array.ndim == 2 and array.size > 0, "a matrix must have rows and columns", array.shape)
@@ -64,20 +65,21 @@ def checked(matrix: Any) -> Weights:
 
 
 def encode(matrix: Any, chunk: int) -> Encoded:
-    """Cut the inner dimension into chunks and number the unique ones in ascending order.
+    """Divide the inner dimension into chunks and number the unique ones in ascending order.
 
-    Chunks are ordered as rows of signed numbers, the first weight the most significant. Rows
-    whose length is no multiple of `chunk` are continued with zeros.
+    Chunks are ordered as rows of signed numbers, with the first weight the most significant. Rows
+    whose length is no multiple of `chunk` are padded with zeros.
     """
     require_choice("chunk", chunk, CHUNKS)
     weights = checked(matrix)
     if rest := -weights.shape[1] % chunk:
         weights = np.pad(weights, ((0, 0), (0, rest)))
-    # As unsigned numbers in the order of the signed ones, the first weight on top.
+    # An offset of 128 makes the unsigned order that of the signed weights; the first weight is the
+    # most significant byte.
     shifted = (weights.view(np.uint8) ^ 0x80).reshape(-1, chunk)
     keys = shifted[:, 0].astype(np.uint32)
-    for place in range(1, chunk):
-        keys = (keys << 8) | shifted[:, place]
+    for index in range(1, chunk):
+        keys = (keys << 8) | shifted[:, index]
     if chunk <= 2:
         counts = np.bincount(keys, minlength=1 << 8 * chunk)
         values = np.flatnonzero(counts).astype(np.uint32)
@@ -87,13 +89,13 @@ def encode(matrix: Any, chunk: int) -> Encoded:
     else:
         values, found, counts = np.unique(keys, return_inverse=True, return_counts=True)
         ids = found.astype(np.uint32)
-    places = 8 * np.arange(chunk - 1, -1, -1, dtype=np.uint32)
-    unique = ((values[:, np.newaxis] >> places & 0xFF) ^ 0x80).astype(np.uint8).view(np.int8)
+    shifts = 8 * np.arange(chunk - 1, -1, -1, dtype=np.uint32)
+    unique = ((values[:, np.newaxis] >> shifts & 0xFF) ^ 0x80).astype(np.uint8).view(np.int8)
     return Encoded(ids, unique, counts.astype(np.int64))
 
 
 def reindexed(encoded: Encoded) -> Encoded:
-    """Give frequent chunks low IDs; among equally frequent ones the order stays."""
+    """Assign low IDs to frequent chunks; equally frequent chunks keep their order."""
     order = np.argsort(-encoded.counts, kind="stable")
     new = np.empty(len(order), np.uint32)
     new[order] = np.arange(len(order))
@@ -101,7 +103,7 @@ def reindexed(encoded: Encoded) -> Encoded:
 
 
 def decode(ids: Ids, unique: Weights, shape: tuple[int, int]) -> Weights:
-    """Return the matrix: the inverse of `encode`, whatever the order of the unique chunks."""
+    """Return the matrix: the inverse of `encode`, for any order of the unique chunks."""
     chunk = unique.shape[1]
     rows, columns = shape
     return unique[ids].reshape(rows, -(-columns // chunk) * chunk)[:, :columns]

@@ -1,8 +1,9 @@
-"""Packing with a class an ID: nearer to the entropy than a width a packet (beyond the paper).
+"""Packing with one class per ID, which is nearer to the entropy than one width per packet.
 
-Frequent IDs are low. A class is a range of IDs, as many as its width can number; an ID is its
-class, of a fixed number of bits, and its offset in the class's range. The widths are chosen for
-each matrix. `hdl/meadow/wilu/packet_format.py` says how both lie in packets.
+The paper does not have this level. Frequent IDs are low. A class of width w is a range of 2^w IDs.
+An ID is encoded as its class, with a fixed number of bits, and its offset in the range of the
+class. The widths are chosen for each matrix. `hdl/meadow/wilu/packet_format.py` defines the layout
+of classes and offsets in packets.
 """
 
 from functools import cache
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from golden.meadow.packing.chunks import Ids
 from golden.meadow.packing.packets import (
-    DamagedPackets,
+    CorruptedPackets,
     Words,
     get_fields,
     put_fields,
@@ -22,25 +23,28 @@ from golden.meadow.packing.packets import (
 from hdl.meadow.wilu.packet_format import MODE_BITS, MODES, ids_in
 
 Table = tuple[int, ...]
-"""Widths of the classes' offsets, the class of the lowest IDs first."""
+"""Widths of the classes' offsets in bits; the class of the lowest IDs is first."""
 
 
 @cache
 def _tables(classes: int, longest: int) -> NDArray[np.int8]:
-    """Return all rising rows of widths; lower IDs are more frequent, and never better off wider."""
+    """Return all non-decreasing tables of widths.
+
+    Lower IDs are more frequent, so that a larger width for them never saves bits.
+    """
     rows = combinations_with_replacement(range(longest + 1), classes)
     return np.array(list(rows), np.int8)
 
 
 def best_table(counts: NDArray[np.int64], class_bits: int) -> tuple[Table, int]:
-    """Return the widths for which IDs of such frequencies take the fewest bits, and those bits.
+    """Return the widths with which the IDs take the fewest bits, and the number of bits.
 
     Parameters
     ----------
     counts : numpy.ndarray
-        How often each ID occurs.
+        Occurrences of each ID.
     class_bits : int
-        Bits of a class.
+        Width of a class number in bits.
     """
     unique, total = len(counts), int(counts.sum())
     below = np.concatenate([[0], np.cumsum(counts)])
@@ -64,12 +68,12 @@ def bases(table: Table) -> NDArray[np.int64]:
 
 
 def pack_classes(ids: Ids, table: Table, class_bits: int, packet_bits: int) -> Words:
-    """Pack IDs by classes: headers, each followed by the offsets that are still needed."""
+    """Pack IDs by classes: headers, each followed by packets of offsets."""
     begins, widths = bases(table), np.array(table, np.int64)
     limits = (begins + (1 << widths))[:-1]
     unique = int(ids.max()) + 1
     class_of = np.searchsorted(limits, np.arange(unique), side="right").astype(np.uint8)
-    # A class that has the same range as the one before it is never met: its limit is not passed.
+    # A class with the same range as its predecessor never occurs: no ID passes its limit.
     classes = class_of[ids]
     offsets = ids - begins.astype(np.uint32)[classes]
     ends = np.cumsum(widths[classes])
@@ -77,34 +81,37 @@ def pack_classes(ids: Ids, table: Table, class_bits: int, packet_bits: int) -> W
     each = ids_in(packet_bits - MODE_BITS, class_bits)
     headers = -(-len(ids) // each)
     last = np.minimum(each * np.arange(1, headers + 1), len(ids)) - 1
-    # A header's offsets come behind the next header, so that classes are never waited for.
+    # The offsets of a header follow the next header, so that classes always precede offsets.
     supplied = np.concatenate([[0], -(-ends[last] // packet_bits)])
     supplied = np.append(supplied[:-2], supplied[-1])
-    # The last header is followed by the offsets of two, which may be more than it can say.
+    # The offsets of the last two headers follow the last one; its field may be too small for their
+    # number of packets.
     if headers > 1:
         supplied[-2] = max(supplied[-2], supplied[-1] - (MODES - 1))
     before = np.concatenate([[0], supplied[:-1]])
-    places = np.arange(headers) + before
+    positions = np.arange(headers) + before
     packets = np.zeros((headers + int(supplied[-1]), packet_bits // 64), np.uint64)
     padded = np.zeros(headers * each, np.uint32)
     padded[: len(ids)] = classes
     fields = np.zeros((headers, packet_bits // 64), np.uint64)
     fields[:, 0] = supplied - before
     put_fields(fields, padded.reshape(headers, each), MODE_BITS, class_bits)
-    packets[places] = fields
+    packets[positions] = fields
     offset_packets = np.ones(len(packets), bool)
-    offset_packets[places] = False
-    words = _bits_in_a_row(offsets, ends - widths[classes], int(supplied[-1]) * packet_bits // 64)
+    offset_packets[positions] = False
+    words = _concatenated_bits(
+        offsets, ends - widths[classes], int(supplied[-1]) * packet_bits // 64
+    )
     packets[offset_packets] = words.reshape(-1, packet_bits // 64)
     return packets
 
 
-def _bits_in_a_row(values: Ids, starts: NDArray[np.int64], words: int) -> Words:
-    """Return words of 64 bits with values at their places, which do not overlap."""
+def _concatenated_bits(values: Ids, starts: NDArray[np.int64], words: int) -> Words:
+    """Return words of 64 bits with each value at its start bit; values do not overlap."""
     row = np.zeros(words + 1, np.uint64)
     word, shift = starts >> 6, (starts & 63).astype(np.uint64)
     wide = values.astype(np.uint64)
-    # No two values share a bit, so that a sum is their union.
+    # No two values share a bit, so that the sum equals the bitwise OR.
     np.add.at(row, word, wide << shift)
     over = np.flatnonzero(shift > 48)
     np.add.at(row, word[over] + 1, wide[over] >> (np.uint64(64) - shift[over]))
@@ -116,7 +123,7 @@ def unpack_classes(packets: Words, table: Table, class_bits: int, count: int) ->
 
     Raises
     ------
-    DamagedPackets
+    CorruptedPackets
         If there are too few packets, or too many.
     """
     packet_bits = 64 * packets.shape[1]
@@ -124,28 +131,30 @@ def unpack_classes(packets: Words, table: Table, class_bits: int, count: int) ->
     widths = np.array(table, np.int64)
     headers = -(-count // each)
     following = (packets[:, 0] & np.uint64(MODES - 1)).astype(np.int64)
-    places, place = np.zeros(headers, np.int64), 0
+    positions, position = np.zeros(headers, np.int64), 0
     for header in range(headers):
-        if place >= len(packets):
-            raise DamagedPackets(f"packets must hold {count} IDs; they end before")
-        places[header] = place
-        place += 1 + following[place]
-    if place != len(packets):
-        raise DamagedPackets(f"{count} IDs must fill {place} packets, not {len(packets)}")
-    fields = get_fields(packets[places], MODE_BITS, class_bits, each)
+        if position >= len(packets):
+            raise CorruptedPackets(f"packets must hold {count} IDs; they end before")
+        positions[header] = position
+        position += 1 + following[position]
+    if position != len(packets):
+        raise CorruptedPackets(f"{count} IDs must fill {position} packets, not {len(packets)}")
+    fields = get_fields(packets[positions], MODE_BITS, class_bits, each)
     classes = fields.reshape(-1)[:count]
     offset_packets = np.ones(len(packets), bool)
-    offset_packets[places] = False
+    offset_packets[positions] = False
     row = np.concatenate([packets[offset_packets].reshape(-1), np.zeros(1, np.uint64)])
     ends = np.cumsum(widths[classes])
     needed = -(-ends[np.minimum(each * np.arange(1, headers + 1), count) - 1] // packet_bits)
-    came = np.cumsum(following[places])
-    if (came[1:] < needed[:-1]).any() or came[-1] != needed[-1]:
-        raise DamagedPackets(f"offsets must be {needed[-1]} packets, each in time, not {came[-1]}")
+    present = np.cumsum(following[positions])
+    if (present[1:] < needed[:-1]).any() or present[-1] != needed[-1]:
+        raise CorruptedPackets(
+            f"offsets must be {needed[-1]} packets, each before its use, not {present[-1]}"
+        )
     starts = ends - widths[classes]
     word, shift = starts >> 6, (starts & 63).astype(np.uint64)
     low = row[word] >> shift
-    # A shift by 64 has no meaning: two shifts make it.
+    # A shift by 64 is undefined; two shifts replace it.
     high = row[np.minimum(word + 1, len(row) - 1)] << (np.uint64(63) - shift) << np.uint64(1)
     masks = (np.uint64(1) << widths.astype(np.uint64)) - np.uint64(1)
     offsets = (low | high) & masks[classes]

@@ -1,4 +1,4 @@
-"""A matrix packed at one of five levels, and back; raw where packing would not make it smaller."""
+"""Packing and unpacking of a matrix at one of five levels; raw if packing does not reduce it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from golden.meadow.packing.chunks import Encoded, Weights, checked, decode, encode, reindexed
 from golden.meadow.packing.classes import best_table, pack_classes, unpack_classes
 from golden.meadow.packing.packets import (
-    DamagedPackets,
+    CorruptedPackets,
     Words,
     mode_widths,
     pack_fixed,
@@ -24,20 +24,20 @@ from hdl.parameters import require_choice
 
 
 class Level(Enum):
-    """How a matrix is packed; the first three are the paper's (Figure 10).
+    """Levels of packing; the first three are the paper's (Figure 10).
 
     Members
     -------
     NAIVE
         IDs of one width.
     PACKET
-        A width each packet.
+        One width per packet.
     REINDEXED
-        The same, frequent chunks having low IDs.
+        As PACKET, with low IDs for frequent chunks.
     CLASSES
-        A class each ID; see `golden.meadow.packing.classes`.
+        One class per ID; see `golden.meadow.packing.classes`.
     RAW
-        The weights themselves.
+        The weights, unpacked.
     """
 
     NAIVE = 0
@@ -49,22 +49,22 @@ class Level(Enum):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackedMatrix:
-    """A packed matrix, with all that its unpacker is told.
+    """A packed matrix, with all settings of its unpacker.
 
     Members
     -------
     shape : tuple[int, int]
         Rows and columns; columns are the inner dimension.
     level : Level
-        How it is packed.
+        Level of packing.
     chunk : int
-        Weights of a chunk, C.
+        Weights per chunk, C.
     unique : numpy.ndarray
-        int8 [unique chunks, C]; none if raw.
+        int8 [unique chunks, C]; empty if raw.
     widths : tuple[int, ...]
-        Of the IDs by mode, or of the offsets by class.
+        Widths in bits, of the IDs by mode, or of the offsets by class.
     class_bits : int
-        Bits of a class; 0 where there are none.
+        Width of a class number in bits; 0 without classes.
     packets : numpy.ndarray
         uint64 [packets, packet bits / 64].
     """
@@ -79,12 +79,12 @@ class PackedMatrix:
 
     @property
     def packet_bits(self) -> int:
-        """Bits of a packet."""
+        """Bits per packet."""
         return 64 * self.packets.shape[1]
 
     @property
     def count(self) -> int:
-        """IDs, or if raw whole chunks of weights."""
+        """Number of IDs, or if raw of chunks, rounded up."""
         rows, columns = self.shape
         if self.level is Level.RAW:
             return -(-rows * columns // self.chunk)
@@ -92,22 +92,22 @@ class PackedMatrix:
 
     @property
     def kind(self) -> PacketKind:
-        """How the IDs lie in the packets."""
+        """Layout of the IDs in the packets."""
         return KINDS[self.level]
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of the weights."""
+        """Size of the weights in bytes."""
         return self.shape[0] * self.shape[1]
 
     @property
     def packet_bytes(self) -> int:
-        """Bytes of the packets."""
+        """Size of the packets in bytes."""
         return self.packets.size * 8
 
     @property
     def bytes(self) -> int:
-        """What is fetched: packets and unique matrix."""
+        """Fetched bytes: packets and unique matrix."""
         return self.packet_bytes + self.unique.size
 
 
@@ -116,7 +116,7 @@ KINDS = {
     Level.PACKET: PacketKind.MODES,
     Level.REINDEXED: PacketKind.MODES,
     Level.CLASSES: PacketKind.CLASSES,
-    # As if each chunk of weights were its own ID.
+    # Each chunk of weights is treated as an ID.
     Level.RAW: PacketKind.FIXED,
 }
 
@@ -124,18 +124,18 @@ KINDS = {
 def pack_matrix(
     matrix: Any, level: Level, *, chunk: int = 2, packet_bits: int = 128
 ) -> PackedMatrix:
-    """Pack a matrix, or keep it raw where packets and unique matrix are not smaller.
+    """Pack a matrix, or keep it raw if packets and unique matrix are not smaller.
 
     Parameters
     ----------
     matrix : array
         [rows, columns] of integers from -128 to 127.
     level : Level
-        How.
+        Level of packing.
     chunk : int
-        Weights of a chunk: 1, 2 or 4.
+        Weights per chunk: 1, 2 or 4.
     packet_bits : int
-        64 to 1024, a power of two.
+        Bits per packet, a power of two from 64 to 1024.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def pack_matrix(
 def pack_encoded(
     encoded: Encoded, shape: tuple[int, int], level: Level, packet_bits: int
 ) -> PackedMatrix:
-    """Pack IDs at one of the levels but raw, whether or not that makes them smaller."""
+    """Pack IDs at any level but raw, even if the result is larger than the weights."""
     unique, class_bits = len(encoded.unique), 0
     if level is Level.NAIVE:
         widths: tuple[int, ...] = (width_of(unique),)
@@ -181,7 +181,7 @@ def pack_encoded(
 
 
 def _best_classes(counts: NDArray[np.int64]) -> tuple[int, tuple[int, ...]]:
-    """Return the bits of a class and the widths of the offsets that take least."""
+    """Return the class bits and the offset widths with which the IDs take the fewest bits."""
     tables = {bits: best_table(counts, bits) for bits in CLASS_BITS}
     best = min(tables, key=lambda bits: tables[bits][1])
     return best, tables[best][0]
@@ -202,22 +202,22 @@ def _raw(weights: Weights, chunk: int, packet_bits: int) -> PackedMatrix:
 
 
 def unpack_matrix(packed: PackedMatrix) -> Weights:
-    """Return the weights, bit for bit what was packed.
+    """Return the weights, bit-exact.
 
     Raises
     ------
-    DamagedPackets
-        If no packer made the packets.
+    CorruptedPackets
+        If the packets do not follow the format.
     """
     if packed.level is Level.RAW:
         size, each = packed.raw_bytes, packed.packet_bits // 8
         if len(packed.packets) != -(-size // each):
             needed = -(-size // each)
-            raise DamagedPackets(
+            raise CorruptedPackets(
                 f"{size} weights must fill {needed} packets, not {len(packed.packets)}"
             )
-        octets = packed.packets.astype("<u8").view(np.int8).reshape(-1)
-        return octets[:size].reshape(packed.shape)
+        weights = packed.packets.astype("<u8").view(np.int8).reshape(-1)
+        return weights[:size].reshape(packed.shape)
     match packed.kind:
         case PacketKind.FIXED:
             ids = unpack_fixed(packed.packets, packed.widths[0], packed.count)
@@ -226,5 +226,5 @@ def unpack_matrix(packed: PackedMatrix) -> Weights:
         case PacketKind.CLASSES:
             ids = unpack_classes(packed.packets, packed.widths, packed.class_bits, packed.count)
     if (worst := int(ids.max())) >= len(packed.unique):
-        raise DamagedPackets(f"an ID must be below {len(packed.unique)}, not {worst}")
+        raise CorruptedPackets(f"an ID must be below {len(packed.unique)}, not {worst}")
     return decode(ids, packed.unique, packed.shape)

@@ -1,4 +1,4 @@
-"""`make pack` and `make unpack`: files of all kinds, and what is refused."""
+"""Tests of `make pack` and `make unpack`: files of all kinds, and rejected files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ def matrix(rows: int, columns: int, dtype: Any = np.int8) -> Any:
 
 
 @pytest.mark.parametrize("level", ["naive", "packet", "reindexed", "classes", "raw"])
-def test_a_model_comes_back(tmp_path: Path, level: str) -> None:
+def test_unpacked_model_equals_original(tmp_path: Path, level: str) -> None:
     tensors = {
         "a/b.weight": matrix(30, 50),
         "wide": matrix(3, 200, np.int32),
@@ -44,7 +44,7 @@ def test_a_model_comes_back(tmp_path: Path, level: str) -> None:
     assert set(back) == {"a/b.weight", "wide", "wide.scales"}
     assert all(np.array_equal(back[name], tensors[name]) for name in back)
     assert back["wide"].dtype == np.int8
-    # What was written may be packed and written again.
+    # The unpacked file can be packed again, into the same folder.
     again = run("pack", "--out", out, "--model", tmp_path / "back" / "weights.safetensors")
     assert again.exit_code == 0, again.output
 
@@ -64,7 +64,8 @@ def test_real_weights_of_safetensors_are_rounded(tmp_path: Path, scale: str) -> 
         largest = np.abs(true).max(None if scale == "tensor" else 1, keepdims=True)
         step = back[name + ".scales"].reshape(-1, 1).astype(np.float64)
         np.testing.assert_allclose(step, largest / 127, rtol=1e-6)
-        # To nearest. Quotient and scale each have an error of 2**-24, of up to 127 steps.
+        # Rounding to nearest has an error of half a step. Quotient and scale each add a relative
+        # error of 2**-24 of up to 127 steps.
         bound = 0.5 + 2 * 127 * 2.0**-24
         assert (np.abs(back[name] * step - true) <= bound * step).all()
 
@@ -140,7 +141,7 @@ REASONS = {
 
 
 def test_a_matrix_whose_scales_have_the_name_of_another_is_unusable(tmp_path: Path) -> None:
-    """In a GGUF the order of names is free."""
+    """A GGUF file may list names in any order."""
     gguf = pytest.importorskip("gguf")
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     for name in ("w.scales", "w", "__metadata__"):
@@ -170,7 +171,7 @@ def packed_and_unpacked(
     file: str = "m.safetensors",
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the tensors that `unpack` writes of a model that `pack` wrote."""
+    """Return the tensors that `unpack` writes from the output of `pack`."""
     out = folder / "out"
     packed = run("pack", "--out", out, "--model", folder / file, *options)
     assert packed.exit_code == 0, packed.output
@@ -222,12 +223,10 @@ def test_real_weights_of_a_gguf_are_rounded(tmp_path: Path) -> None:
         ("x.pt", None, "must be a file whose name ends with one of .gguf, .safetensors, .npy"),
     ],
 )
-def test_what_cannot_be_packed_ends_with_2(
-    tmp_path: Path, name: str, array: Any, message: str
-) -> None:
+def test_rejects_unpackable_files(tmp_path: Path, name: str, array: Any, message: str) -> None:
     file, out = tmp_path / name, tmp_path / "out"
     if array is None:
-        file.write_bytes(b"nothing of the kind")
+        file.write_bytes(b"no model")
     else:
         np.save(file, array)
     result = run("pack", "--out", out, "--model", file)
@@ -235,7 +234,7 @@ def test_what_cannot_be_packed_ends_with_2(
     assert not out.exists()
 
 
-def test_a_model_without_matrices_ends_with_2(tmp_path: Path) -> None:
+def test_rejects_model_without_matrices(tmp_path: Path) -> None:
     save_file({"norm": np.ones(5, np.float32)}, tmp_path / "m.safetensors")
     result = run("pack", "--out", tmp_path / "out", "--model", tmp_path / "m.safetensors")
     assert result.exit_code == 2 and "MODEL must have a matrix" in result.output
@@ -251,20 +250,20 @@ def test_a_model_without_matrices_ends_with_2(tmp_path: Path) -> None:
         ("--model", "absent.npy", "MODEL must be a file that exists, not absent.npy"),
     ],
 )
-def test_wrong_options_end_with_2(tmp_path: Path, option: str, value: Any, message: str) -> None:
+def test_rejects_illegal_options(tmp_path: Path, option: str, value: Any, message: str) -> None:
     result = run("pack", "--out", tmp_path / "out", option, value)
     assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
     assert not (tmp_path / "out").exists()
 
 
-def test_damage_and_foreign_folders_end_with_2(tmp_path: Path) -> None:
+def test_rejects_corrupted_files_and_foreign_folders(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", matrix(9, 9))
     out, model = tmp_path / "o", tmp_path / "m.npy"
     assert run("pack", "--out", out, "--model", model).exit_code == 0
-    damaged = bytearray((out / "weights.packed").read_bytes())
-    damaged[-40] ^= 1
-    (tmp_path / "damaged").write_bytes(damaged)
-    result = run("unpack", "--out", tmp_path / "back", "--model", tmp_path / "damaged")
+    corrupted = bytearray((out / "weights.packed").read_bytes())
+    corrupted[-40] ^= 1
+    (tmp_path / "corrupted").write_bytes(corrupted)
+    result = run("unpack", "--out", tmp_path / "back", "--model", tmp_path / "corrupted")
     assert result.exit_code == 2 and "the checksum must be" in result.output
     assert not (tmp_path / "back").exists()
     (tmp_path / "mine").mkdir()

@@ -1,4 +1,4 @@
-"""The file of packed matrices: back as it was, and refused when it is damaged in any way."""
+"""Tests of the file of packed matrices: it returns what was written, or rejects corrupted files."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ import pytest
 from golden.meadow.packing.packed_file import (
     DIGEST_BYTES,
     FIXED_BYTES,
-    DamagedFile,
+    CorruptedFile,
     Item,
     read_packed,
     write_packed,
 )
-from golden.meadow.packing.packets import DamagedPackets
+from golden.meadow.packing.packets import CorruptedPackets
 from golden.meadow.packing.weight_packer import Level, pack_matrix, unpack_matrix
 
 
@@ -43,7 +43,7 @@ def content(tmp_path: Path) -> bytes:
 
 
 def resealed(content: bytes, change: Any) -> bytes:
-    """Change the header and make its checksum right again."""
+    """Return the file with a changed header and a correct checksum."""
     length = int.from_bytes(content[8:16], "little")
     header = json.loads(content[FIXED_BYTES : FIXED_BYTES + length])
     change(header)
@@ -53,7 +53,7 @@ def resealed(content: bytes, change: Any) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def test_a_file_gives_back_what_was_written(content: bytes) -> None:
+def test_read_file_equals_written_matrices(content: bytes) -> None:
     read = read_packed(content)
     assert list(read) == list(matrices())
     for name, matrix in matrices().items():
@@ -63,7 +63,7 @@ def test_a_file_gives_back_what_was_written(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2,), (8,), (7, 1)])
-def test_a_wrong_number_of_scales_is_refused(shape: tuple[int, ...]) -> None:
+def test_rejects_wrong_number_of_scales(shape: tuple[int, ...]) -> None:
     packed = pack_matrix(matrices()["RAW"], Level.RAW)
     with pytest.raises(ValueError, match="scales must be a vector of 0, 1 or 7 numbers"):
         Item(packed, np.ones(shape, np.float32))
@@ -77,21 +77,21 @@ def test_equal_matrices_make_equal_files(content: bytes, tmp_path: Path) -> None
 def test_every_block_begins_at_a_multiple_of_64_bytes(content: bytes) -> None:
     length = int.from_bytes(content[8:16], "little")
     assert (FIXED_BYTES + length) % 64 == 0
-    for said in json.loads(content[FIXED_BYTES : FIXED_BYTES + length])["matrices"]:
-        assert all(said[block]["offset"] % 64 == 0 for block in ("scales", "unique", "packets"))
+    for entry in json.loads(content[FIXED_BYTES : FIXED_BYTES + length])["matrices"]:
+        assert all(entry[block]["offset"] % 64 == 0 for block in ("scales", "unique", "packets"))
 
 
-def test_every_turned_bit_and_every_cut_is_refused(content: bytes) -> None:
+def test_rejects_every_flipped_bit_and_every_truncation(content: bytes) -> None:
     rng = random.Random(1)
     for _ in range(300):
-        place = rng.randrange(8 * len(content))
-        damaged = bytearray(content)
-        damaged[place // 8] ^= 1 << place % 8
-        with pytest.raises(DamagedFile):
-            read_packed(bytes(damaged))
-        with pytest.raises(DamagedFile):
+        bit = rng.randrange(8 * len(content))
+        corrupted = bytearray(content)
+        corrupted[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptedFile):
+            read_packed(bytes(corrupted))
+        with pytest.raises(CorruptedFile):
             read_packed(content[: rng.randrange(len(content))])
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptedFile):
         read_packed(content + b"\0")
 
 
@@ -109,7 +109,7 @@ def test_every_turned_bit_and_every_cut_is_refused(content: bytes) -> None:
             lambda h: h["matrices"][0].update(packet_bits=96),
             "must be one of 64, 128, 256, 512, 1024",
         ),
-        (lambda h: h["matrices"][3].update(class_bits=0), "must be above 0 for classes"),
+        (lambda h: h["matrices"][3].update(class_bits=0), "must be above 0 if and only if"),
         (lambda h: h["matrices"][0].update(widths=[0]), "must be 1 integers from 1 to 16"),
         (lambda h: h["matrices"][1].update(widths=[1] * 17), "must be 16 integers from 1 to 16"),
         (lambda h: h["matrices"][0]["unique"].update(bytes=1 << 40), "a block within the file"),
@@ -118,30 +118,28 @@ def test_every_turned_bit_and_every_cut_is_refused(content: bytes) -> None:
         (lambda h: h["matrices"][0].update(unique={"offset": 0, "bytes": 0}), "must be empty"),
     ],
 )
-def test_a_header_that_says_it_wrongly_is_refused(
-    content: bytes, change: Any, message: str
-) -> None:
-    with pytest.raises(DamagedFile, match=message):
+def test_rejects_illegal_header(content: bytes, change: Any, message: str) -> None:
+    with pytest.raises(CorruptedFile, match=message):
         read_packed(resealed(content, change))
 
 
-def test_random_headers_raise_nothing_else(content: bytes) -> None:
-    """Values changed at random below a right checksum: refused, or some matrices."""
+def test_random_headers_raise_no_other_error(content: bytes) -> None:
+    """A header with random values and a correct checksum is rejected, or gives some matrices."""
     rng, refused = random.Random(2), 0
     values = [None, -1, 0, 1, 7, 1 << 31, 1 << 70, "x", [], {}, [1, 2], True, 1.5]
 
     def change(header: Any) -> None:
-        said = rng.choice(header["matrices"])
-        name = rng.choice(list(said))
-        if isinstance(said[name], dict) and rng.random() < 0.7:
-            said[name][rng.choice(["offset", "bytes"])] = rng.choice(values)
+        entry = rng.choice(header["matrices"])
+        name = rng.choice(list(entry))
+        if isinstance(entry[name], dict) and rng.random() < 0.7:
+            entry[name][rng.choice(["offset", "bytes"])] = rng.choice(values)
         else:
-            said[name] = rng.choice(values)
+            entry[name] = rng.choice(values)
 
     for _ in range(500):
         try:
             for item in read_packed(resealed(content, change)).values():
                 unpack_matrix(item.matrix)
-        except (DamagedFile, DamagedPackets):
+        except (CorruptedFile, CorruptedPackets):
             refused += 1
     assert refused > 300

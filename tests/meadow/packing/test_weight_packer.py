@@ -1,4 +1,4 @@
-"""Weight packing: the sheet's and the paper's examples, an independent bit reader, any matrix."""
+"""Tests of weight packing: the paper's examples, an independent bit reader, random matrices."""
 
 import itertools
 import random
@@ -12,7 +12,7 @@ from golden.llm import open_trace
 from golden.meadow.packing.chunks import encode, reindexed
 from golden.meadow.packing.classes import best_table
 from golden.meadow.packing.model_file import quantised
-from golden.meadow.packing.packets import DamagedPackets, pack_fixed, pack_modes
+from golden.meadow.packing.packets import CorruptedPackets, pack_fixed, pack_modes
 from golden.meadow.packing.weight_packer import (
     Level,
     PackedMatrix,
@@ -36,7 +36,7 @@ def read_bits(text: str) -> int:
 
 
 def plain_ids(packed: PackedMatrix) -> list[int]:
-    """Read IDs bit by bit from text: nothing of the packer is used."""
+    """Read IDs bit by bit from text, independently of the packer."""
     packets, ids = bit_string(packed), []
     if packed.level is Level.NAIVE:
         for packet in packets:
@@ -50,7 +50,7 @@ def plain_ids(packed: PackedMatrix) -> list[int]:
         while packets:
             header = packets.pop(0)
             fields = range(4, len(header) - bits + 1, bits)
-            numbers += [read_bits(header[place : place + bits]) for place in fields]
+            numbers += [read_bits(header[start : start + bits]) for start in fields]
             following = read_bits(header[:4])
             row += "".join(packets[:following])
             del packets[:following]
@@ -68,7 +68,7 @@ def plain_ids(packed: PackedMatrix) -> list[int]:
     return ids[: packed.count]
 
 
-def test_the_papers_re_indexing() -> None:
+def test_reindexing_matches_the_papers_example() -> None:
     """Figure 4 (c): frequencies [2, 2, 1, 6, 5] become the IDs [2, 3, 4, 0, 1]."""
     values = np.repeat([10, 11, 12, 13, 14], [2, 2, 1, 6, 5])[np.newaxis]
     old, new = encode(values, 1), reindexed(encode(values, 1))
@@ -84,15 +84,15 @@ def test_chunks_run_along_the_inner_dimension_in_signed_order() -> None:
     assert encoded.reduction_ratio == pytest.approx(4 / 3)
 
 
-def test_packets_by_hand() -> None:
-    """IDs 5, 1, 2 in 3 bits from bit 0; and behind a mode of 2, whose width is 3."""
+def test_packets_equal_hand_computed_words() -> None:
+    """IDs 5, 1, 2 have 3 bits each, from bit 0, or after the field of mode 2, whose width is 3."""
     assert pack_fixed(np.array([5, 1, 2], np.uint32), 3, 64).tolist() == [[5 | 1 << 3 | 2 << 6]]
     packets = pack_modes(np.array([5, 1, 2], np.uint32), (1, 2, 3), 64)
     assert packets.tolist() == [[2 | 5 << 4 | 1 << 7 | 2 << 10]]
 
 
 def test_a_packet_takes_the_smallest_width_that_fills_it() -> None:
-    """Thirty IDs of 2 bits fill a packet; with a 4 among them only twenty of 3 bits do."""
+    """Thirty IDs of 2 bits fill a packet; if one of them is 4, twenty of 3 bits fill it."""
     ids = np.array([3] * 30 + [1] * 60 + [3] * 29 + [4] + [0] * 19, np.uint32)
     packets = pack_modes(ids, (1, 2, 3), 64)
     assert [int(word) & 15 for word in packets[:, 0]] == [1, 0, 2, 2, 0]
@@ -103,7 +103,7 @@ def test_a_packet_takes_the_smallest_width_that_fills_it() -> None:
     ("packet_bits", "ratio"), [(64, 1.25), (128, 1.375), (256, 1.4375), (512, 1.4375)]
 )
 def test_naive_ratios_of_the_papers_matrix(packet_bits: int, ratio: float) -> None:
-    """1272 unique chunks are 11 bits: 5, 11, 23 and 46 IDs a packet, 8 C / 11 at best."""
+    """1272 unique chunks need 11 bits: 5, 11, 23 and 46 IDs per packet, a ratio up to 8 C / 11."""
     pairs = np.array(list(itertools.product(range(36), range(36)))[:1272])
     pairs = np.concatenate([pairs] * 23 * 5 * 11)
     packed = pack_matrix(pairs.reshape(-1, 2 * 1272), Level.NAIVE, packet_bits=packet_bits)
@@ -112,7 +112,7 @@ def test_naive_ratios_of_the_papers_matrix(packet_bits: int, ratio: float) -> No
 
 
 def test_gains_on_the_synthetic_matrix() -> None:
-    """Naive and packet-specific tightly, re-indexed as the distribution gives it."""
+    """Naive packing has a known ratio; each further level has a higher one."""
     matrix = np.rint(np.random.default_rng(1).standard_t(5, (768, 3072)) * 3.3)
     matrix = np.clip(matrix, -18, 17).astype(np.int8)
     gains = {
@@ -127,7 +127,7 @@ def test_gains_on_the_synthetic_matrix() -> None:
 @pytest.mark.parametrize("packet_bits", PACKETS)
 @pytest.mark.parametrize("level", PACKED)
 @pytest.mark.parametrize("chunk", [1, 2, 4])
-def test_an_independent_reader_finds_the_same_ids(
+def test_independent_reader_returns_the_same_ids(
     level: Level, chunk: int, packet_bits: int
 ) -> None:
     rng = np.random.default_rng([chunk, packet_bits, level.value])
@@ -149,7 +149,7 @@ def test_an_independent_reader_finds_the_same_ids(
     level=st.sampled_from(list(Level)),
     seed=st.integers(0, 1 << 30),
 )
-def test_any_shape_comes_back(
+def test_unpacked_matrix_equals_original(
     rows: int, columns: int, magnitude: int, chunk: int, level: Level, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -159,15 +159,15 @@ def test_any_shape_comes_back(
     assert packed.level is Level.RAW or packed.bytes < matrix.size
 
 
-def test_what_would_grow_stays_raw() -> None:
+def test_matrix_stays_raw_if_packing_does_not_reduce_it() -> None:
     noise = np.random.default_rng(3).integers(-128, 128, (64, 96))
     for level in Level:
         packed = pack_matrix(noise, level)
         assert packed.level is Level.RAW and packed.bytes == noise.size
 
 
-def test_the_best_table_is_the_best_of_all() -> None:
-    """Against every table of four classes, rising or not."""
+def test_best_table_has_the_fewest_bits_of_all_tables() -> None:
+    """The comparison includes tables with decreasing widths."""
     rng = random.Random(5)
     for _ in range(20):
         counts = sorted((rng.randrange(1, 50) for _ in range(rng.randrange(1, 14))), reverse=True)
@@ -183,16 +183,16 @@ def test_the_best_table_is_the_best_of_all() -> None:
 
 
 @pytest.mark.parametrize("level", PACKED)
-def test_too_few_and_too_many_packets_are_refused(level: Level) -> None:
+def test_rejects_too_few_and_too_many_packets(level: Level) -> None:
     matrix = np.random.default_rng(4).integers(-3, 4, (20, 200))
     packed = pack_matrix(matrix, level)
     for packets in (packed.packets[:-1], np.concatenate([packed.packets, packed.packets[:1]])):
-        with pytest.raises(DamagedPackets):
+        with pytest.raises(CorruptedPackets):
             unpack_matrix(PackedMatrix(**{**vars(packed), "packets": packets}))
 
 
-def test_damaged_packets_are_refused_or_give_some_matrix() -> None:
-    """Bits turned over: no other error, and never a chunk that is none of the matrix's."""
+def test_corrupted_packets_are_rejected_or_give_known_chunks() -> None:
+    """Flipped bits raise no other error, and every chunk is one of the matrix's."""
     rng = np.random.default_rng(6)
     matrix = rng.integers(-3, 4, (20, 100))
     refused = 0
@@ -203,14 +203,15 @@ def test_damaged_packets_are_refused_or_give_some_matrix() -> None:
         try:
             got = unpack_matrix(PackedMatrix(**{**vars(packed), "packets": packets}))
             assert got.shape == matrix.shape and abs(got).max() <= 3
-        except DamagedPackets:
+        except CorruptedPackets:
             refused += 1
     assert refused > 20
 
 
-def test_a_real_matrix_is_near_its_entropy() -> None:
-    """A scale a tensor: the best level within 6 % of the entropy of single weights, net of tables;
-    with a scale a channel the paper's packing expands, so that it stays raw."""
+def test_size_of_real_matrix_is_near_its_entropy() -> None:
+    """With one scale per tensor, the best level takes at most 1.06 times the entropy of single
+    weights. With one scale per channel, the paper's packing expands, so that the matrix stays raw.
+    """
     weight = open_trace(text="prose", tokens=640, layers=(0, 14, 29)).linear(14, "gate_proj").weight
     integers, scales = quantised(weight, "tensor")
     assert np.abs(integers * scales[0] - weight).max() <= 0.5001 * scales[0]
