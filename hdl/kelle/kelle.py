@@ -32,27 +32,26 @@ class Kelle(Unit):
     from `hidden`, and the weights from `weights`, in the order of the program
     (`control.scheduler.Scheduler`). It gives the layer's output hidden state to `outputs`. With
     several `sequences`, each gives one position and one hidden state, in order; the weights are
-    transferred once. In every key/value head, the arriving token takes the slot of the least
-    important token.
+    transferred once. In every key/value head, the arriving token takes a free slot, or else evicts
+    the token with the lowest sum of scores, except for the first `sinks` and the youngest `window`
+    tokens of the text. The evicted token still takes part in the attention of this step.
 
     The tokens that a prefill keeps are transferred before the first step: the unit selects them by
     `prefill_scores`, or they are selected elsewhere and given to `prefill`. Their rows of the KV
     eDRAM are then written by `rows`, at the slots that the lookups show. `vector_stores` reports a
-    token that becomes popular. Its input, which was given to `normalised` when the token arrived,
-    is then written by `rows`, and later steps recompute its keys and values.
+    token that becomes popular, as in `EvictionController`. The host then writes the input that
+    `normalised` gave for this token by `rows`, and later steps recompute its keys and values.
 
-    With a `vocabulary`, a step may compute the LM head: the output of the last layer is normalised
-    and multiplied by the matrix of all tokens, which `weights` delivers and which has one scale.
-    The step gives a prediction instead of a hidden state.
+    With a `vocabulary`, a step may compute the LM head, whose matrix has one scale, from the
+    normalised output of the last layer. It gives a prediction instead of a hidden state.
 
-    **Latency** of a step: about that of its loads, ``load_cycles`` cycles per tile of weights, and
-    as many per byte of a tile of keys or values; a tile of weights takes one cycle per token if
-    that is more. **Throughput** one step at a time.
+    **Latency** of a step: about ``load_cycles`` per tile of weights, or one cycle per token if that
+    is more, and per byte of a tile of keys or values. **Throughput** one step at a time.
 
-    **Numerics** weights of 8 or 4 bits, activations of 16 or 8, exact sums, each requantised once
-    (rounded to nearest, ties to even, saturating) by the scale and shift of its output channel.
-    Rotary embedding, softmax and evictor as in their units; activations of 8 bits as in
-    `VectorIssue`, probabilities as in `SoftmaxRows`, norms and residual sums as in
+    **Numerics** integers: weights of 8 or 4 bits, activations of 16 or 8, exact sums, each
+    requantised once (rounded to nearest, ties to even, saturating) by the scale and shift of its
+    output channel. Rotary embedding, softmax and evictor as in their units; activations of 8 bits
+    as in `VectorIssue`, probabilities as in `SoftmaxRows`, norms and residual sums as in
     `ResidualStream`, the activation as in `GatedProducts` or `ActivatedProducts`. Software folds
     the norms' weights and ``1 / sqrt(head_size)`` into matrices and scales, the norms' biases into
     the projections' biases.
@@ -85,8 +84,9 @@ class Kelle(Unit):
         `address`, `keys`, `values`: rows of the KV eDRAM to write. The next step begins only when
         all rows that `vector_stores` requested have been written.
     tokens, hidden, weights : In(stream)
-        Positions of a step; its hidden states, in slices of `rows` elements; its beats of weights,
-        or with a `weight_memory` the words of which the unit assembles beats.
+        Positions of a step; its hidden states, in slices of `rows` elements of 16 bits; its beats
+        of weights, each a row of weights for every band of the array, or with a `weight_memory` the
+        words of which the unit assembles beats.
     outputs : Out(stream)
         Slices of the layer's output hidden states.
     normalised : Out(stream)

@@ -42,9 +42,13 @@ class Lad(Unit):
 
     The sequencer controls RMSNorm, projections, rotary embedding, the attention of all heads with
     its write-back, the SwiGLU layer and the residual additions. Data from outside is read in the
-    order of the program. Each sample's query heads form groups of `tile.shared`; a group stays in
-    one tile. Groups are assigned to the tiles round-robin, in the order of ``(layer * kv_heads +
-    kv_head) * batch + sample``, then of the query head within its key/value head.
+    order of the program. No position is evicted: a step of attention reads the keys and values of
+    the active positions only, and the intermediate caches A to F contain the others. Keys, values,
+    modes, counters and caches of all heads are stored outside; a step requests what it needs and
+    outputs what it has changed. Each sample's query heads form groups of `tile.shared`; a group
+    stays in one tile. Groups are assigned to the tiles round-robin, in the order of
+    ``(layer * kv_heads + kv_head) * batch + sample``, then of the query head within its key/value
+    head.
 
     With a `vocabulary`, a token that `predicts` continues after the last layer: the states are
     normalised and multiplied by the LM head, piece by piece, and the argmax is output.
@@ -52,7 +56,8 @@ class Lad(Unit):
     **Latency** the sum of its operations, which run sequentially; see the page. **Throughput** one
     token per sample at a time.
 
-    **Numerics** those of the modules. LAD, Section IV, Figures 4 and 5.
+    **Numerics** those of the modules: operands and sums of linear layers in FP16, intermediate
+    caches and attention sums in `cache_format`, FP32 by default. LAD, Section IV, Figures 4 and 5.
 
     Parameters
     ----------
@@ -79,16 +84,19 @@ class Lad(Unit):
     predictions : Out(stream)
         For each sample in order the `token` with the largest `sum`; ties resolve to the lowest
         token. Only with a vocabulary.
+    appends : Out(stream)
+        Key and value of each head's new position. This stream and all below are as in `LadTiles`.
+    group_requests, key_requests, active_requests, counter_requests, cache_requests : Out(stream)
+        Requests for rows of a head: for all positions the data G (centre, ratio, mode, count); keys
+        of centres and large modes; keys and values of active positions; their counters; the caches
+        A to F.
     groups, keys, active, tallies, caches : In(stream)
-        As in `LadTiles`.
-    appends, group_requests, key_requests, active_requests, counter_requests : Out(stream)
-        As in `LadTiles`.
-    cache_requests : Out(stream)
-        As in `LadTiles`.
+        The requested rows, in the order of the requests.
     centres, marks, counters, columns : Out(stream)
-        As in `LadTiles`.
+        Changes to store: the new position's part of G; modes and counts of all positions; counters
+        of active positions; the caches.
     hits, misses : Out(32)
-        As in `LadTiles`.
+        Active positions that were on chip, and that were not; only with `tile.prefetched`.
 
     Raises
     ------

@@ -31,23 +31,24 @@ class Meadow(Unit):
     """Decoder layers and LM head in INT8, controlled by a stream of instructions.
 
     Hidden states are loaded once and stored once. All intermediate values of a layer are held in
-    the activation memory; only new keys and values are written to external memory. A layer is at
-    least seven instructions: norm, keys and values by GEMM into the cache, attention (`TPHS`, which
-    also computes the queries), its projection added to the hidden states, norm, `gate_proj`,
-    `up_proj` multiplied by the activation of the gate (without a gate: `up_proj` and its
-    activation), and `down_proj` added to the hidden states. A prefill block of many tokens and a
-    decode step of one token use the same instructions. After the last layer, a norm and one GEMM
-    for each slice of the LM head follow. These GEMMs discard their results (`COMPARE`) and update
-    the argmax; `PREDICT` outputs it.
+    the activation memory; only new keys and values are written to external memory. No token is
+    evicted. A layer is nine instructions: norm, keys and values by one GEMM each, attention
+    (`TPHS`, which also computes the queries), its projection added to the hidden states, norm,
+    `gate_proj`, `up_proj` multiplied by the activation of the gate (without a gate, one instruction
+    less: `up_proj` and its activation), and `down_proj` added to the hidden states. A prefill block
+    of many tokens and a decode step of one token use the same instructions. After the last layer, a
+    norm and one GEMM for each slice of the LM head follow. These GEMMs discard their results
+    (`COMPARE`) and update the argmax; `PREDICT` outputs it.
 
     Attention can also run stage by stage, as the paper's baseline does: queries by `GEMM`, scores
     by a GEMM of the queries with the cached keys, `SOFTMAX` of rows of scores, head outputs by a
     GEMM of the probabilities with the cached values. Scores and probabilities are then stored in
     external memory. Every value is equal to that of `TPHS`.
 
-    Weights are fetched ahead of instructions. A separate stream describes the matrices, and packets
-    are fetched and unpacked until the pipeline's double buffers are full. Each matrix is read once
-    per instruction, whatever the number of token groups.
+    Weights are fetched ahead of instructions. A separate stream describes the matrices. Packets of
+    IDs are fetched, and the weight path replaces each ID by its chunk of weights from the matrix's
+    unique matrix, until the pipeline's double buffers are full. Each matrix is read once per
+    instruction, whatever the number of token groups.
 
     **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
     about 60 cycles and the work of three groups. **Throughput** a GEMM takes ``head_size / 2 *

@@ -56,10 +56,16 @@ class P3llm(Unit):
     scaling, SiLU, residual sums and all quantisers. A `Program` holds one list of instructions per
     side; each instruction waits for the instructions of the other side whose data it uses. The
     token's key and value are written into the banks before its queries are multiplied by the cache.
+    No token is evicted; the cache holds up to `capacity` tokens.
+
+    A command reads a column, 64 codes of 4 bits, from one bank of each compute unit. The unit
+    multiplies it in two cycles by the inputs of two requests, or of two query heads of a key/value
+    head. The three products of Figure 6 (b) are the members of `operand_decoder.Mode`.
 
     **Latency** see docs/p3llm/p3llm.md. **Throughput** one layer at a time. **Numerics**
-    bit-identical to `golden.p3llm.p3llm`: products are exact integers; all other operations are in
-    binary32, FP16 or fixed point and round once.
+    bit-identical to `golden.p3llm.p3llm`: products are exact integers, of 32 bits in the compute
+    units and 48 bits after the group scales; all other operations are in binary32, FP16 or fixed
+    point and round once.
 
     Parameters
     ----------

@@ -42,9 +42,11 @@ class Veda(Unit):
     For each instruction the accelerator writes a token's keys and values into the token's slot and
     multiplies the queries of all heads by the keys of all cached tokens. The softmax proceeds in
     parallel. Then it accumulates the values weighted by the probabilities, while the voting engine
-    counts the votes. An instruction of attention alone takes keys, values and queries as inputs. An
-    instruction of a whole layer computes them from the hidden state, and adds the results of the
-    layer's other matrices to the hidden state.
+    counts the votes of all heads. If the instruction demands an eviction, the token with the most
+    votes is evicted, and the layer's next token takes its slot; ties resolve to the lowest slot. An
+    instruction of attention alone takes keys, values and queries as inputs. An instruction of a
+    whole layer computes them from the hidden state, and adds the results of the layer's other
+    matrices to the hidden state.
 
     A prompt passes through a layer in blocks of tokens: each line of a matrix is fetched once for
     all tokens of a block and held in the weight buffer. Every token attends to itself and to
@@ -53,12 +55,14 @@ class Veda(Unit):
     **Latency** of an attention about ``2 * length * rounds + rounds * (fold + 1) + groups * drain +
     60`` cycles, where `length` is the number of cached tokens and `rounds` the number of heads per
     lane. A layer adds all lines of its matrices, ``fold + 1`` cycles for each row of results, and
-    about 190 cycles for each of its two norms. **Throughput** one beat of every memory channel per
-    cycle; the ends of layers overlap. Voting takes no cycles.
+    about 190 cycles for each of its two norms. **Throughput** one beat per cycle: a line of every
+    memory channel, which together have one FP16 operand for each processing element. The ends of
+    layers overlap. Voting takes no cycles.
 
     **Numerics** as in `FlexiblePeArray`, `SpecialFunctionUnit`, `ResidualStream` and
-    `VotingEngine`: all outputs of units are FP16, sums are FP29. The matrices must include the
-    weights of the norms and ``1 / sqrt(head_size)``.
+    `VotingEngine`: all outputs of units are FP16, sums are FP29 (7 exponent bits, 21 fraction bits,
+    in which every product of two FP16 numbers is exact). The matrices must include the weights of
+    the norms and ``1 / sqrt(head_size)``.
 
     Parameters
     ----------
