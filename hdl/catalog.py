@@ -1,6 +1,6 @@
-"""The list of units: what the command line, the tests, the documentation and emission run over.
+"""The list of all units, which the command line, tests, documentation and emission iterate over.
 
-To add a unit, add an entry to its paper's catalog, and its files in all trees, see `Entry.files`.
+To add a unit, add an entry to its paper's catalog and a file to each tree, see `Entry.files`.
 """
 
 from hdl.entry import Entry
@@ -20,7 +20,7 @@ CATALOG: tuple[Entry, ...] = (
     *meadow.UNITS,
     *lad.UNITS,
 )
-"""Every unit; the floors come before the papers."""
+"""Every unit; those of the common folders precede those of the papers."""
 
 
 def entry_named(top: str) -> Entry:
@@ -29,7 +29,7 @@ def entry_named(top: str) -> Entry:
     Raises
     ------
     UserError
-        If there is none of that name; the message suggests the nearest.
+        If no unit has this name; the message suggests the nearest one.
     """
     for entry in CATALOG:
         if entry.top == top:

@@ -1,13 +1,14 @@
-"""What a design is apart from its names: a digest of its structure.
+"""A digest of a design's structure, which is independent of the design's names.
 
-Names of modules, files, ports, wires and cells do not count, nor the order in which anything is
-declared, comments, attributes, what nothing reads, or whether two readers share an operator. What
-counts is what every output is a function of: operators with their widths, registers, memories,
-submodules, and between which bits they lie.
+The digest covers the function of each output: operators with their widths, registers, memories,
+submodules, and the bits that connect them. It ignores the names of modules, files, ports, wires
+and cells, the order of declarations, comments, attributes and unread logic. It also ignores
+whether two readers share an operator.
 
-A cell's label is a hash of its kind and of the labels of what it reads, so a register's label
-depends on itself; labels are refined from what all registers have in common until no two that are
-still alike become different. Cells that share a label hold the same values from reset on.
+A cell's label is a hash of its kind and of the labels of its inputs, so a register's label depends
+on itself. Registers start with one label per kind, and each iteration splits labels further. The
+refinement ends when an iteration splits none. Cells with equal labels hold equal values from reset
+on.
 """
 
 import hashlib
@@ -21,18 +22,18 @@ from typing import Any, NamedTuple
 from hdl.yosys import run_yosys
 
 _SIZED = {f"${name}" for name in "add sub mul and or xor xnor not neg".split()}
-"""Operators whose operands count only as far as the result is wide."""
+"""Operators that use no more bits of an operand than the result has."""
 
 _ALIKE = {"$reduce_bool": "$reduce_or"}
 _ALIKE_ON_BITS = {"$logic_not": "$not", "$logic_and": "$and", "$logic_or": "$or"}
-"""Operators of two names: in any case, and where every operand is a bit."""
+"""Operators with two names: for all widths, and for operands of one bit each."""
 
 _COMPARING = {f"${name}" for name in "eq ne lt le gt ge".split()}
-"""Operators whose operands count as far as the wider one goes."""
+"""Operators whose operands are extended to the width of the wider one."""
 
 
 class _Segment(NamedTuple):
-    """Neighbouring bits of one driver: of a cell's output, an input port, or a constant."""
+    """Adjacent bits of one driver: a cell's output, an input port, or a constant."""
 
     driver: int | None
     what: str
@@ -41,7 +42,7 @@ class _Segment(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """A cell: what it is, and what it reads, port by port."""
+    """A cell: its kind, whether it holds state, and the segments that each input port reads."""
 
     kind: str
     state: bool
@@ -49,7 +50,7 @@ class _Cell(NamedTuple):
 
 
 def verilog_digest(files: Iterable[Path]) -> str:
-    """Return twelve hexadecimal digits that stand for the structure that Verilog files describe.
+    """Return a digest of the structure that Verilog files describe: twelve hexadecimal digits.
 
     Raises
     ------
@@ -58,7 +59,7 @@ def verilog_digest(files: Iterable[Path]) -> str:
     """
     with tempfile.TemporaryDirectory() as scratch:
         passes = [f"read_verilog {file.resolve()}" for file in files]
-        # Simplified on reading, one operator read twice would differ from two that are alike.
+        # Without `-noopt`, Yosys would simplify a shared operator and two equal copies differently.
         passes += ["proc -noopt", "memory_collect", "write_json design.json"]
         run_yosys(passes, directory=Path(scratch))
         modules = json.loads(Path(scratch, "design.json").read_text())["modules"]
@@ -80,7 +81,7 @@ def verilog_digest(files: Iterable[Path]) -> str:
 
 
 def _module_digest(modules: dict[str, Any], name: str, known: dict[str, str]) -> str:
-    """Return the digest of a module, given those of the modules that it instantiates."""
+    """Return the digest of a module from the digests of the modules that it instantiates."""
     module = modules[name]
     outputs, cells = _read_netlist(module, modules, known)
     live = _live(outputs, cells)
@@ -96,7 +97,7 @@ def _module_digest(modules: dict[str, Any], name: str, known: dict[str, str]) ->
     for index in order:
         labels[index] = _label(cells[index], labels)
     directions = [f"{port['direction']} {len(port['bits'])}" for port in module["ports"].values()]
-    ports = [_spelled(segments, labels) for segments in outputs]
+    ports = [_segments_text(segments, labels) for segments in outputs]
     return _hash(
         [
             *directions,
@@ -110,7 +111,7 @@ def _module_digest(modules: dict[str, Any], name: str, known: dict[str, str]) ->
 def _read_netlist(
     module: dict[str, Any], modules: dict[str, Any], known: dict[str, str]
 ) -> tuple[list[tuple[_Segment, ...]], list[_Cell]]:
-    """Return what the output ports read, and the cells."""
+    """Return the segments that each output port reads, and the cells."""
     driven: dict[Any, tuple[int | None, str, int]] = {}
     for position, port in enumerate(module["ports"].values()):
         if port["direction"] == "input":
@@ -140,7 +141,10 @@ def _read_netlist(
 def _ports(
     cell: dict[str, Any], modules: dict[str, Any], direction: str
 ) -> Iterable[tuple[str, str]]:
-    """Yield a cell's connected ports of one direction, each after what stands for its name."""
+    """Yield the label and the name of each connected port of one direction.
+
+    The label of an instance's port is its position, because the port's name must not count.
+    """
     directions = cell.get("port_directions", {})
     names = list(modules[cell["type"]]["ports"]) if cell["type"] in modules else None
     for port in names or sorted(cell["connections"]):
@@ -149,16 +153,16 @@ def _ports(
 
 
 def _normal(cell: dict[str, Any]) -> dict[str, Any]:
-    """Return a cell by the one name of its operator."""
+    """Return a cell whose operator has its canonical name."""
     bits = all(len(signal) == 1 for signal in cell["connections"].values())
     known = _ALIKE | _ALIKE_ON_BITS if bits else _ALIKE
     return cell | {"type": known.get(cell["type"], cell["type"])}
 
 
 def _operands(cell: dict[str, Any]) -> dict[str, list[Any]]:
-    """Return what is connected, operands extended by zeros or signs to the width that counts.
+    """Return the connections, with operands extended by zeros or signs to the width that counts.
 
-    Whether an operand is written as signed, or with zeros in front, is then all the same.
+    An operand then has one form, whether it is declared as signed or written with leading zeros.
     """
     connections = dict(cell["connections"])
     if cell["type"] in _SIZED | _COMPARING:
@@ -179,7 +183,7 @@ def _operands(cell: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def _parameters(cell: dict[str, Any]) -> str:
-    """Spell what counts of a cell's parameters."""
+    """Return the text of the parameters that determine a cell's function."""
     parameters = cell["parameters"]
     if cell["type"] in _SIZED:
         return ""
@@ -188,13 +192,13 @@ def _parameters(cell: dict[str, Any]) -> str:
     return " ".join(
         f"{name}={value}"
         for name, value in sorted(parameters.items())
-        # A memory's name says nothing; contents that are zero or unknown are none.
+        # The name of a memory does not count; zero or unknown contents equal no contents.
         if name != "MEMID" and not (name == "INIT" and "1" not in value)
     )
 
 
 def _segments(bits: Sequence[Any], driven: dict[Any, Any]) -> tuple[_Segment, ...]:
-    """Join neighbouring bits of one driver."""
+    """Join adjacent bits of one driver."""
     segments: list[_Segment] = []
     for bit in bits:
         driver, what, offset = (None, bit, 0) if isinstance(bit, str) else driven[bit]
@@ -221,7 +225,7 @@ def _live(outputs: list[tuple[_Segment, ...]], cells: list[_Cell]) -> list[int]:
 
 
 def _order(cells: list[_Cell], live: list[int]) -> list[int]:
-    """Return the operators among the live cells, each behind those that it reads."""
+    """Return the operators among the live cells, each after those that it reads."""
     order: list[int] = []
     done = {index for index in live if cells[index].state}
     for start in live:
@@ -244,22 +248,22 @@ def _order(cells: list[_Cell], live: list[int]) -> list[int]:
 
 
 def _label(cell: _Cell, labels: dict[int, str]) -> str:
-    return _hash([cell.kind, *(_spelled(segments, labels) for segments in cell.inputs)])
+    return _hash([cell.kind, *(_segments_text(segments, labels) for segments in cell.inputs)])
 
 
-def _spelled(segments: tuple[_Segment, ...], labels: dict[int, str]) -> str:
-    """Spell what is read, neighbouring bits of cells with one label as if of one cell."""
-    words: list[str] = []
-    begun, end = ("", 0, 0), 0
+def _segments_text(segments: tuple[_Segment, ...], labels: dict[int, str]) -> str:
+    """Return the text of segments, with adjacent bits of cells with equal labels joined."""
+    texts: list[str] = []
+    previous, end = ("", 0, 0), 0
     for driver, what, first, length in segments:
         source = f"{'' if driver is None else labels[driver]}:{what}"
-        if words and begun[0] == source and end == first:
-            words.pop()
-            length += begun[2]
-            first = begun[1]
-        words.append(f"{source}:{first}:{length}")
-        begun, end = (source, first, length), first + length
-    return " ".join(words)
+        if texts and previous[0] == source and end == first:
+            texts.pop()
+            length += previous[2]
+            first = previous[1]
+        texts.append(f"{source}:{first}:{length}")
+        previous, end = (source, first, length), first + length
+    return " ".join(texts)
 
 
 def _hash(parts: Iterable[str]) -> str:

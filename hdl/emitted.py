@@ -1,4 +1,4 @@
-"""The Verilog of a unit in the build directory, through the one function that all verbs use."""
+"""The function with which every verb writes a unit's Verilog into the build directory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,11 @@ class EmittedFiles:
     Parameters
     ----------
     modules : tuple[EmittedModule, ...]
-        What was emitted, each module before those that use it; the top is last.
+        The emitted modules, each before those that instantiate it; the top is last.
     verilog : tuple[Path, ...]
-        A file for each of them.
+        The Verilog file of each module, in the same order.
     file_list : Path
-        The file that names these.
+        The file that lists the Verilog files.
     """
 
     modules: tuple[EmittedModule, ...]
@@ -37,12 +37,12 @@ class EmittedFiles:
 
     @property
     def memories(self) -> tuple[Storage, ...]:
-        """The memories of all modules; a module that is used twice has them twice."""
+        """The memories of all modules; a module with two instances contributes its own once."""
         return tuple(memory for module in self.modules for memory in module.memories)
 
     @property
     def digest(self) -> str:
-        """What the files describe, see `hdl.digest.verilog_digest`."""
+        """The digest of the files' structure, see `hdl.digest.verilog_digest`."""
         return verilog_digest(self.verilog)
 
 
@@ -55,9 +55,10 @@ def emit_unit(
     directory: Path | None = None,
     name: str | None = None,
 ) -> EmittedFiles:
-    """Write a unit's Verilog into a folder that one process at a time writes.
+    """Write a unit's Verilog into a folder, under a lock that excludes other writers.
 
-    Files that say the same already are left as they are, so nobody who reads them is disturbed.
+    Files whose content does not change keep their time stamps, so concurrent readers and
+    incremental builds are not affected.
 
     Parameters
     ----------
@@ -66,21 +67,21 @@ def emit_unit(
     dimensions : str or parameter object
         A preset's name, or a parameter object of the unit; see `Entry.named`.
     target : Target
-        What the Verilog is for.
+        The technology that the Verilog is optimised for.
     sources : bool
-        Whether it names the lines of Python that it comes from.
+        Whether `src` attributes in the Verilog refer to the lines of Python that generate it.
     directory : Path, optional
-        Where to; by default ``build/<top>/<preset>/rtl``, with ``_fpga``, ``_sources`` and the name
-        appended where these are asked for.
+        Output folder; by default ``build/<top>/<preset>/rtl``, to which ``_fpga``, ``_sources`` and
+        the name are appended if they are selected.
     name : str, optional
         Name of the top module; the unit's by default.
 
     Raises
     ------
     UserError
-        If there is no such preset.
+        If the preset does not exist.
     ValueError
-        If the name is none in Verilog, or that of another module of the design.
+        If the name is not legal in Verilog, or another module of the design has it.
     """
     name = entry.top if name is None else name
     require_module_name(name)

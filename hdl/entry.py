@@ -1,4 +1,4 @@
-"""What the catalog says of a unit."""
+"""An entry of the catalog: a unit's description, presets and files."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from hdl.unit import Unit
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One unit; where its class stands says its name, its paper and where its other files are.
+    """One unit; the path of its class determines its name, its paper and its files in all trees.
 
     Parameters
     ----------
     summary : str
-        What it does, in one line.
+        Function of the unit, in one line.
     source : str
         The paper's section, figure or equation.
     latency, throughput : str
-        In cycles, in words.
+        Description in words, in cycles.
     unit : type[Unit]
         Component class; takes the keyword argument `parameters`.
     presets : Mapping[str, Any]
@@ -44,29 +44,29 @@ class Entry:
         return self._module.name
 
     @property
-    def room(self) -> PurePosixPath:
-        """The folder that it stands in, the same in every tree: ``kelle/array``."""
+    def folder(self) -> PurePosixPath:
+        """The folder that contains the unit, relative to any tree: ``kelle/array``."""
         return self._module.parent
 
     @property
     def paper(self) -> str:
-        """Whose it is: a paper's name, or that of the common floor."""
-        return self.room.parts[0]
+        """The first folder of the path: a paper's name or a common folder such as `nonlinear`."""
+        return self.folder.parts[0]
 
     @property
     def testbench(self) -> str:
         """Module name of the testbench."""
-        return ".".join(("testbenches", *self.room.parts, f"tb_{self.top}"))
+        return ".".join(("testbenches", *self.folder.parts, f"tb_{self.top}"))
 
     @property
     def files(self) -> dict[str, PurePosixPath]:
-        """Its file in each tree, relative to the checkout."""
+        """The unit's file in each tree, relative to the checkout."""
         return {
-            "hdl": "hdl" / self.room / f"{self.top}.py",
-            "golden": "golden" / self.room / f"{self.top}.py",
-            "testbenches": "testbenches" / self.room / f"tb_{self.top}.py",
-            "tests": "tests" / self.room / f"test_{self.top}.py",
-            "docs": "docs" / self.room / f"{self.top}.md",
+            "hdl": "hdl" / self.folder / f"{self.top}.py",
+            "golden": "golden" / self.folder / f"{self.top}.py",
+            "testbenches": "testbenches" / self.folder / f"tb_{self.top}.py",
+            "tests": "tests" / self.folder / f"test_{self.top}.py",
+            "docs": "docs" / self.folder / f"{self.top}.md",
         }
 
     @property
@@ -79,7 +79,7 @@ class Entry:
         Raises
         ------
         UserError
-            If there is none of that name.
+            If no preset has this name.
         """
         if preset not in self.presets:
             raise UserError(unknown(f"PRESET of {self.top}", preset, self.presets))
@@ -87,23 +87,23 @@ class Entry:
 
     @property
     def default(self) -> str:
-        """Name of the preset that is taken where none is named."""
+        """Name of the preset that a verb uses if the user selects none."""
         return "smollm2" if "smollm2" in self.presets else next(iter(self.presets))
 
     def dimensions(self, preset: str | None, settings: Mapping[str, Any]) -> str | Any:
-        """Return a preset's name, or the parameter object that settings make of it.
+        """Return a preset's name, or a parameter object if settings change the preset.
 
         Parameters
         ----------
         preset : str, optional
-            Where to start; `default` if it is not given.
+            The preset that the settings modify; `default` if it is not given.
         settings : Mapping[str, Any]
             Values by the parameters' names, see `hdl.settings`.
 
         Raises
         ------
         UserError
-            If there is no such preset or parameter, or a value has the wrong type.
+            If the preset or a parameter does not exist, or a value has the wrong type.
         ValueError
             If the values are not legal.
         """
@@ -113,19 +113,19 @@ class Entry:
         return name if changed == parameters else changed
 
     def named(self, dimensions: str | Any) -> tuple[str, Any]:
-        """Return the name and the parameter object of a preset's name, or of a parameter object.
+        """Return a name and the parameter object, from a preset's name or a parameter object.
 
-        A parameter object is named as its Verilog module is.
+        The name for a parameter object is that of its Verilog module.
 
         Raises
         ------
         UserError
-            If there is no preset of that name.
+            If no preset has this name.
         """
         if isinstance(dimensions, str):
             return dimensions, self.parameters(dimensions)
         return self.unit.named(parameters=dimensions), dimensions
 
     def build(self, preset: str) -> Unit:
-        """Build the unit at a preset's dimensions."""
+        """Build the unit with a preset's parameters."""
         return self.unit(parameters=self.parameters(preset))

@@ -1,20 +1,21 @@
-"""The error that a user can mend."""
+"""The exception for errors that a user can correct."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 LISTED = 16
-"""Names that a sentence can hold."""
+"""Maximum number of names that a message lists."""
 
 
 class UserError(Exception):
-    """What the user asked for cannot be done; the command line prints it and exits with 2."""
+    """An error in the user's input; the command line prints the message and exits with status 2."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Return the error's words for an unknown name, with the nearest that is known.
+    """Return the message for an unknown name, with the nearest known name as a suggestion.
 
-    A long list is only counted where one of its names is near.
+    The message lists the known names. If there are more than `LISTED` and one is near, it gives
+    their number instead.
     """
     names = list(known)
     nearest = get_close_matches(name, names, n=1, cutoff=0.4)

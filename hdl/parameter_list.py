@@ -1,4 +1,4 @@
-"""What there is to say of a unit's parameters: meaning, unit, legal values, values in presets."""
+"""Descriptions of a unit's parameters: meaning, unit, legal values, values in presets."""
 
 import inspect
 import json
@@ -19,11 +19,11 @@ class Description:
     Parameters
     ----------
     path : str
-        Its name; that of a part's parameter behind the part's: ``array.rows``.
+        The parameter's name; ``part.name`` for the parameter of a part, such as ``array.rows``.
     meaning : str
-        What its class' docstring says.
+        Description from the docstring of the class.
     field : Declared
-        Its type and its legal values.
+        Type and legal values.
     """
 
     path: str
@@ -32,16 +32,16 @@ class Description:
 
     @property
     def unit(self) -> str:
-        """What it counts; nothing for a choice or a part."""
+        """Unit of the value; empty for a choice or a part."""
         return self.field.rule.unit
 
     @property
     def legal(self) -> str:
-        """The legal values in words; a rule between parameters is part of the meaning."""
+        """The legal values in words; `meaning` contains the rules between parameters."""
         return f"{self.field.rule}, or none" if self.field.optional else str(self.field.rule)
 
     def value(self, parameters: Any) -> str:
-        """Spell the value in a parameter object as the command line takes it; nothing of a part."""
+        """Return the value as the command line accepts it; an empty string for a part."""
         value, rule = attrgetter(self.path)(parameters), self.field.rule
         if isinstance(rule, Part):
             return ""
@@ -61,7 +61,7 @@ def descriptions(kind: type, prefix: str = "") -> Iterator[Description]:
 
 
 def settings_text(parameters: Any) -> str:
-    """Spell a parameter object as the TOML file that `hdl.settings.read_settings` reads."""
+    """Return a parameter object as the TOML text that `hdl.settings.read_settings` reads."""
     lines = []
     for parameter in descriptions(type(parameters)):
         value, kind = parameter.value(parameters), parameter.field.kind
@@ -72,14 +72,14 @@ def settings_text(parameters: Any) -> str:
 
 
 def _meaning(kind: type, name: str) -> str:
-    """Return what the docstring of a class, or of one that it extends, says of a parameter."""
-    said = (_documented(base).get(name, "") for base in kind.__mro__)
-    return next((text for text in said if text and not text.startswith("As in ")), "")
+    """Return a parameter's description from the docstring of a class or of a base class."""
+    texts = (_documented(base).get(name, "") for base in kind.__mro__)
+    return next((text for text in texts if text and not text.startswith("As in ")), "")
 
 
 @cache
 def _documented(kind: type) -> dict[str, str]:
-    """Return the section "Parameters" of a docstring, by the parameters' names."""
+    """Return the descriptions in the section "Parameters" of a docstring, by parameter name."""
     lines = inspect.cleandoc(kind.__doc__ or "").split("\n")
     if "Parameters" not in lines:
         return {}

@@ -1,8 +1,8 @@
 """Rules that parameter objects and components check when they are built.
 
-Every rule raises `ValueError` with one sentence that names the rule and quotes the value, so that
-the command line can show it as it is. A `Parameters` class declares with each field which values
-are legal; the check, the command line's listing and the property tests all read that declaration.
+Every rule raises `ValueError` with one sentence that contains the rule and the value; the command
+line prints it unchanged. A `Parameters` class declares the legal values of each field. The check,
+the command line's listing and the property tests read that declaration.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,15 +25,15 @@ Class = TypeVar("Class", bound=type)
 
 
 def option(*, default: Any) -> Any:
-    """Return a field of a parameter object that says nothing in names where it has its default.
+    """Return a field of a parameter object that module names omit at its default.
 
-    A unit without an option is the same module, by the same name, as if there were none.
+    A new option therefore changes neither name nor identity of a unit that does not use it.
     """
     return field(default=default, metadata={"option": True})
 
 
-def told_fields(value: Any) -> list[Field[Any]]:
-    """Return the fields of a dataclass that its name tells: all but options at their default."""
+def named_fields(value: Any) -> list[Field[Any]]:
+    """Return the fields that a dataclass's name contains: all but options at their defaults."""
     return [
         one
         for one in fields(value)
@@ -43,10 +43,10 @@ def told_fields(value: Any) -> list[Field[Any]]:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, option))
 def parameter_object(cls: Class) -> Class:
-    """Make a frozen, keyword-only dataclass whose integers are Python's before its rules are asked.
+    """Make a frozen, keyword-only dataclass that converts integers to `int` before its checks.
 
-    The rules are the class's `__post_init__`. Integers of other libraries are equal to Python's
-    and have the same hash, but neither their width nor their methods.
+    The checks are the class's `__post_init__`. Integers of other libraries are equal to Python's
+    and have equal hashes, but differ in range and methods.
     """
     if check := cls.__dict__.get("__post_init__"):
 
@@ -56,13 +56,13 @@ def parameter_object(cls: Class) -> Class:
             check(self)
 
         cls.__post_init__ = __post_init__
-    # Python's own representation, unless the class has one.
+    # The class keeps its own `__repr__` if it defines one.
     plainly = cls.__repr__ is object.__repr__
     return dataclass(frozen=True, kw_only=True, repr=plainly)(cls)
 
 
 def plain(value: Any) -> Any:
-    """Return an integer of whatever kind as Python's, also inside a tuple; all else as it is."""
+    """Convert integers of other libraries to `int`, also inside a tuple; keep all other values."""
     if type(value) is tuple:
         return tuple(map(plain, value))
     foreign = isinstance(value, Integral) and not isinstance(value, int)
@@ -70,28 +70,28 @@ def plain(value: Any) -> Any:
 
 
 def require(condition: bool, rule: str, value: Any) -> None:
-    """Raise a worded error unless `condition` holds.
+    """Check a condition.
 
     Parameters
     ----------
     condition : bool
-        What must be true.
+        The condition that must hold.
     rule : str
         The rule as the start of a sentence, such as ``"window must be at most slots"``.
     value : Any
-        The offending value, quoted at the end of the sentence.
+        The illegal value, which ends the sentence.
 
     Raises
     ------
     ValueError
-        ``"<rule>, not <value>"`` if the condition is false.
+        If the condition is false; the message is ``"<rule>, not <value>"``.
     """
     if not condition:
         raise ValueError(f"{rule}, not {value!r}")
 
 
 def require_range(name: str, value: Any, low: int, high: int) -> None:
-    """Raise a worded error unless `value` is an integer from `low` to `high`, both included.
+    """Check that `value` is an integer from `low` to `high`, both included.
 
     Raises
     ------
@@ -106,12 +106,12 @@ def require_range(name: str, value: Any, low: int, high: int) -> None:
 
 
 def require_power_of_two(name: str, value: Any, low: int, high: int) -> None:
-    """Raise a worded error unless `value` is a power of two from `low` to `high`.
+    """Check that `value` is a power of two from `low` to `high`, both included.
 
     Raises
     ------
     ValueError
-        If the value is of another type, no power of two, or outside the range.
+        If the value is of another type, not a power of two, or outside the range.
     """
     value = plain(value)
     integer = isinstance(value, int) and not isinstance(value, bool)
@@ -123,12 +123,12 @@ def require_power_of_two(name: str, value: Any, low: int, high: int) -> None:
 
 
 def require_choice(name: str, value: Any, choices: Collection[Any]) -> None:
-    """Raise a worded error unless `value` is one of `choices`.
+    """Check that `value` is one of `choices`.
 
     Raises
     ------
     ValueError
-        If it is none of them.
+        If it is not.
     """
     listed = ", ".join(repr(choice) for choice in choices)
     require(value in choices, f"{name} must be one of {listed}", value)
@@ -143,7 +143,7 @@ class Range:
     low, high : int or str
         A bound, or the name of the parameter that is the bound.
     unit : str
-        What the parameter counts.
+        Unit of the value, such as ``"bytes"``.
     """
 
     low: int | str
@@ -159,7 +159,7 @@ class Range:
         return low, high
 
     def check(self, name: str, value: Any, owner: Any) -> None:
-        """Raise a worded error unless a parameter of `owner` has a legal value."""
+        """Check the value of a parameter of `owner`; raise `ValueError` if it is not legal."""
         require_range(name, value, *self.bounds(owner))
 
     def __str__(self) -> str:
@@ -170,7 +170,7 @@ class PowerOfTwo(Range):
     """Powers of two from `low` to `high`, both included."""
 
     def check(self, name: str, value: Any, owner: Any) -> None:
-        """Raise a worded error unless a parameter of `owner` has a legal value."""
+        """Check the value of a parameter of `owner`; raise `ValueError` if it is not legal."""
         require_power_of_two(name, value, *self.bounds(owner))
 
     def __str__(self) -> str:
@@ -179,13 +179,13 @@ class PowerOfTwo(Range):
 
 @dataclass(frozen=True)
 class OneOf:
-    """Some values, each with a name; booleans and enumerations are such without a declaration."""
+    """A set of named values; booleans and enumerations need no such declaration."""
 
     values: Mapping[str, Any]
     unit: str = ""
 
     def check(self, name: str, value: Any, owner: Any) -> None:
-        """Raise a worded error unless a parameter of `owner` has a legal value."""
+        """Check the value of a parameter of `owner`; raise `ValueError` if it is not legal."""
         require_choice(name, value, list(self.values.values()))
 
     def __str__(self) -> str:
@@ -193,21 +193,21 @@ class OneOf:
 
 
 class Named(OneOf):
-    """Values with names among others that the parameter object's own rule accepts."""
+    """Named examples of legal values; the parameter object's own rule accepts others as well."""
 
     def check(self, name: str, value: Any, owner: Any) -> None:
-        """Leave the check to the parameter object."""
+        """Accept every value, because the parameter object checks it."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A parameter object of its own."""
+    """A nested parameter object."""
 
     kind: type
     unit: str = ""
 
     def check(self, name: str, value: Any, owner: Any) -> None:
-        """Raise a worded error unless the part has its class; it has checked itself."""
+        """Check the class of the part, which has checked its own values."""
         require(isinstance(value, self.kind), f"{name} must be a {self.kind.__name__}", value)
 
     def __str__(self) -> str:
@@ -216,7 +216,7 @@ class Part:
 
 @dataclass(frozen=True)
 class As:
-    """Declares that a parameter is that of another class, by the same name if none is given."""
+    """Declares that a parameter equals one of another class, with the same name by default."""
 
     kind: type
     name: str = ""
@@ -224,18 +224,18 @@ class As:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a field says of a parameter.
+    """The declaration of a parameter.
 
     Parameters
     ----------
     kind : type
-        Of its values, `None` aside.
+        Type of the values other than `None`.
     rule : Range or OneOf or Part
-        Its legal values.
+        Legal values.
     optional : bool
-        Whether it may be `None`.
+        Whether the value may be `None`.
     source : tuple[type, str]
-        The class and the name under which it is described.
+        The class that describes the parameter, and the name there.
     """
 
     kind: type
@@ -246,13 +246,13 @@ class Declared:
 
 @cache
 def declared(kind: type) -> dict[str, Declared]:
-    """Return what a class of parameter objects declares, by the names of its fields."""
+    """Return the declarations of a class of parameter objects by the names of its fields."""
     hints = get_type_hints(kind, include_extras=True)
     return {one.name: _declared(kind, one.name, hints[one.name]) for one in fields(kind)}
 
 
 def _declared(owner: type, name: str, hint: Any) -> Declared:
-    """Read one field's annotation."""
+    """Return the declaration in one field's annotation."""
     annotated = get_origin(hint) is Annotated
     value, *notes = get_args(hint) if annotated else (hint,)
     kinds = [kind for kind in get_args(value) or (value,) if kind is not type(None)]
@@ -277,19 +277,19 @@ def _declared(owner: type, name: str, hint: Any) -> Declared:
 
 @parameter_object
 class Parameters:
-    """Base of a unit's parameter object: each field is checked as it is declared.
+    """Base class of a unit's parameter object, which checks each field against its declaration.
 
-    A subclass with rules between its parameters checks them in its `__post_init__`, after this.
+    A subclass with rules between its parameters extends `__post_init__` and checks them last.
     """
 
     def __post_init__(self) -> None:
-        """Check each parameter by itself."""
-        for name, said in declared(type(self)).items():
+        """Check each parameter separately."""
+        for name, declaration in declared(type(self)).items():
             value = getattr(self, name)
-            if value is not None or not said.optional:
-                said.rule.check(name, value, self)
+            if value is not None or not declaration.optional:
+                declaration.rule.check(name, value, self)
 
     def __repr__(self) -> str:
-        """Return what it was built with, without options at their default."""
-        said = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in told_fields(self))
-        return f"{type(self).__qualname__}({said})"
+        """Return the constructor call, without options at their defaults."""
+        values = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in named_fields(self))
+        return f"{type(self).__qualname__}({values})"

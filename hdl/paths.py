@@ -1,4 +1,4 @@
-"""The checkout, the build directory, and how files in them are written."""
+"""Paths of the checkout and the build directory, file locks, and atomic replacement of files."""
 
 import fcntl
 import os
@@ -9,23 +9,23 @@ from pathlib import Path
 from hdl.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-"""The checkout, or the folder that an installation put the packages into."""
+"""The checkout, or the folder that contains the installed packages."""
 
 IN_CHECKOUT = (ROOT / "pyproject.toml").is_file()
-"""Whether the packages are a checkout's; the tests and the documentation are only there."""
+"""Whether the packages are in a checkout, which alone contains tests and documentation."""
 
 BUILD_VARIABLE = "SYSTOLA_BUILD"
 
 
 def expanded(path: Path | str, name: str) -> Path:
-    """Return a path of the user with the home directory in place of `~`.
+    """Expand `~` in a path that the user specifies.
 
     Parameters
     ----------
     path : Path or str
         The path.
     name : str
-        Name of the variable that holds it, for the message.
+        Name of the variable that contains the path, for the message.
 
     Raises
     ------
@@ -42,12 +42,12 @@ BUILD = expanded(
     os.environ.get(BUILD_VARIABLE) or (ROOT if IN_CHECKOUT else Path.cwd()) / "build",
     BUILD_VARIABLE,
 ).resolve()
-"""The only directory that a verb writes to, except for those that the user names."""
+"""The only directory that a verb writes to, except for those that the user specifies."""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, so that two processes do not build or capture the same at once."""
+    """Hold the lock file `path`, so that no two processes build or capture the same data."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -55,12 +55,12 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Write a file under another name and rename it, so that no reader sees a part of it."""
+    """Write a file under a temporary name and rename it, so that no reader sees a partial file."""
     replace_bytes(file, text.encode())
 
 
 def replace_bytes(file: Path, data: bytes) -> None:
-    """Write a file as `replace_text` does; an interrupted call leaves the old file unchanged."""
+    """Replace a file's bytes as `replace_text` does; an interruption preserves the old file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.{os.getpid()}.new")
     try:

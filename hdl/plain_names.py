@@ -1,8 +1,8 @@
 """Names that no tool escapes or mangles: words joined by one underscore.
 
-Amaranth joins a path with two underscores, a field with a dot, and tells equal names apart by
-``$`` and a number. Verilog must escape these, Verilator spells two underscores ``___05F``, and VHDL
-knows neither two of them nor one at an end.
+Amaranth joins a path with two underscores and a field with a dot, and distinguishes equal names by
+``$`` and a number. Verilog must escape dots and ``$``, Verilator writes two underscores as
+``___05F``, and VHDL allows neither two in a row nor one at an end.
 """
 
 import re
@@ -16,32 +16,32 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 
 
 def is_plain(name: str) -> bool:
-    """Whether Verilog, Verilator and VHDL take a name as it is."""
+    """Whether Verilog, Verilator and VHDL accept a name unchanged."""
     return _PLAIN.fullmatch(name) is not None and name not in KEYWORDS | VHDL
 
 
 def port_name(path: tuple[str, ...]) -> str:
-    """Spell a port by its path in the unit's signature."""
+    """Return the name of a port from its path in the unit's signature."""
     name = "_".join(path)
     return f"{name}_port" if name in KEYWORDS | VHDL else name
 
 
 def plain(name: str) -> str:
-    """Spell a name of RTLIL in words, without the number that tells it from equal ones."""
+    """Return an RTLIL name as plain words, without the number that distinguishes equal names."""
     text = re.sub(r"\$\d+(?=[.\[]|$)", "", name[1:])
     text = re.sub(r"\W+|__+", "_", text, flags=re.ASCII).strip("_")
     return text if text[:1].isalpha() else f"unnamed_{text}".rstrip("_")
 
 
 class Names:
-    """Names of one module: each is given once."""
+    """The set of names in use in one module; each name is assigned once."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set(KEYWORDS)
         self._numbers = count(1)
 
     def take(self, name: str) -> str:
-        """Return the name, or the first free one that adds a number, as RTLIL writes it."""
+        """Return the name, or the first free name with a number appended, in RTLIL's notation."""
         free, number = name, 1
         while free in self._taken:
             free, number = f"{name}_{number}", number + 1
@@ -49,23 +49,23 @@ class Names:
         return f"\\{free}"
 
     def private(self) -> str:
-        """Return a name for what the source does not name; these sort as they were asked for."""
+        """Return a name for an object without a source name; such names sort in call order."""
         return f"${next(self._numbers):07}"
 
 
 def name_plainly(
     module: Module, ports: Mapping[str, str], modules: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str]:
-    """Give a module, its wires, memories and instances plain names.
+    """Give plain names to a module and to its wires, memories and instances.
 
     Parameters
     ----------
     module : Module
-        Changed in place.
+        The module, changed in place.
     ports : Mapping[str, str]
-        Names that its ports must have, by the old ones.
+        Required names of its ports, by the old names.
     modules : Mapping[str, Mapping[str, str]]
-        Of modules already renamed that it instantiates, what this function returned.
+        Results of this function for the modules that it instantiates, by their old names.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def name_plainly(
     Raises
     ------
     ValueError
-        If two ports would have one name, or a port's name is not plain.
+        If two ports would have equal names, or a port's name is not plain.
     """
     taken, names = Names(), dict[str, str]()
     for name, wire in module.wires.items():
@@ -114,12 +114,12 @@ def name_plainly(
 
 
 def module_name(name: str) -> str:
-    """Spell a module's RTLIL name: that of its unit, and the path of a part that is no unit."""
+    """Return a module's name: its unit's name, or the path of a component that is no unit."""
     return plain(name) if "." in name else name[1:]
 
 
 def _hints(module: Module, ports: Mapping[str, str]) -> dict[str, str]:
-    """Name wires by the instance's port or the register that they lead to or come from."""
+    """Derive wire names from the instance port or the register that a wire connects to."""
     hints: dict[str, str] = {}
 
     def hint(signal: str, name: str, only: str | None) -> None:
@@ -132,7 +132,7 @@ def _hints(module: Module, ports: Mapping[str, str]) -> dict[str, str]:
             hints[wire] = name
 
     instances = [cell for cell in module.cells if cell.is_instance]
-    # An instance's output is spelled without its bits: what drives a wire names it first.
+    # RTLIL writes an instance's output without a bit range. Drivers name a wire before readers do.
     for drives in (True, False):
         for cell in instances:
             for port, signal in cell.connections.items():

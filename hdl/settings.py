@@ -1,7 +1,7 @@
-"""From what a user writes to a parameter object: ``lanes=16 array.rows=8``, or a TOML file.
+"""Conversion of user settings, ``lanes=16 array.rows=8`` or a TOML file, to a parameter object.
 
-Settings are values by the parameters' names, a part's parameter by ``part.name``: text, or what
-TOML has for numbers, booleans and lists.
+Settings map names of parameters to values; ``part.name`` is a parameter of a part. A value is text,
+or a TOML number, boolean or list.
 """
 
 import tomllib
@@ -18,12 +18,12 @@ TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 def parse_settings(text: str) -> dict[str, Any]:
-    """Read ``name=value`` pairs, separated by blanks.
+    """Read ``name=value`` pairs, separated by spaces.
 
     Raises
     ------
     UserError
-        If a word is no such pair, or names a parameter again.
+        If a word is not such a pair, or a parameter occurs twice.
     """
     settings: dict[str, Any] = {}
     for word in text.split():
@@ -31,18 +31,18 @@ def parse_settings(text: str) -> dict[str, Any]:
         if not (path and value):
             raise UserError(f"SET must be pairs such as lanes=16 or array.rows=16, not {word!r}")
         if path in settings:
-            raise UserError(f"SET must name a parameter once, not {path} again")
+            raise UserError(f"SET must set each parameter once, not {path} twice")
         settings[path] = value
     return settings
 
 
 def read_settings(file: Path) -> dict[str, Any]:
-    """Read a TOML file; a part's parameters stand in a table of the part's name.
+    """Read settings from a TOML file; a table with a part's name contains the part's parameters.
 
     Raises
     ------
     UserError
-        If there is no such file, or it is not TOML.
+        If the file does not exist or is not TOML.
     """
     try:
         return dotted(tomllib.loads(file.read_text()))
@@ -51,24 +51,24 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 
 def with_settings(what: str, parameters: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a parameter object with settings in the place of its own values.
+    """Return a copy of a parameter object with settings applied.
 
     Parameters
     ----------
     what : str
-        Whose parameters they are, for the error's words.
+        Name of the parameters' owner, for the message.
     parameters : Any
-        The parameter object to start from.
+        The parameter object to copy.
     settings : Mapping[str, Any]
         Values by the parameters' names.
 
     Raises
     ------
     UserError
-        If there is no such parameter, or a value is not of its type; the message suggests the
-        nearest name.
+        If a parameter does not exist (the message suggests the nearest name), or a value has the
+        wrong type.
     ValueError
-        If a value is not legal, or the values together are not.
+        If a value or a combination of values is not legal.
     """
     fields = {item.path: item.field for item in descriptions(type(parameters))}
     values = {path: _read(what, path, value, fields) for path, value in settings.items()}
@@ -76,7 +76,9 @@ def with_settings(what: str, parameters: Any, settings: Mapping[str, Any]) -> An
 
 
 def with_values(parameters: Any, values: Mapping[str, Any]) -> Any:
-    """Return a parameter object with other values, each part changed and checked at once.
+    """Return a copy of a parameter object with other values.
+
+    All changes to a part are applied in one step, so that no intermediate combination is checked.
 
     Raises
     ------
@@ -95,7 +97,7 @@ def with_values(parameters: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _read(what: str, path: str, value: Any, fields: Mapping[str, Declared]) -> Any:
-    """Return a setting's value as its field has it."""
+    """Convert a setting's value to the type of its field."""
     if path not in fields:
         known = [name for name, field in fields.items() if not isinstance(field.rule, Part)]
         raise UserError(unknown(f"a parameter of {what}", path, known))
@@ -121,7 +123,7 @@ def _read(what: str, path: str, value: Any, fields: Mapping[str, Declared]) -> A
 
 
 def dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return what nested tables hold, by dotted names."""
+    """Return the entries of nested tables by dotted names."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         inner = dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {}

@@ -1,7 +1,7 @@
 """The digest of the code that computes a result, for the keys of cached files.
 
-A list of source files that is kept by hand, or a version number that is raised by hand, misses the
-change that its author forgets. The digest follows the import statements instead.
+The digest follows the import statements. A list of source files or a version number that an author
+maintains by hand misses the change that the author forgets.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from typing import Any
 from hdl.paths import ROOT
 
 TREES = ("hdl", "golden", "testbenches", "synth", "systola")
-"""The packages whose sources count; of all others the version counts."""
+"""The packages whose sources the digest covers; of all other packages it covers the version."""
 
 
 class _Finder(ModuleFinder):
-    """Finds what modules of `TREES` import, inside functions too, without running any."""
+    """Finds the imports of modules of `TREES`, also those inside functions, and runs no module."""
 
     def __init__(self, without: tuple[str, ...]) -> None:
         super().__init__(path=[str(ROOT)])
@@ -36,10 +36,9 @@ class _Finder(ModuleFinder):
 
 @cache
 def code_digest(*modules: str, without: tuple[str, ...] = ()) -> str:
-    """Return the SHA-256 of modules, of all that they import, and of the packages' versions.
+    """Return the SHA-256 of modules, of their imports within `TREES`, and of packages' versions.
 
-    Imports are followed through the whole of `TREES`. Comments count as well: a needless new
-    computation is cheaper than a stale result.
+    The digest also covers comments: a needless computation costs less than a stale result.
 
     Parameters
     ----------
@@ -51,7 +50,7 @@ def code_digest(*modules: str, without: tuple[str, ...] = ()) -> str:
     Raises
     ------
     ImportError
-        There is no such module in `TREES`.
+        If `TREES` does not contain one of the modules.
     """
     finder = _Finder(without)
     for name in modules:
@@ -62,7 +61,7 @@ def code_digest(*modules: str, without: tuple[str, ...] = ()) -> str:
         if file := getattr(module, "__file__", None):
             with Path(file).open("rb") as source:
                 digest.update(hashlib.file_digest(source, "sha256").digest())
-    # What the finder does not find belongs to other packages, or is a name inside a module.
+    # A name that the finder does not find is in another package, or is a name inside a module.
     others = {name.partition(".")[0] for name in finder.badmodules} - set(TREES)
     for name in sorted(others - sys.stdlib_module_names):
         digest.update(f"{name} {_version(name)}\n".encode())

@@ -1,9 +1,9 @@
-"""What Verilog is written for: a library of cells, or an FPGA.
+"""The technology that Verilog is optimised for: a standard-cell library or an FPGA.
 
-Sums and products made of gates are smaller and faster in standard cells than what tools make of
-``+`` and ``*``. An FPGA has carry chains and multipliers, and its tools find a use for them in
-``+`` and ``*`` only. The operators that have both forms ask here which one is wanted; the results
-are the same in every bit.
+In standard cells, gate-level adders and multipliers are smaller and faster than those that
+synthesis tools derive from ``+`` and ``*``. FPGA tools map only ``+`` and ``*`` to carry chains and
+hard multipliers. Operators that have both forms select one by `current_target`; both forms are
+bit-exact.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from hdl.errors import UserError
 
 
 class Target(StrEnum):
-    """What Verilog is written for."""
+    """The technology that Verilog is optimised for."""
 
     ASIC = "asic"
     FPGA = "fpga"
 
     @property
     def folder(self) -> str:
-        """Name of the folder of its Verilog in ``build/<top>/<preset>``."""
+        """Name of the folder for this target's Verilog in ``build/<top>/<preset>``."""
         return "rtl" if self is Target.ASIC else f"rtl_{self}"
 
 
@@ -31,7 +31,7 @@ _target = ContextVar("target", default=Target.ASIC)
 
 @contextmanager
 def writing_for(target: Target) -> Iterator[None]:
-    """Let everything that is elaborated inside be for a target."""
+    """Select the target for all elaboration inside the context."""
     token = _target.set(target)
     try:
         yield
@@ -40,7 +40,7 @@ def writing_for(target: Target) -> Iterator[None]:
 
 
 def current_target() -> Target:
-    """Return what is being written for; `Target.ASIC` unless somebody said otherwise."""
+    """Return the selected target; `Target.ASIC` outside `writing_for`."""
     return _target.get()
 
 
@@ -50,7 +50,7 @@ def find_target(name: str) -> Target:
     Raises
     ------
     UserError
-        If there is none of that name.
+        If no target has this name.
     """
     if name not in list(Target):
         raise UserError(f"TARGET must be one of {', '.join(Target)}, not {name!r}")

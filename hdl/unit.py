@@ -1,9 +1,9 @@
-"""The base class of every component that is a Verilog module of its own.
+"""The base class of every component that is a separate Verilog module.
 
-Amaranth by itself writes one Verilog module an instance. A `Unit` is written once for each distinct
-configuration, however often it is used: when a design is emitted, every `Unit` below the top
-becomes an instance of a separately emitted module. In the Python simulator and in formal proofs the
-same design elaborates flat. Neither the unit nor its user writes anything for this.
+Amaranth writes one Verilog module per instance. A `Unit` is written once per distinct
+configuration: emission replaces every `Unit` below the top by an instance of a separately emitted
+module. In the Python simulator and in formal proofs, the same design elaborates flat. Neither the
+unit nor its user needs code for this.
 """
 
 import hashlib
@@ -15,24 +15,26 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from amaranth.hdl import Elaboratable
 from amaranth.lib import wiring
 
-from hdl.parameters import plain, told_fields
+from hdl.parameters import named_fields, plain
 
 LONGEST_READABLE_NAME = 56
+"""Maximum length, in characters, of a module name that contains the configuration's values."""
 
 
 @runtime_checkable
 class ModuleBoundary(Protocol):
-    """A platform that decides what a unit turns into, such as `hdl.emit.Emission`."""
+    """A platform that may replace units by instances, such as `hdl.emit.Emission`."""
 
-    def boundary(self, unit: "Unit") -> Any:
-        """Return what stands for the unit in its parent, or None to elaborate it in place."""
+    def boundary(self, unit: "Unit") -> Elaboratable | None:
+        """Return the unit's replacement in its parent, or None to elaborate it in place."""
         ...
 
 
 class _UnitType(type):
-    """Lets integers of other libraries, numpy's for one, be Python's in every configuration."""
+    """Converts integers of other libraries, such as numpy, to `int` in every configuration."""
 
     def __call__(cls, **arguments: Any) -> Any:
         """Build a unit."""
@@ -42,23 +44,23 @@ class _UnitType(type):
 class Unit(wiring.Component, metaclass=_UnitType):
     """A component that is emitted as one Verilog module for each distinct configuration.
 
-    Subclasses take keyword-only, hashable constructor arguments: these are the configuration, and
-    two units of one class with equal configurations are the same module.
+    Subclasses take keyword-only, hashable constructor arguments, which are the configuration. Two
+    units of one class with equal configurations are the same module.
 
     Members
     -------
     configuration : Mapping[str, Any]
         The constructor arguments by name, defaults included.
     module_name : str
-        Name of the Verilog module: the class name and the configuration's values, or a digest of
-        them where they are too long to read.
+        Name of the Verilog module: the class name and the configuration's values, or their digest
+        if the name would exceed `LONGEST_READABLE_NAME` characters.
     """
 
     configuration: Mapping[str, Any]
 
     def __new__(cls, *, src_loc_at: int = 0, **arguments: Any) -> Self:
         """Record the configuration before the subclass's constructor runs."""
-        # Where the unit was built is two calls above.
+        # The call that builds the unit is two stack frames up.
         unit: Any = super().__new__(cls, src_loc_at=2 + src_loc_at)  # pyright: ignore[reportCallIssue]
         unit.configuration = MappingProxyType(cls._configured(arguments))
         return unit
@@ -88,20 +90,20 @@ class Unit(wiring.Component, metaclass=_UnitType):
         cls.elaborate = elaborate
 
     if TYPE_CHECKING:
-        # Subclasses name their arguments.
+        # Subclasses declare their arguments.
         def __init__(self, signature: Any = None, **arguments: Any) -> None: ...
 
-        # Members of the signature become attributes at run time only.
+        # Members of the signature are attributes at run time only.
         def __getattr__(self, name: str) -> Any: ...
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What makes two units the same module: their class and their configuration."""
+        """Class and configuration; units with equal identities are the same module."""
         return (type(self), *self.configuration.items())
 
     @property
     def module_name(self) -> str:
-        """Name of the emitted module, the same in every design and every run."""
+        """Name of the emitted module, which is equal in every design and every run."""
         return self.named(**self.configuration)
 
     @classmethod
@@ -118,11 +120,12 @@ class Unit(wiring.Component, metaclass=_UnitType):
 
 
 def _words(value: Any) -> list[str]:
-    """Spell one configuration value as parts of an identifier."""
+    """Return the parts of an identifier that represent a configuration value."""
     if is_dataclass(value) and not isinstance(value, type):
         words = []
-        for field in told_fields(value):
-            # Options are told only where they are chosen, and so by name.
+        for field in named_fields(value):
+            # The name contains only options that differ from their defaults, so it must identify
+            # them.
             words += [field.name] if "option" in field.metadata else []
             words += _words(getattr(value, field.name))
         return words

@@ -1,4 +1,4 @@
-"""What a Verilog module may be called, and which words are no names."""
+"""Legal names of Verilog modules, and the keywords of Verilog, SystemVerilog and VHDL."""
 
 import re
 
@@ -35,7 +35,7 @@ SYSTEMVERILOG = frozenset(
     unique unique0 until until_with untyped var virtual void wait_order weak wildcard with within
     """.split()
 )
-"""What IEEE 1800-2017, annex B, adds: the tools that read Verilog mostly read both."""
+"""Keywords that IEEE 1800-2017, annex B, adds: most tools that read Verilog read both."""
 
 VHDL = frozenset(
     """
@@ -46,18 +46,18 @@ VHDL = frozenset(
     sra srl subtype then to transport units until variable when
     """.split()
 )
-"""What IEEE 1076-2008 adds: a unit may be instantiated from it."""
+"""Keywords that IEEE 1076-2008 adds: a VHDL design may instantiate a unit."""
 
 KEYWORDS = VERILOG_2005 | SYSTEMVERILOG
 
 
 def require_module_name(name: str) -> None:
-    """Raise a worded error unless `name` can be a module's without being escaped.
+    """Check that `name` is legal for a module without an escape.
 
     Raises
     ------
     ValueError
-        If it is no identifier, or a keyword of Verilog or SystemVerilog.
+        If `name` is no identifier, or is a keyword of Verilog or SystemVerilog.
     """
     plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
     require(bool(plain), "a module's name must be letters, digits and _, no digit first", name)

@@ -1,4 +1,4 @@
-"""Run Yosys passes in a child process, so that no state or message leaks into the caller."""
+"""Functions that run Yosys and ABC in a child process, which isolates their state and output."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ from pathlib import Path
 from hdl.errors import UserError
 
 SPARE_BYTES = 1 << 16
-"""Free space that must remain after a tool has run. Yosys ignores errors when it writes a file, so
-that a full disk would leave a part of a netlist and the status of success."""
+"""Free space, in bytes, that must remain after a tool has run. Yosys ignores write errors: on a
+full disk it would write a partial netlist and report success."""
 
 _CHILD = """
 import signal, sys
-# Python ignores this signal, and Yosys the error that a write returns instead.
+# Python ignores this signal, and Yosys ignores the write error that results.
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 from pyosys import libyosys
 design = libyosys.Design()
@@ -27,32 +27,32 @@ for line in sys.stdin.read().splitlines():
 
 
 class YosysError(RuntimeError):
-    """Yosys or ABC refused a command; the message carries its last lines."""
+    """Yosys or ABC rejected a command; the message contains the last lines of the tool's output."""
 
 
 def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None) -> str:
-    """Run the passes one after another on one design.
+    """Run passes sequentially on one design.
 
     Parameters
     ----------
     passes : Iterable[str]
-        Yosys commands, one line each.
+        Yosys commands, one per item.
     directory : Path
         Working directory; file names in the passes are relative to it.
     log : Path, optional
-        Where to keep Yosys's output.
+        File for Yosys's output.
 
     Returns
     -------
     str
-        What Yosys printed.
+        Yosys's output.
 
     Raises
     ------
     YosysError
         If a pass fails.
     UserError
-        If a signal ends the tool, as at a limit of file sizes, or the disk is full.
+        If a signal ends the tool, for example at a file-size limit, or the disk is full.
     """
     command = [sys.executable, "-c", _CHILD]
     code, output = _run(command, passes, directory, log)
@@ -62,17 +62,17 @@ def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None
 
 
 def abc() -> Path:
-    """Return the path of ABC's program, which comes with Yosys."""
-    # Found without an import, which would change how this process loads libraries.
+    """Return the path of ABC's program, which the Yosys package contains."""
+    # An import of pyosys would change how this process loads libraries.
     spec = find_spec("pyosys")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).with_name("yosys-abc")
 
 
 def run_abc(commands: Iterable[str], *, directory: Path, log: Path | None = None) -> str:
-    """Run ABC's commands one after another; parameters and errors as for `run_yosys`."""
+    """Run ABC commands sequentially; parameters and errors are those of `run_yosys`."""
     _code, output = _run([str(abc()), "-s", "-f", "/dev/stdin"], commands, directory, log)
-    # ABC ends with 0 whatever happened.
+    # ABC's exit status is always 0.
     if "** cmd error" in output:
         raise YosysError(f"ABC stopped:\n{_tail(output)}")
     return output
@@ -94,14 +94,14 @@ def _run(
     _require_space(directory)
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
-        raise UserError(f"the tool must run to its end; signal {name} ended it in {directory}")
+        raise UserError(f"the tool must run to completion; signal {name} ended it in {directory}")
     if log is not None:
         log.write_text(output)
     return child.returncode, output
 
 
 def _require_space(directory: Path) -> None:
-    """Refuse a folder whose disk is full, because the files in it may be incomplete."""
+    """Check that the folder's disk is not full; otherwise its files may be incomplete."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             os.posix_fallocate(file.fileno(), 0, SPARE_BYTES)
@@ -110,5 +110,5 @@ def _require_space(directory: Path) -> None:
 
 
 def _tail(output: str) -> str:
-    """Return the last lines."""
+    """Return the last five lines."""
     return "\n".join(output.strip().splitlines()[-5:])

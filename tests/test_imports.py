@@ -86,4 +86,4 @@ def test_a_planted_import_is_found(file: str, source: str) -> None:
 
 def test_every_unit_stands_on_a_floor() -> None:
     for entry in CATALOG:
-        assert floor(entry.room.parts) >= 0
+        assert floor(entry.folder.parts) >= 0

@@ -98,9 +98,9 @@ def title_missing(out: Path) -> None:
         (change, "a.v was changed since a verb wrote it"),
         (link, "a.v was changed since a verb wrote it"),
         (take_the_name, "new.v was not written by a verb"),
-        (lose_the_manifest, f"has files and no {MANIFEST}"),
-        (reach_outside, f"{MANIFEST} is not a verb's"),
-        (title_missing, f"{MANIFEST} is not a verb's"),
+        (lose_the_manifest, f"contains files and no {MANIFEST}"),
+        (reach_outside, f"{MANIFEST} must be a digest and a path"),
+        (title_missing, f"{MANIFEST} must be '# Written by Systola"),
     ],
 )
 def test_what_a_user_did_is_refused_and_kept(
@@ -186,8 +186,8 @@ VERBS = (("verilog", *UNIT), ("export", *UNIT, "--for", "orfs"))
         ("/", "not the checkout or above it"),
         ("..", "not the checkout or above it"),
         (str(ROOT), "not the checkout or above it"),
-        ("hdl", f"has files and no {MANIFEST}"),
-        ("build", f"has files and no {MANIFEST}"),
+        ("hdl", f"contains files and no {MANIFEST}"),
+        ("build", f"contains files and no {MANIFEST}"),
         ("README.md", "OUT must be a folder, not the file"),
         ("README.md/x", "Not a directory"),
         ("/dev/null", "OUT must be a folder, not the file"),

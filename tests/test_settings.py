@@ -101,7 +101,7 @@ def test_every_type_is_read() -> None:
         ("softmax", "scores=12", "scores must be a multiple of lanes, not 12"),
         ("softmax", "lanes=four", "lanes must be an integer, not 'four'"),
         ("softmax", "lanes", "SET must be pairs such as lanes=16 or array.rows=16, not 'lanes'"),
-        ("softmax", "lanes=2 lanes=4", "SET must name a parameter once, not lanes again"),
+        ("softmax", "lanes=2 lanes=4", "SET must set each parameter once, not lanes twice"),
         ("softmax", "lanes.x=4", "must be one of lanes, scores, rows, not 'lanes.x'"),
         ("veda", "array.row=4", "not 'array.row'; did you mean 'array.rows'?"),
         ("veda", "array=4", "array must be set by its parameters array.rows, array.columns,"),
