@@ -4,7 +4,8 @@ from amaranth.hdl import Const, Module, Mux, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16, FloatFormat
-from hdl.arith.float_unpack import Operand, require_ieee, unpack
+from hdl.arith.float_order import total_order_less
+from hdl.arith.float_unpack import require_ieee, unpack
 from hdl.arith.operator import Operator
 from hdl.parameters import require_choice
 
@@ -63,8 +64,9 @@ class FloatCompare(Operator):
         b = unpack(m, self.number_format, self.b, saturate=self.saturate)
         unordered = a.nan | b.nan
         same = (Value.cast(self.a) == Value.cast(self.b)) | (a.zero & b.zero)
+        before = total_order_less(Value.cast(self.a), Value.cast(self.b))
         less, equal, neither = pipeline.cut(
-            _before(a, b, self.a, self.b) & ~same & ~unordered, same & ~unordered, unordered
+            before & ~same & ~unordered, same & ~unordered, unordered
         )
         m.d.comb += [self.less.eq(less), self.equal.eq(equal), self.unordered.eq(neither)]
         return m
@@ -131,15 +133,10 @@ class FloatExtreme(Operator):
         pipeline = self.pipeline(m, cuts=1)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
         b = unpack(m, self.number_format, self.b, saturate=self.saturate)
-        first = _before(a, b, self.a, self.b) ^ self.maximum
+        before = total_order_less(Value.cast(self.a), Value.cast(self.b))
+        first = before ^ self.maximum
         chosen = Mux(first, self.a, self.b)
         quiet = Const(self.number_format.quiet_nan or 0, self.number_format.width)
         (result,) = pipeline.cut(Mux(a.nan | b.nan, quiet, chosen))
         m.d.comb += self.result.eq(result)
         return m
-
-
-def _before(a: Operand, b: Operand, a_code: Value, b_code: Value) -> Value:
-    """Return whether `a` precedes `b`, with -0 before +0; arbitrary for equal codes."""
-    below = Value.cast(a_code)[:-1] < Value.cast(b_code)[:-1]
-    return Mux(a.sign ^ b.sign, a.sign, below ^ a.sign)

@@ -11,6 +11,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.float_order import is_nan
 from hdl.arith.takagi_reciprocal import TakagiReciprocal
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.ac.cache_banks import CacheBanks
@@ -20,7 +21,6 @@ from hdl.lad.ac.factor_stage import FactorStage
 from hdl.lad.ac.tasks import Tasks, tasks
 from hdl.lad.ac.update_store import UpdateStore
 from hdl.lad.fp16 import FP16
-from hdl.lad.ordered import is_nan
 from hdl.lad.vpu.vector_processing_unit import Operation
 from hdl.lad.vpu.vector_units import unit_members, vector_units
 from hdl.stream.connect import connect_streams
@@ -365,7 +365,7 @@ class AttentionComputationModule(Unit):
         m.d.comb += [denominator.eq(rounded[-16:]), Value.cast(reciprocal.a).eq(denominator)]
         # A fitted line can be below 0, and so can the sum of many such weights: then the output is
         # invalid.
-        positive = ~denominator[-1] & denominator[:-1].any() & ~is_nan(denominator)
+        positive = ~denominator[-1] & denominator[:-1].any() & ~is_nan(BINARY16, denominator)
         return _Divided(rounded[:-16], Value.cast(reciprocal.result), ~positive)
 
     def _vector_units(

@@ -6,10 +6,10 @@ from amaranth.hdl import Array, Const, Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
+from hdl.arith.float_order import number_order, number_order_key
 from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
 from hdl.lad.interval_table import IntervalTable
-from hdl.lad.ordered import ordered, ordered_constant
 from hdl.unit import Unit
 
 
@@ -43,12 +43,12 @@ class IntervalCheck(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare codes as unsigned integers, in an order-preserving encoding."""
+        """Compare keys of the number order."""
         m = Module()
-        bounds = [ordered_constant(code) for code in self.table.lowers]
-        # The missing lower bound is below all numbers; the missing upper one is above all but a
-        # NaN.
-        lowest, highest = 0, ordered_constant(BINARY16.infinity or 0)
+        bounds = [number_order_key(BINARY16, code) for code in self.table.lowers]
+        # The missing lower bound is below all numbers, and equal to a NaN's key: a NaN is not above
+        # any lower bound. The missing upper bound is the largest number.
+        lowest, highest = 0, number_order_key(BINARY16, BINARY16.infinity or 0)
         # All 16 mode codes have an entry; codes beyond the table have that of the last interval.
         missing = (1 << MODE_BITS) - 1 - len(bounds)
         lowers = [lowest, *bounds, *bounds[-1:] * missing]
@@ -56,7 +56,7 @@ class IntervalCheck(Unit):
         lower = Array(Const(bound, FP16) for bound in lowers)[self.mode]
         upper = Array(Const(bound, FP16) for bound in uppers)[self.mode]
         key = Signal(FP16)
-        m.d.comb += key.eq(ordered(self.difference))
+        m.d.comb += key.eq(number_order(BINARY16, self.difference))
         with m.If(self.enable):
             m.d.sync += self.outside.eq((key <= lower) | (key > upper))
         return m

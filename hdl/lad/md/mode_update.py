@@ -5,11 +5,12 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.float_format import BINARY16
+from hdl.arith.float_order import number_order, number_order_key
 from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
 from hdl.lad.interval_table import COUNT_BITS
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
-from hdl.lad.ordered import is_nan, ordered, ordered_constant
 from hdl.unit import Unit
 
 
@@ -56,12 +57,11 @@ class ModeUpdate(Unit):
         """Compare with all bounds; one cycle later count, and compare the counters."""
         m = Module()
         p = self.parameters
-        # In an order-preserving encoding each bound is one unsigned comparison.
+        # Each bound is one unsigned comparison of keys. The key of a NaN is below all bounds.
         key, above = Signal(FP16), Signal(p.table.intervals - 1)
-        number = ~is_nan(self.difference)
         m.d.comb += [
-            key.eq(ordered(self.difference)),
-            above.eq(Cat((key > ordered_constant(code)) & number for code in p.table.lowers)),
+            key.eq(number_order(BINARY16, self.difference)),
+            above.eq(Cat(key > number_order_key(BINARY16, code) for code in p.table.lowers)),
         ]
         # Bounds ascend: the highest comparator that is 1 gives the interval.
         found = Signal(MODE_BITS)

@@ -9,13 +9,13 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.arith.float_order import is_nan
 from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.p3llm.quantisers.extreme import extreme, extreme_stages, higher
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
 from hdl.p3llm.quantisers.quantiser_parameters import (
     QuantiserParameters,
     finite_magnitude,
-    is_nan,
 )
 from hdl.p3llm.quantisers.scaled_quotient import E4M3_STEPS, ScaledQuotient
 from hdl.parameters import parameter_object
@@ -150,7 +150,7 @@ class E4m3Quantiser(Unit):
             value = buffer.data[i]
             lane = ScaledQuotient(steps=E4M3_STEPS, stages=p.quotient_stages, enable=True)
             m.submodules[f"quotient_{i}"] = lane
-            marks = beside(Cat(value[15], is_nan(value)), f"marks_{i}")
+            marks = beside(Cat(value[15], is_nan(BINARY16, value)), f"marks_{i}")
             # A significand that rounds up to 16 carries into the exponent.
             magnitude = Cat(Const(0, 3), lane.excess[:4]) + lane.rounded
             m.d.comb += [

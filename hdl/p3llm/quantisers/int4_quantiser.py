@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -10,6 +10,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.arith.float_order import total_order, total_order_code
 from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.p3llm.quantisers.extreme import extreme, extreme_stages, higher, lower
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
@@ -114,10 +115,10 @@ class Int4Quantiser(Unit):
         p = self.parameters
         vectors = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)
-        # Mapped to integers of the same order, the numbers need only integer comparisons.
-        ordered = [Signal(signed(16), name=f"ordered_{i}") for i in range(p.lanes)]
+        # Keys of finite numbers need only integer comparisons.
+        ordered = [Signal(16, name=f"ordered_{i}") for i in range(p.lanes)]
         for i, code in enumerate(ordered):
-            m.d.comb += code.eq(ordered_code(finite(m, vectors.values[i])))
+            m.d.comb += code.eq(total_order(finite(m, vectors.values[i])))
         slices = {"take": take, "last": vectors.last}
         high, complete = extreme(m, ordered, higher, name="high", **slices)
         low, _ = extreme(m, ordered, lower, name="low", **slices)
@@ -132,9 +133,9 @@ class Int4Quantiser(Unit):
             number_format=BINARY32, subtractor=True, stages=RANGE_STAGES - 1
         )
         m.d.comb += difference.subtract.eq(1)
-        code = float_code(low)
+        code = total_order_code(low)
         for name, end, operand in (
-            ("high", float_code(high), difference.a),
+            ("high", total_order_code(high), difference.a),
             ("low", code, difference.b),
         ):
             m.submodules[f"widen_{name}"] = widen = FloatConvert(source=BINARY16, target=BINARY32)
@@ -196,14 +197,3 @@ class Int4Quantiser(Unit):
             size = Mux(lane.excess.any(), 16, lane.rounded)
             placed = Mux(beside(value[15], f"sign_{i}"), zero_point - size, zero_point + size)
             m.d.comb += out.codes[i].eq(Mux(placed < 0, 0, Mux(placed > 15, 15, placed)))
-
-
-def ordered_code(code: Value) -> Value:
-    """Map finite FP16 numbers to signed integers of the same order, with -0 below 0."""
-    # The complement decreases as the magnitude increases, and needs no carry chain.
-    return (code ^ Cat(code[15].replicate(15), Const(0, 1))).as_signed()
-
-
-def float_code(ordered: Value) -> Value:
-    """Return the FP16 code of an `ordered_code`."""
-    return Cat(ordered[:15] ^ ordered[15].replicate(15), ordered[15])

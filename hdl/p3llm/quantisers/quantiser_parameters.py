@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
+from hdl.arith.float_order import is_nan
 from hdl.arith.named import named
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
@@ -62,19 +63,14 @@ class QuantiserParameters(Parameters):
         return data.StructLayout({"values": self.values_layout, "last": 1})
 
 
-def is_nan(value: Value) -> Value:
-    """Return whether an FP16 code is a NaN."""
-    return value[10:15].all() & value[:10].any()
-
-
 def finite_magnitude(m: Module, value: Value) -> Signal:
     """Return an FP16 code's magnitude; 65504 for an infinity, 0 for a NaN."""
     special = value[10:15].all()
     limited = Mux(special, Const(BINARY16.max_finite, 15), value[:15])
-    nan = named(m, is_nan(value))
+    nan = named(m, is_nan(BINARY16, value))
     return named(m, limited & ~nan.replicate(15), "magnitude")
 
 
 def finite(m: Module, value: Value) -> Signal:
     """Return an FP16 code with `finite_magnitude`; +0 for a NaN."""
-    return named(m, Cat(finite_magnitude(m, value), value[15] & ~is_nan(value)), "code")
+    return named(m, Cat(finite_magnitude(m, value), value[15] & ~is_nan(BINARY16, value)), "code")
