@@ -1,7 +1,9 @@
 """Catalog of the lane-parallel functions, with the dimensions of the papers' accelerators."""
 
+from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.entry import Entry
 from hdl.nonlinear.activation_functions import ActivationFunctions, ActivationFunctionsParameters
+from hdl.nonlinear.argmax import Argmax, ArgmaxParameters
 from hdl.nonlinear.layer_norm import LayerNorm, LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNorm, RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
@@ -69,6 +71,24 @@ UNITS: tuple[Entry, ...] = (
                 lanes=8, head_size=64, base=100_000, position_bits=13
             ),
             "paper": RotaryEmbeddingParameters(),
+        },
+    ),
+    Entry(
+        summary="finds the largest value of each row and its index",
+        source="not in the papers: the token that a decode step predicts",
+        latency="ceil(log2(lanes)) + 1 cycles, 2 with one lane; lanes + 1 if skewed",
+        throughput="lanes values per cycle",
+        unit=Argmax,
+        presets={
+            "tiny": ArgmaxParameters(lanes=3, length=45, width=16, number_format=BINARY16),
+            "tiny_contexts": ArgmaxParameters(
+                lanes=4, length=64, number_format=BINARY32, contexts=3
+            ),
+            "tiny_lane": ArgmaxParameters(lanes=1, length=29, number_format=BINARY32, contexts=2),
+            "tiny_integers": ArgmaxParameters(lanes=2, length=21, width=9),
+            "tiny_skewed": ArgmaxParameters(lanes=4, length=40, width=12, skewed=True),
+            "smollm2": ArgmaxParameters(number_format=BINARY32),
+            "paper": ArgmaxParameters(length=128256, number_format=BINARY32, contexts=2),
         },
     ),
 )
