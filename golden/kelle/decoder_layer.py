@@ -11,7 +11,7 @@ from golden.llm import Trace, layers
 from golden.llm.layers import LayerWeights, rotary_angles, rotated
 from golden.nonlinear import activation_functions
 from hdl.kelle.array.matrix_unit import BIAS_BITS
-from hdl.kelle.operations import PROJECTIONS, Operation
+from hdl.kelle.instructions import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.model_shape import NORM_EPSILON, ModelDimensions
 from hdl.nonlinear.activation_functions import Activation, Function

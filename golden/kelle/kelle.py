@@ -18,7 +18,7 @@ from golden.nonlinear.layer_norm import layer_norm
 from golden.nonlinear.rms_norm import rms_norm
 from golden.nonlinear.rotary_embedding import rotate
 from golden.nonlinear.softmax import softmax
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import VALUE, Activation
 from hdl.nonlinear.layer_norm import LayerNormParameters

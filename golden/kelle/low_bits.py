@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from golden.arith.int_symmetric import quantise
 from golden.arith.requantiser import requantised
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 
 Integers = NDArray[np.int64]

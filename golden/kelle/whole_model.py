@@ -33,7 +33,7 @@ from golden.llm.language_model import LanguageModel
 from golden.llm.layers import Reals, exact_layer, padded, rms_norm, rotary_angles
 from golden.nonlinear.row_norm import finest_step
 from hdl.errors import UserError
-from hdl.kelle.operations import PROJECTIONS, Operation
+from hdl.kelle.instructions import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.model_shape import NORM_EPSILON
 

@@ -9,7 +9,7 @@ from golden.arith.requantiser import requantised, scale_and_shift
 from golden.meadow.tile.pipelined_softmax import exponential_table, softmax
 from golden.meadow.tile.requantisation import Integers, quantised, to_int8
 from golden.nonlinear import rotary_embedding
-from hdl.meadow.attention_parameters import BIAS, HALVES, AttentionParameters
+from hdl.meadow.tile.attention_parameters import BIAS, HALVES, AttentionParameters
 
 Reals = NDArray[np.float64]
 

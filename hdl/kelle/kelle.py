@@ -15,8 +15,8 @@ from hdl.kelle.control.step_progress import count_progress
 from hdl.kelle.control.wavefronts import announce_wavefronts
 from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
+from hdl.kelle.instructions import Operation
 from hdl.kelle.layouts import placement_record, row_write, store_layout
-from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.kelle.parts import Parts
 from hdl.kelle.weight_memory import connect_weights

@@ -3,7 +3,7 @@
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 
 

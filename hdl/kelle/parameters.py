@@ -14,7 +14,7 @@ from hdl.kelle.edram.refreshed_edram import RefreshedEdramParameters
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.sizes import Sizes
 from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters
 from hdl.nonlinear.layer_norm import LayerNormParameters

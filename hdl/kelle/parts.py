@@ -9,8 +9,8 @@ from hdl.kelle.control.kv_fetch import KvFetch
 from hdl.kelle.control.load_issue import LoadIssue
 from hdl.kelle.control.residual_stream import ResidualStream
 from hdl.kelle.control.result_router import ResultRouter
-from hdl.kelle.control.scheduler import Scheduler
 from hdl.kelle.control.sequence_turns import SequenceTurns
+from hdl.kelle.control.sequencer import Scheduler
 from hdl.kelle.control.softmax_rows import SoftmaxRows
 from hdl.kelle.control.step_control import StepControl
 from hdl.kelle.control.vector_issue import VectorIssue

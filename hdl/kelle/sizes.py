@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Shape
 from amaranth.utils import ceil_log2
 
-from hdl.kelle.operations import PROJECTIONS, Operation
+from hdl.kelle.instructions import PROJECTIONS, Operation
 
 
 class Sizes:

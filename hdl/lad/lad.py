@@ -7,7 +7,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.layer_sequencer import LayerSequencer
+from hdl.lad.control.sequencer import LayerSequencer
 from hdl.lad.lad_parameters import LadParameters
 from hdl.lad.lad_tiles import LadTiles
 from hdl.stream.connect import connect_streams

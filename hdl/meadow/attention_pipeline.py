@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.attention_parameters import HALVES, AttentionParameters, BlockMode
+from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters, BlockMode
 from hdl.meadow.tile.block_buffer import BlockBuffer
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.pass_sequencer import Passed, PassSequencer

@@ -1,11 +1,11 @@
 """Catalog entries of MEADOW's units and their presets."""
 
 from hdl.entry import Entry
-from hdl.meadow.attention_parameters import AttentionParameters
 from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.control.combiner import Combiner, CombinerParameters
 from hdl.meadow.meadow import Meadow
 from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.tile.attention_parameters import AttentionParameters
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement

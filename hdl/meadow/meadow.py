@@ -11,7 +11,6 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.running_argmax import RunningArgmax
-from hdl.meadow.attention_parameters import HALVES
 from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.control.activation_memory import ActivationMemory
 from hdl.meadow.control.burst_list import BurstList
@@ -21,6 +20,7 @@ from hdl.meadow.control.normaliser import Normaliser
 from hdl.meadow.control.sequencer import Sequencer
 from hdl.meadow.control.weight_path import WeightPath
 from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters, Reader
+from hdl.meadow.tile.attention_parameters import HALVES
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
 from hdl.stream.connect import connect_streams
 from hdl.stream.serialiser import Serialiser

@@ -5,7 +5,7 @@ from typing import Annotated
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 
-from hdl.meadow.attention_parameters import (
+from hdl.meadow.tile.attention_parameters import (
     HALVES,
     MOST_TILES,
     RESULT,

@@ -7,10 +7,10 @@ from hdl.memory.memory import LARGEST_DEPTH
 from hdl.model_shape import ModelDimensions
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
-from hdl.veda.encodings import PassKind
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
+from hdl.veda.instructions import PassKind
 from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
 

@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
 from hdl.veda.dimensions import VedaDimensions
-from hdl.veda.encodings import Operation, PassKind, RowKind, SlotState, Space
+from hdl.veda.instructions import Operation, PassKind, RowKind, SlotState, Space
 
 
 @dataclass(frozen=True, kw_only=True)

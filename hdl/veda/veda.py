@@ -19,7 +19,7 @@ from hdl.veda.array.flexible_pe_array import FlexiblePeArray
 from hdl.veda.control.linear_results import LinearResults
 from hdl.veda.control.operand_feeder import OperandFeeder
 from hdl.veda.control.residual_stream import ResidualStream
-from hdl.veda.control.scheduler import Scheduler
+from hdl.veda.control.sequencer import Scheduler
 from hdl.veda.control.serial_argmax import SerialArgmax
 from hdl.veda.control.weight_buffer import WeightBuffer
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnit

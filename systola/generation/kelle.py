@@ -33,7 +33,7 @@ from systola.generation.system import (
     first_difference,
 )
 from testbenches.harness import Moved
-from testbenches.kelle.speech import Speech
+from testbenches.kelle.host import Host
 
 
 class KelleSystem(System):
@@ -79,7 +79,7 @@ class KelleSystem(System):
         super().__init__(model, parameters, settings, folder)
         self.p: KelleParameters
         self.longest = min(1 << self.p.position_bits, model.shape.context_length)
-        self.host: Speech | None = None
+        self.host: Host | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
 
@@ -100,7 +100,7 @@ class KelleSystem(System):
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program; decode the tokens of a checkpoint again."""
-        self.host = Speech(self.p, self.integers, self.harness)
+        self.host = Host(self.p, self.integers, self.harness)
         self._open.callback(self.host.close)
         self.tokens = []
         for token in state["tokens"].tolist() if state else []:

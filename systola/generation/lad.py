@@ -33,7 +33,7 @@ from systola.generation.system import (
 )
 from testbenches.harness import Moved
 from testbenches.lad.head_rows import HeadRows
-from testbenches.lad.speech import Speech
+from testbenches.lad.host import Host
 from testbenches.lad.weight_octets import file_items, file_pieces
 
 State = dict[str, NDArray[Any]]
@@ -110,7 +110,7 @@ class LadSystem(System):
         super().__init__(model, parameters, settings, folder)
         self.p: LadParameters
         self.longest = min(self.p.tile.capacity, model.shape.context_length)
-        self.host: Speech | None = None
+        self.host: Host | None = None
         self.golden: WholeModel | None = None
         self.done = 0
 
@@ -142,7 +142,7 @@ class LadSystem(System):
         # Only the chip holds prefetched rows; they do not change any result.
         self.golden.begin(rows.model_heads(self.done))
         self.rows = rows
-        self.host = Speech(self.p, self.half, self.harness, rows, file_items(self.weights, self.p))
+        self.host = Host(self.p, self.half, self.harness, rows, file_items(self.weights, self.p))
         self._open.callback(self.host.close)
 
     def _remove_stale(self) -> None:

@@ -26,8 +26,8 @@ from systola.generation.system import (
     first_difference,
 )
 from testbenches.harness import LongRun, Moved
+from testbenches.meadow.host import Host
 from testbenches.meadow.packed_model import PackedModel, packed_model
-from testbenches.meadow.speech import Speech
 
 
 class MeadowSystem(System):
@@ -69,7 +69,7 @@ class MeadowSystem(System):
         super().__init__(model, parameters, settings, folder)
         self.p: MeadowParameters
         self.longest = min(self.p.features, model.shape.context_length)
-        self.host: Speech | None = None
+        self.host: Host | None = None
         self.golden: WholeModel | None = None
 
     def prepare(self, report: Callable[[str], None]) -> None:
@@ -94,7 +94,7 @@ class MeadowSystem(System):
         scratch = self._open.enter_context(
             tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
         )
-        self.host = Speech(self.p, self.packed, Path(scratch), self.harness)
+        self.host = Host(self.p, self.packed, Path(scratch), self.harness)
         self._open.callback(self.host.close)
         if state is None:
             return

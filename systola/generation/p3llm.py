@@ -27,7 +27,7 @@ from systola.generation.system import (
     first_difference,
 )
 from testbenches.harness import Moved
-from testbenches.p3llm.speech import Speech
+from testbenches.p3llm.host import Host
 
 
 class P3llmSystem(System):
@@ -75,7 +75,7 @@ class P3llmSystem(System):
         super().__init__(model, parameters, settings, folder)
         self.p: P3llmParameters
         self.longest = min(self.p.capacity, model.shape.context_length)
-        self.host: Speech | None = None
+        self.host: Host | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
 
@@ -102,7 +102,7 @@ class P3llmSystem(System):
         scratch = self._open.enter_context(
             tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
         )
-        self.host = Speech(self.p, self.quantised, Path(scratch), self.harness)
+        self.host = Host(self.p, self.quantised, Path(scratch), self.harness)
         self._open.callback(self.host.close)
         self.tokens = state["tokens"].tolist() if state else []
         if self.golden is not None:

@@ -32,8 +32,8 @@ from systola.generation.system import (
     require_finite,
 )
 from testbenches.harness import LongRun, Moved
+from testbenches.veda.host import Host
 from testbenches.veda.model_lines import CacheFile, fixed_space, model_pieces, octets_of_line
-from testbenches.veda.speech import Speech
 
 
 class VedaSystem(System):
@@ -73,7 +73,7 @@ class VedaSystem(System):
                 f"{settings.budget}"
             )
         self.longest = min(self.p.positions, model.shape.context_length)
-        self.host: Speech | None = None
+        self.host: Host | None = None
         self.golden: WholeModel | None = None
 
     def prepare(self, report: Callable[[str], None]) -> None:
@@ -114,7 +114,7 @@ class VedaSystem(System):
         file = self.folder / f"cache-{os.getpid()}.memory"
         self._open.callback(file.unlink, missing_ok=True)
         cache = CacheFile(file, self.p, layers)
-        self.host = Speech(self.p, layers, cache, [(self.lines, fixed_space(self.p))], self.harness)
+        self.host = Host(self.p, layers, cache, [(self.lines, fixed_space(self.p))], self.harness)
         self._open.callback(self.host.close)
         if state is None:
             return

@@ -15,8 +15,8 @@ from golden.kelle.eviction.prefill_selector import Kept
 from golden.kelle.kelle import KelleModel
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
+from hdl.kelle.instructions import Operation
 from hdl.kelle.layouts import row_write, store_layout
-from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
 from testbenches.kelle.eviction.prefill_slices import pack_slices

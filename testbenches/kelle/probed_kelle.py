@@ -6,8 +6,8 @@ from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
+from hdl.kelle.instructions import Operation
 from hdl.kelle.kelle import Kelle
-from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 
 WRITES = ("inputs", "queries", "computed_keys", "computed_values", "probabilities")

@@ -15,7 +15,7 @@ from golden.kelle.eviction.prefill import prefill
 from golden.kelle.whole_model import IntegerVocabulary, vocabulary_sums
 from golden.llm import open_trace
 from hdl.kelle.edram.refresh_walker import RefreshSettings
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact

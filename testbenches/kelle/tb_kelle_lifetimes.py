@@ -5,7 +5,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import catalog_parameters, record_fact
 from testbenches.kelle.decode import Decode, longest

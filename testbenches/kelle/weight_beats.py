@@ -8,7 +8,7 @@ from amaranth.lib import data
 from numpy.typing import NDArray
 
 from golden.kelle.decoder_layer import DecoderLayer
-from hdl.kelle.operations import PROJECTIONS, Operation
+from hdl.kelle.instructions import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 
 BEFORE_ATTENTION = ((Operation.QUERY,), (Operation.KEY,), (Operation.VALUE,))

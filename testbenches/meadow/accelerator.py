@@ -6,7 +6,7 @@ import numpy as np
 
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.burst_memory import BurstMemory
-from testbenches.meadow.layer_program import LayerProgram
+from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.memory_images import states_of
 from testbenches.packing import from_integers, unpack
 from testbenches.streams import StreamSource, read

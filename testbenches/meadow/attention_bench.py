@@ -16,7 +16,7 @@ from golden.meadow.attention_pipeline import (
     row_words,
     weight_words,
 )
-from hdl.meadow.attention_parameters import HALVES, AttentionParameters, BlockMode
+from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters, BlockMode
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import read

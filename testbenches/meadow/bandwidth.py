@@ -20,7 +20,7 @@ from golden.meadow.tile.requantisation import Integers
 from hdl.catalog import entry_named
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.harness import Harness
-from testbenches.meadow.layer_program import LayerProgram
+from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.long_program import ProgramRun, run_program
 from testbenches.meadow.tb_meadow import real_layers
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from golden.meadow.layer_quantisation import IntegerLayer
-from hdl.meadow.attention_parameters import HALVES
 from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters
+from hdl.meadow.tile.attention_parameters import HALVES
 from testbenches.meadow.memory_images import (
     BIAS_OCTETS,
     STATE_OCTETS,

@@ -8,7 +8,7 @@ import numpy as np
 
 from testbenches.harness import Harness
 from testbenches.harness_memory import Bank, Channel
-from testbenches.meadow.layer_program import LayerProgram
+from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.memory_images import states_of
 from testbenches.packing import from_integers
 

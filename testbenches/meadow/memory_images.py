@@ -13,8 +13,8 @@ from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encode
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary
 from golden.meadow.wilu.weight_unpacker import of_weights
-from hdl.meadow.attention_parameters import HALVES
 from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.tile.attention_parameters import HALVES
 
 Octets = NDArray[np.uint8]
 STATE_OCTETS, BIAS_OCTETS = 3, 3

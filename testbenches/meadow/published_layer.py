@@ -13,8 +13,8 @@ from golden.meadow.layer_quantisation import quantised_layer
 from hdl.catalog import entry_named
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.harness import Harness
+from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.drawn_layers import STATE_STEP, drawn_weights, of_kind
-from testbenches.meadow.layer_program import LayerProgram
 from testbenches.meadow.long_program import run_program
 
 FREEDOM = 2.4

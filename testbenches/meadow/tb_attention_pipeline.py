@@ -19,7 +19,7 @@ from golden.meadow.attention_pipeline import (
     slot_cycles,
 )
 from golden.meadow.tile.requantisation import quantised
-from hdl.meadow.attention_parameters import BIAS, AttentionParameters, BlockMode
+from hdl.meadow.tile.attention_parameters import BIAS, AttentionParameters, BlockMode
 from testbenches.applicable import only_if
 from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import context

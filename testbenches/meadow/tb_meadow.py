@@ -15,8 +15,8 @@ from hdl.meadow.parameters import MeadowParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, record_fact
 from testbenches.meadow.accelerator import Accelerator
+from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.drawn_layers import STATE_STEP, of_kind, random_layers, random_vocabulary
-from testbenches.meadow.layer_program import LayerProgram
 from testbenches.streams import PAUSES, read
 
 LAYERS = (0, 14, 29)

@@ -15,7 +15,7 @@ from golden.veda.functions.element_serial_softmax import LOG2_E
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
 from golden.veda.voting.vote_threshold import PAPER, Weights
 from golden.veda.whole_model import largest, vocabulary_sums
-from hdl.veda.encodings import Leave, Operation
+from hdl.veda.instructions import Leave, Operation
 from hdl.veda.parameters import VedaParameters
 from testbenches.packing import pack, to_integers
 from testbenches.veda.layer_weights import angles_of

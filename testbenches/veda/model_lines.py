@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from golden.llm.layers import LayerWeights
 from golden.veda.functions.element_serial_rotary import angles
 from golden.veda.veda import Codes
-from hdl.veda.encodings import Space
+from hdl.veda.instructions import Space
 from hdl.veda.parameters import VedaParameters
 from testbenches.veda.layer_weights import vocabulary_lines, weight_lines
 

@@ -7,7 +7,7 @@ import numpy as np
 from amaranth.lib import data
 
 from golden.veda.veda import Codes
-from hdl.veda.encodings import Space
+from hdl.veda.instructions import Space
 from hdl.veda.parameters import VedaParameters
 from testbenches.burst_memory import BurstReads, BurstWrites
 from testbenches.packing import pack, to_integers

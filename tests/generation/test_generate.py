@@ -14,7 +14,7 @@ from golden.llm.language_model import LanguageModel
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.model_shape import ModelShape
-from hdl.veda.encodings import Space
+from hdl.veda.instructions import Space
 from systola.generation.run import Interrupted, Run
 from systola.generation.system import Mismatch, Settings, System
 from systola.generation.veda import VedaSystem

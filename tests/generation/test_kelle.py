@@ -15,7 +15,7 @@ from synth.waveforms import read_waveforms
 from systola.generation.kelle import KelleSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
-from testbenches.kelle.speech import Speech
+from testbenches.kelle.host import Host
 from tests.generation.test_generate import (
     WordModel,
     generated,
@@ -144,18 +144,18 @@ def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
 def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
     """In half of all cycles, with the vocabulary in between."""
     system: Any = prepared(tmp_path, 1).system
-    speech = Speech(system.p, system.integers, system.harness, 1)
+    host = Host(system.p, system.integers, system.harness, 1)
     try:
         prefills = system.golden.begin(first_states(system.model, PROMPT[0]))
-        speech.begin(prefills, system.golden.layers)
+        host.begin(prefills, system.golden.layers)
         for position in range(1, 14):
             state = system.integers.embedded(system.model.embedding[position], system.p)
             predict = position % 3 != 0
             expected = system.golden.step(position, state, predict=predict)
-            speech.run(position, state, predict=predict)
-            found = np.stack([layer.output for layer in speech.layers])
+            host.run(position, state, predict=predict)
+            found = np.stack([layer.output for layer in host.layers])
             assert np.array_equal(found, expected.states), position
             if predict:
-                assert speech.prediction == (expected.token, int(expected.sums.max()))
+                assert host.prediction == (expected.token, int(expected.sums.max()))
     finally:
-        speech.close()
+        host.close()

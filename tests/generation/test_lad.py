@@ -17,7 +17,7 @@ from systola.generation.lad import LadSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
 from testbenches.lad.head_rows import HeadRows
-from testbenches.lad.speech import Speech
+from testbenches.lad.host import Host
 from testbenches.lad.vectors import random_codes
 from testbenches.lad.weight_octets import file_items
 from tests.generation.test_generate import (
@@ -145,19 +145,19 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
     rows = HeadRows(p, tmp_path / "rows.memory")
     rows.create()
     golden = WholeModel(p, system.half)
-    speech = Speech(p, system.half, system.harness, rows, file_items(system.weights, p), 1)
+    host = Host(p, system.half, system.harness, rows, file_items(system.weights, p), 1)
     try:
         for position in range(8):
             # Other samples have other tokens here.
             states = system.embedding[[position, 3 * position + 1]]
             predict = position % 3 != 0
             expected = golden.step(position, states, predict=predict)
-            speech.run(position, states, predict=predict)
-            assert np.array_equal(speech.states, expected.states), position
-            assert speech.predictions == expected.predictions
+            host.run(position, states, predict=predict)
+            assert np.array_equal(host.states, expected.states), position
+            assert host.predictions == expected.predictions
             assert rows.difference(golden.lad.tile.heads, position + 1) is None
     finally:
-        speech.close()
+        host.close()
 
 
 @pytest.mark.parametrize("head_size", [4, 6, 5])

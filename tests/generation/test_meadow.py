@@ -12,7 +12,7 @@ from hdl.catalog import entry_named
 from systola.generation.meadow import MeadowSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
-from testbenches.meadow.speech import Speech
+from testbenches.meadow.host import Host
 from tests.generation.test_generate import (
     WordModel,
     generated,
@@ -110,22 +110,22 @@ def test_long_prompt_comes_in_blocks(tmp_path: Path) -> None:
 def test_pauses_at_every_port_change_nothing(tmp_path: Path, seed: int) -> None:
     """Of requests and words alike, in half of all cycles."""
     system: Any = prepared(tmp_path, 1).system
-    speech = Speech(system.p, system.packed, tmp_path, system.harness, seed)
+    host = Host(system.p, system.packed, tmp_path, system.harness, seed)
     try:
         for tokens, predict in ((PROMPT, False), ([7, 7], True), ([40], True)):
             states = system.packed.integers.embedded(system.model.embedding[tokens])
-            run = speech.run(states, predict=predict)
+            run = host.run(states, predict=predict)
             expected = system.golden.step(states)
-            assert run.cycle > 1.2 * sum(speech.writer.ideal)
+            assert run.cycle > 1.2 * sum(host.writer.ideal)
             if predict:
                 wanted = expected.token, int(expected.sums[expected.token])
-                assert speech.prediction == wanted
+                assert host.prediction == wanted
             for layer, cache in enumerate(system.golden.caches):
                 for name, own in zip(("keys", "values"), cache, strict=True):
-                    assert np.array_equal(speech.heads(layer, name), own)
-            assert speech.moved == speech.writer.moved
+                    assert np.array_equal(host.heads(layer, name), own)
+            assert host.moved == host.writer.moved
     finally:
-        speech.close()
+        host.close()
 
 
 @pytest.mark.parametrize(

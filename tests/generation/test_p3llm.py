@@ -11,7 +11,7 @@ from hdl.catalog import entry_named
 from systola.generation.p3llm import P3llmSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
-from testbenches.p3llm.speech import Speech
+from testbenches.p3llm.host import Host
 from tests.generation.test_generate import (
     WordModel,
     generated,
@@ -124,17 +124,17 @@ def test_rejects_several_pseudo_channels() -> None:
 def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
     """In half of all cycles, with the vocabulary in between."""
     system: Any = prepared(tmp_path, 1).system
-    speech = Speech(system.p, system.quantised, tmp_path, system.harness, 1)
+    host = Host(system.p, system.quantised, tmp_path, system.harness, 1)
     try:
         for position in range(6):
             state = system.model.embedding[position]
             predict = position % 3 != 0
             expected = system.golden.step(state[np.newaxis], predict=predict)
-            speech.run(position, state, predict=predict)
-            found = np.stack([layer.state for layer in speech.layers])
+            host.run(position, state, predict=predict)
+            found = np.stack([layer.state for layer in host.layers])
             assert np.array_equal(found, expected.states[:, 0]), position
             if predict:
-                assert speech.prediction is not None
-                assert speech.prediction[0] == expected.token
+                assert host.prediction is not None
+                assert host.prediction[0] == expected.token
     finally:
-        speech.close()
+        host.close()

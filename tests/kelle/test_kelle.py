@@ -22,7 +22,7 @@ from golden.kelle.low_bits import quantised_weights, turned, turned_matrices
 from golden.llm import Trace, open_trace
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import Activation
 from hdl.paths import BUILD

@@ -4,7 +4,7 @@ import pytest
 
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.paths import BUILD
 from hdl.target import Target

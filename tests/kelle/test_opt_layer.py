@@ -19,7 +19,7 @@ from golden.kelle.decoder_layer import (
 )
 from golden.kelle.eviction.prefill import prefill
 from golden.kelle.kelle import KelleModel
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import Activation
 from tests.llm.opt_layer import drawn_layer, numbers

@@ -17,7 +17,7 @@ from golden.meadow.attention_pipeline import (
 )
 from golden.meadow.tile.requantisation import quantised
 from hdl.catalog import entry_named
-from hdl.meadow.attention_parameters import AttentionParameters
+from hdl.meadow.tile.attention_parameters import AttentionParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
 from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, real_tensors
 

@@ -12,8 +12,8 @@ from hdl.meadow.parameters import MeadowParameters
 from testbenches.harness import Harness
 from testbenches.harness_memory import Channel
 from testbenches.meadow.bandwidth import decode_step
+from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.drawn_layers import random_layers
-from testbenches.meadow.layer_program import LayerProgram
 from testbenches.meadow.long_program import run_program
 
 ENTRY = entry_named("meadow")

@@ -14,9 +14,9 @@ from hdl.p3llm.control.memory_instructions import MemoryBits
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.epsilon_steps import step_table
 from hdl.p3llm.npu.npu_instructions import READS_NUMBERS, NpuOperation, npu_instruction
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.places import Places
 from hdl.p3llm.presets import PRESETS
 from testbenches.p3llm.system_models import drawn_cache, drawn_weights
 

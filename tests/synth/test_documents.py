@@ -171,10 +171,10 @@ def test_a_page_without_marks_is_refused() -> None:
     text = renewed(f"a\n{marks[0]}\nold\n{marks[1]}\nb\n", tables, "PAGE.md")
     assert text.startswith(f"a\n{marks[0]}\n**") and text.endswith(f"|\n{marks[1]}\nb\n")
     # Without a measurement of its own a system has the figures of the comparison.
-    spoken = [entry for entry in CATALOG if entry.top in comparison.kept()["systems"]]
-    assert len(spoken) == 5 and text.count("as compared") == len(spoken)
+    compared = [entry for entry in CATALOG if entry.top in comparison.kept()["systems"]]
+    assert len(compared) == 5 and text.count("as compared") == len(compared)
     assert "\nold\n" not in text
-    assert text.count("not measured") == len(CATALOG) - len(spoken)
+    assert text.count("not measured") == len(CATALOG) - len(compared)
     # A table a paper, whose title leads to its page.
     shown = re.findall(r"^\*\*\[.*\]\((\w+)/README\.md\)\*\*$", text, flags=re.M)
     assert shown == list(dict.fromkeys(e.paper for e in CATALOG if e.paper != "nonlinear"))

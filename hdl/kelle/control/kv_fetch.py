@@ -16,8 +16,8 @@ from amaranth.utils import bits_for
 
 from hdl.kelle.control.block_stager import BlockStager
 from hdl.kelle.edram.kv_edram import SIDES, row_of
+from hdl.kelle.instructions import Operation
 from hdl.kelle.layouts import computed_layout, operation_layout, placement_record
-from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams

@@ -10,8 +10,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.kelle.instructions import Operation, projects
 from hdl.kelle.layouts import operation_layout
-from hdl.kelle.operations import Operation, projects
 from hdl.kelle.parameters import KelleParameters
 from hdl.unit import Unit
 

@@ -11,8 +11,8 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hdl.kelle.instructions import Operation
 from hdl.kelle.layouts import computed_layout, member_layout, slice_write
-from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.memory.memory_fifo import MemoryFifo

@@ -7,7 +7,7 @@ from typing import Any
 
 from amaranth.hdl import Module, Signal, Value
 
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 
 

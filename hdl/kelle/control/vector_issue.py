@@ -14,8 +14,8 @@ from amaranth.utils import bits_for
 
 from hdl.arith.rounding import Rounding, rounded_right
 from hdl.arith.saturating_add import saturate
+from hdl.kelle.instructions import Operation, projects, requantises
 from hdl.kelle.layouts import member_layout, operation_layout, slice_write
-from hdl.kelle.operations import Operation, projects, requantises
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit

@@ -8,7 +8,7 @@ from typing import Any
 from amaranth.hdl import Array, Module, Mux
 from amaranth.lib import data
 
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 
 

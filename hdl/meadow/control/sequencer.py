@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.attention_parameters import BlockMode
 from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters, Reader
+from hdl.meadow.tile.attention_parameters import BlockMode
 from hdl.stream.connect import every
 from hdl.unit import Unit
 

@@ -7,7 +7,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.attention_parameters import HALVES, AttentionParameters
+from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.unit import Unit
 

@@ -11,7 +11,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import look_up
-from hdl.meadow.attention_parameters import HALVES, RESULT, AttentionParameters
+from hdl.meadow.tile.attention_parameters import HALVES, RESULT, AttentionParameters
 from hdl.meadow.tile.element_parameters import OPERAND, Mode
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement

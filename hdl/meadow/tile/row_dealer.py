@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.attention_parameters import AttentionParameters, BlockMode
+from hdl.meadow.tile.attention_parameters import AttentionParameters, BlockMode
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.unit import Unit

@@ -7,7 +7,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from hdl.meadow.attention_parameters import RESULT, AttentionParameters, BlockMode
+from hdl.meadow.tile.attention_parameters import RESULT, AttentionParameters, BlockMode
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import Mode
 from hdl.meadow.tile.group_counter import group_counter

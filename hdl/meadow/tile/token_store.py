@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.attention_parameters import AttentionParameters
+from hdl.meadow.tile.attention_parameters import AttentionParameters
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.memory.replay_buffer import ReplayBuffer
 from hdl.stream.collector import Collector

@@ -7,10 +7,10 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.group_scaler import GroupScaler
+from hdl.p3llm.places import Places
 from hdl.unit import Unit
 
 COMPLETE = 4

@@ -9,9 +9,9 @@ from amaranth.utils import bits_for
 
 from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
 from hdl.p3llm.npu.npu_instructions import NpuOperation, npu_instruction
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.places import Places
 
 LEAST_BITS = 10
 """Minimum number of bits of an instruction count."""

@@ -6,10 +6,10 @@ from amaranth.lib import data, enum
 from amaranth.utils import bits_for
 
 from hdl.p3llm.matrix_place import LINEAR_SET, MatrixPlace
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS
+from hdl.p3llm.places import Places
 
 
 class MemoryOperation(enum.Enum, shape=1):

@@ -12,12 +12,12 @@ from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.drain import Drain
 from hdl.p3llm.control.memory_instructions import MemoryBits, memory_instruction
 from hdl.p3llm.matrix_place import LINEAR_SET
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
+from hdl.p3llm.places import Places
 from hdl.unit import Unit
 
 SETTLE = 5

@@ -9,10 +9,10 @@ from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
 from hdl.memory.memory import Memory
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.parts import place_parts
 from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.places import Places
 from hdl.unit import Unit
 
 INTEGER = signed(5)

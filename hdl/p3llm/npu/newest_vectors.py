@@ -6,8 +6,8 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.utils import bits_for
 
 from hdl.memory.memory import Memory
+from hdl.p3llm.npu.newest_datapaths import NewestDatapaths
 from hdl.p3llm.npu.newest_score import NewestScore
-from hdl.p3llm.npu.newest_ways import NewestWays
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.slice_reader import SliceReader
 from hdl.p3llm.npu.vector_unit import VectorUnit
@@ -39,7 +39,7 @@ class NewestVectorUnit(VectorUnit):
         If `P3llmParameters` rejects a value.
     """
 
-    ways = NewestWays
+    datapaths = NewestDatapaths
     reads_numbers = (*VectorUnit.reads_numbers, NpuOperation.WEIGH, NpuOperation.HEAD)
     stores_scaled = (NpuOperation.SCALE, NpuOperation.WEIGH)
     stores_added = (*VectorUnit.stores_added, NpuOperation.HEAD)

@@ -3,8 +3,8 @@
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for
 
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.places import Places
 
 
 class NpuOperation(enum.Enum, shape=4):

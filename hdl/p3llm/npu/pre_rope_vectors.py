@@ -13,7 +13,7 @@ from hdl.p3llm.npu.block_fixed import BlockFixedParameters
 from hdl.p3llm.npu.key_reader import KeyReader
 from hdl.p3llm.npu.newest_score import NewestScore
 from hdl.p3llm.npu.npu_instructions import NpuOperation
-from hdl.p3llm.npu.pre_rope_ways import PreRopeWays
+from hdl.p3llm.npu.pre_rope_datapaths import PreRopeDatapaths
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
 
@@ -47,7 +47,7 @@ class PreRopeVectorUnit(VectorUnit):
         If `P3llmParameters` rejects a value.
     """
 
-    ways = PreRopeWays
+    datapaths = PreRopeDatapaths
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         super().__init__(parameters=parameters)

@@ -12,9 +12,9 @@ from hdl.arith.multiply_add import multiply_add
 from hdl.arith.prefix_sum import prefix_sum
 from hdl.memory.memory import Memory
 from hdl.p3llm.matrix_place import LINEAR_SET
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.result_scaler import SUM_BITS
 from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.places import Places
 from hdl.unit import Unit
 
 

@@ -17,6 +17,8 @@ from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.nonlinear.softmax import Softmax
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
+from hdl.p3llm.npu.datapath_links import Stores
+from hdl.p3llm.npu.datapaths import Datapaths
 from hdl.p3llm.npu.epsilon_steps import EpsilonSteps
 from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
 from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
@@ -29,16 +31,14 @@ from hdl.p3llm.npu.npu_instructions import (
     npu_instruction,
 )
 from hdl.p3llm.npu.number_lanes import score_factor
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.result_scaler import SUM_BITS, ResultScaler, ResultScalerParameters
 from hdl.p3llm.npu.single_lanes import SingleLanes, SingleLanesParameters
 from hdl.p3llm.npu.slice_reader import SliceReader
-from hdl.p3llm.npu.way_links import Stores
-from hdl.p3llm.npu.ways import Ways
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.parts import place_parts
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
+from hdl.p3llm.places import Places
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser
 from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser
 from hdl.p3llm.quantisers.key_smoothing import KeySmoothing
@@ -94,7 +94,7 @@ class VectorUnit(Unit):
         If `P3llmParameters` rejects a value.
     """
 
-    ways = Ways
+    datapaths = Datapaths
     reads_numbers: tuple[NpuOperation, ...] = READS_NUMBERS
     # Operations that store the scaler's results, and those that store a sum with them.
     stores_scaled: tuple[NpuOperation, ...] = (NpuOperation.SCALE, NpuOperation.HEAD)
@@ -185,11 +185,11 @@ class VectorUnit(Unit):
         self._readers(m)
         self._stores(m, stores, finished)
         self._scalars(m)
-        ways = self.ways(m, self, stores, finished, fetching, running)
+        datapaths = self.datapaths(m, self, stores, finished, fetching, running)
         with m.Switch(self.held.operation):
-            for operation, way in ways.table.items():
+            for operation, datapath in datapaths.table.items():
                 with m.Case(operation):
-                    way()
+                    datapath()
         return m
 
     def _control(self, m: Module, finished: Signal, fetching: Signal, running: Signal) -> None:

@@ -12,7 +12,7 @@ from hdl.stream.collector import Collector
 from hdl.stream.connect import connect_streams
 from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
-from hdl.veda.encodings import RowKind
+from hdl.veda.instructions import RowKind
 from hdl.veda.parameters import VedaParameters
 
 

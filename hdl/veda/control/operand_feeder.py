@@ -12,7 +12,7 @@ from hdl.stream.connect import fork_handshake
 from hdl.unit import Unit
 from hdl.veda.array.array_parameters import ArrayMode
 from hdl.veda.control.linear_counter import LinearCounter
-from hdl.veda.encodings import Leave, Operation, PassKind, RowKind
+from hdl.veda.instructions import Leave, Operation, PassKind, RowKind
 from hdl.veda.parameters import VedaParameters
 
 

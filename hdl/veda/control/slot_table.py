@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
-from hdl.veda.encodings import Operation, SlotState
+from hdl.veda.instructions import Operation, SlotState
 from hdl.veda.parameters import VedaParameters
 
 EVICTIONS_UNDER_WAY = 4

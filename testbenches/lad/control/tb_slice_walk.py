@@ -7,7 +7,7 @@ import cocotb
 import numpy as np
 
 from golden.lad.control.slice_walk import LOOPS, slice_walk
-from hdl.lad.control.layer_program import LayerProgram, Loops
+from hdl.lad.control.program import LayerProgram, Loops
 from hdl.lad.control.slice_walk import SliceWalkParameters
 from hdl.lad.presets import PAPER, SMOLLM2, TINY
 from testbenches.bench import Bench, catalog_parameters

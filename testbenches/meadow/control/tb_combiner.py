@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from golden.llm import open_trace
 from golden.llm.trace import Trace
 from golden.meadow.control.combiner import activated, added, narrowed
-from hdl.meadow.attention_parameters import RESULT
 from hdl.meadow.control.combiner import CombinerParameters
 from hdl.meadow.parameters import MOST_LIFT, STATE, Combine
+from hdl.meadow.tile.attention_parameters import RESULT
 from hdl.meadow.tile.element_parameters import SCALE_BITS
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack

@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from hdl.catalog import entry_named
 from hdl.kelle.control.result_router import ResultRouter
-from hdl.kelle.operations import Operation
+from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.target import Target, writing_for
 

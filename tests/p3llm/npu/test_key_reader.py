@@ -11,9 +11,9 @@ from golden.arith.float_values import codes, values
 from golden.p3llm.dram_image import key_image
 from golden.p3llm.npu.key_reader import dequantised
 from hdl.p3llm.npu.key_reader import KeyReader
-from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.places import Places
 from testbenches.p3llm.system_models import drawn_cache
 from tests.p3llm.test_small_layer import smallest
 

@@ -9,7 +9,7 @@ from amaranth.hdl import Value
 
 from hdl.catalog import entry_named
 from hdl.veda.control.linear_results import LinearResults
-from hdl.veda.encodings import RowKind
+from hdl.veda.instructions import RowKind
 from hdl.veda.parameters import VedaParameters
 from testbenches.stream_trial import run_streams
 

@@ -32,7 +32,7 @@ PORTS = {
 """The counter of `InstructionWriter.moved` for each port."""
 
 
-class Speech:
+class Host:
     """Host of an accelerator, which contains the external memory and the state of the cache.
 
     Parameters

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
-from hdl.veda.encodings import Leave, PassKind, Space
+from hdl.veda.instructions import Leave, PassKind, Space
 from hdl.veda.parameters import VedaParameters
 
 BEFORE = (PassKind.ANGLES, PassKind.QUERY_KEY_VALUE)

@@ -52,7 +52,7 @@ class LayerRun:
     cycles: NDArray[np.int64]
 
 
-class Speech:
+class Host:
     """Host driver of an accelerator: sends weights and states, and stores requestable inputs.
 
     Parameters

@@ -1,6 +1,6 @@
 """Perplexity of the golden whole models of all systems, on windows of the same text.
 
-``python -m golden.study.spoken SYSTEM`` prints a JSON object: `float32` is the model itself, the
+``python -m golden.study.generated SYSTEM`` prints a JSON object: `float32` is the model itself, the
 others are the bit-exact models of what the Verilog computes.
 """
 

@@ -7,9 +7,9 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.catalog import entry_named
-from hdl.veda.control.layer_sequencer import LayerSequencer
 from hdl.veda.control.linear_counter import LinearCounter
-from hdl.veda.encodings import Leave, Operation, PassKind, Space
+from hdl.veda.control.program import LayerSequencer
+from hdl.veda.instructions import Leave, Operation, PassKind, Space
 from hdl.veda.parameters import VedaParameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.stream_trial import run_streams

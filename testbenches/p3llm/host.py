@@ -35,7 +35,7 @@ class LayerRun:
     cycles: NDArray[np.int64]
 
 
-class Speech:
+class Host:
     """The host of a pseudo-channel: fills the banks, and sends states from layer to layer.
 
     Parameters

@@ -19,7 +19,7 @@ class Stores:
 
 
 @dataclass(frozen=True)
-class WayLinks:
+class DatapathLinks:
     """Connections between parts of the vector unit, from which the datapaths are composed.
 
     Parameters

@@ -12,8 +12,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.kelle.instructions import Operation
 from hdl.kelle.layouts import operation_layout
-from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.stream.fifo import Fifo
 from hdl.stream.register_slice import RegisterSlice

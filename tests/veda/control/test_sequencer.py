@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hdl.catalog import entry_named
-from hdl.veda.control.scheduler import Scheduler
-from hdl.veda.encodings import PassKind
+from hdl.veda.control.sequencer import Scheduler
+from hdl.veda.instructions import PassKind
 from hdl.veda.parameters import VedaParameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.stream_trial import run_streams

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Signal, Value
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.npu.way_links import link
-from hdl.p3llm.npu.ways import Ways
+from hdl.p3llm.npu.datapath_links import link
+from hdl.p3llm.npu.datapaths import Datapaths
 from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
 from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 
 
 @dataclass(frozen=True)
-class PreRopeWays(Ways):
-    """The datapaths of `Ways`, with Q K^T in the NPU instead of the compute units."""
+class PreRopeDatapaths(Datapaths):
+    """The datapaths of `Datapaths`, with Q K^T in the NPU instead of the compute units."""
 
     def key(self) -> None:
         """Smooth and quantise a key without rotation."""
@@ -35,7 +35,7 @@ class PreRopeWays(Ways):
         self.m.d.comb += self.finished.eq(self._passes(halves) & halves.payload.last)
 
     def scores(self) -> None:
-        """Dequantise and rotate keys, multiply them by the query; then as `Ways`."""
+        """Dequantise and rotate keys, multiply them by the query; then as `Datapaths`."""
         self._dequantised()
         self._largest_scale()
         scaled, block = self.unit.scaler.results, self.unit.block

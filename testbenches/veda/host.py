@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from golden.veda.veda import Codes, lane_rows
 from golden.veda.voting.vote_threshold import PAPER
 from golden.veda.whole_model import Block
-from hdl.veda.encodings import Leave, Operation, Space
+from hdl.veda.instructions import Leave, Operation, Space
 from hdl.veda.parameters import VedaParameters
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import BurstMemory, Store
@@ -23,7 +23,7 @@ TIMEOUT = 20_000
 """Timeout in cycles without any transfer."""
 
 
-class Speech:
+class Host:
     """The host of an accelerator: it holds memory, vote counts, and the length of each layer.
 
     Parameters

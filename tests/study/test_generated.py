@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from golden.llm.model import SMOLLM2
-from golden.study.spoken import (
+from golden.study.generated import (
     READERS,
     kelle_parameters,
     lad_parameters,
@@ -57,7 +57,7 @@ def test_perplexity_is_of_all_windows(monkeypatch: pytest.MonkeyPatch) -> None:
         logits[:, tokens[0]] = np.log(7)
         return logits
 
-    monkeypatch.setattr("golden.study.spoken.open_language_model", Model)
+    monkeypatch.setattr("golden.study.generated.open_language_model", Model)
     monkeypatch.setitem(READERS, "veda", lambda model, budget: sure)
     found = measured("veda", windows=2, context=3, budget=64)
     # What comes never is the first token again: it has one of 14 parts.

@@ -15,9 +15,9 @@ from hdl.stream.connect import connect_registered, connect_streams
 from hdl.stream.fifo import Fifo
 from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
-from hdl.veda.control.layer_sequencer import LayerSequencer
+from hdl.veda.control.program import LayerSequencer
 from hdl.veda.control.slot_table import SlotTable
-from hdl.veda.encodings import Operation, PassKind, Space
+from hdl.veda.instructions import Operation, PassKind, Space
 from hdl.veda.parameters import VedaParameters
 
 PASSES_AHEAD = 4

@@ -11,8 +11,8 @@ from golden.meadow.packing.weight_packer import Level
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary, vocabulary_sums
 from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack_weights
-from hdl.meadow.attention_parameters import HALVES, AttentionParameters
 from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters
 from testbenches.meadow.instruction_writer import InstructionWriter
 from testbenches.meadow.memory_images import MemoryImages
 from testbenches.meadow.wilu.packed_work import damaged

@@ -25,7 +25,7 @@ SETTLES = 1000
 """Rounds of some cycles in which a token's last rows are written."""
 
 
-class Speech:
+class Host:
     """The host of an accelerator: it gives weights and states, and keeps the heads' rows.
 
     Parameters

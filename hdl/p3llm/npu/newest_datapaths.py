@@ -7,15 +7,15 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.utils import ceil_log2
 
+from hdl.p3llm.npu.datapaths import Datapaths
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.result_scaler import SUM_BITS
-from hdl.p3llm.npu.ways import Ways
 from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
 
 
 @dataclass(frozen=True)
-class NewestWays(Ways):
-    """The datapaths of `Ways`, with a separate score and value of the newest token.
+class NewestDatapaths(Datapaths):
+    """The datapaths of `Datapaths`, with a separate score and value of the newest token.
 
     The units also multiply its codes, which are in the banks by then. Therefore its score is
     replaced, and its probability in the units' inputs is 0.

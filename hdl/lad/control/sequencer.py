@@ -8,7 +8,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.largest_sum import LargestSum
-from hdl.lad.control.layer_program import MOVES, Destination, LayerProgram, Source
+from hdl.lad.control.program import MOVES, Destination, LayerProgram, Source
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.control.sum_slices import SumSlices
 from hdl.lad.lad_parameters import LadParameters

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
 from hdl.nonlinear.activation_functions import Function
+from hdl.p3llm.npu.datapath_links import DatapathLinks, link
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.number_lanes import FIXED_FRACTION
-from hdl.p3llm.npu.way_links import WayLinks, link
 from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 from hdl.stream.connect import join_handshake
 
@@ -17,7 +17,7 @@ PROBABILITY_FRACTION = 16
 
 
 @dataclass(frozen=True)
-class Ways(WayLinks):
+class Datapaths(DatapathLinks):
     """Connections of the functions for each operation; one operation is active at a time."""
 
     @property
