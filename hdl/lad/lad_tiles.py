@@ -223,10 +223,19 @@ class LadTiles(Unit):
     def _linear(self, m: Module) -> None:
         """Share the linear layers."""
         m.submodules.linear = sharing = TaskSharing(parameters=self.parameters)
-        for name in ("tasks", "inputs", "weights"):
-            connect_streams(m, getattr(self, name), getattr(sharing, name))
-            for number, tile in enumerate(self.parts):
-                connect_streams(m, getattr(sharing, f"tile_{name}")[number], getattr(tile, name))
+        connect_streams(m, self.tasks, sharing.tasks)
         for number, tile in enumerate(self.parts):
+            connect_streams(m, sharing.tile_tasks[number], tile.tasks)
             connect_streams(m, tile.sums, sharing.tile_sums[number])
         connect_streams(m, sharing.sums, self.sums)
+        for name in ("inputs", "weights"):
+            whole = getattr(self, name)
+            self._handshake(m, whole, getattr(sharing, name))
+            for number, part in enumerate(self.parts):
+                tile = getattr(part, name)
+                self._handshake(m, getattr(sharing, f"tile_{name}")[number], tile)
+                m.d.comb += tile.payload.eq(whole.payload)
+
+    def _handshake(self, m: Module, source: Any, sink: Any) -> None:
+        """Connect valid and ready alone."""
+        m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]

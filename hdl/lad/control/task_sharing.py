@@ -4,12 +4,19 @@ from typing import Any
 
 from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import every
 from hdl.unit import Unit
+
+
+class Handshake(Signature):
+    """Valid and ready of a stream whose payload is wired elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__({"valid": Out(1), "ready": In(1)})
 
 
 class TaskSharing(Unit):
@@ -31,12 +38,16 @@ class TaskSharing(Unit):
     tasks : In(stream)
         As in `LinearModule`; `groups` is that of the first tile; the next `more` tiles have as many
         groups, all others one less.
-    inputs, weights : In(stream)
-        As in `LinearModule`, for one module with the units of all tiles.
+    inputs, weights : In(Handshake)
+        Valid and ready of these streams of `LinearModule`, for one module with the units of all
+        tiles. Their payloads go directly to every tile: copies of the published 14,336 bits of
+        weights for six tiles would exceed the 65,536 output bits that Amaranth allows a module.
     sums : Out(stream)
         As in `LinearModule`, in the order of the groups.
-    tile_tasks, tile_inputs, tile_weights : Out(stream).array(tiles)
-        Tasks, inputs and weights of each tile.
+    tile_tasks : Out(stream).array(tiles)
+        Tasks of each tile.
+    tile_inputs, tile_weights : Out(Handshake).array(tiles)
+        The tiles that receive an input or a transfer of weights.
     tile_sums : In(stream).array(tiles)
         Sums of each tile.
     """
@@ -44,19 +55,15 @@ class TaskSharing(Unit):
     def __init__(self, *, parameters: LadTilesParameters) -> None:
         self.parameters = p = parameters
         linear = p.tile.linear
-        layouts = {"inputs": linear.input_layout, "weights": linear.weights_layout}
-        tile_layouts = {"tasks": linear.task_layout} | layouts
         super().__init__(
             {
                 "tasks": In(stream.Signature(p.task_layout)),
                 "sums": Out(stream.Signature(linear.output_layout)),
+                "tile_tasks": Out(stream.Signature(linear.task_layout)).array(p.tiles),
                 "tile_sums": In(stream.Signature(linear.output_layout)).array(p.tiles),
             }
-            | {name: In(stream.Signature(layout)) for name, layout in layouts.items()}
-            | {
-                f"tile_{name}": Out(stream.Signature(layout)).array(p.tiles)
-                for name, layout in tile_layouts.items()
-            }
+            | {name: In(Handshake()) for name in ("inputs", "weights")}
+            | {f"tile_{name}": Out(Handshake()).array(p.tiles) for name in ("inputs", "weights")}
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -105,10 +112,7 @@ class TaskSharing(Unit):
         takes = [tile.ready | ~works for tile, works in zip(self.tile_inputs, has, strict=True)]
         m.d.comb += self.inputs.ready.eq(self.tasks.valid & every(takes))
         for number, tile in enumerate(self.tile_inputs):
-            m.d.comb += [
-                tile.payload.eq(self.inputs.payload),
-                tile.valid.eq(self.inputs.valid & self.inputs.ready & has[number]),
-            ]
+            m.d.comb += tile.valid.eq(self.inputs.valid & self.inputs.ready & has[number])
 
     def _turns(self, m: Module, name: str, task: Any, moves: Value) -> tuple[Signal, Signal]:
         """Count through the tiles, round by round; return the tile and a flag for the last one."""
@@ -131,10 +135,7 @@ class TaskSharing(Unit):
         ready = Array(tile.ready for tile in self.tile_weights)[turn]
         m.d.comb += self.weights.ready.eq(self.tasks.valid & ready)
         for number, tile in enumerate(self.tile_weights):
-            m.d.comb += [
-                tile.payload.eq(self.weights.payload),
-                tile.valid.eq(self.weights.valid & self.tasks.valid & (turn == number)),
-            ]
+            m.d.comb += tile.valid.eq(self.weights.valid & self.tasks.valid & (turn == number))
 
     def _sums(self, m: Module, task: Any) -> None:
         """Read the sums of a group for all samples from its tile, then those of the next group."""
