@@ -3,6 +3,7 @@
 Faults are data: a file ``<stem>_faults.toml`` next to the tests of a unit lists them.
 """
 
+import ast
 import os
 import shutil
 import subprocess
@@ -17,41 +18,57 @@ from hdl.catalog import entry_named
 from hdl.entry import Entry
 from hdl.paths import BUILD, ROOT
 from hdl.settings import parse_settings
+from testbenches.source_edits import Edit
 
 PACKAGES = ("systola", "hdl", "golden", "testbenches", "synth", "tests")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One changed line.
+    """One changed expression or statement.
 
     Parameters
     ----------
     meaning : str
         Effect of the fault.
-    file : str
-        Source file, relative to the checkout.
-    right, wrong : str
-        Text to replace, which occurs exactly once, and its replacement.
+    edit : Edit
+        The change.
     found_by : Sequence[str]
         Checks that must detect the fault: a simulation as ``"<top> <preset> [lanes=4 ...]"``, with
         changes to the preset, or a file of tests.
     """
 
     meaning: str
-    file: str
-    right: str
-    wrong: str
+    edit: Edit
     found_by: Sequence[str]
-
-    def occurrences(self, checkout: Path = ROOT) -> int:
-        """Count the occurrences of the text to replace in its file."""
-        return (checkout / self.file).read_text().count(self.right)
 
 
 def read_faults(file: Path) -> list[Fault]:
-    """Read a list of faults."""
-    return [Fault(**row) for row in tomllib.loads(file.read_text())["fault"]]
+    """Read a list of faults.
+
+    ``found_by`` has the checks of all faults. ``faults`` has for each fault the place, the right
+    text, the wrong text and the meaning, which `Edit` and `Fault` define, and if the checks are
+    other ones, these as a fifth element. A place is searched in the folder of `hdl` that the list
+    belongs to, then in all of `hdl`.
+
+    Raises
+    ------
+    ValueError
+        If the list has another form.
+    """
+    lists = tomllib.loads(file.read_text())
+    if lists.keys() != {"found_by", "faults"}:
+        raise ValueError(f"{file} must have found_by and faults, not {', '.join(lists)}")
+    floor = file.relative_to(ROOT / "tests").parts[0]
+    faults = []
+    for row in lists["faults"]:
+        if len(row) not in (4, 5):
+            raise ValueError(f"{file}: a fault must have 4 or 5 elements, not {row}")
+        place, right, wrong, meaning, *checks = row
+        edit = Edit(place=place, right=right, wrong=wrong, folders=(f"hdl/{floor}", "hdl"))
+        found_by = checks[0] if checks else lists["found_by"]
+        faults.append(Fault(meaning=meaning, edit=edit, found_by=found_by))
+    return faults
 
 
 def finds(copy: Path, finder: str) -> bool:
@@ -100,8 +117,10 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
     Raises
     ------
     ValueError
-        If the text to replace does not occur exactly once.
+        By `Edit.edited`.
     """
+    file = fault.edit.source(ROOT).relative_to(ROOT)
+    text = ast.unparse(fault.edit.edited(ROOT))
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, directory / package, ignore=ignored, dirs_exist_ok=True)
@@ -111,10 +130,7 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
     build.mkdir(exist_ok=True)
     if not (build / "llm").exists():
         (build / "llm").symlink_to(BUILD / "llm")
-    file = directory / fault.file
-    if (found := fault.occurrences(directory)) != 1:
-        raise ValueError(f"a fault's text must occur once in {fault.file}, not {found} times")
-    file.write_text(file.read_text().replace(fault.right, fault.wrong))
+    (directory / file).write_text(text + "\n")
     return directory
 
 
