@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
 from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Value
 from amaranth.lib.wiring import In
 
 from hdl import __version__
+from hdl.conversion import convert
 from hdl.output_folder import output_folder
 from hdl.paths import ROOT
 from hdl.plain_names import name_plainly, port_name
 from hdl.processes import settle
 from hdl.rtlil import Module, read_modules
 from hdl.target import Target, writing_for
-from hdl.tidy import drop_unread, forget_contents, name_fields, share_operators
+from hdl.tidy import drop_unread, name_fields, share_operators
 from hdl.unit import Unit
 from hdl.verilog_names import require_module_name
 from hdl.yosys import run_yosys
@@ -196,7 +196,7 @@ class Emission:
         """Return the module of a unit, whose units have been emitted before."""
         uses: dict[str, EmittedModule] = {}
         self._being_emitted.append((unit, uses))
-        text = rtlil.convert(unit, name=name, platform=self, emit_src=self.sources)
+        text = convert(unit, name=name, platform=self, sources=self.sources)
         self._being_emitted.pop()
         # Amaranth writes a module before its parts.
         modules = read_modules(_lines(text, self.sources))[::-1]
@@ -230,7 +230,6 @@ class Emission:
                 name[1:] for name, wire in module.wires.items() if wire.direction == "output"
             }
         for module in modules:
-            forget_contents(module)
             share_operators(module)
             name_fields(module, outputs)
             settle(module)
@@ -380,17 +379,24 @@ def _header(module: EmittedModule, target: Target) -> str:
     return "".join(_broken_comment(line) for line in lines) + "\n"
 
 
+class _CommentWrapper(textwrap.TextWrapper):
+    """A wrapper that breaks lines at blanks and after opening parentheses.
+
+    The representation of a nested parameter object starts with the names of several classes and
+    members, without a blank.
+    """
+
+    wordsep_simple_re = re.compile(r"( +|(?<=\())")
+
+
 def _broken_comment(line: str) -> str:
     """Write a line of a comment, broken if it is too long."""
     inner = len(line) - len(line.lstrip()) + 2
-    return (
-        textwrap.fill(
-            line,
-            LINE_LENGTH,
-            initial_indent="// ",
-            subsequent_indent="// " + " " * inner,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        + "\n"
+    wrapper = _CommentWrapper(
+        LINE_LENGTH,
+        initial_indent="// ",
+        subsequent_indent="// " + " " * inner,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    return wrapper.fill(line) + "\n"

@@ -15,15 +15,6 @@ Outputs = Mapping[str, Collection[str]]
 """The output ports of the modules that may be instantiated, by the module's name."""
 
 
-def forget_contents(module: Module) -> None:
-    """Let what a memory holds be unknown until it is written, as in an SRAM macro."""
-    module.cells = [
-        cell
-        for cell in module.cells
-        if cell.kind != "$meminit_v2" or "1" in cell.connections["DATA"].partition("'")[2]
-    ]
-
-
 def share_operators(module: Module) -> None:
     """Write an operator once: Amaranth writes it for every reader of an expression again."""
     operators = {

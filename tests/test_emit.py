@@ -4,20 +4,23 @@ import os
 import re
 import subprocess
 import sys
+import tracemalloc
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from amaranth.hdl import Module, signed
-from amaranth.lib import wiring
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl import emit
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.catalog import CATALOG, entry_named
-from hdl.emit import Emission, write_verilog
+from hdl.emit import LINE_LENGTH, Emission, write_verilog
 from hdl.entry import Entry
+from hdl.memory.memory import Memory
 from hdl.paths import ROOT
 from hdl.target import Target
 from hdl.unit import Unit
@@ -73,6 +76,28 @@ class Outer(Unit):
         return m
 
 
+@dataclass(frozen=True)
+class InnerParametersWithALongName:
+    a_parameter_with_quite_a_long_name: int = 1
+
+
+@dataclass(frozen=True)
+class OuterParametersWithALongName:
+    another_parameter_with_a_long_name: InnerParametersWithALongName
+
+
+class Nested(Unit):
+    """Copies a bit."""
+
+    def __init__(self, *, parameters: OuterParametersWithALongName) -> None:
+        super().__init__({"value": In(1), "copy": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.comb += self.copy.eq(self.value)
+        return m
+
+
 def texts(unit: Unit, directory: Path, name: str | None = None) -> dict[str, str]:
     files = write_verilog(Emission(top=unit, name=name), directory)
     return {file.name: file.read_text() for file in files}
@@ -98,6 +123,44 @@ def test_files_carry_licence_and_configuration(tmp_path: Path) -> None:
     emitted = texts(Outer(), tmp_path / "rtl")
     assert "SPDX-License-Identifier: 0BSD" in emitted["inner_8_2.v"]
     assert "step = 2" in emitted["inner_8_2.v"]
+
+
+def test_header_breaks_long_names_of_nested_parameters(tmp_path: Path) -> None:
+    parameters = OuterParametersWithALongName(InnerParametersWithALongName())
+    text = texts(Nested(parameters=parameters), tmp_path / "rtl", "nested")["nested.v"]
+    header = [line for line in text.splitlines() if line.startswith("//")]
+    assert max(map(len, header)) <= LINE_LENGTH
+    words = "".join(line[2:].strip() for line in header).replace(" ", "")
+    assert repr(parameters).replace(" ", "") in words
+
+
+def test_memory_without_contents_needs_no_object_per_bit() -> None:
+    words, width = 1 << 14, 512
+    tracemalloc.start()
+    try:
+        Emission(top=Memory(depth=words, width=width), name="memory")
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < words * width
+
+
+def test_memory_with_contents_keeps_them(tmp_path: Path) -> None:
+    class Table(Unit):
+        """Reads a table."""
+
+        def __init__(self) -> None:
+            super().__init__({"address": In(2), "word": Out(8)})
+
+        def elaborate(self, platform: Any) -> Module:
+            m = Module()
+            m.submodules.table = table = memory.Memory(shape=8, depth=4, init=[0, 0xA5, 0, 0x3C])
+            read = table.read_port(domain="comb")
+            m.d.comb += [read.addr.eq(self.address), self.word.eq(read.data)]
+            return m
+
+    text = texts(Table(), tmp_path / "rtl", "table_of_words")["table_of_words.v"]
+    assert "8'ha5" in text and "8'h3c" in text
 
 
 def test_text_names_no_place_and_no_initial_state(tmp_path: Path) -> None:
