@@ -10,6 +10,7 @@ from golden.llm import layers
 from golden.llm.layers import LayerWeights
 from golden.veda.functions.element_serial_softmax import LOG2_E
 from golden.veda.veda import Codes
+from hdl.model_shape import NORM_EPSILON
 from hdl.veda.parameters import VedaParameters
 
 Reals = NDArray[np.float64]
@@ -102,7 +103,7 @@ def exact_layer(
 def _norm(x: Near) -> Near:
     """Return x / sqrt(mean(x**2) + 1e-5); the unit's relative error is at most 2**-9."""
     exact = layers.rms_norm(x.value)
-    off = x.off / np.sqrt(np.mean(x.value**2) + layers.EPSILON)
+    off = x.off / np.sqrt(np.mean(x.value**2) + NORM_EPSILON)
     return Near(exact, root(off, abs(exact) * 2.0**-9, 2.0**-24))
 
 

@@ -122,7 +122,7 @@ def real_words(p: CombinerParameters) -> tuple[Integers, Integers, Integers]:
     found: list[list[Any]] = [[], [], []]
     for layer in LAYERS:
         gate, up = (trace().linear(layer, f"{name}_proj") for name in ("gate", "up"))
-        inputs, count = gate.inputs[-SHOWN:], trace().width
+        inputs, count = gate.inputs[-SHOWN:], trace().hidden_size
         found[0].append(inputs @ gate.weight[:count].T)
         found[1].append(inputs @ up.weight[:count].T)
         found[2].append(trace().hidden(layer)[0][-SHOWN:])

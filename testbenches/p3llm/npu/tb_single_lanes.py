@@ -26,7 +26,7 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
         values.append(trace().attention_output(layer)[-SHOWN:].reshape(-1))
         addends.append(trace().hidden(layer)[0][-SHOWN:].reshape(-1))
         gate, up = (trace().linear(layer, f"{name}_proj") for name in ("gate", "up"))
-        inputs, count = gate.inputs[-SHOWN:], trace().width
+        inputs, count = gate.inputs[-SHOWN:], trace().hidden_size
         gated = silu(np.asarray(inputs @ gate.weight[:count].T, np.float64))
         values.append((inputs @ up.weight[:count].T).reshape(-1))
         factors.append(np.clip(np.rint(gated * 1024), -(1 << 15), (1 << 15) - 1).reshape(-1))
