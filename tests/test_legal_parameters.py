@@ -17,9 +17,9 @@ SIMULATED = {
     "rms_norm": {"width": 4, "rows": 2},
     "refresh_controller": {"tick_bits": 5, "interval_bits": 1},
     "evicting_array": {"vectors": 2},
-    "element_serial_softmax": {"capacity": 2},
+    "element_serial_softmax": {"scores": 2},
     "systolic_evictor": {"rows": 2, "slots": 2, "index_width": 1},
-    "voting_engine": {"threshold.capacity": 4},
+    "voting_engine": {"threshold.slots": 4},
 }
 
 

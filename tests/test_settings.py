@@ -135,18 +135,18 @@ def test_settings_come_after_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("heads = 4\ncount_bits = 5\n[threshold]\ncapacity = 44\n")
     arguments = ["--top", "voting_engine", "--preset", "tiny", "--parameters", str(file)]
-    result = run("verilog", *arguments, "--set", "threshold.capacity=48")
+    result = run("verilog", *arguments, "--set", "threshold.slots=48")
     assert result.exit_code == 0, result.output
     entry = entry_named("voting_engine")
     tiny = entry.presets["tiny"]
-    threshold = replace(tiny.threshold, capacity=48)
+    threshold = replace(tiny.threshold, slots=48)
     name, _ = entry.named(replace(tiny, threshold=threshold, heads=4, count_bits=5))
     home = BUILD / "voting_engine" / name
     assert f"wrote {home.relative_to(ROOT)}/rtl/voting_engine.f" in result.output
     # The header is broken where lines end.
     header = (home / "rtl" / "voting_engine.v").read_text().replace("\n//", " ")
-    assert "capacity=48" in " ".join(header.split())
-    assert "threshold.capacity = 48\n" in (home / "parameters.toml").read_text()
+    assert "slots=48" in " ".join(header.split())
+    assert "threshold.slots = 48\n" in (home / "parameters.toml").read_text()
 
 
 def test_list_prints_one_line_for_each_parameter() -> None:

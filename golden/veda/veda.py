@@ -96,9 +96,9 @@ class LayerModel:
     Members
     -------
     keys, values : numpy.ndarray
-        FP16 codes, shape (kv_heads, capacity, head_size).
+        FP16 codes, shape (kv_heads, slots, head_size).
     counts : numpy.ndarray
-        Vote count of each slot, shape (capacity,).
+        Vote count of each slot, shape (slots,).
     length : int
         Number of cached tokens.
     victim : int | None
@@ -119,8 +119,8 @@ class LayerModel:
     def __post_init__(self) -> None:
         """Start with an empty cache."""
         p = self.parameters
-        shape = (p.kv_heads, p.capacity, p.head_size)
-        self.counts = np.zeros(p.capacity, np.int64)
+        shape = (p.kv_heads, p.slots, p.head_size)
+        self.counts = np.zeros(p.slots, np.int64)
         self.keys, self.values = np.zeros(shape, np.uint16), np.zeros(shape, np.uint16)
 
     def fill(self, keys: Codes, values: Codes, counts: NDArray[np.int64] | None = None) -> None:
@@ -147,7 +147,7 @@ class LayerModel:
         """
         p = self.parameters
         self.stepped = True
-        slot = min(self.length, p.capacity - 1) if self.victim is None else self.victim
+        slot = min(self.length, p.slots - 1) if self.victim is None else self.victim
         self.length = max(self.length, slot + 1)
         self.victim = None
         self.keys[:, slot], self.values[:, slot] = key, value

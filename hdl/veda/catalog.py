@@ -34,11 +34,11 @@ SMOLLM2 = VedaParameters(
     head_size=64,
     heads=9,
     kv_heads=3,
-    capacity=512,
+    slots=512,
     group=2,
     hidden_size=576,
     intermediate_size=1536,
-    positions=8192,
+    context_length=8192,
     block=8,
 )
 
@@ -63,9 +63,9 @@ UNITS: tuple[Entry, ...] = (
         throughput="one element in and one out per cycle",
         unit=ElementSerialLayernorm,
         presets={
-            "tiny": ElementSerialLayernormParameters(capacity=12),
-            "tiny_mean": ElementSerialLayernormParameters(capacity=12, rms=False),
-            "smollm2": ElementSerialLayernormParameters(capacity=576),
+            "tiny": ElementSerialLayernormParameters(width=12),
+            "tiny_mean": ElementSerialLayernormParameters(width=12, rms=False),
+            "smollm2": ElementSerialLayernormParameters(width=576),
             "paper": ElementSerialLayernormParameters(rms=False),
         },
     ),
@@ -105,15 +105,15 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes the softmax of heads of scores, element by element",
         source="Section V, Figure 6 (reduction and normalisation)",
-        latency="ceil(log2(capacity)) + 27 cycles from a head's last score",
+        latency="ceil(log2(scores)) + 27 cycles from a head's last score",
         throughput="one score and one probability per cycle",
         unit=ElementSerialSoftmax,
         presets={
-            "tiny": ElementSerialSoftmaxParameters(capacity=24, heads=2),
+            "tiny": ElementSerialSoftmaxParameters(scores=24, heads=2),
             "tiny_compact": ElementSerialSoftmaxParameters(
-                capacity=24, heads=2, exp_stages=1, multiply_stages=1
+                scores=24, heads=2, exp_stages=1, multiply_stages=1
             ),
-            "smollm2": ElementSerialSoftmaxParameters(capacity=512),
+            "smollm2": ElementSerialSoftmaxParameters(scores=512),
             "paper": ElementSerialSoftmaxParameters(),
         },
     ),
@@ -125,7 +125,7 @@ UNITS: tuple[Entry, ...] = (
         unit=SpecialFunctionUnit,
         presets={
             "tiny": SpecialFunctionUnitParameters(
-                capacity=24,
+                scores=24,
                 heads=2,
                 width=12,
                 rms=False,
@@ -133,11 +133,11 @@ UNITS: tuple[Entry, ...] = (
                 step_stages=1,
             ),
             "tiny_lanes": SpecialFunctionUnitParameters(
-                lanes=2, capacity=24, heads=2, width=12, divide_digits=0
+                lanes=2, scores=24, heads=2, width=12, divide_digits=0
             ),
             # As in the accelerator: one configuration has one figure.
             "smollm2": SpecialFunctionUnitParameters(
-                lanes=2, capacity=512, heads=2, width=576, vectors=1, divide_digits=0
+                lanes=2, scores=512, heads=2, width=576, vectors=1, divide_digits=0
             ),
             "paper": SpecialFunctionUnitParameters(heads=2, vectors=1, divide_digits=0),
         },
@@ -151,13 +151,13 @@ UNITS: tuple[Entry, ...] = (
         unit=VotingEngine,
         presets={
             "tiny": VotingEngineParameters(
-                threshold=VoteThresholdParameters(capacity=40),
+                threshold=VoteThresholdParameters(slots=40),
                 heads=3,
                 count_bits=4,
                 reserved=4,
             ),
             "tiny_lanes": VotingEngineParameters(
-                threshold=VoteThresholdParameters(capacity=40),
+                threshold=VoteThresholdParameters(slots=40),
                 heads=3,
                 lanes=2,
                 count_bits=6,
@@ -165,7 +165,7 @@ UNITS: tuple[Entry, ...] = (
                 protect_sink=True,
             ),
             "smollm2": VotingEngineParameters(
-                threshold=VoteThresholdParameters(capacity=512), heads=9, lanes=2
+                threshold=VoteThresholdParameters(slots=512), heads=9, lanes=2
             ),
             "paper": VotingEngineParameters(),
         },
@@ -183,11 +183,11 @@ UNITS: tuple[Entry, ...] = (
                 heads=5,
                 kv_heads=5,
                 layers=3,
-                capacity=16,
+                slots=16,
                 group=2,
                 hidden_size=18,
                 intermediate_size=16,
-                positions=64,
+                context_length=64,
                 block=3,
             ),
             # A head as wide as the array: its planes process the same head.
@@ -197,11 +197,11 @@ UNITS: tuple[Entry, ...] = (
                 heads=6,
                 kv_heads=3,
                 layers=3,
-                capacity=16,
+                slots=16,
                 group=2,
                 hidden_size=13,
                 intermediate_size=8,
-                positions=64,
+                context_length=64,
             ),
             # Two arrays, blocks of tokens, and a lane without a head in the last round.
             "tiny_two_copies": VedaParameters(
@@ -211,11 +211,11 @@ UNITS: tuple[Entry, ...] = (
                 heads=6,
                 kv_heads=3,
                 layers=3,
-                capacity=16,
+                slots=16,
                 group=1,
                 hidden_size=22,
                 intermediate_size=48,
-                positions=64,
+                context_length=64,
                 block=2,
             ),
             # The last row of the LM head is padded with zeros, and a row is computed faster than
@@ -227,17 +227,17 @@ UNITS: tuple[Entry, ...] = (
                 heads=3,
                 kv_heads=3,
                 layers=3,
-                capacity=16,
+                slots=16,
                 group=2,
                 hidden_size=4,
                 intermediate_size=16,
-                positions=64,
-                vocabulary=45,
+                context_length=64,
+                vocabulary_size=45,
                 block=3,
             ),
             "smollm2": SMOLLM2,
             # The whole model: with the final norm and the LM head.
-            "smollm2_vocabulary": replace(SMOLLM2, vocabulary=49152),
+            "smollm2_vocabulary": replace(SMOLLM2, vocabulary_size=49152),
             # Its memories fit into the paper's 256 KB; a weight buffer for blocks does not.
             "paper": VedaParameters(group=2),
         },

@@ -36,23 +36,23 @@ class VedaDimensions(ModelDimensions, Parameters):
         Key/value heads of a layer; divides `heads`.
     layers : int
         Layers in the slot table.
-    capacity : int
-        Slots of a layer: maximum number of cached tokens.
+    slots : int
+        Tokens that the cache of a layer holds.
     group : int
         Heads per lane whose scores are computed before their values are read.
     hidden_size : int
         Elements of the hidden state, a multiple of `copies`.
     intermediate_size : int
-        Elements of the feed-forward layer's intermediate vector: a multiple of all arrays' width.
+        Elements between the feed-forward matrices: a multiple of all arrays' width.
         Pad a narrower layer with columns of zeros.
-    positions : int
-        Positions that have rotary angles.
-    vocabulary : int
+    context_length : int
+        Tokens of the longest text: positions that have rotary angles.
+    vocabulary_size : int
         Tokens of the model's vocabulary: the final norm and the LM head follow the last layer. With
         0 there is no LM head, and the hidden states are output.
     block : int
         Maximum number of tokens of a prompt that pass through a layer together, so that each line
-        of its matrices is fetched once for all of them; at most `capacity`. With 1 there is no
+        of its matrices is fetched once for all of them; at most `slots`. With 1 there is no
         weight buffer.
 
     Raises
@@ -67,12 +67,12 @@ class VedaDimensions(ModelDimensions, Parameters):
     heads: Annotated[int, Range(1, 128, "heads")] = 32
     kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
     layers: Annotated[int, Range(2, 256, "layers")] = 32
-    capacity: Annotated[int, PowerOfTwo(4, 4096, "tokens")] = 4096
+    slots: Annotated[int, PowerOfTwo(4, 4096, "tokens")] = 4096
     group: Annotated[int, Range(1, 64, "heads")] = 8
     hidden_size: Annotated[int, Range(2, 65536, "elements")] = 4096
     intermediate_size: Annotated[int, Range(1, 65536, "elements")] = 11008
-    positions: Annotated[int, PowerOfTwo(2, 65536, "positions")] = 4096
-    vocabulary: Annotated[int, Range(0, 262144, "tokens")] = 0
+    context_length: Annotated[int, PowerOfTwo(2, 65536, "tokens")] = 4096
+    vocabulary_size: Annotated[int, Range(0, 262144, "tokens")] = 0
     block: Annotated[int, Range(1, 64, "tokens")] = 1
 
     def __post_init__(self) -> None:
@@ -84,11 +84,7 @@ class VedaDimensions(ModelDimensions, Parameters):
             f"head_size must be the array's width {widths[0]} or a plane's {widths[1]}",
             self.head_size,
         )
-        require(
-            self.heads % self.kv_heads == 0,
-            f"kv_heads must divide heads {self.heads}",
-            self.kv_heads,
-        )
+        self.require_groups()
         require(
             self.hidden_size % self.copies == 0,
             f"hidden_size must be a multiple of copies {self.copies}",
@@ -99,9 +95,10 @@ class VedaDimensions(ModelDimensions, Parameters):
             f"intermediate_size must be a multiple of all arrays' width {self.row}",
             self.intermediate_size,
         )
-        require(self.vocabulary != 1, "vocabulary must be 0 or at least 2", self.vocabulary)
-        rule = f"block must be at most capacity = {self.capacity}"
-        require(self.block <= self.capacity, rule, self.block)
+        rule = "vocabulary_size must be 0 or at least 2"
+        require(self.vocabulary_size != 1, rule, self.vocabulary_size)
+        rule = f"block must be at most slots = {self.slots}"
+        require(self.block <= self.slots, rule, self.block)
         # The contents of the buffers must fit into memories.
         for what, words in (
             ("elements of a block's hidden states", self.state_elements),
@@ -164,7 +161,7 @@ class VedaDimensions(ModelDimensions, Parameters):
     @property
     def vocabulary_rows(self) -> int:
         """Rows of logits, the last of which may be padded with zeros."""
-        return -(-self.vocabulary // self.row)
+        return -(-self.vocabulary_size // self.row)
 
     @property
     def vocabulary_beats(self) -> int:
@@ -197,7 +194,7 @@ class VedaDimensions(ModelDimensions, Parameters):
         """
         return SpecialFunctionUnitParameters(
             lanes=self.lanes,
-            capacity=self.capacity,
+            scores=self.slots,
             heads=self.group,
             width=self.hidden_size,
             # The next vector overwrites elements as they are normalised; only its last element
@@ -255,7 +252,7 @@ class VedaDimensions(ModelDimensions, Parameters):
     def voting(self) -> VotingEngineParameters:
         """Dimensions of the voting engine."""
         return VotingEngineParameters(
-            threshold=VoteThresholdParameters(capacity=self.capacity),
+            threshold=VoteThresholdParameters(slots=self.slots),
             heads=self.heads,
             lanes=self.lanes,
             # The instructions specify which tokens vote.
@@ -270,4 +267,4 @@ class VedaDimensions(ModelDimensions, Parameters):
         """Return the key/value head of a channel in a round; idle lanes use the last head's."""
         # The result of an idle lane is not used, but its address must be legal.
         head = min(self.lane(head_round, channel), self.heads - 1)
-        return head // (self.heads // self.kv_heads)
+        return head // self.group_size

@@ -24,7 +24,7 @@ class VedaParameters(VedaDimensions):
     @property
     def slot_bits(self) -> int:
         """Bits of a slot's index."""
-        return ceil_log2(self.capacity)
+        return ceil_log2(self.slots)
 
     @property
     def layer_bits(self) -> int:
@@ -54,7 +54,7 @@ class VedaParameters(VedaDimensions):
     def angle_line(self) -> data.StructLayout:
         """Address of a line of angles: cosine and sine of each pair of a head's elements."""
         return data.StructLayout(
-            {"position": ceil_log2(self.positions), "part": ceil_log2(self.lines)}
+            {"position": ceil_log2(self.context_length), "part": ceil_log2(self.lines)}
         )
 
     @property
@@ -94,17 +94,17 @@ class VedaParameters(VedaDimensions):
     @property
     def burst_shape(self) -> range:
         """Shape of the number of lines of a burst."""
-        return range(max(self.capacity, self.vocabulary_beats, *self.beats.values()) + 1)
+        return range(max(self.slots, self.vocabulary_beats, *self.beats.values()) + 1)
 
     @property
     def length_shape(self) -> range:
         """Shape of a number of cached tokens."""
-        return range(self.capacity + 1)
+        return range(self.slots + 1)
 
     @property
     def leave_bits(self) -> int:
         """Bits of `Leave`; without a vocabulary `PREDICT` does not exist."""
-        return 2 if self.vocabulary else 1
+        return 2 if self.vocabulary_size else 1
 
     @property
     def instruction_layout(self) -> data.StructLayout:
@@ -118,7 +118,7 @@ class VedaParameters(VedaDimensions):
                 "length": self.length_shape,
                 "vote": 1,
                 "evictions": self.length_shape,
-                "position": ceil_log2(self.positions),
+                "position": ceil_log2(self.context_length),
                 "leave": self.leave_bits,
             }
         )
@@ -152,7 +152,7 @@ class VedaParameters(VedaDimensions):
                 "length": self.length_shape,
                 "vote": 1,
                 "evictions": self.length_shape,
-                "position": ceil_log2(self.positions),
+                "position": ceil_log2(self.context_length),
                 "leave": self.leave_bits,
             }
         )
@@ -252,7 +252,7 @@ class VedaParameters(VedaDimensions):
     def prediction_layout(self) -> data.StructLayout:
         """The argmax of the logits, and its logit before rounding."""
         return data.StructLayout(
-            {"token": ceil_log2(self.vocabulary), "sum": self.array.sum_format.layout}
+            {"token": ceil_log2(self.vocabulary_size), "sum": self.array.sum_format.layout}
         )
 
     @property

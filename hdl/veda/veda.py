@@ -141,7 +141,11 @@ class Veda(Unit):
                 "overflow": Out(1),
                 "errors": Out(p.errors_layout),
             }
-            | ({"predictions": Out(stream.Signature(p.prediction_layout))} if p.vocabulary else {})
+            | (
+                {"predictions": Out(stream.Signature(p.prediction_layout))}
+                if p.vocabulary_size
+                else {}
+            )
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -297,7 +301,7 @@ class Veda(Unit):
     ) -> None:
         """Connect the arrays' inputs, and route their results to the consumers."""
         p = self.parameters
-        unrounded = p.vocabulary > 0
+        unrounded = p.vocabulary_size > 0
         arrays = [FlexiblePeArray(parameters=p.array, unrounded=unrounded) for _ in range(p.copies)]
         if unrounded:
             self._predict(m, arrays, results)

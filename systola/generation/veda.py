@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from golden.veda import whole_model
 from golden.veda.decoder_layer import folded
 from golden.veda.whole_model import BlockResult, WholeModel
 from hdl.errors import UserError
+from hdl.model_shape import fitted
 from hdl.veda.parameters import VedaParameters
 from systola.generation.model_memory import model_memory
 from systola.generation.system import (
@@ -48,31 +48,21 @@ class VedaSystem(System):
     def fitted(cls, model: LanguageModel, dimensions: Any) -> VedaParameters:
         """Return the preset with the model's dimensions."""
         p: VedaParameters = dimensions
-        s = model.shape
-        cls.require_epsilon(s)
-        return replace(
-            p,
-            head_size=s.head_size,
-            heads=s.heads,
-            kv_heads=s.kv_heads,
-            # Spare layers cost a few words of the slot table.
-            layers=max(p.layers, s.layers),
-            hidden_size=s.hidden_size,
-            intermediate_size=-(-s.intermediate_size // p.row) * p.row,
-            vocabulary=s.vocabulary_size,
-        )
+        # Spare layers cost a few words of the slot table.
+        layers = max(p.layers, model.shape.layers)
+        return fitted(p, model.shape, multiple=p.row, layers=layers)
 
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: VedaParameters
-        if not 2 <= settings.budget <= self.p.capacity:
+        if not 2 <= settings.budget <= self.p.slots:
             raise UserError(
-                f"BUDGET must be from 2 to the {self.p.capacity} tokens that a layer caches, not "
+                f"BUDGET must be from 2 to the {self.p.slots} tokens that a layer caches, not "
                 f"{settings.budget}"
             )
-        self.longest = min(self.p.positions, model.shape.context_length)
+        self.longest = min(self.p.context_length, model.shape.context_length)
         self.host: Host | None = None
         self.golden: WholeModel | None = None
 
@@ -137,9 +127,9 @@ class VedaSystem(System):
 
     def prompt_blocks(self, tokens: int) -> list[Block]:
         """Return blocks of the accelerator's size, and a block of one for the last token."""
-        if tokens > self.p.capacity:
+        if tokens > self.p.slots:
             raise UserError(
-                f"PROMPT must have at most the {self.p.capacity} tokens that a layer caches, not "
+                f"PROMPT must have at most the {self.p.slots} tokens that a layer caches, not "
                 f"{tokens}"
             )
         s = self.settings

@@ -49,7 +49,7 @@ class Accelerator:
         self.outputs = bench.sink("outputs", sink)
         self.states_out = bench.sink("states_out", sink)
         self.evictions = bench.sink("evictions", sink)
-        self.predictions = bench.sink("predictions", sink) if p.vocabulary else None
+        self.predictions = bench.sink("predictions", sink) if p.vocabulary_size else None
         dut.clear_flags.value = 0
 
     def start(self, work: DecodeWork) -> None:
@@ -124,7 +124,7 @@ class Accelerator:
             show=lambda code: f"{int(code):#06x}",
         )
         self._check_states(work)
-        if p.vocabulary:
+        if p.vocabulary_size:
             self._check_predictions(work)
         layout = p.eviction_layout
         packed = from_integers(

@@ -36,7 +36,7 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
     """Return random steps of all layers in rotation, of all lengths, with and without votes."""
     weights = Weights(int(rng.integers(1 << 13)), int(rng.integers(1 << 13)))
     work = DecodeWork(p, weights=weights)
-    longest = min(p.capacity, 40)
+    longest = min(p.slots, 40)
     tokens = random_tokens(rng, p, longest + steps + p.block)
     for layer in range(min(p.layers, 3)):
         keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
@@ -95,10 +95,10 @@ def prompt(p: VedaParameters, tokens: int, target: int, reserved: int, layers: i
 
 def random_vocabulary(rng: np.random.Generator, p: VedaParameters) -> Codes | None:
     """Return an LM head of normal numbers, in which some tokens have equal columns."""
-    if not p.vocabulary:
+    if not p.vocabulary_size:
         return None
-    columns = rng.integers(0, p.vocabulary, p.vocabulary)
-    return codes(rng.normal(size=(p.hidden_size, p.vocabulary)))[:, columns]
+    columns = rng.integers(0, p.vocabulary_size, p.vocabulary_size)
+    return codes(rng.normal(size=(p.hidden_size, p.vocabulary_size)))[:, columns]
 
 
 def states_of_all_sizes(rng: np.random.Generator, p: VedaParameters, tokens: int) -> Codes:
@@ -117,7 +117,7 @@ def mixed_layers(
     one block more.
     """
     work = DecodeWork(p)
-    longest = min(p.capacity, 40)
+    longest = min(p.slots, 40)
     work.vocabulary = random_vocabulary(rng, p)
     trace, tokens = open_tokens(), random_tokens(rng, p, longest + steps + p.block)
     numbers = LAYERS[: min(p.layers, 3)]
@@ -148,12 +148,12 @@ def mixed_layers(
         if alone:
             work.add(layer, tokens, longest + step, count=count, **options)
             continue
-        position = int(rng.integers(p.positions if p.positions < 100 else 100))
-        position = min(position, p.positions - count)
+        position = int(rng.integers(p.context_length if p.context_length < 100 else 100))
+        position = min(position, p.context_length - count)
         # After the last layer only the output of the state remains.
         others = any(room(other) >= count for other in range(len(numbers)) if other != layer)
         leave = bool(rng.integers(2)) or step == steps - 1 or not others
         states_in = states[step : step + count]
-        predict = bool(p.vocabulary) and leave and bool(rng.integers(2))
+        predict = bool(p.vocabulary_size) and leave and bool(rng.integers(2))
         work.add_layer(layer, states_in, position, **options, leave=leave, predict=predict)
     return work

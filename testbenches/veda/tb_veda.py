@@ -53,7 +53,7 @@ async def whole_layers(dut: Any) -> None:
     """Execute three consecutive layers for tokens of SmolLM2."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "whole_layers")
-    cached = 127 if p.capacity > 127 else p.capacity - 1
+    cached = 127 if p.slots > 127 else p.slots - 1
     # At the published dimensions a layer has 1.6 million lines.
     layers = 1 if four_states() or p.hidden_size >= 4096 else 3
     work = layered(p, cached, 3 if many(p) else 1, layers)
@@ -152,7 +152,7 @@ async def real_decode(dut: Any) -> None:
     """Tokens of SmolLM2 through two alternating layers, each of which evicts one token per step."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "real_decode")
-    cached = 127 if p.capacity > 127 else p.capacity - 1
+    cached = 127 if p.slots > 127 else p.slots - 1
     count = 128 if context()["full"] else min(3, 1 + 16 // p.rounds)
     tokens = [real_tokens(p, layer) for layer in LAYERS[1:]]
     work = DecodeWork(p)
@@ -177,7 +177,7 @@ async def votes_cost_nothing(dut: Any) -> None:
     """Run the same layers with and without votes: the last output is in the same cycle."""
     p = catalog_parameters()
     tokens = real_tokens(p, LAYERS[1])
-    length = min(p.capacity, 128 if context()["full"] else 32)
+    length = min(p.slots, 128 if context()["full"] else 32)
     cycles = []
     for vote in (True, False):
         accelerator = Accelerator(dut, "votes_cost_nothing")
@@ -197,7 +197,7 @@ async def trimming_is_a_search_and_a_pass(dut: Any) -> None:
     """Trim the first of three layers: the others wait at most two passes for its votes."""
     p = catalog_parameters()
     tokens = real_tokens(p, LAYERS[1])
-    length = min(p.capacity, 256 if context()["full"] else 64)
+    length = min(p.slots, 256 if context()["full"] else 64)
     cycles = []
     for evictions in (0, length // 4):
         accelerator = Accelerator(dut, "trimming_is_a_search_and_a_pass")
@@ -288,38 +288,38 @@ async def resets(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.capacity <= 64, "many slots take long to fill")
+@only_if(lambda run: run.parameters.slots <= 64, "many slots take long to fill")
 async def no_slot_left(dut: Any) -> None:
     """Send a token without a free slot: it takes the last one, and `overflow` is set."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "no_slot_left")
     work = DecodeWork(p)
-    tokens = random_tokens(accelerator.bench.numpy_rng, p, p.capacity + 2)
-    work.load(0, *past_of(tokens, p.capacity - 1))
-    work.add(0, tokens, p.capacity - 1)
+    tokens = random_tokens(accelerator.bench.numpy_rng, p, p.slots + 2)
+    work.load(0, *past_of(tokens, p.slots - 1))
+    work.add(0, tokens, p.slots - 1)
     await accelerator.run(work)
     assert not read(dut.overflow)
-    work.add(0, tokens, p.capacity)
+    work.add(0, tokens, p.slots)
     await accelerator.run(work)
     accelerator.check(work)
     assert read(dut.overflow)
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.capacity <= 64, "many slots take long to fill")
+@only_if(lambda run: run.parameters.slots <= 64, "many slots take long to fill")
 async def all_victims(dut: Any) -> None:
     """Evict as many tokens as a full cache has, and more than a short one has."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "all_victims")
     work = DecodeWork(p)
-    tokens = random_tokens(accelerator.bench.numpy_rng, p, p.capacity)
-    work.load(0, *past_of(tokens, p.capacity - 1))
-    work.add(0, tokens, p.capacity - 1, vote=True, evictions=p.capacity)
+    tokens = random_tokens(accelerator.bench.numpy_rng, p, p.slots)
+    work.load(0, *past_of(tokens, p.slots - 1))
+    work.add(0, tokens, p.slots - 1, vote=True, evictions=p.slots)
     work.load(1, *past_of(tokens, 0))
     work.add(1, tokens, 0, evictions=3)
     await accelerator.run(work)
     accelerator.check(work)
-    assert work.evictions == [*((0, slot) for slot in range(p.capacity)), (1, 0)]
+    assert work.evictions == [*((0, slot) for slot in range(p.slots)), (1, 0)]
 
 
 @cocotb.test()

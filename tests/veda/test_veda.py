@@ -25,10 +25,10 @@ ENTRY = entry_named("veda")
         ({"kv_heads": 33}, "kv_heads must be an integer from 1 to 32, not 33"),
         ({"kv_heads": 5}, "kv_heads must divide heads 32, not 5"),
         ({"layers": 1}, "layers must be an integer from 2 to 256, not 1"),
-        ({"capacity": 3000}, "capacity must be a power of two between 4 and 4096, not 3000"),
-        ({"capacity": 8192}, "capacity must be a power of two between 4 and 4096, not 8192"),
+        ({"slots": 3000}, "slots must be a power of two between 4 and 4096, not 3000"),
+        ({"slots": 8192}, "slots must be a power of two between 4 and 4096, not 8192"),
         ({"block": 65}, "block must be an integer from 1 to 64, not 65"),
-        ({"block": 9, "capacity": 8}, "block must be at most capacity = 8, not 9"),
+        ({"block": 9, "slots": 8}, "block must be at most slots = 8, not 9"),
         ({"group": 0}, "group must be an integer from 1 to 64, not 0"),
         ({"hidden_size": 1}, "hidden_size must be an integer from 2 to 65536, not 1"),
         (
@@ -52,7 +52,7 @@ ENTRY = entry_named("veda")
             },
             "lines of a block's weights must be at most 1048576, not 8388608",
         ),
-        ({"positions": 3}, "positions must be a power of two between 2 and 65536, not 3"),
+        ({"context_length": 3}, "context_length must be a power of two between 2 and 65536, not 3"),
     ],
 )
 def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
@@ -117,7 +117,7 @@ def test_model_is_near_the_truth(preset: str, cached: int) -> None:
 
 def test_a_token_without_a_slot_takes_the_last() -> None:
     p = ENTRY.parameters("tiny")
-    model = LayerModel(p, length=p.capacity - 1)
+    model = LayerModel(p, length=p.slots - 1)
     rng = np.random.default_rng(0)
     for _ in range(3):
         query, key, value = (
@@ -125,14 +125,14 @@ def test_a_token_without_a_slot_takes_the_last() -> None:
             for heads in (p.heads, p.kv_heads, p.kv_heads)
         )
         step = model.attend(query, key, value)
-        assert (step.slot, step.length) == (p.capacity - 1, p.capacity)
+        assert (step.slot, step.length) == (p.slots - 1, p.slots)
 
 
 def test_arrays_on_other_heads_give_the_same_outputs() -> None:
     """Two copies of the array compute the same outputs as one."""
     array = FlexiblePeArrayParameters(rows=2, columns=2)
-    one = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, capacity=16)
-    two = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, capacity=16, copies=2)
+    one = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, slots=16)
+    two = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, slots=16, copies=2)
     tokens = real_tokens(one, 14)
     outputs = []
     for p in (one, two):

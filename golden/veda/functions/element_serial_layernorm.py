@@ -71,7 +71,7 @@ def layernorm(elements: Codes, p: ElementSerialLayernormParameters) -> Codes:
     Parameters
     ----------
     elements : numpy.ndarray
-        FP16 codes, 1 to `p.capacity` of them.
+        FP16 codes, 1 to `p.width` of them.
     p : ElementSerialLayernormParameters
         Dimensions of the layernorm.
     """

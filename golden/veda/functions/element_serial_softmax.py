@@ -81,7 +81,7 @@ def softmax(scores: Codes, p: ElementSerialSoftmaxParameters) -> Codes:
     Parameters
     ----------
     scores : numpy.ndarray
-        FP16 codes, shape (..., scores), with 1 to `p.capacity` scores per head.
+        FP16 codes, shape (..., scores), with 1 to `p.scores` scores per head.
     p : ElementSerialSoftmaxParameters
         Dimensions of the softmax.
     """

@@ -68,7 +68,7 @@ class Agreement:
 
 
 def agreement(p: VotingEngineParameters) -> Agreement:
-    """Measure SmolLM2: three layers, all heads, a prompt of `capacity` tokens trimmed to half."""
+    """Measure SmolLM2: three layers, all heads, a prompt of `slots` tokens trimmed to half."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     tallies = []
     for layer in LAYERS:
@@ -79,7 +79,7 @@ def agreement(p: VotingEngineParameters) -> Agreement:
 
 def _one_layer(scores: np.ndarray, p: VotingEngineParameters) -> list[float]:
     """Return the shares of one layer, in the order of `Agreement`."""
-    policy = VotingPolicy(prompt=p.capacity, target=p.capacity // 2, reserved=p.reserved)
+    policy = VotingPolicy(prompt=p.slots, target=p.slots // 2, reserved=p.reserved)
     engine = exact_votes()
     truth = list(replay(scores, policy, float_votes))
     exact = list(replay(scores, policy, engine))

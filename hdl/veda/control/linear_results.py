@@ -62,7 +62,7 @@ class LinearResults(Unit):
     def __init__(self, *, parameters: VedaParameters) -> None:
         self.parameters = p = parameters
         activation, rotary = p.functions.activation, p.functions.rotary
-        logits = {"logits": Out(stream.Signature(p.token_shape))} if p.vocabulary else {}
+        logits = {"logits": Out(stream.Signature(p.token_shape))} if p.vocabulary_size else {}
         super().__init__(
             {
                 "rows": In(stream.Signature(p.row_layout)),
@@ -127,7 +127,7 @@ class LinearResults(Unit):
                     self.outputs.valid.eq(rows.valid),
                     rows.ready.eq(self.outputs.ready),
                 ]
-            if p.vocabulary:
+            if p.vocabulary_size:
                 with m.Case(RowKind.LOGITS):
                     m.d.comb += [
                         self.logits.valid.eq(rows.valid),

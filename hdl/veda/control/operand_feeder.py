@@ -191,7 +191,7 @@ class OperandFeeder(Unit):
             header.kind == kind for kind in (PassKind.SCORES, PassKind.OUTPUTS, PassKind.ANGLES)
         )
         made_of_rows = [PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP]
-        if p.vocabulary:
+        if p.vocabulary_size:
             made_of_rows.append(PassKind.VOCABULARY)
         rows = Cat(header.kind == kind for kind in made_of_rows).any()
         sums = (header.kind == PassKind.OUTPUT_PROJECTION) | (header.kind == PassKind.DOWN)
@@ -295,7 +295,7 @@ class OperandFeeder(Unit):
                 m.d.comb += kind.eq(RowKind.PROJECTED)
             with m.Case(PassKind.GATE_UP):
                 m.d.comb += kind.eq(RowKind.GATED)
-            if self.parameters.vocabulary:
+            if self.parameters.vocabulary_size:
                 with m.Case(PassKind.VOCABULARY):
                     m.d.comb += kind.eq(RowKind.LOGITS)
             with m.Default():

@@ -60,7 +60,7 @@ class LayerSequencer(Unit):
         predicts = task.leave == Leave.PREDICT.value
         last_behind = Mux(predicts, len(PREDICTING) - 1, len(BEHIND) - 1)
         # A burst and its pass are transferred in the same cycle.
-        behind = PREDICTING if p.vocabulary else BEHIND
+        behind = PREDICTING if p.vocabulary_size else BEHIND
         step = Signal(range(max(len(BEFORE), len(behind))))
         ends, moves = Signal(), Signal()
         m.d.comb += [

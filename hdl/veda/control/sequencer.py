@@ -37,7 +37,7 @@ class _Block:
         The task, in a register.
     token, slot, length : Signal
         The token's index in the block, its slot, and the number of cached tokens including it.
-    capacity : int
+    slots : int
         Slots of a layer.
     """
 
@@ -45,7 +45,7 @@ class _Block:
     token: Signal
     slot: Signal
     length: Signal
-    capacity: int
+    slots: int
 
     @property
     def token_ends(self) -> Value:
@@ -63,12 +63,12 @@ class _Block:
 
         A token without a free slot overwrites the last slot.
         """
-        return Mux(self.length == self.capacity, self.capacity - 1, self.length)
+        return Mux(self.length == self.slots, self.slots - 1, self.length)
 
     @property
     def later_length(self) -> Value:
         """The number of cached tokens including the next one."""
-        return Mux(self.length == self.capacity, self.length, self.length + 1)
+        return Mux(self.length == self.slots, self.length, self.length + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ class Scheduler(Unit):
             token=Signal(p.token_shape, name="token"),
             slot=Signal(p.slot_bits, name="slot"),
             length=Signal(p.length_shape, name="length"),
-            capacity=p.capacity,
+            slots=p.slots,
         )
         step = steps.source.payload
         m.d.comb += [

@@ -94,7 +94,7 @@ class SerialArgmax(Unit):
             m.d.sync += Value.cast(sums).eq(Value.cast(sums) >> sum_bits)
         # After the vocabulary's last token the row is padded with zeros.
         number = Signal(range(p.vocabulary_rows * p.row))
-        exists = number < p.vocabulary
+        exists = number < p.vocabulary_size
         m.d.comb += [
             number.eq(place.first + place.lane),
             found.read_address.eq(place.token),

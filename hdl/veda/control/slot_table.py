@@ -159,7 +159,7 @@ class SlotTable(Unit):
     def _check(self, m: Module, taken: Value, entry: Any) -> None:
         """Set the error flags for illegal instructions."""
         p, instruction = self.parameters, self.instructions.payload
-        beyond = instruction.position + self.tasks.payload.last_token >= p.positions
+        beyond = instruction.position + self.tasks.payload.last_token >= p.context_length
         layer = instruction.operation == Operation.LAYER
         for name, mistaken in (
             ("block", instruction.last_token >= p.block),
@@ -217,26 +217,24 @@ class SlotTable(Unit):
         p = self.parameters
         instruction, task = self.instructions.payload, self.tasks.payload
         full, takes_victim, overflows = Signal(), Signal(), Signal()
-        reaches, length = Signal(range(p.capacity + p.block + 1)), Signal(p.length_shape)
+        reaches, length = Signal(range(p.slots + p.block + 1)), Signal(p.length_shape)
         m.d.comb += [
             takes_victim.eq(entry.state == SlotState.VICTIM),
-            full.eq(~takes_victim & (entry.length >= p.capacity)),
+            full.eq(~takes_victim & (entry.length >= p.slots)),
             # A victim's slot does not increase the length; the block's later tokens do. The units
             # downstream have no room for more tokens than a block.
             task.last_token.eq(
                 Mux(instruction.last_token >= p.block, p.block - 1, instruction.last_token)
             ),
             reaches.eq(entry.length + task.last_token + ~takes_victim),
-            overflows.eq(reaches > p.capacity),
-            length.eq(Mux(overflows, p.capacity, reaches)),
+            overflows.eq(reaches > p.slots),
+            length.eq(Mux(overflows, p.slots, reaches)),
             *(
                 task[name].eq(instruction[name])
                 for name in ("operation", "layer", "vote", "evictions", "position", "leave")
             ),
-            task.slot.eq(Mux(takes_victim, entry.slot, Mux(full, p.capacity - 1, entry.length))),
-            task.length.eq(
-                Mux(full, p.capacity, Mux(takes_victim, entry.length, entry.length + 1))
-            ),
+            task.slot.eq(Mux(takes_victim, entry.slot, Mux(full, p.slots - 1, entry.length))),
+            task.length.eq(Mux(full, p.slots, Mux(takes_victim, entry.length, entry.length + 1))),
         ]
         return _After(length=length, overflows=overflows)
 

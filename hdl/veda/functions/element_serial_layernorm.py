@@ -94,7 +94,7 @@ class ElementSerialLayernorm(Unit):
     Members
     -------
     elements : In(stream)
-        `value` in FP16, `last` with a vector's last element. A vector has at most `capacity`
+        `value` in FP16, `last` with a vector's last element. A vector has at most `width`
         elements. Its last element waits while another vector's scale is computed, or while
         `vectors` complete vectors are not yet normalised.
     normalised : Out(stream)
@@ -135,7 +135,7 @@ class ElementSerialLayernorm(Unit):
         m.submodules.sums = sums = ElementSums(parameters=p)
         m.submodules.deviation = deviation = DeviationReciprocal(parameters=p)
         m.submodules.buffer = buffer = VectorFifo(
-            shape=BINARY16.layout, longest=p.capacity, vectors=p.vectors
+            shape=BINARY16.layout, longest=p.width, vectors=p.vectors
         )
         m.submodules.scales = scales = MemoryFifo(shape=p.scale_layout, depth=max(p.vectors, 2))
 

@@ -23,7 +23,7 @@ class ElementSerialSoftmax(Unit):
     its sum is known, the exponentials are read and normalised, while the next heads are reduced.
 
     **Latency** ``exp_stages + binades + multiply_stages + 22`` cycles from a head's last score to
-    its first probability, with ``binades = ceil(log2(capacity))``. **Throughput** one score and one
+    its first probability, with ``binades = ceil(log2(scores))``. **Throughput** one score and one
     probability per cycle, also from head to head; a head with fewer than ``binades + 16`` scores
     takes ``binades + 16`` cycles.
 
@@ -47,7 +47,7 @@ class ElementSerialSoftmax(Unit):
     Members
     -------
     scores : In(stream)
-        `value` in FP16, `last` with a head's last score. A head has at most `capacity` scores. A
+        `value` in FP16, `last` with a head's last score. A head has at most `scores` scores. A
         head's last score waits while `heads` complete heads are not yet normalised.
     probabilities : Out(stream)
         `value` in FP16, in the order of the scores; `last`.
@@ -89,7 +89,7 @@ class ElementSerialSoftmax(Unit):
             connect(m, normalization.operators, flipped(self.operators))
         # Exponentials are buffered: their sum is not known before the head's last one.
         m.submodules.buffer = buffer = VectorFifo(
-            shape=p.exponential_layout, longest=p.capacity, vectors=p.heads
+            shape=p.exponential_layout, longest=p.scores, vectors=p.heads
         )
         # A memory has at least two words.
         m.submodules.reciprocals = reciprocals = MemoryFifo(
@@ -98,7 +98,7 @@ class ElementSerialSoftmax(Unit):
 
         # Room is counted where scores enter, both for exponentials and for complete heads, so the
         # reduction never stalls and its strobes need no ready.
-        depth = p.capacity * p.heads
+        depth = p.scores * p.heads
         held, complete = Signal(range(depth + 1)), Signal(range(p.heads + 1))
         score = self.scores.payload
         room = (held != depth) & (~score.last | (complete != p.heads))

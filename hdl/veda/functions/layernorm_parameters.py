@@ -24,7 +24,7 @@ class ElementSerialLayernormParameters(Parameters):
 
     Parameters
     ----------
-    capacity : int
+    width : int
         Maximum number of elements of a vector.
     rms : bool
         RMSNorm instead of layernorm: no mean is subtracted.
@@ -39,7 +39,7 @@ class ElementSerialLayernormParameters(Parameters):
         If a value is outside its range; the message states rule and value.
     """
 
-    capacity: Annotated[int, Range(2, 65536, "elements")] = 4096
+    width: Annotated[int, Range(2, 65536, "elements")] = 4096
     rms: bool = True
     vectors: Annotated[int, Range(1, 16, "vectors")] = 2
     subtract_stages: Annotated[int, Range(1, 4, "stages")] = 2
@@ -48,7 +48,7 @@ class ElementSerialLayernormParameters(Parameters):
     @property
     def count_width(self) -> int:
         """Bits of a number of elements."""
-        return self.capacity.bit_length()
+        return self.width.bit_length()
 
     @property
     def mean_width(self) -> int:
@@ -58,12 +58,12 @@ class ElementSerialLayernormParameters(Parameters):
     @property
     def sum_width(self) -> int:
         """Bits of a sum of elements, including its sign."""
-        return self.mean_width + ceil_log2(self.capacity) + 1
+        return self.mean_width + ceil_log2(self.width) + 1
 
     @property
     def square_sum_width(self) -> int:
         """Bits of a sum of squares."""
-        return 32 + SQUARE_FRACTION + ceil_log2(self.capacity)
+        return 32 + SQUARE_FRACTION + ceil_log2(self.width)
 
     @property
     def element_layout(self) -> data.StructLayout:

@@ -38,7 +38,7 @@ class ElementSerialSoftmaxParameters(Parameters):
 
     Parameters
     ----------
-    capacity : int
+    scores : int
         Maximum number of scores of a head.
     heads : int
         Heads of exponentials that the buffer holds.
@@ -51,7 +51,7 @@ class ElementSerialSoftmaxParameters(Parameters):
         If a value is outside its range; the message states rule and value.
     """
 
-    capacity: Annotated[int, Range(2, 16384, "scores")] = 4096
+    scores: Annotated[int, Range(2, 16384, "scores")] = 4096
     heads: Annotated[int, Range(1, 64, "heads")] = 4
     exp_stages: Annotated[int, Range(1, 3, "stages")] = 3
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
@@ -59,13 +59,13 @@ class ElementSerialSoftmaxParameters(Parameters):
     @property
     def sum_width(self) -> int:
         """Bits of a sum of exponentials, each below 2."""
-        # The maximum's exponential is below 2, and there are at most `capacity` exponentials.
+        # The maximum's exponential is below 2, and there are at most `scores` exponentials.
         return self.binades + 1 + SUM_FRACTION
 
     @property
     def binades(self) -> int:
         """Powers of two between the smallest sum, which is 1, and the largest."""
-        return ceil_log2(self.capacity)
+        return ceil_log2(self.scores)
 
     @property
     def division_cycles(self) -> int:
@@ -91,7 +91,7 @@ class ElementSerialSoftmaxParameters(Parameters):
     @property
     def length_shape(self) -> range:
         """Shape of a number of scores."""
-        return range(self.capacity + 1)
+        return range(self.scores + 1)
 
     def lanes_layout(self, lanes: int) -> data.ArrayLayout:
         """Scores of heads in lock-step, FP16."""
@@ -106,7 +106,7 @@ class ElementSerialSoftmaxParameters(Parameters):
         """Shape of an exponent code from which all powers of two of a head have been subtracted."""
         # They rise by at most the range from the smallest FP16 number to the largest, or by `FAR`
         # each.
-        return signed(min(WHOLE_BITS, (FAR * self.capacity).bit_length()) + 1)
+        return signed(min(WHOLE_BITS, (FAR * self.scores).bit_length()) + 1)
 
     @property
     def reciprocal_layout(self) -> data.StructLayout:

@@ -38,7 +38,7 @@ class SpecialFunctionUnitParameters(Parameters):
     ----------
     lanes : int
         Heads in lock-step. Each lane has a softmax; only the first lane's shares its operators.
-    capacity, heads : int
+    scores, heads : int
         As in `ElementSerialSoftmaxParameters`.
     width : int
         Maximum number of elements of a vector to normalise.
@@ -60,7 +60,7 @@ class SpecialFunctionUnitParameters(Parameters):
     """
 
     lanes: Annotated[int, Range(1, 16, "heads")] = 1
-    capacity: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4096
+    scores: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4096
     heads: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4
     width: Annotated[int, Range(2, 65536, "elements")] = 4096
     rms: bool = True
@@ -74,7 +74,7 @@ class SpecialFunctionUnitParameters(Parameters):
     def softmax(self) -> ElementSerialSoftmaxParameters:
         """Dimensions of a lane's softmax."""
         return ElementSerialSoftmaxParameters(
-            capacity=self.capacity,
+            scores=self.scores,
             heads=self.heads,
             # The softmax's exponentials contain no multiplication, and have at most three stages.
             exp_stages=min(self.exp_stages, 3),
@@ -85,7 +85,7 @@ class SpecialFunctionUnitParameters(Parameters):
     def layernorm(self) -> ElementSerialLayernormParameters:
         """Dimensions of the layernorm."""
         return ElementSerialLayernormParameters(
-            capacity=self.width,
+            width=self.width,
             rms=self.rms,
             vectors=self.vectors,
             subtract_stages=self.step_stages,

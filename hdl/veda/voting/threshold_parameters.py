@@ -39,7 +39,7 @@ class VoteThresholdParameters(Parameters):
 
     Parameters
     ----------
-    capacity : int
+    slots : int
         Maximum number of elements of a head.
 
     Raises
@@ -48,17 +48,17 @@ class VoteThresholdParameters(Parameters):
         If a value is outside its range; the message states rule and value.
     """
 
-    capacity: Annotated[int, Range(4, 4096, "tokens")] = 4096
+    slots: Annotated[int, Range(4, 4096, "tokens")] = 4096
 
     @property
     def slot_bits(self) -> int:
         """Bits of an element's index."""
-        return ceil_log2(self.capacity)
+        return ceil_log2(self.slots)
 
     @property
     def length_bits(self) -> int:
         """Bits of a number of elements."""
-        return self.capacity.bit_length()
+        return self.slots.bit_length()
 
     @property
     def excess_bits(self) -> int:

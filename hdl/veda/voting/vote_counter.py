@@ -118,7 +118,7 @@ class VoteCounter(Unit):
             shape=unsigned(p.count_bits),
             lanes=p.search_lanes,
             words=p.count_words,
-            most=p.capacity,
+            most=p.slots,
         )
         m.submodules.named = named = RegisterSlice(shape=p.victim_layout)
         connect_streams(m, named.sink, self.victims)
@@ -259,7 +259,7 @@ class VoteCounter(Unit):
         last = Signal(p.slot_bits)
         inside = up_to(last, search.read_address, p.search_lanes)
         if p.protect_sink and p.reserved:
-            shielded = Const(min(p.reserved, p.capacity) - 1, p.slot_bits)
+            shielded = Const(min(p.reserved, p.slots) - 1, p.slot_bits)
             inside &= ~up_to(shielded, search.read_address, p.search_lanes)
         # The bits set in any count of the layer, then all bits below the highest of them.
         seen = Signal(p.count_bits, reset_less=True)

@@ -63,7 +63,7 @@ class VoteThreshold(Unit):
     """Compute each head's threshold and least probable element as its elements arrive.
 
     **Latency** `parameters.latency` cycles from a head's last element to its outcome: 84 at
-    capacity
+    slots
     4096. **Throughput** one element per cycle; a head of fewer than `parameters.interval` elements
           (27) delays the next one.
 

@@ -54,7 +54,7 @@ class VotingEngine(Unit):
     weights : In(struct)
         Weights a and b, as in `VoteThreshold`: calibrated for each model.
     layers : In(stream)
-        A step. `length`: number of cached tokens, 1 to capacity, this token included. `vote`: the
+        A step. `length`: number of cached tokens, 1 to `slots`, this token included. `vote`: the
         probabilities of all heads arrive, `length` beats for each `lanes` heads. `new_slot`: the
         token's slot. `evictions`: number of victims to find. Transferred with the step's last
         element.

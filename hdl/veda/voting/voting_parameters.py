@@ -24,7 +24,7 @@ class VotingEngineParameters(Parameters):
     Parameters
     ----------
     threshold : VoteThresholdParameters
-        Dimensions of the threshold unit; its `capacity` is the maximum number of slots of a layer.
+        Dimensions of the threshold unit, with the `slots` of a layer.
     heads : int
         Heads of a layer, all of which vote.
     lanes : int
@@ -46,13 +46,13 @@ class VotingEngineParameters(Parameters):
     heads: Annotated[int, Range(1, 128, "heads")] = 32
     lanes: Annotated[int, Range(1, 16, "heads")] = 1
     count_bits: Annotated[int, Range(2, 16, "bits")] = 16
-    reserved: Annotated[int, Range(0, "capacity", "tokens")] = 32
+    reserved: Annotated[int, Range(0, "slots", "tokens")] = 32
     protect_sink: bool = False
 
     @property
-    def capacity(self) -> int:
+    def slots(self) -> int:
         """Slots of a layer."""
-        return self.threshold.capacity
+        return self.threshold.slots
 
     @property
     def slot_bits(self) -> int:
@@ -62,12 +62,12 @@ class VotingEngineParameters(Parameters):
     @property
     def search_lanes(self) -> int:
         """Counts per word of the count memory, a power of two; there are at least two words."""
-        return min(SEARCH_LANES, 1 << (self.capacity // 2).bit_length() - 1)
+        return min(SEARCH_LANES, 1 << (self.slots // 2).bit_length() - 1)
 
     @property
     def count_words(self) -> int:
         """Words of the count memory."""
-        return -(-self.capacity // self.search_lanes)
+        return -(-self.slots // self.search_lanes)
 
     @property
     def rounds(self) -> int:
@@ -77,7 +77,7 @@ class VotingEngineParameters(Parameters):
     @property
     def fifo_depth(self) -> int:
         """Entries of the FIFO: a head, and the elements that arrive before its threshold."""
-        return self.capacity + self.threshold.latency + SLACK
+        return self.slots + self.threshold.latency + SLACK
 
     @property
     def beat_layout(self) -> data.StructLayout:

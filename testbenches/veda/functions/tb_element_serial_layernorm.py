@@ -32,19 +32,19 @@ def prepare(p: ElementSerialLayernormParameters) -> None:
 
 
 def real_vectors(p: ElementSerialLayernormParameters, tokens: int) -> Vectors:
-    """Return hidden states of SmolLM2, before and after three layers, limited to `capacity`."""
+    """Return hidden states of SmolLM2, before and after three layers, limited to `width`."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     vectors = []
     for layer in LAYERS:
         for states in trace.hidden(layer):
             for token in np.linspace(0, TOKENS - 1, tokens).astype(int):
-                vectors.append(codes(states[token, : p.capacity]))
+                vectors.append(codes(states[token, : p.width]))
     return vectors
 
 
 def edge_vectors(p: ElementSerialLayernormParameters) -> Vectors:
     """Return corner cases of the arithmetic."""
-    n = min(p.capacity, 40)
+    n = min(p.width, 40)
     rng = np.random.default_rng(n)
     ordinary = rng.normal(0, 1, n)
     one_huge = np.zeros(n)
@@ -67,7 +67,7 @@ def vectors_at_steps(
     """Return vectors whose squares are minimal or maximal for their scale, or carry far."""
     # The mean is 0, so that only the squares matter.
     signs = np.array([1] if p.rms else [1, -1])
-    most = min(p.capacity, 12) // len(signs)
+    most = min(p.width, 12) // len(signs)
     totals = []
     for _ in range(count):
         below = int(2.0 ** rng.uniform(0, 56))
@@ -102,7 +102,7 @@ def vectors_of_ties(
     rng: np.random.Generator, p: ElementSerialLayernormParameters, count: int
 ) -> Vectors:
     """Return vectors whose scale is a power of two: subnormal results are ties or next to ties."""
-    n = min(p.capacity, 12) // 4 * 4
+    n = min(p.width, 12) // 4 * 4
     vectors = []
     for _ in range(count if n else 0):
         deviation = 2.0 ** rng.integers(1, 12)
@@ -117,7 +117,7 @@ def vectors_of_ties(
 
 def undefined_vectors(p: ElementSerialLayernormParameters) -> Vectors:
     """Return vectors with an infinity or a NaN."""
-    n = min(p.capacity, 9)
+    n = min(p.width, 9)
     vectors = []
     for place in (0, n // 2, n - 1):
         for value in (NAN, INFINITY, 0xFC00, 0xFFFF):
@@ -130,8 +130,8 @@ def random_vectors(
     rng: np.random.Generator, p: ElementSerialLayernormParameters, count: int
 ) -> Vectors:
     """Return vectors of random lengths, spreads and means."""
-    lengths = rng.integers(1, min(p.capacity, 300) + 1, count)
-    lengths[::3] = rng.integers(1, 4, len(lengths[::3])).clip(max=p.capacity)
+    lengths = rng.integers(1, min(p.width, 300) + 1, count)
+    lengths[::3] = rng.integers(1, 4, len(lengths[::3])).clip(max=p.width)
     return [
         codes(rng.normal(rng.normal(0, 1), 1, length) * 2.0 ** rng.uniform(-14, 12))
         for length in lengths
@@ -174,7 +174,7 @@ async def full_rate(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "full_rate")
     # The longest latency: the smallest elements, whose normalisation takes the most steps.
-    n = min(p.capacity, 1024)
+    n = min(p.width, 1024)
     vectors = [np.arange(n).astype(np.uint16) for _ in range(4)]
     cycles = await run_vectors(bench, vectors)
     ideal = 5 * n

@@ -33,7 +33,7 @@ def real_heads(p: ElementSerialSoftmaxParameters, lengths: int) -> Heads:
     for layer in LAYERS:
         for head in range(trace.heads):
             scores = trace.attention_trace(layer, head).scores * LOG2_E
-            longest = min(p.capacity, TOKENS)
+            longest = min(p.scores, TOKENS)
             for length in np.linspace(1, longest, lengths + head % 2).astype(int):
                 heads.append(codes(scores[length - 1, :length]))
     return heads
@@ -41,7 +41,7 @@ def real_heads(p: ElementSerialSoftmaxParameters, lengths: int) -> Heads:
 
 def edge_heads(p: ElementSerialSoftmaxParameters) -> Heads:
     """Return corner cases of the arithmetic: rises and distances of every size."""
-    n = min(p.capacity, 161)
+    n = min(p.scores, 161)
     mixed = codes(np.random.default_rng(n).normal(0, 3, n))
     ramp, saw = np.linspace(-17, 17, n), np.arange(n) // 4 * 5.0 - np.arange(n) % 4
     # The sum's reciprocal is a power of two, so that subnormal results are ties.
@@ -64,12 +64,12 @@ def edge_heads(p: ElementSerialSoftmaxParameters) -> Heads:
         masked = mixed.copy()
         masked[: min(place + 1, n - 1)] = MINUS_INFINITY
         heads += [one, masked, np.roll(masked, 3)]
-    return [head[: p.capacity].astype(np.uint16) for head in heads]
+    return [head[: p.scores].astype(np.uint16) for head in heads]
 
 
 def undefined_heads(p: ElementSerialSoftmaxParameters) -> dict[str, Heads]:
     """Return heads that have no softmax, grouped by the flag that they set."""
-    n = min(p.capacity, 98)
+    n = min(p.scores, 98)
     base = codes(np.random.default_rng(n).normal(0, 3, n))
     nan, infinite = [], [np.full(n, MINUS_INFINITY, np.uint16), np.array([INFINITY], np.uint16)]
     for place in {min(place, n - 1) for place in (0, 3, 31, n - 1)}:
@@ -83,8 +83,8 @@ def undefined_heads(p: ElementSerialSoftmaxParameters) -> dict[str, Heads]:
 
 def random_heads(rng: np.random.Generator, p: ElementSerialSoftmaxParameters, count: int) -> Heads:
     """Return heads of random lengths and spreads, often very short; some rise."""
-    lengths = rng.integers(1, min(p.capacity, 192) + 1, count)
-    lengths[::3] = rng.integers(1, min(p.capacity, 34) + 1, len(lengths[::3]))
+    lengths = rng.integers(1, min(p.scores, 192) + 1, count)
+    lengths[::3] = rng.integers(1, min(p.scores, 34) + 1, len(lengths[::3]))
     heads = []
     for index, length in enumerate(lengths):
         scores = rng.normal(0, 2.0 ** rng.uniform(-8, 6), length)
@@ -129,7 +129,7 @@ async def full_rate(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "full_rate")
     rng = bench.bench.numpy_rng
-    whole = min(p.capacity, 512)
+    whole = min(p.scores, 512)
     lengths = [whole, whole - 1, whole - whole // 16, whole]
     heads = [codes(rng.normal(0, 2, length)) for length in lengths]
     # One head rises in every score: following the maximum takes no cycles.
@@ -176,7 +176,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random heads under every pair of stall patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     p = catalog_parameters()
-    count = 40 if p.capacity < 64 else 6
+    count = 40 if p.scores < 64 else 6
     await run_heads(bench, random_heads(bench.bench.numpy_rng, p, count))
 
 
@@ -186,11 +186,11 @@ async def resets(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "resets", "random", "bursty")
     heads = random_heads(bench.bench.numpy_rng, p, 12)
-    await bench.disturb(elements_of(heads), times=12, longest=min(12 * p.capacity, 384))
+    await bench.disturb(elements_of(heads), times=12, longest=min(12 * p.scores, 384))
     await run_heads(bench, heads)
     # Rising heads leave the largest state; a falling head has its maximum where that would show.
-    rising = [codes(np.arange(p.capacity) / 8)]
-    falling = [codes(-np.arange(min(p.capacity, 4)) / 8)]
-    for _ in range(40 if p.capacity < 64 else 4):
-        await bench.disturb(elements_of(rising), times=1, longest=min(4 * p.capacity, 768))
+    rising = [codes(np.arange(p.scores) / 8)]
+    falling = [codes(-np.arange(min(p.scores, 4)) / 8)]
+    for _ in range(40 if p.scores < 64 else 4):
+        await bench.disturb(elements_of(rising), times=1, longest=min(4 * p.scores, 768))
         await run_heads(bench, falling)

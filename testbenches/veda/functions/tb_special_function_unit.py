@@ -292,7 +292,7 @@ async def attention_is_not_disturbed(dut: Any) -> None:
     bench = FunctionsBench(dut, "attention_is_not_disturbed")
     p = bench.p
     rng = bench.bench.numpy_rng
-    whole = min(p.capacity, 256)
+    whole = min(p.scores, 256)
     heads = softmax_bench.codes(rng.normal(0, 2, (p.heads, p.lanes, whole)))
     attention = Work(**{**NOTHING, "heads": list(heads)})
     others = Work(**{**vars(random_work(rng, p, 8)), "heads": []})
@@ -377,7 +377,7 @@ async def edges(dut: Any) -> None:
 
 @cocotb.test()
 @only_if(
-    lambda run: run.parameters.capacity < 64, "the functions' own testbenches cover all dimensions"
+    lambda run: run.parameters.scores < 64, "the functions' own testbenches cover all dimensions"
 )
 async def hard_products(dut: Any) -> None:
     """Gates of all magnitudes, products and sums that are ties, subnormal, or nearly zero."""
@@ -401,7 +401,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     bench = FunctionsBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.reset()
     for _ in range(2):
-        scale = 16 if bench.p.capacity < 64 and not four_states() else 4
+        scale = 16 if bench.p.scores < 64 and not four_states() else 4
         await bench.run(random_work(bench.bench.numpy_rng, bench.p, scale))
 
 
@@ -410,7 +410,7 @@ async def resets(dut: Any) -> None:
     """Reset during operation: no state remains."""
     bench = FunctionsBench(dut, "resets", "random", "bursty")
     work = random_work(bench.bench.numpy_rng, bench.p, 8)
-    for _ in range(12 if bench.p.capacity < 64 and not four_states() else 4):
+    for _ in range(12 if bench.p.scores < 64 and not four_states() else 4):
         await bench.reset()
         bench.offer(work)
         for _cycle in range(bench.bench.rng.randint(1, 300)):

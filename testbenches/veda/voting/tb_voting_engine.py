@@ -48,12 +48,12 @@ def workload(p: VotingEngineParameters, full: bool) -> tuple[tuple[int, ...], Vo
     groups = -(-p.heads // 9)
     layers = LAYERS if full and groups == 1 else tuple(range(14, 14 + groups))
     prompt, target, steps = 160, 128, 16
-    if p.capacity < prompt:
-        # At least two victims at the prompt's end, for any capacity.
-        prompt = max(p.capacity - 4, 3)
-        target, steps = min(p.capacity // 2, prompt - 2), 24
+    if p.slots < prompt:
+        # At least two victims at the prompt's end, for any number of slots.
+        prompt = max(p.slots - 4, 3)
+        target, steps = min(p.slots // 2, prompt - 2), 24
     elif full:
-        prompt = min(512, p.capacity)
+        prompt = min(512, p.slots)
         target, steps = prompt // 2, 128
     policy = VotingPolicy(
         prompt=prompt,
@@ -240,7 +240,7 @@ async def trimming(dut: Any) -> None:
 async def heads_in_a_row(dut: Any) -> None:
     """Heads without a gap, layer after layer: the array never stalls."""
     p = catalog_parameters()
-    long = min(p.capacity, p.capacity if context()["full"] else 512)
+    long = min(p.slots, p.slots if context()["full"] else 512)
     bench = Bench(dut, "heads_in_a_row")
     rng = bench.numpy_rng
     # Short heads, then long ones, and half as long, as at a prompt's end.
@@ -248,13 +248,13 @@ async def heads_in_a_row(dut: Any) -> None:
     lengths = [short, short + 5, long, max(short, long // 2), long]
     if p.rounds * long > 16_000:
         lengths = [short, long]
-    lengths = [length for length in lengths if length <= p.capacity] or [long]
+    lengths = [length for length in lengths if length <= p.slots] or [long]
     works = [random_work(rng, p, length=length, vote=True, evictions=1) for length in lengths]
     table = tabulate(works, p, rng)
     engine = Engine(dut, "heads_in_a_row", table)
     cycles = await engine.run()
     engine.check()
-    if p.capacity < short:
+    if p.slots < short:
         # All heads are shorter than the latency of a threshold: the array has to wait.
         return
     stalled = engine.waits.cycles
@@ -283,7 +283,7 @@ async def short_heads(dut: Any, late: int) -> None:
     p = catalog_parameters()
     salt = f"short_heads {late}"
     rng = Bench(dut, salt).numpy_rng
-    lengths = [*range(1, min(p.capacity, 16) + 1)] * 2
+    lengths = [*range(1, min(p.slots, 16) + 1)] * 2
     works = [random_work(rng, p, length=length) for length in lengths]
     engine = Engine(dut, salt, tabulate(works, p, rng))
     await engine.run(late=late)
@@ -303,12 +303,12 @@ async def thresholds_to_the_last_bit(dut: Any, weights: str) -> None:
     rng = Bench(dut, salt).numpy_rng
     chosen = WEIGHTS.get(weights, usual_weights(p))
     step = 1 if weights == "usual" else 5
-    lengths = range(1 if step > 1 else 2, min(p.capacity, 40) + 1, step)
+    lengths = range(1 if step > 1 else 2, min(p.slots, 40) + 1, step)
     heads = [threshold_codes(rng, p, max(length, 2), chosen) for length in lengths]
-    longest = min(p.capacity, 512)
+    longest = min(p.slots, 512)
     heads += [sink_codes(rng, p, longest) for _ in range(4 // step)]
-    if chosen.deviation and FEWEST <= p.capacity:
-        edges = rng.integers(FEWEST, min(p.capacity, 64) + 1, 20 // step)
+    if chosen.deviation and FEWEST <= p.slots:
+        edges = rng.integers(FEWEST, min(p.slots, 64) + 1, 20 // step)
         heads += [edge_codes(rng, p, int(length), chosen) for length in edges]
     works = [threshold_work(rng, p, codes) for codes in heads]
     engine = Engine(dut, salt, tabulate(works, p, rng, chosen))
@@ -323,7 +323,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     p = catalog_parameters()
     salt = f"stalls {source} {sink}"
     rng = Bench(dut, salt).numpy_rng
-    most = min(p.capacity, 48)
+    most = min(p.slots, 48)
     works = [random_work(rng, p, length=int(rng.integers(1, most + 1))) for _ in range(4)]
     engine = Engine(dut, salt, tabulate(works, p, rng), source=source, sink=sink)
     await engine.run()
@@ -336,7 +336,7 @@ async def no_counts_for_long(dut: Any) -> None:
     p = catalog_parameters()
     rng = Bench(dut, "no_counts_for_long").numpy_rng
     # At most `HEADS` heads may wait for their votes, so each fills a quarter of the FIFO.
-    length = min(p.capacity, max(256, p.fifo_depth // 4))
+    length = min(p.slots, max(256, p.fifo_depth // 4))
     count = 1 + 2 * p.fifo_depth // (length * p.rounds)
     works = [random_work(rng, p, length=length, vote=True, evictions=1) for _ in range(count)]
     engine = Engine(dut, "no_counts_for_long", tabulate(works, p, rng))
@@ -346,7 +346,7 @@ async def no_counts_for_long(dut: Any) -> None:
         await engine.bench.step()
     # Three votes are downstream of the FIFO: one in its register, two waiting to be counted.
     held = p.fifo_depth + 3
-    # With a small capacity the number of heads is the limit, and not the FIFO.
+    # With few slots the number of heads is the limit, and not the FIFO.
     least = held if HEADS * length >= p.fifo_depth else HEADS * length
     assert least <= engine.probabilities.taken <= held + 2, engine.probabilities.taken
     engine.counts_in.send(engine.table.counts)
@@ -360,7 +360,7 @@ async def resets(dut: Any) -> None:
     p = catalog_parameters()
     bench = Bench(dut, "resets")
     rng = bench.numpy_rng
-    most = min(p.capacity, 40)
+    most = min(p.slots, 40)
     works = [random_work(rng, p, length=int(rng.integers(2, most + 1))) for _ in range(5)]
     table = tabulate(works, p, rng)
     engine = Engine(dut, "resets", table, source="random", sink="bursty")

@@ -58,7 +58,7 @@ class StepTable:
 
 def usual_weights(p: VotingEngineParameters) -> Weights:
     """Return the paper's weights, or ones for which a sink causes the fallback in a small cache."""
-    return PAPER if p.capacity > 64 else Weights(deviation=3277)
+    return PAPER if p.slots > 64 else Weights(deviation=3277)
 
 
 def tabulate(
@@ -214,6 +214,6 @@ def random_work(
         length=length,
         vote=bool(rng.integers(4)) if vote is None else vote,
         new_slot=int(rng.integers(length)),
-        evictions=min(evictions, p.capacity),
+        evictions=min(evictions, p.slots),
     )
     return step, random_codes(rng, p.heads, length), counts

@@ -77,7 +77,7 @@ def test_rows_are_routed_by_kind(preset: str, seed: int) -> None:
     angles = rng.integers(0, 1 << 16, (2, p.block, p.head_size))
     rows: list[int] = []
     wanted: dict[str, list[int]] = {"projections": [], "outputs": [], "slices": []}
-    if p.vocabulary:
+    if p.vocabulary_size:
         wanted["logits"] = []
 
     def send(kind: RowKind, tokens: int) -> Any:
@@ -126,7 +126,7 @@ def test_rows_are_routed_by_kind(preset: str, seed: int) -> None:
             places.reshape(tokens, p.gated_rows, p.copies).swapaxes(0, 1).reshape(-1),
         )
         # Rows of logits are only announced.
-        for _number in range(3 * tokens if p.vocabulary else 0):
+        for _number in range(3 * tokens if p.vocabulary_size else 0):
             send(RowKind.LOGITS, tokens)
             wanted["logits"].append(tokens - 1)
         # Attention alone may occur between two layers.

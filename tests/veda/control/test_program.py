@@ -146,7 +146,7 @@ def test_lm_head_follows_a_layer_that_predicts() -> None:
     assert passes["kind"].tolist() == [kind.value for kind in kinds]
     reads = unpack(p.read_layout, from_integers(got["reads"], p.read_layout.size))
     assert passes["beats"].tolist() == reads["beats"].tolist()
-    rows = -(-p.vocabulary // p.row)
+    rows = -(-p.vocabulary_size // p.row)
     assert reads["beats"][10] == rows * p.hidden_size
     address = {name: part[10] for name, part in reads["addresses"].items()}
     assert (address["space"] == Space.VOCABULARY.value).all()

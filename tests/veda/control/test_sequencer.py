@@ -115,7 +115,7 @@ def test_block_after_eviction_uses_victims_slot_first() -> None:
     """The other tokens fill free slots; one token too many sets `overflow`."""
     p: VedaParameters = entry_named("veda").parameters("tiny")
     unit = Scheduler(parameters=p)
-    full = p.capacity - 1
+    full = p.slots - 1
     layout = p.voting.victim_layout
     victim = {name: np.array([{"slot": 4, "found": 1}.get(name, 0)]) for name, _field in layout}
     sources = {

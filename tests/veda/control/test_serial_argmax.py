@@ -21,10 +21,10 @@ def dimensions(vocabulary: int) -> VedaParameters:
         head_size=8,
         heads=2,
         kv_heads=2,
-        capacity=16,
+        slots=16,
         hidden_size=4,
         intermediate_size=16,
-        vocabulary=vocabulary,
+        vocabulary_size=vocabulary,
         block=BLOCK,
     )
 

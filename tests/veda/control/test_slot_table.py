@@ -52,7 +52,7 @@ def expected(requests: list[Request]) -> tuple[list[tuple[int, ...]], list[tuple
             lengths[one.layer], free[one.layer] = one.length, None
         slot = free[one.layer]
         if slot is None:
-            slot = min(lengths[one.layer], P.capacity - 1)
+            slot = min(lengths[one.layer], P.slots - 1)
             lengths[one.layer] = slot + 1
         tasks.append((one.layer, slot, lengths[one.layer]))
         found = [slot for slot, is_one in one.victims if is_one]
@@ -190,10 +190,10 @@ def test_new_text_ignores_victim_of_previous_text() -> None:
     ("fields", "error"),
     [
         ({}, None),
-        ({"operation": 1, "position": P.positions - 1}, None),
+        ({"operation": 1, "position": P.context_length - 1}, None),
         ({"last_token": P.block}, "block"),
-        ({"operation": 1, "position": P.positions - 1, "last_token": 1}, "position"),
-        ({"position": P.positions - 1, "last_token": 1}, None),
+        ({"operation": 1, "position": P.context_length - 1, "last_token": 1}, "position"),
+        ({"position": P.context_length - 1, "last_token": 1}, None),
     ],
 )
 def test_illegal_instructions_are_reported(fields: dict[str, int], error: str | None) -> None:

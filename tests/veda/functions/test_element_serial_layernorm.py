@@ -42,7 +42,7 @@ def within_bound(vector: np.ndarray, p: ElementSerialLayernormParameters) -> boo
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"capacity": 1}, "capacity must be an integer from 2 to 65536, not 1"),
+        ({"width": 1}, "width must be an integer from 2 to 65536, not 1"),
         ({"rms": 2}, "rms must be one of False, True, not 2"),
         ({"vectors": 0}, "vectors must be an integer from 1 to 16, not 0"),
         ({"subtract_stages": 0}, "subtract_stages must be an integer from 1 to 4, not 0"),
@@ -107,5 +107,5 @@ def test_real_hidden_states_are_near_float64() -> None:
 
 def test_serial_steps_are_shorter_than_a_vector_of_smollm2() -> None:
     """The serial steps take fewer cycles than the next vector."""
-    assert DeviationReciprocal.cycles(ElementSerialLayernormParameters(capacity=576)) < 576
+    assert DeviationReciprocal.cycles(ElementSerialLayernormParameters(width=576)) < 576
     assert DeviationReciprocal.cycles(ElementSerialLayernormParameters(rms=False)) < 576

@@ -37,7 +37,7 @@ def within_bound(head: np.ndarray, p: ElementSerialSoftmaxParameters) -> bool:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"capacity": 1}, "capacity must be an integer from 2 to 16384, not 1"),
+        ({"scores": 1}, "scores must be an integer from 2 to 16384, not 1"),
         ({"heads": 0}, "heads must be an integer from 1 to 64, not 0"),
         ({"exp_stages": 4}, "exp_stages must be an integer from 1 to 3, not 4"),
         ({"multiply_stages": 0}, "multiply_stages must be an integer from 1 to 4, not 0"),

@@ -21,7 +21,7 @@ from testbenches.veda.functions.tb_special_function_unit import NOTHING, random_
     [
         ({"lanes": 0}, "lanes must be an integer from 1 to 16, not 0"),
         ({"width": 1}, "width must be an integer from 2 to 65536, not 1"),
-        ({"capacity": 1 << 15}, "capacity must be an integer from 2 to 16384, not 32768"),
+        ({"scores": 1 << 15}, "scores must be an integer from 2 to 16384, not 32768"),
         ({"exp_stages": 1}, "exp_stages must be an integer from 2 to 7, not 1"),
         ({"step_stages": 5}, "step_stages must be an integer from 1 to 4, not 5"),
         ({"divide_digits": 14}, "divide_digits must be an integer from 0 to 13, not 14"),
@@ -73,7 +73,7 @@ def test_lanes_are_independent() -> None:
     rng = np.random.default_rng(4)
     heads = random_work(rng, lock_step, 6).heads
     both = special_functions(Work(**{**NOTHING, "heads": heads}), lock_step).probabilities
-    alone = SpecialFunctionUnitParameters(capacity=24, heads=2, width=12)
+    alone = SpecialFunctionUnitParameters(scores=24, heads=2, width=12)
     for lane in range(2):
         single = together([head[lane] for head in heads], 1)
         answers = special_functions(Work(**{**NOTHING, "heads": single}), alone)

@@ -38,7 +38,7 @@ class ArgmaxHarness(Elaboratable):
             counter.counts_in.payload.eq(AnySeq(p.count_bits)),
             counter.counts_out.ready.eq(AnySeq(1)),
             counter.victims.ready.eq(AnySeq(1)),
-            Assume((header.length >= 1) & (header.length <= p.capacity)),
+            Assume((header.length >= 1) & (header.length <= p.slots)),
             Assume(header.new_slot < header.length),
             Assume(counter.votes.payload <= p.lanes),
             Assume(header.evictions == 1),
@@ -101,7 +101,7 @@ class ArgmaxHarness(Elaboratable):
 
 def test_victim_is_the_argmax_of_counts() -> None:
     p = VotingEngineParameters(
-        threshold=VoteThresholdParameters(capacity=4), heads=1, count_bits=2, reserved=0
+        threshold=VoteThresholdParameters(slots=4), heads=1, count_bits=2, reserved=0
     )
     platform = MemoryRegisters()
     prove(ArgmaxHarness(p), inputs=[], depth=9, induction=False, platform=platform)

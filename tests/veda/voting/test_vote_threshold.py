@@ -30,8 +30,8 @@ from hdl.veda.voting.vote_threshold import VoteThreshold
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"capacity": 3}, "capacity must be an integer from 4 to 4096, not 3"),
-        ({"capacity": 4097}, "capacity must be an integer from 4 to 4096, not 4097"),
+        ({"slots": 3}, "slots must be an integer from 4 to 4096, not 3"),
+        ({"slots": 4097}, "slots must be an integer from 4 to 4096, not 4097"),
     ],
 )
 def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
@@ -96,8 +96,8 @@ def test_votes() -> None:
 
 def heads_for(p: VoteThresholdParameters) -> list[np.ndarray]:
     """Return heads of all lengths up to 120, every fourth out of range, some with ties, sinks."""
-    rng = np.random.default_rng(p.capacity)
-    longest = min(p.capacity, 120)
+    rng = np.random.default_rng(p.slots)
+    longest = min(p.slots, 120)
     heads = [np.array([0x3C00]), np.zeros(2, np.int64), np.full(longest, 0x3FFF)]
     # Not distributions: a softmax of NaN, one NaN at either end, infinity, 2.
     heads += [np.full(3, 0x7E00), np.array([0x7E00, 0, 1]), np.array([5, 0, 0x7E00])]
@@ -113,10 +113,10 @@ def heads_for(p: VoteThresholdParameters) -> list[np.ndarray]:
     return heads
 
 
-@pytest.mark.parametrize("capacity", [4, 8, 4096])
+@pytest.mark.parametrize("slots", [4, 8, 4096])
 @pytest.mark.parametrize("take", [1.0, 0.02])
-def test_hardware_equals_its_model(capacity: int, take: float) -> None:
-    p, weights = VoteThresholdParameters(capacity=capacity), Weights(deviation=2000)
+def test_hardware_equals_its_model(slots: int, take: float) -> None:
+    p, weights = VoteThresholdParameters(slots=slots), Weights(deviation=2000)
     unit = VoteThreshold(parameters=p)
     heads = heads_for(p)
     random = np.random.default_rng(1)
@@ -160,7 +160,7 @@ def test_hardware_equals_its_model(capacity: int, take: float) -> None:
     simulator.run()
     outcomes = [vote_threshold(head, weights) for head in heads]
     assert got == [(o.threshold, int(o.fallback), o.lowest * o.fallback) for o in outcomes]
-    if capacity > 4:
+    if slots > 4:
         assert {o.fallback for o in outcomes} == {False, True}
     if take == 1.0:
         assert abs(seen[0] - taken[0] - p.latency) <= 1

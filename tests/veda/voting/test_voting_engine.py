@@ -73,7 +73,7 @@ def test_search_removes_slots_with_most_votes(counts: list[int], evictions: int)
 
 def test_protected_slots_are_never_victims() -> None:
     p = VotingEngineParameters(
-        threshold=VoteThresholdParameters(capacity=8), reserved=2, protect_sink=True
+        threshold=VoteThresholdParameters(slots=8), reserved=2, protect_sink=True
     )
     victims, left = search(np.array([9, 9, 1, 2]), 3, p)
     assert victims == [Victim(2, 1, True), Victim(3, 2, True), Victim(0, 0, False)]
@@ -82,7 +82,7 @@ def test_protected_slots_are_never_victims() -> None:
 
 def test_counts_saturate() -> None:
     p = VotingEngineParameters(
-        threshold=VoteThresholdParameters(capacity=8), reserved=2, heads=3, count_bits=4
+        threshold=VoteThresholdParameters(slots=8), reserved=2, heads=3, count_bits=4
     )
     head = to_codes(np.array([0.9, 0.05, 0.05]))
     step = LayerStep(length=3, vote=True, new_slot=2, evictions=1)
