@@ -95,7 +95,7 @@ def rounds_image(p: P3llmParameters, selects: Bytes, steps: Bytes, columns: Byte
 def key_image(p: P3llmParameters, cache: Cache, head: int) -> Bytes:
     """Return a head's keys: sets of zero points, scales of keys and values, keys."""
     tokens = KEY_SET * p.block
-    sets = -(-p.capacity // tokens)
+    sets = -(-p.slots // tokens)
     behind = sets * tokens - cache.keys.shape[1]
     zeros = np.pad(cache.key_zeros[head], (0, behind))
     zeros = zeros.reshape(sets, KEY_SET, p.units, p.elements).swapaxes(1, 2)
@@ -113,7 +113,7 @@ def key_image(p: P3llmParameters, cache: Cache, head: int) -> Bytes:
 def value_image(p: P3llmParameters, cache: Cache, head: int) -> Bytes:
     """Return a head's values: sets of zero points and values, in the units that store channels."""
     tokens = LANES * p.elements
-    sets = -(-p.capacity // tokens)
+    sets = -(-p.slots // tokens)
     behind = sets * tokens - cache.values.shape[1]
     tiles = p.head_size // p.elements
     image = np.zeros((sets, 1 + p.elements, p.units, 2 * p.elements), np.uint8)

@@ -158,11 +158,11 @@ class Vocabulary:
         """Quantise an LM head, shape (vocabulary, width)."""
         missing = p.filled_vocabulary - len(weights)
         filled = np.concatenate([weights, np.repeat(weights[:1], missing, axis=0)])
-        return cls(norm, Matrix.quantised(filled, p.group, elements=p.elements))
+        return cls(norm, Matrix.quantised(filled, p.group_weights, elements=p.elements))
 
     def predicted(self, state: Singles, p: P3llmParameters) -> tuple[int, int]:
         """Return the token that follows a hidden state, and the code of its logit."""
-        sums = self.matrix.product(normed(state, self.norm, p))[: p.vocabulary]
+        sums = self.matrix.product(normed(state, self.norm, p))[: p.vocabulary_size]
         return logit_argmax(sums)
 
 
@@ -270,7 +270,7 @@ def decode(
 def normed(state: Singles, weight: NDArray[np.floating], p: P3llmParameters) -> Halves:
     """Return a hidden state divided by its root mean square, weighted, in FP16."""
     raw, point = block_fixed(state[np.newaxis])
-    epsilon = epsilon_steps(p.width, point)
+    epsilon = epsilon_steps(p.hidden_size, point)
     weighted = rms_norm(raw, epsilon, quantise_weights(weight, p.norm), p.norm)[0]
     return codes(weighted / STEP)
 

@@ -131,7 +131,7 @@ def _fitting_norm(weight: Singles, p: P3llmParameters) -> tuple[Singles, np.floa
 
 def _quantised_layer(model: LanguageModel, number: int, p: P3llmParameters) -> Weights:
     """Quantise a layer's matrices; the feed-forward layer is padded with zeros."""
-    missing = p.feed_forward - model.shape.intermediate_size
+    missing = p.intermediate_size - model.shape.intermediate_size
     norms = {}
     scales = {}
     for name in ("input_norm", "feed_forward_norm"):
@@ -142,7 +142,7 @@ def _quantised_layer(model: LanguageModel, number: int, p: P3llmParameters) -> W
         return np.pad(weight, ((0, missing if name in ("gate", "up") else 0), (0, 0)))
 
     def matrix(*parts: Singles) -> Matrix:
-        return Matrix.quantised(np.concatenate(parts), p.group, elements=p.elements)
+        return Matrix.quantised(np.concatenate(parts), p.group_weights, elements=p.elements)
 
     return Weights(
         qkv=matrix(*(rows(name, "input_norm") for name in ("key", "value", "query"))),
@@ -235,7 +235,7 @@ class FastLayer:
         turned = turned_keys(cache, p) if p.pre_rope else None
         outputs = []
         for head, query in enumerate(queries):
-            kv = head // p.members
+            kv = head // p.group_size
             if turned is not None:
                 scores = newest_score(query[:, np.newaxis], turned[kv], p)
             else:
@@ -362,5 +362,5 @@ class WholeModel:
         if predict:
             norm, p = self.model.vocabulary.norm, self.parameters
             sums = self._projection.product(rows_normed(states, norm, p))
-            sums = sums[:, : p.vocabulary]
+            sums = sums[:, : p.vocabulary_size]
         return BlockResult(np.stack(behind), sums)

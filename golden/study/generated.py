@@ -155,7 +155,7 @@ def lad_reader(model: LanguageModel, budget: int) -> Reader:
 def p3llm_reader(model: LanguageModel, budget: int) -> Reader:
     """Return a reader by P3-LLM's golden model: a window is a block of decode steps."""
     preset, s = entry_named("p3llm").parameters("smollm2"), model.shape
-    p = replace(preset, layers=s.layers, vocabulary=s.vocabulary_size)
+    p = replace(preset, layers=s.layers, vocabulary_size=s.vocabulary_size)
     golden = P3llmModel(p, quantised_model(model, model.calibration(), p))
 
     def read(tokens: list[int]) -> Logits:

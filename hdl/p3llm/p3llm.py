@@ -116,7 +116,7 @@ class P3llm(Unit):
                 width=layout.size,
                 bits=program.bits,
                 requests=p.batch,
-                second=end if p.vocabulary else 0,
+                second=end if p.vocabulary_size else 0,
             )
             for lines, layout, end in sides
         )
@@ -127,7 +127,7 @@ class P3llm(Unit):
             banks[self.banks_port("bank_command", number)] = Out(p.channel.bank_command_layout)
             banks[self.banks_port("bank_data", number)] = In(columns)
         super().__init__(
-            (predictions if p.vocabulary else {})
+            (predictions if p.vocabulary_size else {})
             | {
                 "instructions": In(stream.Signature(p.instruction_layout)),
                 "states_in": In(stream.Signature(p.state_layout)),
@@ -153,7 +153,7 @@ class P3llm(Unit):
         connect_streams(m, self.states_in, vectors.states_in)
         connect_streams(m, vectors.states_out, self.states_out)
         connect_streams(m, vectors.codes, self.appends.codes)
-        if self.parameters.vocabulary:
+        if self.parameters.vocabulary_size:
             connect_streams(m, vectors.predictions, self.predictions)
         m.d.comb += [
             self.status.eq(self._any_of(channel.status for channel in self.channel)),
@@ -250,7 +250,7 @@ class P3llm(Unit):
         p, given = self.parameters, self.instructions.payload
         vectors, products, appends = self.vectors, self.products, self.appends
         memory, npu = self.memory_lines, self.npu_lines
-        position = Signal(data.ArrayLayout(range(p.capacity), p.batch))
+        position = Signal(data.ArrayLayout(range(p.slots), p.batch))
         layer = Signal(MemoryBits(p).position)
         for part, side in ((vectors, npu), (products, memory), (appends, memory)):
             request = side.request if p.batch > 1 else 0
@@ -263,7 +263,11 @@ class P3llm(Unit):
             appends.layer.eq(layer),
             self.instructions.ready.eq(ends),
             *(side.begin.eq(ends & self.instructions.valid) for side in (memory, npu)),
-            *(side.choose.eq(given.layer == p.layers) for side in (memory, npu) if p.vocabulary),
+            *(
+                side.choose.eq(given.layer == p.layers)
+                for side in (memory, npu)
+                if p.vocabulary_size
+            ),
             memory.others.eq(npu.done),
             npu.others.eq(memory.done),
             # Either side may start on data that the instruction in flight on the other side outputs

@@ -5,6 +5,7 @@ from typing import Annotated
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
+from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
@@ -31,7 +32,7 @@ MOST_PIECES = 256
 
 
 @parameter_object
-class P3llmParameters(Parameters):
+class P3llmParameters(ModelDimensions, Parameters):
     """Dimensions of the pseudo-channels, of the NPU and of the model.
 
     Parameters
@@ -40,20 +41,20 @@ class P3llmParameters(Parameters):
         Compute units and banks of one pseudo-channel.
     pseudo_channels : int
         Number of pseudo-channels; all execute the same commands.
-    width, feed_forward : int
-        Elements of a hidden state (`hidden_size` of Hugging Face), and between the feed-forward
-        matrices (`intermediate_size`); multiples of a word of inputs, ``2 * elements``.
+    hidden_size, intermediate_size : int
+        Elements of a hidden state, and between the feed-forward matrices: multiples of a word of
+        inputs, ``2 * elements``.
     heads, kv_heads, head_size : int
         Query heads; key/value heads; elements of a head, at most as many as all units output.
-    base : int
-        Base of the rotary embedding's angles (`rope_theta`).
-    group : int
+    rope_base : int
+        Base of the frequencies of the rotary embedding.
+    group_weights : int
         Weights per quantisation group; halved until it divides the inputs of a matrix.
-    capacity : int
-        Maximum number of cached tokens.
+    slots : int
+        Tokens that the cache of a key/value head holds; also the `context_length`.
     layers : int
         Number of layers in the banks.
-    vocabulary : int
+    vocabulary_size : int
         Tokens of the vocabulary, stored after the layers; 0 for a system without LM head.
     batch : int
         Requests whose tokens a step processes; each has its own keys and values.
@@ -72,16 +73,16 @@ class P3llmParameters(Parameters):
 
     channel: PimChannelParameters = PimChannelParameters()
     pseudo_channels: Annotated[int, PowerOfTwo(1, 4, "pseudo-channels")] = 1
-    width: Annotated[int, Range(16, 8192, "elements")] = 576
-    feed_forward: Annotated[int, Range(16, 16384, "elements")] = 1536
+    hidden_size: Annotated[int, Range(16, 8192, "elements")] = 576
+    intermediate_size: Annotated[int, Range(16, 16384, "elements")] = 1536
     heads: Annotated[int, Range(1, 64, "heads")] = 9
     kv_heads: Annotated[int, Range(1, 32, "heads")] = 3
     head_size: Annotated[int, Range(8, 128, "elements")] = 64
-    base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
-    group: Annotated[int, PowerOfTwo(8, 256, "weights")] = 128
-    capacity: Annotated[int, PowerOfTwo(64, 4096, "tokens")] = 1024
+    rope_base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
+    group_weights: Annotated[int, PowerOfTwo(8, 256, "weights")] = 128
+    slots: Annotated[int, PowerOfTwo(64, 4096, "tokens")] = 1024
     layers: Annotated[int, Range(1, 64, "layers")] = 2
-    vocabulary: Annotated[int, Range(0, 262_144, "tokens")] = 0
+    vocabulary_size: Annotated[int, Range(0, 262_144, "tokens")] = 0
     batch: Annotated[int, Range(1, 8, "requests")] = 1
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
     residual: bool = option(default=False)
@@ -92,14 +93,10 @@ class P3llmParameters(Parameters):
         super().__post_init__()
         word = self.word
         require(self.channel.unit.pumps == 2, "unit.pumps must be 2", self.channel.unit.pumps)
-        for name in ("width", "feed_forward", "head_size"):
+        for name in ("hidden_size", "intermediate_size", "head_size"):
             value = getattr(self, name)
             require(value % word == 0, f"{name} must be a multiple of {word}", value)
-        require(
-            self.heads % self.kv_heads == 0,
-            f"kv_heads must divide heads {self.heads}",
-            self.kv_heads,
-        )
+        self.require_groups()
         half = self.elements // 2
         require(
             self.lanes in (half, self.elements),
@@ -109,16 +106,17 @@ class P3llmParameters(Parameters):
         most = min(self.block, LANES * self.channel.unit.steps)
         require(self.head_size <= most, f"head_size must be at most {most}", self.head_size)
         most = LANES * self.channel.unit.steps
-        require(word <= self.group <= most, f"group must be from {word} to {most}", self.group)
+        rule = f"group_weights must be from {word} to {most}"
+        require(word <= self.group_weights <= most, rule, self.group_weights)
         if self.channel.unit.group_scaling:
             # A group must last as long as the units need to scale the sums of a group.
             least, shortest = LANES * self.elements, self.shortest_group
             rule = f"all groups must have {least} weights with unit.group_scaling"
             require(shortest >= least, rule, shortest)
         require(
-            self.capacity >= 2 * self.block,
-            f"capacity must be at least {2 * self.block}",
-            self.capacity,
+            self.slots >= 2 * self.block,
+            f"slots must be at least {2 * self.block}",
+            self.slots,
         )
         timing = self.channel.timing
         least = 2 * (timing.rfc + timing.rp + timing.rcd + timing.ras)
@@ -131,7 +129,8 @@ class P3llmParameters(Parameters):
             getattr(self, part)
         room = 1 << POSITION_BITS
         most = MOST_PIECES * self.longest_rounds * self.outputs
-        require(self.vocabulary <= most, f"vocabulary must be at most {most}", self.vocabulary)
+        rule = f"vocabulary_size must be at most {most}"
+        require(self.vocabulary_size <= most, rule, self.vocabulary_size)
         used = self.layers * self.layer_positions + self.vocabulary_positions
         require(used <= room, f"layers must fit in {room} columns of each unit", self.layers)
 
@@ -176,9 +175,9 @@ class P3llmParameters(Parameters):
         return -(-self.kv_heads // self.pseudo_channels)
 
     @property
-    def members(self) -> int:
-        """Query heads per key/value head."""
-        return self.heads // self.kv_heads
+    def context_length(self) -> int:
+        """Tokens of the longest text; no token is evicted."""
+        return self.slots
 
     @property
     def together(self) -> int:
@@ -188,7 +187,7 @@ class P3llmParameters(Parameters):
     @property
     def scalars(self) -> int:
         """Query heads in flight, two pairs per pseudo-channel, minus one for groups of 1 or 3."""
-        return 4 * self.pseudo_channels - (self.members in (1, 3))
+        return 4 * self.pseudo_channels - (self.group_size in (1, 3))
 
     @property
     def chunk(self) -> int:
@@ -204,17 +203,19 @@ class P3llmParameters(Parameters):
     @property
     def norm(self) -> RmsNormParameters:
         """Parameters of the RMS norm."""
-        return RmsNormParameters(lanes=self.lanes, width=self.width, rows=1)
+        return RmsNormParameters(lanes=self.lanes, width=self.hidden_size, rows=1)
 
     @property
     def rotary(self) -> RotaryEmbeddingParameters:
         """Parameters of the rotary embedding."""
-        return RotaryEmbeddingParameters(lanes=self.lanes, head_size=self.head_size, base=self.base)
+        return RotaryEmbeddingParameters(
+            lanes=self.lanes, head_size=self.head_size, base=self.rope_base
+        )
 
     @property
     def softmax(self) -> SoftmaxParameters:
         """Parameters of the softmax."""
-        return SoftmaxParameters(lanes=self.lanes, scores=self.capacity, rows=1)
+        return SoftmaxParameters(lanes=self.lanes, scores=self.slots, rows=1)
 
     @property
     def activation(self) -> ActivationFunctionsParameters:
@@ -224,7 +225,7 @@ class P3llmParameters(Parameters):
     @property
     def e4m3(self) -> E4m3QuantiserParameters:
         """Parameters of the quantiser of activations and queries."""
-        widest = max(self.width, self.feed_forward, self.heads * self.head_size)
+        widest = max(self.hidden_size, self.intermediate_size, self.query_size)
         return E4m3QuantiserParameters(lanes=self.lanes, width=widest, vectors=1)
 
     @property
@@ -242,7 +243,7 @@ class P3llmParameters(Parameters):
     @property
     def scaling(self) -> ValueScalingParameters:
         """Parameters of the second-level scaling."""
-        return ValueScalingParameters(lanes=self.lanes, tokens=self.capacity, rows=1)
+        return ValueScalingParameters(lanes=self.lanes, tokens=self.slots, rows=1)
 
     @property
     def probabilities(self) -> ProbabilityQuantiserParameters:
@@ -253,7 +254,7 @@ class P3llmParameters(Parameters):
     def argmax(self) -> LogitArgmaxParameters:
         """Parameters of the argmax of logits, with a vocabulary."""
         return LogitArgmaxParameters(
-            lanes=self.lanes, requests=self.together, vocabulary=self.vocabulary
+            lanes=self.lanes, requests=self.together, vocabulary=self.vocabulary_size
         )
 
     # Positions of a layer's data in the banks, relative to the layer.
@@ -264,7 +265,7 @@ class P3llmParameters(Parameters):
 
     def group_of(self, inputs: int) -> int:
         """Return the weights per group of a matrix with these inputs."""
-        group = self.group
+        group = self.group_weights
         # The last group must be full: SmolLM2's 576 inputs have nine groups of 64.
         while inputs % group:
             group //= 2
@@ -273,17 +274,17 @@ class P3llmParameters(Parameters):
     @property
     def shortest_group(self) -> int:
         """Weights per group, of the matrix with the shortest groups."""
-        return min(map(self.group_of, (self.width, self.feed_forward, self.heads * self.head_size)))
+        return min(map(self.group_of, (self.hidden_size, self.intermediate_size, self.query_size)))
 
     @property
     def matrices(self) -> dict[str, MatrixPlace]:
         """Places of the four matrices, by name."""
         base, places = self.factors_base(self.batch), {}
         for name, inputs, outputs in (
-            ("qkv", self.width, self.qkv),
-            ("output", self.heads * self.head_size, self.width),
-            ("gate_up", self.width, 2 * self.feed_forward),
-            ("down", self.feed_forward, self.width),
+            ("qkv", self.hidden_size, self.qkv),
+            ("output", self.query_size, self.hidden_size),
+            ("gate_up", self.hidden_size, 2 * self.intermediate_size),
+            ("down", self.intermediate_size, self.hidden_size),
         ):
             places[name] = MatrixPlace(
                 inputs=inputs,
@@ -299,16 +300,16 @@ class P3llmParameters(Parameters):
     @property
     def norm_bases(self) -> tuple[int, int]:
         """First positions of the weights of both norms."""
-        return 0, self.positions(self.width)
+        return 0, self.positions(self.hidden_size)
 
     @property
     def factors_positions(self) -> int:
         """Number of positions of a request's smoothing factors."""
-        return self.positions(self.kv_heads * self.head_size)
+        return self.positions(self.kv_size)
 
     def factors_base(self, request: int) -> int:
         """Return the first position of a request's smoothing factors."""
-        return 2 * self.positions(self.width) + request * self.factors_positions
+        return 2 * self.positions(self.hidden_size) + request * self.factors_positions
 
     @property
     def key_set(self) -> int:
@@ -323,12 +324,12 @@ class P3llmParameters(Parameters):
     @property
     def head_keys(self) -> int:
         """Number of positions of a head's keys."""
-        return -(-self.capacity // (KEY_SET * self.block)) * self.key_set
+        return -(-self.slots // (KEY_SET * self.block)) * self.key_set
 
     @property
     def head_values(self) -> int:
         """Number of positions of a head's values."""
-        return -(-self.capacity // (LANES * self.elements)) * self.value_set
+        return -(-self.slots // (LANES * self.elements)) * self.value_set
 
     def key_base(self, head: int, request: int = 0) -> int:
         """Return the first position of the keys of a head; a request's values follow all its keys.
@@ -363,14 +364,14 @@ class P3llmParameters(Parameters):
         No piece has more rounds than a layer's longest matrix, whose memories in the NPU it uses.
         """
         most = self.longest_rounds * self.outputs
-        base, places = self.positions(self.width), []
+        base, places = self.positions(self.hidden_size), []
         for first in range(0, self.filled_vocabulary, most):
             outputs = min(most, self.filled_vocabulary - first)
             places.append(
                 MatrixPlace(
-                    inputs=self.width,
+                    inputs=self.hidden_size,
                     outputs=outputs,
-                    group=self.group_of(self.width),
+                    group=self.group_of(self.hidden_size),
                     base=base,
                     rounds=self.positions(outputs),
                     scaled=self.channel.unit.group_scaling,
@@ -382,7 +383,7 @@ class P3llmParameters(Parameters):
     @property
     def filled_vocabulary(self) -> int:
         """Outputs of the LM head, rounded up to whole slices of the NPU."""
-        return -(-self.vocabulary // self.lanes) * self.lanes
+        return -(-self.vocabulary_size // self.lanes) * self.lanes
 
     @property
     def vocabulary_positions(self) -> int:
@@ -398,8 +399,8 @@ class P3llmParameters(Parameters):
 
         The layer after the last one selects the LM head, which ignores the position.
         """
-        steps = self.layers + (self.vocabulary > 0)
-        positions = data.ArrayLayout(range(self.capacity), self.batch)
+        steps = self.layers + (self.vocabulary_size > 0)
+        positions = data.ArrayLayout(range(self.slots), self.batch)
         return data.StructLayout({"layer": range(max(steps, 2)), "position": positions})
 
     @property
@@ -411,7 +412,7 @@ class P3llmParameters(Parameters):
     @property
     def prediction_layout(self) -> data.StructLayout:
         """The token with the largest logit, and this logit in binary32."""
-        return data.StructLayout({"token": bits_for(max(self.vocabulary - 1, 1)), "sum": 32})
+        return data.StructLayout({"token": bits_for(max(self.vocabulary_size - 1, 1)), "sum": 32})
 
     @property
     def state_layout(self) -> data.StructLayout:

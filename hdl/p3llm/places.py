@@ -64,8 +64,8 @@ class Places:
     def count_bits(self) -> int:
         """Bits of the number of slices of a vector."""
         p = self.p
-        piece = p.longest_rounds * p.outputs if p.vocabulary else 0
-        return bits_for(self.slices(max(p.qkv, p.width, p.feed_forward, p.capacity, piece)))
+        piece = p.longest_rounds * p.outputs if p.vocabulary_size else 0
+        return bits_for(self.slices(max(p.qkv, p.hidden_size, p.intermediate_size, p.slots, piece)))
 
     @property
     def numbers_bits(self) -> int:
@@ -106,7 +106,7 @@ class Places:
 
     def state(self, pump: int) -> int:
         """Return the place of the hidden state."""
-        return pump * self.slices(self.p.width)
+        return pump * self.slices(self.p.hidden_size)
 
     def projected(self, pump: int) -> int:
         """Return the place of keys, values and queries."""
@@ -119,7 +119,7 @@ class Places:
 
     def gate(self, pump: int) -> int:
         """Return the place of the gate."""
-        return self.attended(self.p.together) + pump * self.slices(self.p.feed_forward)
+        return self.attended(self.p.together) + pump * self.slices(self.p.intermediate_size)
 
     @property
     def numbers_depth(self) -> int:
@@ -140,7 +140,7 @@ class Places:
     def scores(self, turn: int, pump: int) -> int:
         """Return the place of the sums of a query and all keys; the two turns alternate."""
         # Keys that the NPU rotates have no sums.
-        tokens = 0 if self.p.pre_rope else self.p.capacity
+        tokens = 0 if self.p.pre_rope else self.p.slots
         return self.linear_end + (2 * turn + pump) * self.slices(tokens)
 
     def heads(self, turn: int, pump: int) -> int:
@@ -161,7 +161,7 @@ class Places:
 
     def smoothing(self, pump: int) -> int:
         """Return the place of the smoothing factors of all heads."""
-        before = self.p.positions(self.p.width) + pump * self.p.factors_positions
+        before = self.p.positions(self.p.hidden_size) + pump * self.p.factors_positions
         return self.norm + self.slices(before * self.p.block)
 
     def rows(self, turn: int) -> int:
@@ -181,7 +181,7 @@ class Places:
     def _scales(self) -> int:
         """Number of slices of all tokens' scales, in whole sets of keys."""
         tokens = KEY_SET * self.p.block
-        return self.slices(-(-self.p.capacity // tokens) * tokens)
+        return self.slices(-(-self.p.slots // tokens) * tokens)
 
     @property
     def factors_depth(self) -> int:
@@ -203,11 +203,11 @@ class Places:
 
     def keys(self, turn: int) -> int:
         """Return the place of a head's keys; the two turns alternate."""
-        return turn * self.p.capacity // self.p.elements * (self.p.head_size // LANES)
+        return turn * self.p.slots // self.p.elements * (self.p.head_size // LANES)
 
     def zeros(self, turn: int) -> int:
         """Return the place of the zero points of a head's keys."""
-        return turn * -(-self.p.capacity // (KEY_SET * self.p.block)) * self.p.units
+        return turn * -(-self.p.slots // (KEY_SET * self.p.block)) * self.p.units
 
     # Places of inputs of the compute units; each vector starts at a word.
 
@@ -222,7 +222,7 @@ class Places:
 
     def probability_inputs(self, turn: int, pump: int) -> int:
         """Return the place of the codes of a head's probabilities."""
-        return self.query_inputs(2, 0) + (2 * turn + pump) * self.slices(self.p.capacity)
+        return self.query_inputs(2, 0) + (2 * turn + pump) * self.slices(self.p.slots)
 
     @property
     def inputs_depth(self) -> int:

@@ -14,14 +14,14 @@ TINY = P3llmParameters(
             banks=8, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
         ),
     ),
-    width=64,
-    feed_forward=80,
+    hidden_size=64,
+    intermediate_size=80,
     heads=6,
     kv_heads=2,
     head_size=16,
-    group=16,
-    capacity=128,
-    vocabulary=405,
+    group_weights=16,
+    slots=128,
+    vocabulary_size=405,
     lanes=4,
 )
 
@@ -43,12 +43,12 @@ PRESETS = {
     "tiny_pre_rope": replace(TINY, pre_rope=True),
     "smollm2": P3llmParameters(),
     "paper": P3llmParameters(
-        width=4096,
-        feed_forward=14336,
+        hidden_size=4096,
+        intermediate_size=14336,
         heads=32,
         kv_heads=8,
         head_size=128,
-        base=500_000,
+        rope_base=500_000,
         layers=1,
     ),
 }

@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from golden.llm.language_model import LanguageModel
 from golden.p3llm.dram_image import cache_image
 from golden.p3llm.whole_model import BlockResult, QuantisedModel, WholeModel, quantised_model
+from hdl.model_shape import fitted
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.parameters import require
 from systola.generation.model_memory import model_arrays
@@ -47,9 +47,6 @@ class P3llmSystem(System):
     def fitted(cls, model: LanguageModel, dimensions: Any) -> P3llmParameters:
         """Return the preset with the model's dimensions."""
         p: P3llmParameters = dimensions
-        s = model.shape
-        cls.require_epsilon(s)
-        cls.require_whole_base(s)
         # A text is one request.
         require(p.batch == 1, "batch must be 1 for text generation", p.batch)
         require(
@@ -57,24 +54,14 @@ class P3llmSystem(System):
             "pseudo_channels must be 1 for text generation",
             p.pseudo_channels,
         )
-        return replace(
-            p,
-            width=s.hidden_size,
-            feed_forward=-(-s.intermediate_size // p.word) * p.word,
-            heads=s.heads,
-            kv_heads=s.kv_heads,
-            head_size=s.head_size,
-            base=int(s.rope_base),
-            layers=s.layers,
-            vocabulary=s.vocabulary_size,
-        )
+        return fitted(p, model.shape, multiple=p.word)
 
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: P3llmParameters
-        self.longest = min(self.p.capacity, model.shape.context_length)
+        self.longest = min(self.p.slots, model.shape.context_length)
         self.host: Host | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []

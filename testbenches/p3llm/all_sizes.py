@@ -41,11 +41,11 @@ def layer_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
 
 def states_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Singles:
     """Generate hidden states [requests, width]: a quarter zeros, some subnormal, one large."""
-    size = (p.batch, p.width)
+    size = (p.batch, p.hidden_size)
     states = rng.normal(size=size) * np.exp2(rng.uniform(-30, 4, size))
     states = np.where(rng.random(size) < 0.25, 0, states)
     states = np.where(rng.random(size) < 0.05, states * 2.0**-125, states)
-    states[:, rng.integers(p.width)] = 4
+    states[:, rng.integers(p.hidden_size)] = 4
     return states.astype(np.float32)
 
 
@@ -76,5 +76,5 @@ def vocabulary_of_all_sizes(
     if kind == 2:
         factors *= 0
     # Rows that fill up the last slice are those of the first token.
-    factors[p.vocabulary :] = factors[0]
+    factors[p.vocabulary_size :] = factors[0]
     return replace(vocabulary, matrix=rescaled(matrix, factors))

@@ -116,7 +116,7 @@ class Host:
         def columns(matrices: list[MatrixPlace]) -> int:
             return sum(one.outers * one.rounds * one.steps for one in matrices)
 
-        pairs = p.kv_heads * -(-p.members // 2)
+        pairs = p.kv_heads * -(-p.group_size // 2)
         # Keys that the NPU rotates are read unit by unit.
         keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // LANES
         layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // LANES))

@@ -129,7 +129,7 @@ class SystemBench:
         self.instructions = self.bench.source("instructions", source)
         self.states_in = self.bench.source("states_in", source)
         self.states_out = self.bench.sink("states_out", sink)
-        if p.vocabulary:
+        if p.vocabulary_size:
             self.predictions = self.bench.sink("predictions", sink)
         self.status = Port(dut.status)
 
@@ -176,7 +176,7 @@ class SystemBench:
 
     def _last(self) -> np.ndarray:
         """Return a mask of the last slices of requests."""
-        slices = self.p.width // self.p.lanes
+        slices = self.p.hidden_size // self.p.lanes
         return np.tile(np.arange(slices) == slices - 1, self.p.batch).astype(np.int64)
 
     async def predict(self, states: np.ndarray) -> list[list[int]]:
@@ -193,7 +193,7 @@ class SystemBench:
     async def finish(self) -> tuple[np.ndarray, dict[str, int]]:
         """Return the output hidden states [requests, width], and counts and cycles of the layer."""
         p = self.p
-        count = p.batch * p.width // p.lanes
+        count = p.batch * p.hidden_size // p.lanes
         self.states_out.received.clear()
         start, before = self.bench.cycle, dict(self.counts)
         await self.bench.run(until=lambda: len(self.states_out.received) == count)

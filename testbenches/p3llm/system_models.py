@@ -34,7 +34,7 @@ def real_weights(trace: Trace, layer: int, p: P3llmParameters) -> Weights:
 
     def matrix(*names: str) -> Matrix:
         weights = np.concatenate([rows(name) for name in names])
-        return Matrix.quantised(weights, p.group, elements=p.elements)
+        return Matrix.quantised(weights, p.group_weights, elements=p.elements)
 
     return Weights(
         qkv=matrix("k_proj", "v_proj", "q_proj"),
@@ -47,7 +47,7 @@ def real_weights(trace: Trace, layer: int, p: P3llmParameters) -> Weights:
 
 def real_cache(trace: Trace, layer: int, tokens: int, p: P3llmParameters) -> Cache:
     """Quantise the keys and values of a prompt; with `pre_rope`, keys before the rotation."""
-    heads = [trace.attention_trace(layer, head) for head in range(0, trace.heads, p.members)]
+    heads = [trace.attention_trace(layer, head) for head in range(0, trace.heads, p.group_size)]
     name = "k_before_rope" if p.pre_rope else "k"
     keys = np.stack([codes(paired(getattr(head, name)[:tokens])) for head in heads])
     return Cache.of_prompt(keys, np.stack([codes(head.v[:tokens]) for head in heads]))
@@ -58,9 +58,9 @@ def drawn_weights(p: P3llmParameters, rng: np.random.Generator) -> Weights:
 
     def matrix(outputs: int, inputs: int) -> Matrix:
         numbers = rng.normal(size=(outputs, inputs)) / np.sqrt(inputs)
-        return Matrix.quantised(numbers.astype(np.float32), p.group, elements=p.elements)
+        return Matrix.quantised(numbers.astype(np.float32), p.group_weights, elements=p.elements)
 
-    norms = rng.uniform(0.5, 1.5, (2, p.width))
+    norms = rng.uniform(0.5, 1.5, (2, p.hidden_size))
     return Weights(
         **{name: matrix(place.outputs, place.inputs) for name, place in p.matrices.items()},
         norms=(norms[0], norms[1]),
@@ -85,7 +85,7 @@ def drawn_codes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
             scales=codes(rows),
         )
 
-    norms = rng.uniform(0.5, 1.5, (2, p.width))
+    norms = rng.uniform(0.5, 1.5, (2, p.hidden_size))
     return Weights(
         **{name: matrix(place) for name, place in p.matrices.items()}, norms=(norms[0], norms[1])
     )
@@ -93,10 +93,10 @@ def drawn_codes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
 
 def drawn_vocabulary(p: P3llmParameters, rng: np.random.Generator) -> Vocabulary:
     """Generate a norm and an LM head in which every token ties with adjacent and distant ones."""
-    different = 1 + p.vocabulary // 5
-    rows = rng.normal(size=(different, p.width)).astype(np.float32)
-    equals = np.arange(p.vocabulary) // 2 % different
-    return Vocabulary.quantised(rng.uniform(0.5, 1.5, p.width), rows[equals], p)
+    different = 1 + p.vocabulary_size // 5
+    rows = rng.normal(size=(different, p.hidden_size)).astype(np.float32)
+    equals = np.arange(p.vocabulary_size) // 2 % different
+    return Vocabulary.quantised(rng.uniform(0.5, 1.5, p.hidden_size), rows[equals], p)
 
 
 def drawn_cache(
@@ -145,10 +145,8 @@ class Model:
     ) -> None:
         self.p, self.weights, self.caches = p, weights, caches
         # Their scales are larger, so that reading them changes the result.
-        self.older = [
-            [drawn_cache(p, p.capacity, rng, largest=16) for _ in layer] for layer in caches
-        ]
-        self.vocabulary = drawn_vocabulary(p, rng) if p.vocabulary else None
+        self.older = [[drawn_cache(p, p.slots, rng, largest=16) for _ in layer] for layer in caches]
+        self.vocabulary = drawn_vocabulary(p, rng) if p.vocabulary_size else None
 
     @classmethod
     def random(

@@ -20,17 +20,17 @@ from testbenches.streams import four_states
 
 def is_small(run: Run) -> bool:
     """Return whether the simulation of a layer takes seconds."""
-    return run.parameters.width < 512
+    return run.parameters.hidden_size < 512
 
 
 def is_smollm2(run: Run) -> bool:
     """Return whether the dimensions are SmolLM2's."""
-    return run.parameters.width == 576
+    return run.parameters.hidden_size == 576
 
 
 def prepare(p: P3llmParameters) -> None:
     """Capture the tensors before the simulator starts."""
-    if p.width == 576:
+    if p.hidden_size == 576:
         real_trace()
 
 
@@ -84,14 +84,14 @@ async def random_layers(dut: Any) -> None:
     system = SystemBench(dut, "drawn_layers")
     rng = system.bench.numpy_rng
     p = system.p
-    cases = [(min(KEY_SET * p.block, p.capacity // 2) - 1, 2)]
+    cases = [(min(KEY_SET * p.block, p.slots // 2) - 1, 2)]
     if system.bench.context["full"] and not four_states():
         cases += [(37, 2), (15, 1), (1, 1)]
     for cached, steps in cases if is_small(Run(p)) else [(17, 1)]:
         model = Model.random(p, lengths(p, cached), rng)
         await system.bench.reset()
         system.fill(model.image)
-        states = rng.normal(size=(steps, p.batch, p.width)).astype(np.float32)
+        states = rng.normal(size=(steps, p.batch, p.hidden_size)).astype(np.float32)
         await run_steps(system, model, states, lengths(p, cached))
         system.compare_times()
         idle = [kind for kind, count in system.counts.items() if not count]
@@ -99,7 +99,7 @@ async def random_layers(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.vocabulary > 0, "there is no vocabulary")
+@only_if(lambda run: run.parameters.vocabulary_size > 0, "there is no vocabulary")
 async def random_vocabulary(dut: Any) -> None:
     """Predict tokens with several largest logits, then process a layer."""
     system = SystemBench(dut, "drawn_vocabulary", source="random", sink="bursty")
@@ -110,7 +110,7 @@ async def random_vocabulary(dut: Any) -> None:
     )
     await system.bench.reset()
     system.fill(model.image)
-    steps = rng.normal(size=(1 if four_states() else 3, p.batch, p.width)).astype(np.float32)
+    steps = rng.normal(size=(1 if four_states() else 3, p.batch, p.hidden_size)).astype(np.float32)
     assert vocabulary
     for states in steps:
         expected = [vocabulary.predicted(state, p) for state in states]
@@ -138,7 +138,7 @@ async def all_sizes(dut: Any) -> None:
 
 @cocotb.test()
 @only_if(
-    lambda run: is_small(run) and run.parameters.vocabulary > 0 and not run.four_states,
+    lambda run: is_small(run) and run.parameters.vocabulary_size > 0 and not run.four_states,
     "drawn numbers stand for all sizes",
 )
 async def sums_of_all_sizes(dut: Any) -> None:
@@ -187,7 +187,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     model = Model.random(p, lengths(p, 20), rng)
     await system.bench.reset()
     system.fill(model.image)
-    states = rng.normal(size=(1, p.batch, p.width)).astype(np.float32)
+    states = rng.normal(size=(1, p.batch, p.hidden_size)).astype(np.float32)
     await run_steps(system, model, states, lengths(p, 20), layers=1)
 
 
@@ -199,7 +199,7 @@ async def resets(dut: Any) -> None:
     rng = system.bench.numpy_rng
     p = system.p
     model = Model.random(p, lengths(p, 9), rng)
-    states = rng.normal(size=(1, p.batch, p.width)).astype(np.float32)
+    states = rng.normal(size=(1, p.batch, p.hidden_size)).astype(np.float32)
     for _ in range(1 if four_states() else 4):
         await system.bench.reset()
         system.fill(model.image)

@@ -60,7 +60,7 @@ def test_damaged_files_are_refused(small: Path, tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"head_dim": 6}, "head_size must be the array's width 8 or a plane's 4, not 6"),
-        ({"rms_norm_eps": 1e-6}, "the norms of a model for VEDA must add 1e-05"),
+        ({"rms_norm_eps": 1e-6}, "norm_epsilon must be 1e-05, not 1e-06"),
     ],
 )
 def test_dimensions_that_veda_has_not_are_refused(

@@ -100,10 +100,10 @@ def test_reports_layer_and_cycle_of_a_corrupted_weight(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 60}, "width must be a multiple of 8, not 60"),
+        ({"hidden_size": 60}, "hidden_size must be a multiple of 8, not 60"),
         ({"head_size": 20}, "head_size must be a multiple of 8, not 20"),
-        ({"norm_epsilon": 1e-6}, "the norms of a model for P3-LLM must add 1e-05"),
-        ({"rope_base": 10_000.5}, "the base of a rotary embedding must be whole, not 10000.5"),
+        ({"norm_epsilon": 1e-6}, "norm_epsilon must be 1e-05, not 1e-06"),
+        ({"rope_base": 10_000.5}, "rope_base must be an integer, not 10000.5"),
     ],
 )
 def test_dimensions_that_p3llm_has_not_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -63,7 +63,7 @@ def in_float64(
     With `residual` its own key and value are not quantised; with `pre_rope` all keys are rotated
     here.
     """
-    angle = float(p.base) ** (-2 * np.arange(p.head_size // 2) / p.head_size)
+    angle = float(p.rope_base) ** (-2 * np.arange(p.head_size // 2) / p.head_size)
 
     def norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return x / np.sqrt(np.mean(x**2) + 1e-5) * weight

@@ -69,7 +69,7 @@ def drawn(
     """Return the results of a random layer, and the expected state and bytes."""
     rng = np.random.default_rng(seed)
     weights, cache = drawn_codes(p, rng), drawn_cache(p, cached, rng)
-    state = rng.normal(size=p.width).astype(np.float32)
+    state = rng.normal(size=p.hidden_size).astype(np.float32)
     expected, after = decode(weights, cache, state, cached, p)
     assert np.isfinite(expected).all()
 

@@ -66,20 +66,20 @@ def outputs_of(trace: Trace, layer: int) -> dict[str, Reals]:
     p = PARAMETERS
     heads = [trace.attention_trace(layer, head) for head in range(trace.heads)]
     queries = np.stack([codes(paired(head.q)) for head in heads])
-    keys = np.stack([codes(paired(head.k)) for head in heads[:: p.members]])
-    vectors = np.stack([codes(head.v) for head in heads[:: p.members]])
+    keys = np.stack([codes(paired(head.k)) for head in heads[:: p.group_size]])
+    vectors = np.stack([codes(head.v) for head in heads[:: p.group_size]])
     cache = real_cache(trace, layer, PROMPT, p)
     found: dict[str, list[Reals]] = {}
     for step in STEPS:
         newest = Newest(keys[:, step], vectors[:, step])
         cache = cache.appended(newest.keys, newest.values)
         query = queries[:, step]
-        quantised = [np.repeat(part, p.members, axis=0) for part in stored(cache)]
+        quantised = [np.repeat(part, p.group_size, axis=0) for part in stored(cache)]
         mixed = [part.copy() for part in quantised]
         for part, own in zip(mixed, (newest.keys, newest.values), strict=True):
-            part[:, -1] = halves(np.repeat(own, p.members, axis=0))
+            part[:, -1] = halves(np.repeat(own, p.group_size, axis=0))
         exact = [
-            halves(np.repeat(part[:, : step + 1], p.members, axis=0)) for part in (keys, vectors)
+            halves(np.repeat(part[:, : step + 1], p.group_size, axis=0)) for part in (keys, vectors)
         ]
         outputs = {
             "at once": attention(query, cache, None, replace(p, residual=False)),

@@ -24,23 +24,26 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"width": 100}, "width must be a multiple of 32, not 100"),
-        ({"feed_forward": 1000}, "feed_forward must be a multiple of 32, not 1000"),
-        ({"kv_heads": 4}, "kv_heads must divide heads 9, not 4"),
+        ({"hidden_size": 100}, "hidden_size must be a multiple of 32, not 100"),
+        ({"intermediate_size": 1000}, "intermediate_size must be a multiple of 32, not 1000"),
+        ({"kv_heads": 4}, "kv_heads must divide heads = 9, not 4"),
         ({"head_size": 8}, "head_size must be a multiple of 32, not 8"),
-        ({"group": 256}, "group must be from 32 to 128, not 256"),
-        ({"group": 16}, "group must be from 32 to 128, not 16"),
-        ({"capacity": 128}, "capacity must be at least 256, not 128"),
+        ({"group_weights": 256}, "group_weights must be from 32 to 128, not 256"),
+        ({"group_weights": 16}, "group_weights must be from 32 to 128, not 16"),
+        ({"slots": 128}, "slots must be at least 256, not 128"),
         ({"lanes": 4}, "lanes must be 8 or 16, not 4"),
-        ({"vocabulary": 262_145}, "vocabulary must be an integer from 0 to 262144, not 262145"),
-        ({"capacity": 1000}, "capacity must be a power of two between 64 and 4096, not 1000"),
+        (
+            {"vocabulary_size": 262_145},
+            "vocabulary_size must be an integer from 0 to 262144, not 262145",
+        ),
+        ({"slots": 1000}, "slots must be a power of two between 64 and 4096, not 1000"),
         (
             {"pseudo_channels": 3},
             "pseudo_channels must be a power of two between 1 and 4, not 3",
         ),
         ({"pre_rope": True, "residual": True}, "residual must be off with pre_rope, not True"),
         ({"batch": 9}, "batch must be an integer from 1 to 8, not 9"),
-        ({"batch": 8, "capacity": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
+        ({"batch": 8, "slots": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
     ],
 )
 def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
@@ -50,9 +53,9 @@ def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> Non
 
 def test_a_vocabulary_has_few_pieces() -> None:
     """Each piece adds instructions to the program: 256 pieces of 160 tokens."""
-    assert len(replace(PRESETS["tiny"], vocabulary=40_960).projection) == 256
+    assert len(replace(PRESETS["tiny"], vocabulary_size=40_960).projection) == 256
     with pytest.raises(ValueError, match="vocabulary must be at most 40960, not 40961"):
-        replace(PRESETS["tiny"], vocabulary=40_961)
+        replace(PRESETS["tiny"], vocabulary_size=40_961)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 8])
@@ -77,7 +80,7 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     assert found == [*layer, *projection]
     # Heads of all pseudo-channels are read at once.
     heads = range(0, p.kv_heads, p.pseudo_channels)
-    pairs = len(heads) * -(-p.members // 2)
+    pairs = len(heads) * -(-p.group_size // 2)
     for mode, base in ((Mode.QK, p.key_base), (Mode.PV, p.value_base)):
         read = [
             (line.request, line.instruction["base"])
@@ -98,9 +101,9 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
         (request, head)
         for request in range(batch)
         for first in heads
-        for member in range(0, p.members, 2)
+        for member in range(0, p.group_size, 2)
         for head in range(first, min(first + p.pseudo_channels, p.kv_heads))
-        for _ in range(min(2, p.members - member))
+        for _ in range(min(2, p.group_size - member))
     ]
     appends = [line for line in program.memory if "values" in line.instruction]
     assert [
@@ -139,7 +142,7 @@ def test_queries_use_the_newest_key_of_their_head(channels: int, batch: int) -> 
 
 
 LLAMA_2_7B = replace(
-    PRESETS["paper"], kv_heads=32, feed_forward=11008, capacity=4096, pre_rope=True
+    PRESETS["paper"], kv_heads=32, intermediate_size=11008, slots=4096, pre_rope=True
 )
 
 
@@ -191,7 +194,7 @@ def test_places_of_requests_do_not_overlap(batch: int) -> None:
             keys, values = p.key_base(head, request), p.value_base(head, request)
             banks += [(keys, keys + p.head_keys), (values, values + p.head_values)]
     banks.sort()
-    assert banks[0][0] == 2 * p.positions(p.width)
+    assert banks[0][0] == 2 * p.positions(p.hidden_size)
     # Each region starts where the previous one ends, so there are no gaps.
     assert [end for _first, end in banks[:-1]] == [first for first, _end in banks[1:]]
     assert banks[-1][1] == p.layer_positions
@@ -204,7 +207,7 @@ def test_places_of_requests_do_not_overlap(batch: int) -> None:
 
 def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
     """Sixteen pieces after thirty layers take two fifths of a pseudo-channel."""
-    p = replace(PRESETS["smollm2"], layers=30, vocabulary=49_152)
+    p = replace(PRESETS["smollm2"], layers=30, vocabulary_size=49_152)
     assert [place.outputs for place in p.projection] == [2 * 1536] * 16
     for name in ("sums_depth", "factors_depth", "numbers_depth", "inputs_depth"):
         assert getattr(Places(p), name) == getattr(Places(PRESETS["smollm2"]), name)
@@ -338,7 +341,7 @@ def test_places_fit_their_bits(preset: str) -> None:
     """Places in instructions, and the following places, slice by slice."""
     p = PRESETS[preset]
     program, places = Program(p), Places(p)
-    fields, scores = npu_instruction(p), p.capacity // p.lanes
+    fields, scores = npu_instruction(p), p.slots // p.lanes
     named = ("source", "target", "sums", "factors", "value_scales")
     for line in program.npu:
         said = line.instruction

@@ -49,7 +49,7 @@ def bank_keys(p: P3llmParameters, cache: Cache, head: int) -> Reals:
 
 def turned(heads: Reals, positions: NDArray[np.int64] | int, p: P3llmParameters) -> Reals:
     """Return heads [..., size], each rotated by its position, with complex numbers."""
-    angles = np.asarray(positions)[..., np.newaxis] * float(p.base) ** (
+    angles = np.asarray(positions)[..., np.newaxis] * float(p.rope_base) ** (
         -2 * np.arange(p.head_size // 2) / p.head_size
     )
     whole = (heads[..., ::2] + 1j * heads[..., 1::2]) * np.exp(1j * angles)
@@ -69,7 +69,7 @@ def test_scores_are_near_float64_of_the_banks_bytes(trace: Trace, layer: int) ->
     keys, largest, error = turned_keys(cache, p), 0.0, 0.0
     positions = np.arange(TOKENS)
     for head in range(trace.heads):
-        kv = head // p.members
+        kv = head // p.group_size
         query = codes(paired(trace.attention_trace(layer, head).q[TOKENS - 1]))
         exact = turned(bank_keys(p, cache, kv), positions, p)
         wanted = exact @ values(query) * np.log2(np.e) / np.sqrt(p.head_size)
@@ -92,7 +92,7 @@ def outputs_of(trace: Trace, layer: int) -> dict[str, Reals]:
     float64 from the same numbers (`pre, codes`), and from what is not quantised (`exact`).
     """
     heads = [trace.attention_trace(layer, head) for head in range(trace.heads)]
-    own = heads[:: PRE.members]
+    own = heads[:: PRE.group_size]
     queries = np.stack([codes(paired(head.q)) for head in heads])
     keys = np.stack([codes(paired(head.k)) for head in own])
     before = np.stack([codes(paired(head.k_before_rope)) for head in own])
@@ -114,7 +114,7 @@ def outputs_of(trace: Trace, layer: int) -> dict[str, Reals]:
             ("pre, codes", (plain, values_of)),
             ("exact", (values(keys[:, : step + 1]), values(vectors[:, : step + 1]))),
         ):
-            spread = (np.repeat(part, PRE.members, axis=0) for part in parts)
+            spread = (np.repeat(part, PRE.group_size, axis=0) for part in parts)
             outputs[name] = attended(values(query), *spread)[0]
         for name, output in outputs.items():
             found.setdefault(name, []).append(np.asarray(output, np.float64))

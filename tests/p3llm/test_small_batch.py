@@ -23,7 +23,7 @@ def test_a_batch_is_equal_to_the_model() -> None:
     p, rng = smallest(3, batch=3), np.random.default_rng(3)
     cached = [4, 33, 15]
     model = Model.random(p, cached, rng)
-    image, states = model.image, rng.normal(size=(p.batch, p.width)).astype(np.float32)
+    image, states = model.image, rng.normal(size=(p.batch, p.hidden_size)).astype(np.float32)
     expected = model.step(0, states, cached)
     got, after, status = run_layer(p, image, states, cached)
     assert got.tolist() == expected.view(np.uint32).tolist()
@@ -37,7 +37,7 @@ def test_each_request_is_as_if_alone() -> None:
     p, rng = smallest(1, lanes=4, batch=2), np.random.default_rng(1)
     cached = [9, 2]
     model = Model.random(p, cached, rng)
-    states = rng.normal(size=(p.batch, p.width)).astype(np.float32)
+    states = rng.normal(size=(p.batch, p.hidden_size)).astype(np.float32)
     got, after, _status = run_layer(p, model.image, states, cached)
     for request, position in enumerate(cached):
         one = alone(model, request)
@@ -55,7 +55,7 @@ def test_each_request_has_its_prediction() -> None:
     p, rng = smallest(1, vocabulary=45, batch=3), np.random.default_rng(5)
     model = Model.random(p, [9, 4, 6], rng)
     assert model.vocabulary is not None
-    steps = rng.normal(size=(2, p.batch, p.width)).astype(np.float32)
+    steps = rng.normal(size=(2, p.batch, p.hidden_size)).astype(np.float32)
     given = [(p.layers, [0] * p.batch, states) for states in steps]
     got, _after, status = run_steps(p, model.image, given)
     for states, found in zip(steps, got, strict=True):

@@ -20,7 +20,7 @@ def test_a_layer_is_equal_to_the_model(
     rng = np.random.default_rng(heads)
     cached = [33, 9][:batch]
     model = Model.random(p, cached, rng)
-    image, states = model.image, rng.normal(size=(batch, p.width)).astype(np.float32)
+    image, states = model.image, rng.normal(size=(batch, p.hidden_size)).astype(np.float32)
     expected = model.step(0, states, cached)
     got, after, status = run_layer(p, image, states, cached)
     assert got.tolist() == expected.view(np.uint32).tolist()
@@ -34,7 +34,7 @@ def test_argmax_covers_all_pseudo_channels() -> None:
     p, rng = smallest(2, 2, vocabulary=45, channels=2), np.random.default_rng(5)
     model = Model.random(p, [9], rng)
     assert model.vocabulary is not None
-    steps = rng.normal(size=(3, 1, p.width)).astype(np.float32)
+    steps = rng.normal(size=(3, 1, p.hidden_size)).astype(np.float32)
     got, _after, status = run_steps(p, model.image, [(p.layers, [0], states) for states in steps])
     for states, found in zip(steps, got, strict=True):
         assert found.tolist() == [list(model.vocabulary.predicted(states[0], p))]

@@ -14,7 +14,13 @@ def scaling(batch: int, *, scaled: bool = True, vocabulary: int = 0) -> P3llmPar
     """Three groups of a hidden state, one of the heads, two between the feed-forward matrices."""
     p = smallest(2, lanes=4, vocabulary=vocabulary, batch=batch)
     unit = replace(p.channel.unit, group_scaling=scaled)
-    return replace(p, channel=replace(p.channel, unit=unit), width=48, feed_forward=32, group=16)
+    return replace(
+        p,
+        channel=replace(p.channel, unit=unit),
+        hidden_size=48,
+        intermediate_size=32,
+        group_weights=16,
+    )
 
 
 @pytest.mark.full
@@ -23,7 +29,7 @@ def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> Non
     """Hidden states equal those of the model, and of a system that reads sums of every group."""
     p, rng = scaling(batch), np.random.default_rng(batch)
     model = Model.random(p, cached, rng)
-    image, states = model.image, rng.normal(size=(batch, p.width)).astype(np.float32)
+    image, states = model.image, rng.normal(size=(batch, p.hidden_size)).astype(np.float32)
     other = Model(scaling(batch, scaled=False), model.weights, model.caches, rng)
     without, _bytes, _status = run_layer(other.p, other.image, states, cached)
     expected = model.step(0, states, cached)
@@ -40,7 +46,7 @@ def test_each_request_has_its_prediction() -> None:
     p, rng = scaling(2, vocabulary=70), np.random.default_rng(7)
     model = Model.random(p, [9, 4], rng)
     assert model.vocabulary is not None
-    states = rng.normal(size=(p.batch, p.width)).astype(np.float32)
+    states = rng.normal(size=(p.batch, p.hidden_size)).astype(np.float32)
     got, _after, status = run_steps(p, model.image, [(p.layers, [0, 0], states)])
     expected = [model.vocabulary.predicted(state, p) for state in states]
     assert got[0].tolist() == [list(one) for one in expected]

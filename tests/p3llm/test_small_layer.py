@@ -34,15 +34,15 @@ def smallest(
     return P3llmParameters(
         channel=PimChannelParameters(unit=unit, timing=timing),
         pseudo_channels=channels,
-        width=16,
-        feed_forward=16,
+        hidden_size=16,
+        intermediate_size=16,
         heads=heads,
         kv_heads=kv_heads,
         head_size=8,
-        group=8,
-        capacity=64,
+        group_weights=8,
+        slots=64,
         layers=1,
-        vocabulary=vocabulary,
+        vocabulary_size=vocabulary,
         batch=batch,
         lanes=lanes,
     )
@@ -104,7 +104,7 @@ def run_steps(
 
     async def bench(ctx) -> None:
         ctx.set(unit.states_out.ready, 1)
-        if p.vocabulary:
+        if p.vocabulary_size:
             ctx.set(unit.predictions.ready, 1)
         for layer, positions, states in steps:
             for one, part in zip(arrays, np.split(image, count, axis=1), strict=True):
@@ -121,7 +121,7 @@ def run_steps(
         for _cycle in range(LONGEST * p.batch):
             ctx.set(unit.states_in.valid, bool(waiting))
             if waiting:
-                last = (len(waiting) - 1) % (p.width // p.lanes) == 0
+                last = (len(waiting) - 1) % (p.hidden_size // p.lanes) == 0
                 ctx.set(unit.states_in.payload, {"values": waiting[0], "last": last})
                 if ctx.get(unit.states_in.ready):
                     waiting.pop(0)
@@ -133,7 +133,7 @@ def run_steps(
             if ctx.get(unit.states_out.valid):
                 values = unit.states_out.payload["values"]
                 received.append([ctx.get(values[i]) for i in range(p.lanes)])
-            if p.vocabulary and ctx.get(unit.predictions.valid):
+            if p.vocabulary_size and ctx.get(unit.predictions.valid):
                 predicted = unit.predictions.payload
                 received.append([ctx.get(predicted.token), ctx.get(predicted["sum"])])
             statuses.append(ctx.get(unit.status.as_value()))
@@ -167,7 +167,7 @@ def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, ca
     p, rng = smallest(heads, kv_heads, lanes), np.random.default_rng(heads)
     model = Model.random(p, [cached], rng)
     image = model.image
-    states = rng.normal(size=(1, p.width)).astype(np.float32)
+    states = rng.normal(size=(1, p.hidden_size)).astype(np.float32)
     expected = model.step(0, states, [cached])
     # An earlier, longer text must not affect the result.
     before = [[cached + 5]] if heads == 1 else []

@@ -20,7 +20,7 @@ def residual(
 
 def require_equal(p: P3llmParameters, model: Model, *positions: list[int]) -> None:
     """Compare a layer's hidden states and bytes with the model's; the last positions count."""
-    states = np.random.default_rng(p.heads).normal(size=(p.batch, p.width)).astype(np.float32)
+    states = np.random.default_rng(p.heads).normal(size=(p.batch, p.hidden_size)).astype(np.float32)
     image = model.image
     expected = model.step(0, states, positions[-1])
     got, after, status = run_layer(p, image, states, *positions)

@@ -15,7 +15,7 @@ def test_the_vocabulary_is_equal_to_the_model() -> None:
     model = Model.random(p, [9], rng)
     assert model.vocabulary is not None
     image = model.image
-    states = rng.normal(size=(5, 1, p.width)).astype(np.float32)
+    states = rng.normal(size=(5, 1, p.hidden_size)).astype(np.float32)
     steps = [(p.layers if number != 2 else 0, [9], one) for number, one in enumerate(states)]
     got, _after, status = run_steps(p, image, steps)
     for number, one in enumerate(states):

@@ -14,11 +14,11 @@ from tests.generation.test_generate import random_model
 
 P = PRESETS["tiny"]
 SHAPE = {
-    "width": 64,
+    "hidden_size": 64,
     "heads": 6,
     "head_size": 16,
-    "feed_forward": 76,
-    "vocabulary": 405,
+    "intermediate_size": 76,
+    "vocabulary_size": 405,
     "rope_base": 100_000.0,
 }
 """The dimensions of `tiny`, except those that are padded with zeros."""
@@ -35,7 +35,7 @@ def test_blocks_are_equal_to_decode_steps(option: dict[str, bool]) -> None:
     """Of three, one and nine tokens, by the model that reads nibbles of the banks' columns."""
     p, rng = replace(P, **option), np.random.default_rng(4)
     model = drawn_model(rng)
-    states = rng.normal(size=(13, P.width)).astype(np.float32)
+    states = rng.normal(size=(13, P.hidden_size)).astype(np.float32)
     # One element of the first token is hundreds of times as large as the others.
     states[0, 5] = 700
     caches = [Cache.empty(factors) for factors in model.factors]

@@ -104,7 +104,7 @@ class AppendSequencer(Unit):
                 "codes": In(stream.Signature(p.codes_layout)),
                 "instructions": In(stream.Signature(memory_instruction(p))),
                 "layer": In(MemoryBits(p).position),
-                "position": In(range(p.capacity)),
+                "position": In(range(p.slots)),
                 "column": Out(BankScheduler.column_layout(p.channel, MemoryBits(p).position)),
                 "taken": In(1),
                 "command": Out(p.channel.column_command_layout),

@@ -67,7 +67,7 @@ class Attention:
     @property
     def pairs(self) -> list[Pair]:
         """All pairs, in order of execution."""
-        members, kv_heads = self.lines.p.members, self.lines.p.kv_heads
+        members, kv_heads = self.lines.p.group_size, self.lines.p.kv_heads
         channels = self.lines.p.pseudo_channels
         rounds = [
             range(head, min(head + channels, kv_heads)) for head in range(0, kv_heads, channels)
@@ -172,7 +172,7 @@ class Attention:
         """Rotate, smooth and quantise the queries."""
         p, places = self.lines.p, self.lines.places
         for head, pump in pair.queries:
-            first = 2 * p.kv_heads + head * p.members + pair.first
+            first = 2 * p.kv_heads + head * p.group_size + pair.first
             source = places.projected(pair.pump)
             self.lines.operate(
                 NpuOperation.QUERY,
@@ -280,5 +280,5 @@ class Attention:
     def _attended(self, pair: Pair, head: int, pump: int) -> int:
         """Return the place of a query head's output."""
         p, places = self.lines.p, self.lines.places
-        first = head * p.members + pair.first
+        first = head * p.group_size + pair.first
         return places.attended(pair.pump) + places.slices((first + pump) * p.head_size)

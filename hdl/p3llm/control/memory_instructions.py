@@ -49,12 +49,12 @@ class MemoryBits:
     def outers(self) -> int:
         """Bits of an outer count: groups of a linear layer, or refills of the registers in P V."""
         groups = (matrix.outers for matrix in self._matrices)
-        return bits_for(max(LINEAR_SET, self.p.capacity // self.p.chunk, *groups))
+        return bits_for(max(LINEAR_SET, self.p.slots // self.p.chunk, *groups))
 
     @property
     def rounds(self) -> int:
         """Bits of a round count: tiles of a linear layer, or blocks of keys."""
-        return bits_for(max(LINEAR_SET, self.p.capacity // self.p.block, self.p.longest_rounds))
+        return bits_for(max(LINEAR_SET, self.p.slots // self.p.block, self.p.longest_rounds))
 
     @property
     def steps(self) -> int:
@@ -70,7 +70,7 @@ class MemoryBits:
     def tail(self) -> int:
         """Bits of a tail count: positions that the NPU reads, of a set's scales or a vector."""
         p = self.p
-        vectors = (p.positions(p.width), p.together * p.factors_positions, p.longest_rounds)
+        vectors = (p.positions(p.hidden_size), p.together * p.factors_positions, p.longest_rounds)
         return bits_for(max(2 * KEY_SET, *vectors))
 
     @property

@@ -40,7 +40,7 @@ class PreRopeAttention(Attention):
         """Rotate each query, then compute probabilities from the query and the keys."""
         p, places, turn, side = self.lines.p, self.lines.places, pair.turn, pair.side
         for head, pump in pair.queries:
-            first = 2 * p.kv_heads + head * p.members + pair.first + pump
+            first = 2 * p.kv_heads + head * p.group_size + pair.first + pump
             factors = places.spread(places.smoothing(pair.pump))
             self.lines.operate(
                 NpuOperation.QUERY,

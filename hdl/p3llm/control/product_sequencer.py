@@ -93,7 +93,7 @@ class ProductSequencer(Unit):
             {
                 "instructions": In(stream.Signature(instruction)),
                 "layer": In(bits.position),
-                "position": In(range(p.capacity)),
+                "position": In(range(p.slots)),
                 "column": Out(BankScheduler.column_layout(p.channel, bits.position)),
                 "taken": In(1),
                 "command": Out(p.channel.column_command_layout),

@@ -38,7 +38,7 @@ class Program(Lines):
         for requests in passes:
             self._layer(requests)
         self.layer_lines = self.counts
-        if self.p.vocabulary:
+        if self.p.vocabulary_size:
             for requests in passes:
                 self._vocabulary(len(requests))
 
@@ -74,11 +74,11 @@ class Program(Lines):
     def _normalised(self, base: int, requests: int) -> None:
         """Normalise the hidden states with the weights stored at a position."""
         p, places = self.p, self.places
-        self.fetch(base, p.width, "norm", places.norm)
+        self.fetch(base, p.hidden_size, "norm", places.norm)
         for pump in range(requests):
             self.operate(
                 NpuOperation.NORM,
-                p.width,
+                p.hidden_size,
                 ["norm"],
                 ["inputs"],
                 source=places.state(pump),
@@ -90,7 +90,7 @@ class Program(Lines):
     def _load(self, requests: int) -> None:
         """Load hidden states."""
         for pump in range(requests):
-            self.operate(NpuOperation.LOAD, self.p.width, target=self.places.state(pump))
+            self.operate(NpuOperation.LOAD, self.p.hidden_size, target=self.places.state(pump))
 
     def _sums(
         self,
@@ -122,7 +122,14 @@ class Program(Lines):
         for pump in range(requests):
             state = self.places.state(pump)
             self._sums(
-                NpuOperation.RESIDUAL, name, pump, 0, self.p.width, (), source=state, target=state
+                NpuOperation.RESIDUAL,
+                name,
+                pump,
+                0,
+                self.p.hidden_size,
+                (),
+                source=state,
+                target=state,
             )
 
     def _layer(self, requests: range) -> None:
@@ -163,11 +170,11 @@ class Program(Lines):
         self._normalised(p.norm_bases[1], count)
         self._feed_forward(count)
         for pump in range(count):
-            self.operate(NpuOperation.LEAVE, p.width, source=places.state(pump))
+            self.operate(NpuOperation.LEAVE, p.hidden_size, source=places.state(pump))
 
     def _feed_forward(self, requests: int) -> None:
         """Multiply by `gate_proj` and `up_proj`, and their SwiGLU product by `down_proj`."""
-        p, places, half = self.p, self.places, self.p.feed_forward
+        p, places, half = self.p, self.places, self.p.intermediate_size
         self._rows("gate_up")
         self._linear(p.matrices["gate_up"], requests)
         for pump in range(requests):

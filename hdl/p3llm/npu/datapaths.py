@@ -24,7 +24,7 @@ class Datapaths(DatapathLinks):
     def table(self) -> dict[NpuOperation, Callable[[], None]]:
         """Datapath of each operation."""
         vocabulary = {NpuOperation.COMPARE: self.compare, NpuOperation.PREDICT: self.predict}
-        return (vocabulary if self.unit.parameters.vocabulary else {}) | {
+        return (vocabulary if self.unit.parameters.vocabulary_size else {}) | {
             NpuOperation.LOAD: self.load,
             NpuOperation.LEAVE: self.leave,
             NpuOperation.NORM: self.norm,
@@ -216,7 +216,7 @@ class Datapaths(DatapathLinks):
         """Connect the values' scales to the second-level scaling."""
         p, factors = self.unit.parameters, self.unit.factor_reader.slices
         # The scales of existing tokens are loaded first, to find the largest.
-        scales, index = self.unit.scaling.scales, Signal(range(p.capacity // p.lanes))
+        scales, index = self.unit.scaling.scales, Signal(range(p.slots // p.lanes))
         with self.m.If(self._passes(scales)):
             self.m.d.sync += index.eq(Mux(scales.payload.last, 0, index + 1))
         with self.m.If(self.fetching):
@@ -232,7 +232,7 @@ class Datapaths(DatapathLinks):
     def _compared(self) -> None:
         """Connect the scores of existing tokens to the softmax."""
         p = self.unit.parameters
-        index = Signal(range(p.capacity // p.lanes))
+        index = Signal(range(p.slots // p.lanes))
         keep, following = Signal(p.lanes), Signal.like(index)
         scores, fixed = self.unit.softmax.scores, self.unit.fixed.results
         link(

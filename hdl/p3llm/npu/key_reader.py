@@ -100,7 +100,7 @@ class KeyReader(Unit):
         place_parts(m, self)
         self._writes(m)
         count = p.head_size // p.lanes
-        running, index, token = Signal(), Signal(range(count)), Signal(range(p.capacity + 1))
+        running, index, token = Signal(), Signal(range(count)), Signal(range(p.slots + 1))
         move, last, final = Signal(), Signal(), Signal()
         m.d.comb += [
             # The memories hold their words until the next read, so that the stream may stall.

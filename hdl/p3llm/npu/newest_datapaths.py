@@ -90,7 +90,7 @@ class NewestDatapaths(Datapaths):
     def _is_newest(self, results: Any, name: str) -> Value:
         """Return whether the current slice of tokens contains the newest one."""
         lanes = self.unit.parameters.lanes
-        index = Signal(range(self.unit.parameters.capacity // lanes), name=f"{name}_index")
+        index = Signal(range(self.unit.parameters.slots // lanes), name=f"{name}_index")
         with self.m.If(self._passes(results)):
             self.m.d.sync += index.eq(Mux(results.payload.last, 0, index + 1))
         return index == self.unit.position >> ceil_log2(lanes)

@@ -110,7 +110,7 @@ class PreRopeDatapaths(Datapaths):
     def _token(self, name: str, passes: Value) -> tuple[Signal, Value]:
         """Return the index of the current token, and whether it is the last one."""
         p, unit = self.unit.parameters, self.unit
-        token = Signal(range(p.capacity), name=f"{name}_token")
+        token = Signal(range(p.slots), name=f"{name}_token")
         with self.m.If(unit.starts):
             self.m.d.sync += token.eq(0)
         with self.m.Elif(passes):

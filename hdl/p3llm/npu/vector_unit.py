@@ -123,7 +123,7 @@ class VectorUnit(Unit):
         )
         self.scaler = ResultScaler(parameters=ResultScalerParameters(lanes=lanes))
         self.block = BlockFixed(parameters=self._block_parameters(p))
-        self.epsilon = EpsilonSteps(width=p.width)
+        self.epsilon = EpsilonSteps(width=p.hidden_size)
         self.norm, self.rotary = RmsNorm(parameters=p.norm), RotaryEmbedding(parameters=p.rotary)
         self.softmax = Softmax(parameters=p.softmax)
         self.activation = ActivationFunctions(parameters=p.activation)
@@ -135,7 +135,7 @@ class VectorUnit(Unit):
         self.scaling = ValueScaling(parameters=p.scaling)
         self.probability = ProbabilityQuantiser(parameters=p.probabilities)
         self.reads_sums, self.reads_factors = READS_SUMS, READS_FACTORS
-        if p.vocabulary:
+        if p.vocabulary_size:
             self.largest = LogitArgmax(parameters=p.argmax)
             # The sums of the LM head are scaled like those of any linear layer.
             self.reads_sums += (NpuOperation.COMPARE,)
@@ -147,9 +147,9 @@ class VectorUnit(Unit):
         """Return the ports."""
         places, column = Places(p), p.channel.unit.column_bits
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
-        return (predictions if p.vocabulary else {}) | {
+        return (predictions if p.vocabulary_size else {}) | {
             "instructions": In(stream.Signature(npu_instruction(p))),
-            "position": In(range(p.capacity)),
+            "position": In(range(p.slots)),
             "states_in": In(stream.Signature(p.state_layout)),
             "states_out": Out(stream.Signature(p.state_layout)),
             "sums_read": Out(1),
@@ -172,7 +172,7 @@ class VectorUnit(Unit):
     @staticmethod
     def _block_parameters(p: P3llmParameters) -> BlockFixedParameters:
         """Return the parameters of the conversion of vectors to integers."""
-        slices = max(p.width, p.head_size) // p.lanes
+        slices = max(p.hidden_size, p.head_size) // p.lanes
         return BlockFixedParameters(lanes=p.lanes, slices=slices)
 
     def elaborate(self, platform: Any) -> Module:
@@ -398,7 +398,7 @@ class VectorUnit(Unit):
             m.d.sync += scales[scalar].eq(self.e4m3.results.payload.scale)
         with m.If(self.scaling.results.valid):
             m.d.sync += largest[scalar].eq(self.scaling.results.payload.largest)
-        if p.vocabulary and p.together > 1:
+        if p.vocabulary_size and p.together > 1:
             m.d.comb += self.largest.request.eq(held.scalar)
         of_scores = held.operation == NpuOperation.SCORES
         of_head = held.operation == NpuOperation.HEAD

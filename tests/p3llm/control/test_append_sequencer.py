@@ -56,7 +56,7 @@ def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) ->
     unit, rng = AppendSequencer(parameters=TINY), np.random.default_rng(seed)
     zeros = {name: 0 for name, _field in memory_instruction(TINY)}
     pairs = {name: [0, 0] for name in ("inputs", "sums", "columns")}
-    sets = -(-TINY.capacity // (4 * TINY.block)) * TINY.key_set
+    sets = -(-TINY.slots // (4 * TINY.block)) * TINY.key_set
     said = {"operation": MemoryOperation.APPEND.value, "base": 0, "values": sets}
 
     async def bench(ctx) -> None:
@@ -112,7 +112,7 @@ def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) ->
 def test_a_token_is_written_and_nothing_else(token: int) -> None:
     """The first and last token of a column, a unit, a round and a set."""
     rng, head = np.random.default_rng(token), token % TINY.kv_heads
-    older, newer = (drawn_cache(TINY, TINY.capacity, rng) for _ in range(2))
+    older, newer = (drawn_cache(TINY, TINY.slots, rng) for _ in range(2))
     banks = image(older, head)
     append(newer, head, token, banks, token)
     assert (banks == image(mixed(older, newer, token), head)).all()

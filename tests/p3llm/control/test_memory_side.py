@@ -120,7 +120,9 @@ def test_scaling_in_units_costs_only_columns(batch: int) -> None:
 @pytest.mark.parametrize("tokens", [131, 601, 1024])
 def test_reading_keys_takes_one_cycle_per_column(tokens: int) -> None:
     """Sixteen heads of LLaMA-2-7B's shape: one column per cycle, in all rounds that have tokens."""
-    p = replace(PRESETS["smollm2"], width=2048, heads=16, kv_heads=16, head_size=128, pre_rope=True)
+    p = replace(
+        PRESETS["smollm2"], hidden_size=2048, heads=16, kv_heads=16, head_size=128, pre_rope=True
+    )
     rounds = -(-tokens // p.block)
     for line, counts in memory_side(p, tokens - 1, [Mode.QK]):
         sets = -(-rounds // 4)

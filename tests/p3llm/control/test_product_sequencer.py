@@ -214,7 +214,7 @@ def test_two_requests_share_a_linear_layer(seed: int) -> None:
 @pytest.mark.parametrize(("seed", "token"), [(0, 9), (1, 63), (2, 64), (3, 100)])
 def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> None:
     """Sets of four rounds of tokens; scales of keys and of values are separate, once per head."""
-    p = replace(TINY, capacity=128)
+    p = replace(TINY, slots=128)
     both, scaled = seed % 2, seed == 2
     said = given(mode=Mode.QK.value, both=both, scaled=scaled, outers=1)
     said |= {"inputs": [3, 8], "sums": [10, 50], "columns": [0, 64]}
@@ -255,7 +255,7 @@ def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> Non
 @pytest.mark.parametrize(("seed", "token"), [(0, 2), (1, 31), (2, 32), (3, 101)])
 def test_values_are_multiplied_by_refills_of_probabilities(seed: int, token: int) -> None:
     """Registers hold 32 probabilities; a set of zero points has 16 tokens; one sum over all."""
-    p = replace(TINY, capacity=128)
+    p = replace(TINY, slots=128)
     both = seed % 2
     said = given(mode=Mode.PV.value, both=both, outers=1, rounds=1, inputs=[3, 90], sums=[10, 50])
     trace = run(p, said, token, seed)

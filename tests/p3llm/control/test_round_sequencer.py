@@ -11,7 +11,7 @@ from hdl.p3llm.pim.pim_channel import ColumnOperation as Op
 from hdl.p3llm.presets import PRESETS
 from tests.p3llm.control.test_product_sequencer import BASE, LAYER, Trace, given, run
 
-SCALED = replace(PRESETS["tiny_group_scaling"], feed_forward=288, layers=1)
+SCALED = replace(PRESETS["tiny_group_scaling"], intermediate_size=288, layers=1)
 """Parameters whose longest input has 18 groups."""
 COMPLETE = 16
 """Cycles from the column that completes totals until a unit has them: 2 + 4 + 2 * 4 + 2."""

@@ -28,12 +28,12 @@ def parameters(lanes: int, elements: int = 4, channels: int = 1) -> P3llmParamet
         p,
         channel=channel,
         lanes=lanes,
-        width=4 * size,
-        feed_forward=4 * size,
+        hidden_size=4 * size,
+        intermediate_size=4 * size,
         head_size=size,
         pre_rope=True,
-        group=size,
-        capacity=64 * elements // 4,
+        group_weights=size,
+        slots=64 * elements // 4,
     )
 
 
@@ -65,7 +65,7 @@ def test_tokens_are_output_in_slices(lanes: int, elements: int, channels: int) -
     """Both turns, with stalls; any number of slices of tokens."""
     p, rng = parameters(lanes, elements, channels), np.random.default_rng(lanes)
     unit, places = KeyReader(parameters=p), Places(p)
-    caches = [drawn_cache(p, p.capacity, rng) for _turn in range(2)]
+    caches = [drawn_cache(p, p.slots, rng) for _turn in range(2)]
     pauses = iter(rng.integers(0, 2, 1 << 20).tolist())
     found: list[tuple[list[int], int, int, int]] = []
 
@@ -101,7 +101,7 @@ def test_tokens_are_output_in_slices(lanes: int, elements: int, channels: int) -
                 await ctx.tick()
             assert not ctx.get(unit.slices.valid)
 
-    slices, size = p.capacity // lanes, p.head_size // lanes
+    slices, size = p.slots // lanes, p.head_size // lanes
     cases = [(0, 0, slices), (1, channels - 1, 3), (1, 0, slices), (0, channels - 1, 1)]
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)

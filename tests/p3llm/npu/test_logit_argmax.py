@@ -67,9 +67,9 @@ def test_presets_are_those_of_layers() -> None:
     """With the vocabularies of SmolLM2 and, at the paper's dimensions, of Llama-3.1."""
     entry = entry_named("logit_argmax")
     assert entry.parameters("tiny") == PRESETS["tiny"].argmax
-    smollm2 = replace(PRESETS["smollm2"], vocabulary=49152)
+    smollm2 = replace(PRESETS["smollm2"], vocabulary_size=49152)
     assert entry.parameters("smollm2") == LogitArgmaxParameters() == smollm2.argmax
-    paper = replace(PRESETS["paper"], vocabulary=128256, batch=8)
+    paper = replace(PRESETS["paper"], vocabulary_size=128256, batch=8)
     assert entry.parameters("paper") == paper.argmax
     assert LogitArgmaxParameters(lanes=4, vocabulary=405).slices == 102
 
