@@ -54,7 +54,7 @@ def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> Non
 def test_a_vocabulary_has_few_pieces() -> None:
     """Each piece adds instructions to the program: 256 pieces of 160 tokens."""
     assert len(replace(PRESETS["tiny"], vocabulary_size=40_960).projection) == 256
-    with pytest.raises(ValueError, match="vocabulary must be at most 40960, not 40961"):
+    with pytest.raises(ValueError, match="vocabulary_size must be at most 40960, not 40961"):
         replace(PRESETS["tiny"], vocabulary_size=40_961)
 
 

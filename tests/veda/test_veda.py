@@ -23,7 +23,7 @@ ENTRY = entry_named("veda")
         ({"head_size": 96}, "head_size must be the array's width 128 or a plane's 64, not 96"),
         ({"heads": 0}, "heads must be an integer from 1 to 128, not 0"),
         ({"kv_heads": 33}, "kv_heads must be an integer from 1 to 32, not 33"),
-        ({"kv_heads": 5}, "kv_heads must divide heads 32, not 5"),
+        ({"kv_heads": 5}, "kv_heads must divide heads = 32, not 5"),
         ({"layers": 1}, "layers must be an integer from 2 to 256, not 1"),
         ({"slots": 3000}, "slots must be a power of two between 4 and 4096, not 3000"),
         ({"slots": 8192}, "slots must be a power of two between 4 and 4096, not 8192"),
