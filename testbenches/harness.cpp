@@ -3,7 +3,8 @@
 // PORTS names a generated header: PORT_LIST(X) lists the ports as X(name). A file contains consecutive
 // items in the type that Verilator uses for the port: 1, 2, 4 or 8 bytes, or 32-bit words.
 //
-// The argument is a file of settings, with a role, names and numbers in each line:
+// The first argument is a file of settings, with a role, names and numbers in each line. Verilator
+// reads the other arguments.
 //   settings RESET TIMEOUT TRAIL SEED PROGRESS LIMIT
 //   source VALID READY PAYLOAD NAME FILE [FIRST BYTES]          drive an input stream
 //   sink VALID READY PAYLOAD NAME FILE EXPECTED     receive an output stream
@@ -375,8 +376,10 @@ void Run::close() {
     all([](Part& part) { part.save(); });
 }
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
     VerilatedContext context;
+    // The initial state is decided when the model is constructed.
+    context.commandArgs(argc, argv);
     context.traceEverOn(VM_TRACE);
     Vtop dut{&context, ""};
 #define ADD(name) ports[#name] = {reinterpret_cast<uint8_t*>(&dut.name), sizeof(dut.name)};

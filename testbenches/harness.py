@@ -181,7 +181,7 @@ class Harness:
         memories : Sequence[Memory]
             Models connected to streams of the unit.
         seed : int
-            Seed of the pauses of every stream, in half of all cycles; 0 for no pauses.
+            Seed of the initial state and of the pauses in half of all cycles; 0: no pauses.
         """
         with tempfile.TemporaryDirectory() as scratch:
             session = Session(self, Path(scratch), memories, seed)
@@ -348,7 +348,7 @@ class Session:
         begin = self.cycle
         if self.program is None:
             self.program = subprocess.Popen(
-                [self.harness.program, "settings"],
+                [self.harness.program, "settings", *simulators.random_state(self.seed)],
                 cwd=self.directory,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -274,7 +274,7 @@ def run_testbench(
             test_filter=request.only,
             waves=request.waves,
             # Icarus writes into the build directory otherwise, whose name is not known to it.
-            test_args=simulators.runtime_arguments(request.simulator),
+            test_args=simulators.runtime_arguments(request.simulator, seed),
             plusargs=[f"+dumpfile_path={directory / 'dump.fst'}", *request.plusargs],
             timescale=("1ns", "1ps"),
             log_file=directory / "simulation.log",

