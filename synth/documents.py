@@ -1,4 +1,4 @@
-"""The figures that `docs/` shows, written into the pages from `docs/figures.json`.
+"""The figures that `docs/` shows, written into its tables from `docs/figures.json`.
 
 ``make report DOCS=1`` takes into that file what the build directory has and writes each table of
 the pages anew. A row whose figures were measured on other Verilog than the present one, by
@@ -29,6 +29,8 @@ _AREA = ("memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "M
 _DEVICE = ("LUT", "FF", "DSP", "block RAM", "MHz")
 _RUN = ("tests", "values compared")
 _MUTANTS = (
+    "preset",
+    "seed",
     "mutants",
     "killed",
     "timed out",
@@ -62,15 +64,12 @@ def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Pa
             docs / f"{page}.md": {"cost": _operators(units, costs)}
             for page, units in operators_of_pages().items()
         },
-        docs / "synthesis.md": {
+        docs / "figures.md": {
             **{name: _by_unit(entries, shown, name, _AREA, _area) for name in LIBRARIES},
             **{name: _by_unit(entries, shown, name, _DEVICE, _device) for name in DEVICES},
             "netlists": _by_unit(entries, shown, "netlists", _RUN, _run),
+            "mutants": _by_unit(entries, shown, "mutants", _MUTANTS, _mutants),
         },
-        docs / "simulation.md": {
-            "mutants": _by_unit(entries, shown, "mutants", _MUTANTS, _mutants)
-        },
-        **{ROOT / entry.files["docs"]: _of_unit(entry.top, shown) for entry in entries},
     }
 
 
@@ -173,11 +172,14 @@ def _units_of(entries: Iterable[Any], shown: _Figures, compared: dict[str, Any])
             words = [area, spread(*clocks), f"{system['figures']['memory_bits']:,}"]
         else:
             words = ["not measured", "", ""]
-        page = entry.files["docs"].relative_to("docs")
-        name = f"[`{entry.top}`]({page})"
-        rows.append([name, entry.summary, entry.latency, entry.throughput, *words])
+        rows.append([_linked(entry), entry.summary, entry.latency, entry.throughput, *words])
     columns = ["unit", "what it does", "latency", "throughput", "um2", "MHz", "memory bits"]
     return _table(columns, rows)
+
+
+def _linked(entry: Any) -> str:
+    """Return the name of a unit with a link to its page."""
+    return f"[`{entry.top}`]({entry.files['docs'].relative_to('docs')})"
 
 
 def _by_unit(
@@ -189,8 +191,11 @@ def _by_unit(
 ) -> str:
     """Return a table with a row for each unit that was measured."""
     measured = shown[table]
-    tops = [entry.top for entry in entries if entry.top in measured]
-    rows = ([shown.marked(f"`{top}`", table, top), *cells(measured[top])] for top in tops)
+    rows = (
+        [shown.marked(_linked(entry), table, entry.top), *cells(measured[entry.top])]
+        for entry in entries
+        if entry.top in measured
+    )
     return _table(["unit", *columns], rows)
 
 
@@ -214,43 +219,12 @@ def _device(figures: dict[str, Any]) -> list[str]:
     return [*counts, f"{figures['fmax_mhz']:,.0f}" if figures["fmax_mhz"] else "-"]
 
 
-def _of_unit(top: str, shown: _Figures) -> dict[str, str]:
-    """Return the tables of one unit's page; that of mutants where some were simulated."""
-    tables = {"cost": _cost(top, shown)}
-    if mutants := shown["mutants"].get(top):
-        drawn = f"PRESET={mutants['preset']} COUNT={_all(mutants)} SEED={mutants['seed']}"
-        command = shown.marked(f"`make mutate TOP={top} {drawn}`", "mutants", top)
-        tables["mutants"] = _table(["command", *_MUTANTS], [[command, *_mutants(mutants)]])
-    return tables
-
-
-def _cost(top: str, shown: _Figures) -> str:
-    """Return the tables of one unit's page: in each library, and on each device."""
-    areas = [
-        [shown.marked(own["liberty"], name, top), *_area(own)]
-        for name in LIBRARIES
-        if (own := shown[name].get(top))
-    ]
-    devices = [
-        [shown.marked(own["title"], name, top), *_device(own)]
-        for name in DEVICES
-        if (own := shown[name].get(top))
-    ]
-    tables = [_table(["library", *_AREA], areas)] if areas else []
-    tables += [_table(["device", *_DEVICE], devices)] if devices else []
-    return "\n\n".join(tables) or "Not measured."
-
-
 def _run(figures: dict[str, Any]) -> list[str]:
     """Return the cells of `_RUN`."""
     return [
         f"{figures['tests']}, {figures['failures']} failed",
         f"{figures['values_checked']:,}, {figures['mismatches']} differ",
     ]
-
-
-def _all(mutants: dict[str, Any]) -> int:
-    return sum(mutants["outcomes"].values())
 
 
 def _mutants(figures: dict[str, Any]) -> list[str]:
@@ -260,7 +234,9 @@ def _mutants(figures: dict[str, Any]) -> list[str]:
     different = found + outcomes["survived"]
     score = f"{found / different:.1%}".replace("%", " %") if different else "-"
     shown = ("killed", "timed out", "by its operator's trial", "equal", "survived")
-    return [str(_all(figures)), *(str(outcomes[outcome]) for outcome in shown), score]
+    counts = (str(outcomes[outcome]) for outcome in shown)
+    run = figures["preset"], str(figures["seed"]), str(sum(outcomes.values()))
+    return [*run, *counts, score]
 
 
 def _peers(costs: Costs) -> str:

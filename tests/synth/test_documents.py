@@ -1,3 +1,4 @@
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hdl.catalog import CATALOG
+from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from hdl.target import Target
@@ -32,6 +34,8 @@ SYNTH = {
     "tools": {}, "verilog_digest": "0", "memory_bits": 64, "flops": 7, "period_ps": None,
     "points": [SMALL, FAST],
 }  # fmt: skip
+
+SOFTMAX = "[`softmax`](nonlinear/softmax.md)"
 
 NO_OPERATORS = Record(file=Path("operators.json"))
 
@@ -98,9 +102,7 @@ def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
     written = pages(CATALOG, figures, DIGESTS)
     cells = "| 128 | 7 | 1,000 | 300 | 2,000,000 | 900 | 1 |"
     docs = ROOT / "docs"
-    assert f"| `softmax` {cells}" in written[docs / "synthesis.md"]["osu018"].splitlines()
-    cost = written[docs / "nonlinear" / "softmax.md"]["cost"].splitlines()
-    assert cost[-1] == f"| osu018_stdcells {cells}" and len(cost) == 3
+    assert f"| {SOFTMAX} {cells}" in written[docs / "figures.md"]["osu018"].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_a_simulation_is_kept_if_it_passed() -> None:
     assert merged(figures, [measured(sim=SIM | {"passed": False})], NO_OPERATORS) == figures
 
 
-def test_a_score_of_mutants_stands_on_the_units_page() -> None:
+def test_a_score_of_mutants_is_one_row_of_the_figures() -> None:
     found = {"killed": 36, "timed out": 1, "by its operator's trial": 3}
     outcomes = found | {"survived": 2, "equal": 8}
     mutants = {"top": "softmax", "preset": "tiny", "seed": 3, "verilog_digest": "0"}
@@ -139,14 +141,8 @@ def test_a_score_of_mutants_stands_on_the_units_page() -> None:
     figures = merged({}, [measured(preset="tiny", mutants=record)], NO_OPERATORS)
     assert figures["mutants"]["softmax"]["outcomes"] == outcomes
     written = pages(CATALOG, figures, DIGESTS)
-    row = "50 | 36 | 1 | 3 | 8 | 2 | 95.2 % |"
-    page = written[ROOT / "docs" / "nonlinear" / "softmax.md"]["mutants"].splitlines()
-    assert page[-1] == f"| `make mutate TOP=softmax PRESET=tiny COUNT=50 SEED=3` | {row}"
-    assert (
-        f"| `softmax` | {row}" in written[ROOT / "docs" / "simulation.md"]["mutants"].splitlines()
-    )
-    # A page without a score needs no place for it.
-    assert "mutants" not in written[ROOT / "docs" / "nonlinear" / "rms_norm.md"]
+    rows = written[ROOT / "docs" / "figures.md"]["mutants"].splitlines()
+    assert rows[2:] == [f"| {SOFTMAX} | tiny | 3 | 50 | 36 | 1 | 3 | 8 | 2 | 95.2 % |"]
 
 
 def test_what_is_built_comes_before_what_is_kept() -> None:
@@ -180,7 +176,7 @@ def test_a_page_without_marks_is_refused() -> None:
     assert shown == list(dict.fromkeys(e.paper for e in CATALOG if e.paper != "nonlinear"))
 
 
-def test_a_figure_of_other_verilog_is_marked_on_every_page() -> None:
+def test_figure_of_other_verilog_is_marked() -> None:
     """The mark is there exactly where the digest differs, and its table has a legend."""
     known = [measured(), measured(top="rms_norm")]
     figures = merged({}, known, NO_OPERATORS)
@@ -192,13 +188,11 @@ def test_a_figure_of_other_verilog_is_marked_on_every_page() -> None:
         ({"rms_norm": DIGESTS["rms_norm"]}, {"softmax"}),
     ):
         written = pages(CATALOG, figures, digests)
-        rows = written[docs / "synthesis.md"]["osu018"].splitlines()
+        rows = written[docs / "figures.md"]["osu018"].splitlines()
         for top in ("softmax", "rms_norm"):
             mark = f" {MARK}" * (top in marked)
-            assert any(row.startswith(f"| `{top}`{mark} | 64 |") for row in rows)
-            cost = written[docs / "nonlinear" / f"{top}.md"]["cost"]
-            assert f"| osu018_stdcells{mark} | 64 |" in cost
-            assert (MARK in cost) == (top in marked)
+            linked = f"[`{top}`](nonlinear/{top}.md)"
+            assert any(row.startswith(f"| {linked}{mark} | 64 |") for row in rows)
         legend = f"{MARK} The unit's Verilog has changed since this was measured: 1 of 2 rows."
         assert rows[-1] == legend if marked else MARK not in "".join(rows)
 
@@ -206,15 +200,21 @@ def test_a_figure_of_other_verilog_is_marked_on_every_page() -> None:
 def test_every_kept_figure_is_marked_or_of_the_present_verilog() -> None:
     """Counted apart from the tables: marks in the overview are figures with another digest."""
     figures, digests = kept_figures(), kept_digests()
-    text = (ROOT / "docs" / "synthesis.md").read_text()
+    text = (ROOT / "docs" / "figures.md").read_text()
     for table in LIBRARIES:
         rows = text.split(f"<!-- {table}: ")[1].split(f"<!-- end of {table} -->")[0]
-        marked = set(re.findall(rf"^\| `(\w+)` {MARK} \|", rows, re.M))
+        marked = set(re.findall(rf"^\| \[`(\w+)`\]\(\S+\) {MARK} \|", rows, re.M))
         form = f"{PRESET} asic"
         present = {top: forms[form].verilog for top, forms in digests.items() if form in forms}
         assert marked == {
             top for top, own in figures[table].items() if own["verilog_digest"] != present[top]
         }
+
+
+@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
+def test_page_of_a_unit_leads_to_its_figures(entry: Entry) -> None:
+    page = ROOT / entry.files["docs"]
+    assert f"({os.path.relpath(ROOT / 'docs' / 'figures.md', page.parent)})" in page.read_text()
 
 
 def test_netlists_were_compared_and_equal() -> None:
