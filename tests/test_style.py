@@ -188,17 +188,6 @@ LATER = (
     "testbenches/kelle/eviction/tb_prefill_selector.py",
     "testbenches/kelle/eviction/tb_systolic_evictor.py",
     "testbenches/lad/host.py",
-    "testbenches/meadow/attention_bench.py",
-    "testbenches/meadow/drawn_layers.py",
-    "testbenches/meadow/instruction_writer.py",
-    "testbenches/meadow/checked_program.py",
-    "testbenches/meadow/long_program.py",
-    "testbenches/meadow/memory_images.py",
-    "testbenches/meadow/packed_model.py",
-    "testbenches/meadow/tb_attention_pipeline.py",
-    "testbenches/meadow/tb_meadow.py",
-    "testbenches/meadow/tile/**",
-    "testbenches/meadow/wilu/**",
 )
 """Files that the patterns include and that are not yet rewritten, as patterns."""
 

@@ -142,7 +142,7 @@ class Accelerator:
         images = {"states": "vectors", "written": "cache"}
         return {
             name: sum(port.beats for port in ports)
-            * getattr(self.program.images, images.get(name, name)).octets
+            * getattr(self.program.images, images.get(name, name)).word_bytes
             for name, ports in self.ports.items()
         }
 
@@ -151,7 +151,7 @@ class Accelerator:
         p, program, compare = self.p, self.program, self.bench.compare
         words = self.memories["vectors"].words
         for number, (address, states) in enumerate(program.expected):
-            first = program.images.vectors.place(address)
+            first = program.images.vectors.index(address)
             got = states_of(words[first : first + states.size // p.head_size])
             compare(f"hidden states of block {number}", states, got.reshape(states.shape))
         packed = [payload for _cycle, payload in self.predictions.received]
@@ -173,4 +173,4 @@ class Accelerator:
             np.array(list(program.writer.moved.values())),
             np.array([self.moved[name] for name in program.writer.moved]),
         )
-        compare("errors", np.array([program.damage]), np.array([read(self.dut.errors)]))
+        compare("errors", np.array([program.errors]), np.array([read(self.dut.errors)]))

@@ -1,4 +1,4 @@
-"""A bench around the attention pipeline: blocks of each mode, and what must come of them."""
+"""Bench of the attention pipeline: blocks of each mode, and their expected results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StageBlock:
-    """A block of attention of which one stage works alone.
+    """A block of attention of which only one stage is computed.
 
     Members
     -------
     block : AttentionBlock
-        The block; what its stage is given comes from the model.
+        The block; the golden model computes the inputs of its stage.
     mode : BlockMode
-        Which stage.
+        The stage.
     wide : bool
-        Whether probabilities that come in have two octets.
+        Whether probabilities at the input have two bytes.
     """
 
     block: AttentionBlock
@@ -44,7 +44,7 @@ class StageBlock:
 
     @property
     def tokens(self) -> Integers:
-        """As of the block."""
+        """Tokens of the block."""
         return self.block.tokens
 
     def given(self, p: AttentionParameters) -> Integers:
@@ -52,9 +52,9 @@ class StageBlock:
         stages = attention_stages(self.block, p)
         if self.mode is BlockMode.OUTPUTS:
             words = row_words(stages.probabilities, p)
-            octets = [words & 255, words >> 8] if self.wide else [words]
-            # A word of the port has INT8.
-            return np.stack(octets, axis=1).reshape(-1, p.size).astype(np.int8).astype(np.int64)
+            parts = [words & 255, words >> 8] if self.wide else [words]
+            # The elements of a word at the port are INT8.
+            return np.stack(parts, axis=1).reshape(-1, p.size).astype(np.int8).astype(np.int64)
         scores = self.mode is BlockMode.SOFTMAX
         return row_words(stages.scores if scores else stages.queries, p)
 
@@ -73,12 +73,12 @@ Block = AttentionBlock | LinearBlock | StageBlock
 
 
 class Sums:
-    """Keeps the first lane's sums.
+    """Monitor of the first lane's sums.
 
     Parameters
     ----------
     bench : Bench
-        Of the design.
+        Bench of the design.
     """
 
     def __init__(self, bench: Bench) -> None:
@@ -86,14 +86,14 @@ class Sums:
         self.clear()
 
     def clear(self) -> None:
-        """Forget them, as in a reset."""
+        """Discard the recorded sums, for a reset."""
         self.packed: list[int] = []
 
     def drive(self) -> None:
         """Drive nothing."""
 
     def sample(self) -> None:
-        """Look for the strobe."""
+        """Record the sums if the strobe is set."""
         packed = read(self.bench.dut.sums)
         if packed >> self.layout["strobe"].offset & 1:
             self.packed.append(packed)
@@ -104,7 +104,7 @@ class Sums:
 
 
 class AttentionBench:
-    """The pipeline's streams.
+    """The streams of the pipeline.
 
     Parameters
     ----------
@@ -113,12 +113,12 @@ class AttentionBench:
     salt : str
         Name of the test.
     pauses : tuple[str, str]
-        Pause patterns of everything that comes in, and of the results.
+        Pause patterns of all inputs, and of the results.
     """
 
     def __init__(self, dut: Any, salt: str, pauses: tuple[str, str] = ("none", "none")) -> None:
         self.p: AttentionParameters = catalog_parameters()
-        # Nothing moves at the ports while a group's keys are passed over.
+        # While a group skips keys, no port transfers anything.
         self.bench = Bench(dut, salt, timeout=2000 + 8 * self.p.features)
         names = ["commands", "entries", "tokens", "query_weights", "keys", "values", "rows"]
         names += ["biases"] if self.p.biases else []
@@ -127,7 +127,7 @@ class AttentionBench:
         self.sums = self.bench.add(Sums(self.bench))
 
     def words(self, blocks: list[Any]) -> list[int]:
-        """Pack blocks of words, each with its end."""
+        """Pack blocks of words, with `last` at the end of each block."""
         packed = []
         for block in blocks:
             last = (np.arange(len(block)) == len(block) - 1).astype(int)
@@ -135,8 +135,8 @@ class AttentionBench:
         return packed
 
     def load(self, block: Block) -> None:
-        """Offer what does not wait for the command: weights, keys, values, the table."""
-        mode, attention = self._told(block)
+        """Offer what precedes the command: weights, keys, values, the table of exponentials."""
+        mode, attention = self._mode(block)
         whole = mode is BlockMode.PIPELINED
         if whole or mode is BlockMode.GEMM:
             weights = block.weights if isinstance(block, LinearBlock) else attention.query
@@ -152,27 +152,27 @@ class AttentionBench:
             self.sources["values"].send(self.words(list(attention.values)))
 
     def biases(self, block: Block) -> list[int]:
-        """Pack a block's biases, a pair each, and the end of each head's."""
+        """Pack the biases of a block in pairs, with `last` at the end of each head."""
         assert not isinstance(block, StageBlock)
         assert block.bias is not None
         pairs = block.bias.reshape(-1, HALVES)
         last = np.arange(1, len(pairs) + 1) % (self.p.size // HALVES) == 0
         return to_integers(pack(self.p.bias_layout, {"word": pairs, "last": last.astype(int)}))
 
-    def _told(self, block: Block) -> tuple[BlockMode, Any]:
-        """Return a block's mode, and whose sizes and numbers it has."""
+    def _mode(self, block: Block) -> tuple[BlockMode, Any]:
+        """Return the mode of a block, and the block with its dimensions and operands."""
         if isinstance(block, StageBlock):
             return block.mode, block.block
         gemm = isinstance(block, LinearBlock)
         return (BlockMode.GEMM if gemm else BlockMode.PIPELINED), block
 
     def command(self, block: Block) -> None:
-        """Offer the command and the tokens, or rows."""
-        mode, told = self._told(block)
+        """Offer the command, and the tokens or rows."""
+        mode, whole = self._mode(block)
         fields = {
             "mode": mode.value,
             "tokens": len(block.tokens),
-            "context": told.context,
+            "context": whole.context,
             "chunks": block.tokens.shape[1] // (self.p.slices * self.p.size),
         }
         if isinstance(block, LinearBlock):
@@ -180,10 +180,10 @@ class AttentionBench:
             fields |= {"heads": len(block.weights), "members": 1, "causal": 0, "skip": 0}
             fields |= {"rotate": int(block.rotate), "wide": int(block.wide)}
         else:
-            factors = told.factors
+            factors = whole.factors
             alone = isinstance(block, StageBlock)
-            fields |= {"heads": len(told.query), "members": told.members}
-            fields |= {"causal": int(told.causal), "skip": int(told.skip and not alone)}
+            fields |= {"heads": len(whole.query), "members": whole.members}
+            fields |= {"causal": int(whole.causal), "skip": int(whole.skip and not alone)}
             fields |= {"rotate": int(self.p.rotary), "wide": int(alone and block.wide)}
         for name, factor in zip(("query", "score", "output"), factors, strict=True):
             fields |= {f"{name}_scale": factor[0], f"{name}_shift": factor[1]}
@@ -195,20 +195,20 @@ class AttentionBench:
             self.sources["tokens"].send(self.words([block.tokens.reshape(-1, self.p.size)]))
 
     def expected(self, block: Block) -> Integers:
-        """Return a block's results, shape (words, size)."""
+        """Return the expected results of a block, shape (words, size)."""
         if isinstance(block, StageBlock):
             return block.made(self.p)
         results = linear(block, self.p) if isinstance(block, LinearBlock) else attend(block, self.p)
         return results.reshape(-1, self.p.size)
 
     async def run(self, blocks: Sequence[Block]) -> int:
-        """Run blocks one behind the other and compare; return the cycles."""
+        """Run blocks back to back and compare; return the cycles."""
         await self.bench.reset()
         self.results.received.clear()
         self.sums.clear()
         for block in blocks:
             self.load(block)
-        # A head's weights and a table come in before the first command.
+        # The weights of a head and a table are transferred before the first command.
         waiting = {name: len(self.sources[name].waiting) for name in ("query_weights", "entries")}
         first = blocks[0].tokens.shape[1]
         await self.bench.run(
@@ -253,7 +253,7 @@ class AttentionBench:
         return sums.reshape(-1, HALVES)
 
     def moved(self) -> int:
-        """Return the bytes that went over the streams of words."""
+        """Return the number of bytes that the streams of words have transferred."""
         names = ("tokens", "query_weights", "keys", "values", "rows")
         words = sum(self.sources[name].taken for name in names) + len(self.results.received)
         return words * self.p.size

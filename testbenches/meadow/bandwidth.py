@@ -55,12 +55,15 @@ def run(p: MeadowParameters, number: int, bandwidths: Sequence[int]) -> None:
             program = decode_step(p, layer, states[: p.features], level)
             with tempfile.TemporaryDirectory() as folder:
                 runs.append(run_program(program, harness, Path(folder), bits=bits))
+        used = [8 * one.moved_bytes / bits / one.cycles[0] for one in runs]
         parts = [
-            f"{one.cycles[0]:,}, {one.octets:,}, {8 * one.octets / bits / one.cycles[0]:.1%}"
-            for one in runs
+            f"{one.cycles[0]:,}, {one.moved_bytes:,}, {share:.1%}"
+            for one, share in zip(runs, used, strict=True)
         ]
         raw, packed = runs
-        gains = f"{raw.cycles[0] / packed.cycles[0]:.3f}, {raw.octets / packed.octets:.3f}"
+        gains = (
+            f"{raw.cycles[0] / packed.cycles[0]:.3f}, {raw.moved_bytes / packed.moved_bytes:.3f}"
+        )
         print(f"{bits}; {'; '.join(parts)}; {gains}", flush=True)
 
 

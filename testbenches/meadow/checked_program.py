@@ -1,4 +1,4 @@
-"""Instructions of decoder layers, the memory that they work on, and what must come of them."""
+"""Programs of decoder layers: instructions, memory images, and expected results."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters
 from testbenches.meadow.instruction_writer import InstructionWriter
 from testbenches.meadow.memory_images import MemoryImages
-from testbenches.meadow.wilu.packed_work import damaged
+from testbenches.meadow.wilu.packed_work import corrupted
 
 
 def tile_of(words: Integers, p: AttentionParameters) -> Integers:
@@ -25,39 +25,39 @@ def tile_of(words: Integers, p: AttentionParameters) -> Integers:
 
 
 class LayerProgram:
-    """A program, and the golden model beside it.
+    """A program, and the results of the golden model for it.
 
     Parameters
     ----------
     p : MeadowParameters
-        Dimensions.
+        Dimensions of the accelerator.
     layers : Sequence[IntegerLayer]
-        What there is in memory.
+        Layers in memory.
     vocabulary : IntegerVocabulary, optional
-        What blocks predict by.
+        LM head.
     level : Level
-        How the weights are packed.
+        Level of packing of the weights.
     skip : bool
-        Whether attention leaves out what no token of a group sees.
+        Whether attention skips keys that no token of a group attends to.
     rng : numpy.random.Generator, optional
-        Draws where the memories begin, as of `MemoryImages`.
+        Generator of the base addresses of the memories, as in `MemoryImages`.
 
     Members
     -------
     images : MemoryImages
         The memories.
     writer : InstructionWriter
-        Instructions, and what they move.
+        Instructions and their traffic.
     expected : list[tuple[int, numpy.ndarray]]
-        Where each block of hidden states must stand in the end.
+        Address and expected values of each block of hidden states at the end.
     predictions : list[tuple[int, int]]
-        Tokens and their sums.
+        Expected tokens and their logits.
     caches : list[tuple]
-        Keys and values of each layer as they must be.
-    damage : int
-        What must be found wrong.
+        Expected keys and values of each layer.
+    errors : int
+        Expected error flags.
     ends : int
-        Predictions that leave.
+        Number of predictions that are output.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LayerProgram:
         rng: np.random.Generator | None = None,
     ) -> None:
         self.p, self.layers, self.vocabulary = p, list(layers), vocabulary
-        self.damage = self.ends = 0
+        self.errors = self.ends = 0
         self.images = MemoryImages(p, level, rng)
         self.writer = InstructionWriter(p, skip=skip, spacing=self.images.cache.spacing)
         self.expected: list[tuple[int, Integers]] = []
@@ -82,31 +82,33 @@ class LayerProgram:
         if vocabulary is not None:
             self.vocabulary_place = self.images.add_vocabulary(vocabulary)
 
-    def harm(self, number: int, name: str, rng: np.random.Generator, how: str) -> None:
-        """Damage a matrix's packets; the model has what the unpacker makes of them."""
-        p, told = self.p, self.places[number].matrices[name]
+    def corrupt(self, number: int, name: str, rng: np.random.Generator, how: str) -> None:
+        """Corrupt the packets of a matrix; the golden model uses the weights that they give."""
+        p, description = self.p, self.places[number].matrices[name]
         given = of_weights(self.images.packed(self.layers[number].matrices[name]))
         bad = PackedWeights(
-            packed=damaged(p.unpacker.unpacker, given.packed, rng, how), table=given.table
+            packed=corrupted(p.unpacker.unpacker, given.packed, rng, how), table=given.table
         )
-        told["packing"]["packed"] = bad.packed.description(p.unpacker.unpacker.id_bits)
-        told["packets"] = self.images.packets.add(bad.packed.packets.astype("<u8").view(np.uint8))
-        told["number"] = len(bad.packed.packets)
+        description["packing"]["packed"] = bad.packed.description(p.unpacker.unpacker.id_bits)
+        packets = bad.packed.packets.astype("<u8").view(np.uint8)
+        description["packets"] = self.images.packets.add(packets)
+        description["number"] = len(bad.packed.packets)
         found = unpack_weights(bad, p.unpacker)
-        for place, wrong in enumerate([*found.unpacked.result.values(), found.table]):
-            self.damage |= int(wrong) << place
-        # What lacks is 0, what is too much is dropped.
-        weights = np.zeros(told["words"] * p.head_size, np.int64)
+        for bit, wrong in enumerate([*found.unpacked.result.values(), found.table]):
+            self.errors |= int(wrong) << bit
+        # Missing weights are 0, surplus ones are discarded.
+        weights = np.zeros(description["words"] * p.head_size, np.int64)
         chunks = found.chunks.reshape(-1)[: len(weights)]
         weights[: len(chunks)] = chunks
         tiles = [
-            tile_of(words, p.attention) for words in weights.reshape(-1, told["tile"], p.head_size)
+            tile_of(words, p.attention)
+            for words in weights.reshape(-1, description["tile"], p.head_size)
         ]
         matrices = self.layers[number].matrices | {name: np.stack(tiles)}
         self.layers[number] = replace(self.layers[number], matrices=matrices)
 
     def fill_cache(self, caches: Sequence[tuple[Integers, Integers]]) -> None:
-        """Let tokens be cached before the program begins: of each layer keys and values."""
+        """Set the keys and values of each layer that are cached before the program begins."""
         p = self.p
         rows = np.zeros((2 * len(caches), p.kv_heads, p.features, p.head_size), np.int8)
         for layer, kept in enumerate(caches):
@@ -116,7 +118,7 @@ class LayerProgram:
         self.caches = list(caches)
 
     def end(self) -> None:
-        """Let a prediction say when all before it is done."""
+        """Add a prediction that marks the completion of all earlier instructions."""
         self.writer.end()
         self.ends += 1
 
@@ -128,9 +130,9 @@ class LayerProgram:
         predict: bool = False,
         gemm: int = 0,
     ) -> None:
-        """Take a block of tokens through layers, from the memory to the memory.
+        """Add a block of tokens that passes through layers, from memory to memory.
 
-        Attention is TPHS, or by GEMM with probabilities of so many octets.
+        Attention uses TPHS, or GEMM with probabilities of `gemm` bytes.
         """
         p, tokens, writer = self.p, len(states), self.writer
         rows = self.images.add_rows(tokens, gemm) if gemm else None

@@ -13,7 +13,7 @@ from hdl.meadow.parameters import MeadowParameters
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import Bank
 from testbenches.meadow.instruction_writer import InstructionWriter
-from testbenches.meadow.memory_images import STATE_OCTETS, octets_of
+from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
 from testbenches.meadow.packed_model import IMAGES, PackedModel
 from testbenches.packing import from_integers, unpack
 
@@ -127,7 +127,7 @@ class Host:
     ) -> LongRun:
         """Run all layers for a block's hidden states, and the LM head with `predict`."""
         p, packed, tokens = self.p, self.packed, len(states)
-        rows = octets_of(states.reshape(-1, p.head_size), STATE_OCTETS)
+        rows = bytes_of(states.reshape(-1, p.head_size), STATE_BYTES)
         self._vectors[packed.states : packed.states + len(rows)] = rows
         writer = self.writer = InstructionWriter(p, skip=True)
         packet, passed = p.unpacker.unpacker.packet_bits // 8, []

@@ -1,4 +1,4 @@
-"""MEADOW's instructions: of a layer, of the vocabulary, and what they move and take."""
+"""Writer of MEADOW's instructions for layers and LM head, with their traffic and ideal cycles."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from golden.meadow.layer_quantisation import IntegerLayer
 from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters
 from hdl.meadow.tile.attention_parameters import HALVES
 from testbenches.meadow.memory_images import (
-    BIAS_OCTETS,
-    STATE_OCTETS,
+    BIAS_BYTES,
+    STATE_BYTES,
     LayerPlace,
     RowsPlace,
     VocabularyPlace,
@@ -18,27 +18,28 @@ from testbenches.packing import pack, to_integers
 
 
 class InstructionWriter:
-    """Write instructions, and keep count.
+    """Write instructions, and count their traffic and ideal cycles.
 
     Parameters
     ----------
     p : MeadowParameters
-        Dimensions.
+        Dimensions of the accelerator.
     skip : bool
-        Whether attention leaves out what no token of a group sees.
+        Whether attention skips keys that no token of a group attends to.
     spacing : int, optional
-        From a head's room in the cache to the next one's, by default the features of a room.
+        Distance of consecutive heads in the cache in words, by default the capacity of a head.
 
     Members
     -------
     instructions, matrices : list[int]
-        Packed.
+        Packed payloads of the two streams.
     moved : dict[str, int]
-        Octets that must cross each port.
+        Expected bytes at each port.
     weights : int
-        Octets of the weights as they are unpacked.
+        Size of the unpacked weights in bytes.
     ideal : list[int]
-        For each instruction the cycles that its work takes: a lane's, or its weights' way in.
+        Ideal cycles of each instruction: the larger one of a lane's work and the transfer of its
+        weights.
     """
 
     def __init__(
@@ -58,22 +59,22 @@ class InstructionWriter:
 
     @property
     def fetched(self) -> int:
-        """Octets of packets and unique matrices."""
+        """Size of packets and unique matrices in bytes."""
         return self.moved["packets"] + self.moved["tables"]
 
     def load(self, tokens: int, address: int) -> None:
-        """Bring hidden states in."""
+        """Load hidden states."""
         self._move(Kind.LOAD, tokens, address, "vectors")
 
     def store(self, tokens: int, address: int) -> None:
-        """Let hidden states leave."""
+        """Store hidden states."""
         self._move(Kind.STORE, tokens, address, "states")
 
     def _move(self, kind: Kind, tokens: int, address: int, port: str) -> None:
         state = self.p.state_words
         block = {"tokens": tokens}
         self.instruct(kind, block=block, vectors=address, words=state, stride=state)
-        self.moved[port] += tokens * state * STATE_OCTETS * self.p.head_size
+        self.moved[port] += tokens * state * STATE_BYTES * self.p.head_size
 
     def layer(
         self,
@@ -84,14 +85,14 @@ class InstructionWriter:
         tokens: int,
         rows: RowsPlace | None = None,
     ) -> None:
-        """Take a block of tokens, behind `past` cached ones, through a layer.
+        """Write a layer for a block of tokens that follow `past` cached ones.
 
-        The weights come in the instructions' order. Attention is TPHS; with room for its `rows` it
-        goes by GEMM.
+        Weights have the order of the instructions. Attention uses TPHS, or with `rows`, addresses
+        for scores and probabilities, GEMM.
         """
         p, places = self.p, place.vectors
         state, inner = p.state_words, p.feed_forward_words
-        # States, what is normalised, and what is wider.
+        # Areas of the activation memory: hidden states, normalised states, wider rows.
         at_norm, at_wide = tokens * state, 2 * tokens * state
         short = {"source": at_norm, "words": state}
         norm = {"target": at_norm, "words": state, "stride": state, "epsilon": layer.epsilon}
@@ -112,8 +113,8 @@ class InstructionWriter:
         self._norm(tokens, vectors=places["first"], **norm)
         for name in ("key", "value"):
             cells = {"cached": 1, "values": places[f"{name}s"] + past, "stride": 1}
-            turn = int(name == "key")
-            gemm(name, p.kv_heads, rotate=turn, wide=0, **short, **cells, **cached)
+            rotate = int(name == "key")
+            gemm(name, p.kv_heads, rotate=rotate, wide=0, **short, **cells, **cached)
         self.moved["written"] += 2 * p.kv_heads * tokens * p.head_size
         members = p.heads // p.kv_heads
         attention = sizes | {"heads": p.heads, "members": members, "rotate": 1}
@@ -127,7 +128,7 @@ class InstructionWriter:
         else:
             gemm("query", p.heads, rotate=1, wide=0, **short, **heads)
             self._by_gemm(attention | {"skip": 0}, where | cached, heads, rows)
-        self.moved["vectors"] += p.table_words * STATE_OCTETS * p.head_size
+        self.moved["vectors"] += p.table_words * STATE_BYTES * p.head_size
         self.moved["cache"] += 2 * p.kv_heads * (past + tokens) * p.head_size
         adds = {"target": 0, "stride": state, "combine": Combine.ADD.value}
         gemm("output", state, source=at_wide, words=state, **adds)
@@ -140,11 +141,11 @@ class InstructionWriter:
     def _by_gemm(
         self, block: dict[str, int], where: dict[str, int], heads: dict[str, int], rows: RowsPlace
     ) -> None:
-        """Make scores, probabilities and outputs of queries, which outputs take the place of."""
+        """Write scores, probabilities and outputs; the outputs overwrite the queries."""
         size = self.p.head_size
         words = -(-block["context"] // size)
-        shares = {"words": rows.octets * words}
-        wide = block | {"wide": int(rows.octets > 1)}
+        shares = {"words": rows.probability_bytes * words}
+        wide = block | {"wide": int(rows.probability_bytes > 1)}
         queries = {"source": heads["target"], "words": heads["stride"]}
         scores = {"cached": 1, "values": rows.scores, "stride": words}
         keys, values = where | scores, where | {"keys": rows.probabilities}
@@ -152,13 +153,13 @@ class InstructionWriter:
         between = {"keys": rows.scores, "values": rows.probabilities, "stride": shares["words"]}
         self.instruct(Kind.SOFTMAX, block=wide, words=words, **where | between)
         self.instruct(Kind.GEMM, block=wide, matrix=Matrix.VALUES.value, **values | heads | shares)
-        # What is written is read once.
-        octets = (1 + rows.octets) * block["heads"] * block["tokens"] * words * size
-        self.moved["written"] += octets
-        self.moved["cache"] += octets
+        # Scores and probabilities are written once and read once.
+        written = size * (1 + rows.probability_bytes) * block["heads"] * block["tokens"] * words
+        self.moved["written"] += written
+        self.moved["cache"] += written
 
     def predict(self, place: VocabularyPlace, *, tokens: int, epsilon: int) -> None:
-        """Find the token that follows the last one of a block, and let it leave."""
+        """Write the LM head for the last token of a block, and output the prediction."""
         p, state = self.p, self.p.state_words
         rows = {"words": state, "stride": state, "target": tokens * state}
         self._norm(1, source=(tokens - 1) * state, vectors=place.norm, epsilon=epsilon, **rows)
@@ -175,12 +176,12 @@ class InstructionWriter:
         self.end()
 
     def end(self) -> None:
-        """Let a prediction leave: behind no sums that of token 0, when all before it is done."""
+        """Output a prediction when all earlier instructions are complete; without sums, token 0."""
         self.instruct(Kind.PREDICT, block={"tokens": 0}, words=0)
 
     def _norm(self, tokens: int, **fields: Any) -> None:
         self.instruct(Kind.NORM, block={"tokens": tokens}, **fields)
-        self.moved["vectors"] += self.p.norm_words * STATE_OCTETS * self.p.head_size
+        self.moved["vectors"] += self.p.norm_words * STATE_BYTES * self.p.head_size
 
     def _scales(self, layer: IntegerLayer, **names: str) -> dict[str, int]:
         fields = {}
@@ -189,24 +190,24 @@ class InstructionWriter:
         return fields
 
     def add_unknown(self) -> None:
-        """Add an instruction of no kind, which does nothing."""
+        """Add an instruction of unknown kind, which has no effect."""
         last = max(kind.value for kind in Kind)
         self.instructions += self._packed(last + 1, {}, {})
 
     def instruct(self, kind: Kind, *, block: dict[str, int], **fields: int) -> None:
-        """Add an instruction, and the cycles of its work."""
+        """Add an instruction and its ideal cycles."""
         tokens = block["tokens"]
         groups = -(-tokens // self.p.lanes)
         steps = self.p.head_size // HALVES * block.get("chunks", 0)
         match kind:
             case Kind.GEMM if fields.get("matrix", 0) == Matrix.VALUES.value:
-                # An element gives one of an output's elements a cycle.
+                # An element outputs one element of an output per cycle.
                 head = groups * max(block["context"], self.p.head_size)
                 self.ideal.append(block["heads"] * head)
             case Kind.GEMM | Kind.SOFTMAX if "matrix" in fields or kind is Kind.SOFTMAX:
                 self.ideal.append(block["heads"] * groups * block["context"])
             case Kind.GEMM:
-                # A group's pass, or the words of a tile: one a cycle.
+                # The passes of all groups, or the words of a tile at one per cycle.
                 self.ideal.append(block["heads"] * steps * max(groups, 2 * self.p.slices))
             case Kind.TPHS:
                 slots = self.p.lanes * np.arange(1, groups + 1) + block["context"] - tokens
@@ -219,28 +220,29 @@ class InstructionWriter:
         self.instructions += self._packed(kind.value, block, fields)
 
     def _packed(self, kind: int, block: dict[str, int], fields: dict[str, int]) -> list[int]:
-        """Return a packed instruction; what is not said is 0."""
+        """Return a packed instruction; missing fields are 0."""
         layout: Any = self.p.instruction_layout
 
-        def filled(part: Any, said: dict[str, Any]) -> dict[str, Any]:
-            assert set(said) <= {name for name, _field in part}, said
-            return {name: np.array([said.get(name, 0)]) for name, _field in part}
+        def filled(part: Any, given: dict[str, Any]) -> dict[str, Any]:
+            assert set(given) <= {name for name, _field in part}, given
+            return {name: np.array([given.get(name, 0)]) for name, _field in part}
 
         values = filled(layout, {"kind": kind, **fields})
         values["block"] = filled(layout["block"].shape, block)
         return to_integers(pack(layout, values))
 
-    def weigh(self, told: dict[str, Any]) -> None:
-        """Add a matrix, and count what is fetched of it."""
+    def weigh(self, description: dict[str, Any]) -> None:
+        """Add the description of a matrix, and count the bytes that are fetched for it."""
 
         def rows(value: Any) -> Any:
             if isinstance(value, dict):
                 return {key: rows(part) for key, part in value.items()}
             return np.array([value])
 
-        self.matrices += to_integers(pack(self.p.matrix_layout, rows(told)))
+        self.matrices += to_integers(pack(self.p.matrix_layout, rows(description)))
         if self.p.biases:
-            self.moved["biases"] += told["tiles"] * self.p.head_size * BIAS_OCTETS
-        self.weights += told["words"] * self.p.head_size
-        self.moved["tables"] += told["rows"] * self.p.unpacker.chunk
-        self.moved["packets"] += told["number"] * self.p.unpacker.unpacker.packet_bits // 8
+            self.moved["biases"] += description["tiles"] * self.p.head_size * BIAS_BYTES
+        self.weights += description["words"] * self.p.head_size
+        self.moved["tables"] += description["rows"] * self.p.unpacker.chunk
+        packet_bytes = self.p.unpacker.unpacker.packet_bits // 8
+        self.moved["packets"] += description["number"] * packet_bytes

@@ -1,4 +1,4 @@
-"""A program on MEADOW's compiled model, as long as it takes, at a memory's bandwidth or without."""
+"""Long programs on MEADOW's compiled model, with or without a limited memory bandwidth."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,28 +22,28 @@ PORTS = {
     "packet_reads": "packets",
     "bias_reads": "biases",
 }
-"""Of each port what `InstructionWriter.moved` counts."""
+"""Name of each port's traffic in `InstructionWriter.moved`."""
 
 TIMEOUT = 50_000
-"""Cycles without any transfer after which the accelerator is stuck."""
+"""Cycles without any transfer after which the run fails."""
 
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """What a program took.
+    """Results of a program.
 
     Members
     -------
     cycles : list[int]
-        Of each part of the program, which ends with a prediction.
-    octets : int
-        At all ports.
+        Cycles of each part of the program; a part ends with a prediction.
+    moved_bytes : int
+        Bytes at all ports.
     compared : int
-        Values that are equal to the model's.
+        Number of values that were compared with the golden model and are equal.
     """
 
     cycles: list[int]
-    octets: int
+    moved_bytes: int
     compared: int
 
 
@@ -55,7 +55,7 @@ def run_program(
     bits: int = 0,
     progress: float = 0,
 ) -> ProgramRun:
-    """Run a program that ends with a prediction, and compare all that it leaves with the model.
+    """Run a program that ends with a prediction, and compare all results with the golden model.
 
     Parameters
     ----------
@@ -64,16 +64,16 @@ def run_program(
     harness : Harness
         The compiled accelerator.
     folder : Path
-        Where the memories' files go.
+        Directory for the files of the memories.
     bits : int
-        That all ports together may move a cycle; 0 for as many as they can.
+        Maximum bits per cycle of all ports together; 0 for no limit.
     progress : float
-        Seconds from one report to the next.
+        Seconds between progress reports.
 
     Raises
     ------
     AssertionError
-        If a value, or the octets at a port, are others than the model's.
+        If a value, or the number of bytes at a port, differs from the expected one.
     """
     p, writer = program.p, program.writer
     banks = _banks(program, folder)
@@ -88,11 +88,11 @@ def run_program(
         timeout=TIMEOUT,
         progress=progress,
     )
-    octets = {
+    word_bytes = {
         port: bank.word_bytes for bank in banks.values() for port in (*bank.reads, *bank.writes)
     }
     moved = dict.fromkeys(writer.moved, 0)
-    for port, each in octets.items():
+    for port, each in word_bytes.items():
         moved[PORTS[port]] += run.counts[port] * each
     assert moved == writer.moved, (moved, writer.moved)
     compared = len(moved)
@@ -118,7 +118,7 @@ def run_program(
 
 
 def _banks(program: LayerProgram, folder: Path) -> dict[str, Bank]:
-    """Write the memories' files, and say which ports they stand behind."""
+    """Write the files of the memories, and return the memories with their ports."""
     p, images = program.p, program.images
     cached, packet = p.element.word_layout, p.unpacker.unpacker.packet_bits
     ports: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""MEADOW's memories: packed matrices, unique matrices, vectors, and where the cache has room."""
+"""Images of MEADOW's memories: packets, unique matrices, vectors, and the key/value cache."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,20 +16,20 @@ from golden.meadow.wilu.weight_unpacker import of_weights
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.attention_parameters import HALVES
 
-Octets = NDArray[np.uint8]
-STATE_OCTETS, BIAS_OCTETS = 3, 3
+Bytes = NDArray[np.uint8]
+STATE_BYTES, BIAS_BYTES = 3, 3
 
 
-def octets_of(values: Integers, octets: int) -> Octets:
-    """Return the low octets of integers, side by side along the last axis."""
-    low = values.astype("<i8")[..., np.newaxis].view(np.uint8)[..., :octets]
+def bytes_of(values: Integers, count: int) -> Bytes:
+    """Return the lowest `count` bytes of each integer, consecutively along the last axis."""
+    low = values.astype("<i8")[..., np.newaxis].view(np.uint8)[..., :count]
     return low.reshape(*values.shape[:-1], -1)
 
 
-def states_of(rows: Octets) -> Integers:
-    """Return the hidden states that octets hold, without a shape."""
-    shown = rows.reshape(-1, STATE_OCTETS).astype(np.int64) @ (1 << 8 * np.arange(STATE_OCTETS))
-    sign = 1 << 8 * STATE_OCTETS - 1
+def states_of(rows: Bytes) -> Integers:
+    """Return the hidden states that bytes encode, as a flat array."""
+    shown = rows.reshape(-1, STATE_BYTES).astype(np.int64) @ (1 << 8 * np.arange(STATE_BYTES))
+    sign = 1 << 8 * STATE_BYTES - 1
     return (shown ^ sign) - sign
 
 
@@ -38,74 +38,74 @@ class Image:
 
     Parameters
     ----------
-    octets : int
-        Of a word.
+    word_bytes : int
+        Bytes per word.
     start : int
         Address of its first word.
     """
 
-    def __init__(self, octets: int, start: int = 0) -> None:
-        self.parts: list[Octets] = []
-        self.octets, self.start, self.end = octets, start, start
+    def __init__(self, word_bytes: int, start: int = 0) -> None:
+        self.parts: list[Bytes] = []
+        self.word_bytes, self.start, self.end = word_bytes, start, start
 
-    def add(self, rows: Octets) -> int:
-        """Add words; return the first one's address."""
-        first, self.end = self.end, self.end + rows.size // self.octets
-        self.parts.append(rows.reshape(-1, self.octets))
+    def add(self, rows: Bytes) -> int:
+        """Append words; return the address of the first one."""
+        first, self.end = self.end, self.end + rows.size // self.word_bytes
+        self.parts.append(rows.reshape(-1, self.word_bytes))
         return first
 
     @property
-    def words(self) -> Octets:
-        """The whole memory, of at least one word."""
-        return np.concatenate([*self.parts, np.zeros((1, self.octets), np.uint8)])
+    def words(self) -> Bytes:
+        """Content of the whole memory, at least one word."""
+        return np.concatenate([*self.parts, np.zeros((1, self.word_bytes), np.uint8)])
 
-    def place(self, address: int) -> int:
-        """Return which word an address means."""
+    def index(self, address: int) -> int:
+        """Return the index of the word at an address."""
         return address - self.start
 
 
 class CacheImage(Image):
-    """The cache: rooms of heads at equal distances, then whatever else is added.
+    """The cache: areas of heads at equal distances, then other data.
 
     Parameters
     ----------
-    octets, start : int
-        As of `Image`.
+    word_bytes, start : int
+        As in `Image`.
     features : int
-        Words of a room.
+        Words of an area, the capacity of a head.
     spacing : int
-        From a room to the next, as addresses go; in between is nothing.
+        Distance of consecutive areas in addresses; the gaps have no words.
     """
 
-    def __init__(self, octets: int, start: int, *, features: int, spacing: int) -> None:
-        super().__init__(octets, start)
-        self.features, self.spacing, self.rooms = features, spacing, 0
+    def __init__(self, word_bytes: int, start: int, *, features: int, spacing: int) -> None:
+        super().__init__(word_bytes, start)
+        self.features, self.spacing, self.areas = features, spacing, 0
 
-    def add_rooms(self, count: int) -> int:
-        """Add empty rooms; return the first one's address."""
-        self.parts.append(np.zeros((count * self.features, self.octets), np.uint8))
-        self.rooms += count
+    def add_heads(self, count: int) -> int:
+        """Append empty areas of heads; return the address of the first one."""
+        self.parts.append(np.zeros((count * self.features, self.word_bytes), np.uint8))
+        self.areas += count
         first, self.end = self.end, self.end + count * self.spacing
         return first
 
-    def place(self, address: int) -> int:
-        """Return which word an address means; none if it is between rooms."""
-        room, word = divmod(super().place(address), self.spacing)
-        if room >= self.rooms:
-            return super().place(address) - self.rooms * (self.spacing - self.features)
-        return room * self.features + word if word < self.features else -1
+    def index(self, address: int) -> int:
+        """Return the index of the word at an address, -1 in a gap."""
+        area, word = divmod(super().index(address), self.spacing)
+        if area >= self.areas:
+            return super().index(address) - self.areas * (self.spacing - self.features)
+        return area * self.features + word if word < self.features else -1
 
 
 @dataclass(frozen=True, eq=False)
 class LayerPlace:
-    """Where a layer is.
+    """Addresses and matrix descriptions of a layer.
 
     Members
     -------
     vectors : dict[str, int]
         Addresses of both norms' weights, of the exponentials, of keys and of values.
     matrices : dict[str, dict]
-        What is told of each matrix.
+        Payload of the stream `matrices` for each matrix.
     """
 
     vectors: dict[str, int]
@@ -114,31 +114,31 @@ class LayerPlace:
 
 @dataclass(frozen=True, eq=False)
 class RowsPlace:
-    """Where scores and probabilities have room, of one layer at a time.
+    """Addresses of the scores and probabilities of one layer at a time.
 
     Members
     -------
     scores, probabilities : int
-        Addresses beside the cache.
-    octets : int
-        Of a probability: 1 or 2.
+        Addresses next to the cache.
+    probability_bytes : int
+        Bytes of a probability, 1 or 2.
     """
 
     scores: int
     probabilities: int
-    octets: int
+    probability_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
 class VocabularyPlace:
-    """Where the vocabulary is.
+    """Address and matrix descriptions of the LM head.
 
     Members
     -------
     norm : int
         Address of the final norm's weights.
     pieces : list[dict]
-        What is told of each matrix, as many tiles as an instruction takes.
+        Payload of the stream `matrices` for each piece, with as many tiles as an instruction takes.
     """
 
     norm: int
@@ -146,24 +146,24 @@ class VocabularyPlace:
 
 
 class MemoryImages:
-    """The four memories of an accelerator.
+    """The memories of an accelerator.
 
     Parameters
     ----------
     p : MeadowParameters
-        Dimensions.
+        Dimensions of the accelerator.
     level : Level
-        How weights are packed.
+        Level of packing of the weights.
     rng : numpy.random.Generator, optional
-        Draws where each memory begins, and how far heads are from each other in the cache; without
-        it all begins at address 0, and has no gaps.
+        Generator of the base address of each memory and of the gaps between the heads in the cache;
+        without it, each memory begins at address 0 and has no gaps.
 
     Members
     -------
     vectors, cache, tables, packets : Image
         Hidden states, norms and exponentials; keys and values; unique matrices; packets.
     biases : Image
-        Biases of linear layers, by pairs.
+        Biases of linear layers, in pairs.
     """
 
     def __init__(
@@ -174,26 +174,26 @@ class MemoryImages:
     ) -> None:
         self.p, self.level = p, level
 
-        # Memories are small beside the half of all addresses that is left behind them.
+        # Base addresses are in the lower half of all addresses; the memories fit above them.
         half = 1 << p.address_bits - 1
         starts = np.zeros(5, int) if rng is None else rng.integers(half, size=5)
-        # Some layers' heads, as far from each other as that half allows.
+        # The maximum gap allows the heads of some layers in half of the addresses.
         most = max(half // (16 * p.kv_heads) - p.features, 1)
         gap = 0 if rng is None else int(rng.integers(most))
-        # A matrix of a few hundred weights would never be smaller packed.
+        # Packing never reduces a matrix of a few hundred weights, so it is forced.
         self.forced = p.head_size < 64
-        octets = (
-            STATE_OCTETS * p.head_size,
+        sizes = (
+            STATE_BYTES * p.head_size,
             p.unpacker.chunk,
             p.unpacker.unpacker.packet_bits // 8,
-            HALVES * BIAS_OCTETS,
+            HALVES * BIAS_BYTES,
         )
         cache, *others = map(int, starts)
-        self.vectors, self.tables, self.packets, self.biases = map(Image, octets, others)
+        self.vectors, self.tables, self.packets, self.biases = map(Image, sizes, others)
         self.cache = CacheImage(p.head_size, cache, features=p.features, spacing=p.features + gap)
 
     def packed(self, tiles: Integers) -> PackedMatrix:
-        """Pack tiles (tiles, elements, size), as the pipeline wants their words."""
+        """Pack tiles [tiles, elements, size] in the order in which the pipeline reads words."""
         words = np.concatenate([weight_words(tile, self.p.attention) for tile in tiles])
         unpacker, level = self.p.unpacker, self.level
         how = {"chunk": unpacker.chunk, "packet_bits": unpacker.unpacker.packet_bits}
@@ -207,21 +207,21 @@ class MemoryImages:
         return pack_matrix(words, level, **how)
 
     def add_vector(self, vector: Integers) -> int:
-        """Put words of hidden states' width into memory; return the first one's address."""
+        """Append words of 24-bit elements; return the address of the first one."""
         size = self.p.head_size
-        return self.vectors.add(octets_of(vector.reshape(-1, size), STATE_OCTETS))
+        return self.vectors.add(bytes_of(vector.reshape(-1, size), STATE_BYTES))
 
     def add_matrix(self, tiles: Integers, bias: Integers | None = None) -> dict[str, Any]:
-        """Put a matrix and its biases [tiles, size] into memory; return what is told of it."""
-        told = self.describe(self.packed(tiles), tiles)
+        """Append a matrix and its biases [tiles, size]; return its description."""
+        description = self.describe(self.packed(tiles), tiles)
         if self.p.biases:
             bias = np.zeros((len(tiles), self.p.head_size), np.int64) if bias is None else bias
-            rows = octets_of(bias.reshape(-1, HALVES), BIAS_OCTETS)
-            told |= {"biases": self.biases.add(rows), "tiles": len(tiles)}
-        return told
+            rows = bytes_of(bias.reshape(-1, HALVES), BIAS_BYTES)
+            description |= {"biases": self.biases.add(rows), "tiles": len(tiles)}
+        return description
 
     def add_norm(self, weights: Integers, bias: Integers | None = None) -> int:
-        """Put a norm's weights into memory, each word before that of its biases, if it has them."""
+        """Append the weights of a norm; with biases, each word precedes the word of its biases."""
         if not self.p.layer_norm:
             return self.add_vector(weights)
         rows = (weights, np.zeros_like(weights) if bias is None else bias)
@@ -229,7 +229,7 @@ class MemoryImages:
         return self.add_vector(words)
 
     def describe(self, one: PackedMatrix, tiles: Integers) -> dict[str, Any]:
-        """Put a packed matrix into memory; return what is told of it."""
+        """Append a packed matrix; return its description."""
         given = of_weights(one)
         rows = np.zeros((0, self.p.unpacker.chunk), np.int8) if given.table is None else given.table
         words = tiles.size // self.p.head_size
@@ -247,7 +247,7 @@ class MemoryImages:
         }
 
     def add_layer(self, layer: IntegerLayer) -> LayerPlace:
-        """Put norms, exponentials, matrices and room for the cache into memory."""
+        """Append norms, exponentials, matrices and an empty cache of a layer."""
         p = self.p
         biases = layer.norm_biases or (None, None)
         places = {
@@ -255,7 +255,7 @@ class MemoryImages:
             for name, weights, bias in zip(("first", "second"), layer.norms, biases, strict=True)
         }
         places["table"] = self.add_vector(layer.table)
-        places |= {name: self.cache.add_rooms(p.kv_heads) for name in ("keys", "values")}
+        places |= {name: self.cache.add_heads(p.kv_heads) for name in ("keys", "values")}
         return LayerPlace(
             places,
             {
@@ -264,18 +264,18 @@ class MemoryImages:
             },
         )
 
-    def add_rows(self, tokens: int, octets: int) -> RowsPlace:
-        """Make room for the scores and probabilities of so many tokens."""
+    def add_rows(self, tokens: int, probability_bytes: int) -> RowsPlace:
+        """Reserve memory for the scores and probabilities of so many tokens."""
         p = self.p
         words = p.heads * tokens * p.attention.row_words
         scores, probabilities = (
             self.cache.add(np.zeros((count * words, p.head_size), np.uint8))
-            for count in (1, octets)
+            for count in (1, probability_bytes)
         )
-        return RowsPlace(scores, probabilities, octets)
+        return RowsPlace(scores, probabilities, probability_bytes)
 
     def add_vocabulary(self, vocabulary: IntegerVocabulary) -> VocabularyPlace:
-        """Put the vocabulary's norm and its pieces into memory."""
+        """Append the norm and the pieces of the LM head."""
         p = self.p
         tiles, most = vocabulary.tiles(p.head_size), p.attention.heads
         biases = vocabulary.bias_tiles(p.head_size)

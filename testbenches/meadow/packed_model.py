@@ -1,4 +1,4 @@
-"""A whole model for MEADOW in one file: its integers, its memories, and where everything is."""
+"""A whole model for MEADOW in one file: integers, memory images and addresses."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,37 +9,37 @@ import numpy as np
 from golden.meadow.layer_quantisation import IntegerLayer
 from golden.meadow.whole_model import IntegerModel, IntegerVocabulary
 from hdl.meadow.parameters import MeadowParameters
-from testbenches.meadow.memory_images import LayerPlace, MemoryImages, Octets, VocabularyPlace
+from testbenches.meadow.memory_images import Bytes, LayerPlace, MemoryImages, VocabularyPlace
 
 IMAGES = ("vectors", "cache", "tables", "packets")
 
 
 @dataclass(frozen=True, eq=False)
 class PackedModel:
-    """A model as an accelerator has it.
+    """A model in the form that an accelerator reads.
 
     Members
     -------
     integers : IntegerModel
-        Its weights.
+        The weights.
     images : dict[str, numpy.ndarray]
-        The memories, as of `MemoryImages`; behind the vectors there is room for a block's states.
+        The memories, as in `MemoryImages`; an area for the states of a block follows the vectors.
     layers : list[LayerPlace]
-        Where each layer is.
+        Addresses of each layer.
     vocabulary : VocabularyPlace
-        Where the vocabulary is.
+        Addresses of the LM head.
     states : int
-        Address of the room for a block's states.
+        Address of the area for the states of a block.
     """
 
     integers: IntegerModel
-    images: dict[str, Octets]
+    images: dict[str, Bytes]
     layers: list[LayerPlace]
     vocabulary: VocabularyPlace
     states: int
 
     def arrays(self) -> dict[str, Any]:
-        """Return all numbers by name, for a file."""
+        """Return all arrays by name, for a file."""
         vocabulary = self.integers.vocabulary
         arrays: dict[str, Any] = {f"image {name}": words for name, words in self.images.items()}
         arrays |= {"vocabulary": vocabulary.matrix.astype(np.int8), "final norm": vocabulary.norm}
@@ -103,7 +103,7 @@ class PackedModel:
 
 
 def packed_model(integers: IntegerModel, p: MeadowParameters) -> PackedModel:
-    """Pack a model's matrices and lay everything out."""
+    """Pack the matrices of a model, and assign all addresses."""
     images = MemoryImages(p)
     layers = [images.add_layer(layer) for layer in integers.layers]
     vocabulary = images.add_vocabulary(integers.vocabulary)

@@ -14,8 +14,8 @@ from hdl.catalog import entry_named
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.harness import Harness
 from testbenches.meadow.checked_program import LayerProgram
-from testbenches.meadow.drawn_layers import STATE_STEP, drawn_weights, of_kind
 from testbenches.meadow.long_program import run_program
+from testbenches.meadow.random_layers import STATE_STEP, of_kind, random_weights
 
 FREEDOM = 2.4
 """Degrees of freedom with which every matrix has fewer unique pairs than the table has entries."""
@@ -25,7 +25,7 @@ def program_of(p: MeadowParameters, tokens: int) -> tuple[LayerProgram, list[int
     """Return a prefill of `tokens` tokens and a decode step, and the ideal cycles of both."""
     rng = np.random.default_rng(125)
     states = rng.normal(0, 3, (tokens + 1, p.hidden_size))
-    real = of_kind(drawn_weights(p, rng, FREEDOM), p, rng)
+    real = of_kind(random_weights(p, rng, FREEDOM), p, rng)
     layer = quantised_layer(real, states, p, STATE_STEP)[0]
     raw = np.rint(states / STATE_STEP).astype(np.int64)
     program, work = LayerProgram(p, [layer], skip=True), [0]
@@ -44,8 +44,8 @@ def run(p: MeadowParameters, tokens: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = run_program(program, harness, Path(folder), progress=30)
     print(f"cycles of {tokens} tokens and of the next: {made.cycles}; ideal cycles: {work}")
-    print(f"bytes {made.octets:,}, with unpacked weights", end=" ")
-    print(f"{made.octets - writer.fetched + writer.weights:,}; {writer.moved}")
+    print(f"bytes {made.moved_bytes:,}, with unpacked weights", end=" ")
+    print(f"{made.moved_bytes - writer.fetched + writer.weights:,}; {writer.moved}")
     print(f"values compared: {made.compared:,}, all equal")
 
 

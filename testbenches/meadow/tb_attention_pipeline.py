@@ -31,7 +31,7 @@ Integers = NDArray[np.int64]
 LAYERS = (0, 14, 29)
 TOKENS = 640
 SUM_BITS = 22
-"""Of a few elements' products."""
+"""Bits of the sums of a few products."""
 
 
 def prepare(p: AttentionParameters) -> None:
@@ -40,28 +40,28 @@ def prepare(p: AttentionParameters) -> None:
 
 
 def width(p: AttentionParameters) -> int:
-    """Return the elements of a token: SmolLM2's, or OPT-125M's, as far as the unit can."""
+    """Return the elements of a token: SmolLM2's or OPT-125M's, or fewer if the unit is smaller."""
     words = (SMOLLM2.hidden_size if p.rotary else 768) // (p.slices * p.size)
     return max(min(p.chunks, words, most_chunks(p, p.tokens)), 1) * p.slices * p.size
 
 
 def most_chunks(p: AttentionParameters, tokens: int) -> int:
-    """Return how many words of a slice so many tokens may have, for a lane to hold its own."""
+    """Return the maximum words per slice with which the lanes hold so many tokens."""
     return p.lane_words // -(-tokens // p.lanes)
 
 
 def most_tokens(p: AttentionParameters, elements: int) -> int:
-    """Return how many tokens of so many elements the lanes hold."""
+    """Return the maximum number of tokens of so many elements that the lanes hold."""
     return p.lanes * (p.lane_words // (elements // (p.slices * p.size)))
 
 
 def real_tensors(
     p: AttentionParameters, layer: int, *, tokens: int, context: int, heads: int, shared: int
 ) -> tuple[Reals, Reals, Reals, Reals]:
-    """Return tokens, query weights, keys and values of SmolLM2, of the wanted numbers.
+    """Return tokens, query weights, keys and values of SmolLM2 in the requested dimensions.
 
-    Elements that the rotation pairs, half a head apart in the model, are neighbours here. Where
-    dimensions are not the model's, its elements are taken from the first on, and again.
+    The two elements of a rotary pair, half a head apart in the model, are adjacent here. If the
+    dimensions are not the model's, the model's elements are used from the first on, cyclically.
     """
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     linear = trace.linear(layer, "q_proj")
@@ -72,7 +72,7 @@ def real_tensors(
     rows = np.arange(context) % TOKENS
     weight = linear.weight.T[elements].reshape(-1, trace.heads, size)
     query = weight[:, np.arange(heads) % trace.heads][:, :, pairs].swapaxes(0, 1)
-    # Each key-value head of the model serves three query heads.
+    # Three query heads of the model share a key/value head.
     owners = [trace.attention_trace(layer, 3 * n % trace.heads) for n in range(heads // shared)]
     keys = np.stack([one.k[rows][:, pairs] for one in owners])
     values = np.stack([one.v[rows][:, np.arange(p.size) % size] for one in owners])
@@ -95,19 +95,19 @@ def real_block(
     """Return a block of SmolLM2's attention in INT8."""
     sizes = {"tokens": tokens, "context": context, "heads": heads, "shared": shared}
     states, query, keys, values = real_tensors(p, layer, **sizes)
-    bias = drawn_bias(p, query, np.random.default_rng(layer))
+    bias = random_bias(p, query, np.random.default_rng(layer))
     return block_of(states, query, keys, values, p, bias=bias, **how)
 
 
-def drawn_bias(p: AttentionParameters, query: Reals, rng: np.random.Generator) -> Reals | None:
-    """Return biases for queries, if the unit has any: of the size of what tokens of 1 make."""
+def random_bias(p: AttentionParameters, query: Reals, rng: np.random.Generator) -> Reals | None:
+    """Return biases for queries, if the unit has any, as large as products with tokens of 1."""
     if not p.biases:
         return None
     return rng.normal(0, 1, (len(query), p.size)) * np.linalg.norm(query, axis=1).mean()
 
 
 def linear_bias(p: AttentionParameters, tiles: int, rng: np.random.Generator) -> Integers | None:
-    """Return biases in steps of sums, if the unit has any: of all sizes, up to the largest."""
+    """Return biases in steps of sums, if the unit has any, of all magnitudes up to the largest."""
     if not p.biases:
         return None
     most = 1 << BIAS.width - 1
@@ -116,7 +116,7 @@ def linear_bias(p: AttentionParameters, tiles: int, rng: np.random.Generator) ->
 
 
 def random_block(p: AttentionParameters, rng: np.random.Generator) -> AttentionBlock:
-    """Return a block of random numbers of everything, operands at their ends often enough."""
+    """Return a random block, in 30 % of the cases with operands at the ends of their range."""
     context = int(rng.integers(1, p.features + 1))
     tokens = int(rng.integers(1, min(p.tokens, context) + 1))
     tokens = min(tokens, most_tokens(p, p.slices * p.size))
@@ -130,7 +130,7 @@ def random_block(p: AttentionParameters, rng: np.random.Generator) -> AttentionB
         parts = [np.sign(part) for part in parts]
     states, query, keys, values = parts
     causal, skip = rng.random(2) < (0.7, 0.5)
-    bias = drawn_bias(p, query, rng)
+    bias = random_bias(p, query, rng)
     how = {"causal": bool(causal), "skip": bool(skip)}
     return block_of(states, query, keys, values, p, bias=bias, **how)
 
@@ -149,9 +149,10 @@ def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlo
 
 
 def any_factor(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
-    """Return a linear layer whose sums' last digits show: by any factor, or as they are ties.
+    """Return a linear layer whose results depend on the last bits of the sums.
 
-    A tie's sum has two digits, of which the lower one decides.
+    The factor is random, or the sums are near ties: such a sum has two bits set, of which the lower
+    one decides the rounding.
     """
     block = random_linear(p, rng)
     if rng.random() < 0.5:
@@ -160,8 +161,8 @@ def any_factor(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
     count, elements = block.tokens.shape
     lower = np.where(rng.random(count) < 0.6, 1 << rng.integers(0, upper, count), 0)
     states = np.zeros_like(block.tokens)
-    place = np.arange(count), rng.integers(0, elements, count)
-    states[place] = rng.choice([1, -1], count) * ((1 << upper) | lower)
+    index = np.arange(count), rng.integers(0, elements, count)
+    states[index] = rng.choice([1, -1], count) * ((1 << upper) | lower)
     return replace(
         block,
         tokens=states,
@@ -175,7 +176,7 @@ def any_factor(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
 def real_linear(
     p: AttentionParameters, name: str, states: Integers, tiles: int, *, rotate: bool = False
 ) -> LinearBlock:
-    """Return a linear layer of SmolLM2 over INT8 states, a piece of it where the unit is small."""
+    """Return a linear layer of SmolLM2 over INT8 states, or a part of it if the unit is smaller."""
     weight, _step = quantised(
         open_trace(text="prose", tokens=TOKENS, layers=LAYERS).linear(14, name).weight
     )
@@ -191,14 +192,14 @@ def real_linear(
 
 
 def heads_of(p: AttentionParameters) -> tuple[int, int]:
-    """Return how many query heads there are, and how many share keys: SmolLM2's, or OPT's."""
+    """Return the numbers of query heads, and of query heads that share keys: SmolLM2's or OPT's."""
     heads = min(p.heads, 9 if p.rotary else 12)
     return heads, 3 if p.rotary and heads % 3 == 0 else 1
 
 
 @cocotb.test()
 async def real_attention(dut: Any) -> None:
-    """Attention of SmolLM2 with and without causal slots: the same values, cycles, bytes."""
+    """Run attention of SmolLM2 with and without skipped slots; compare values, cycles, bytes."""
     bench = AttentionBench(dut, "real_attention")
     p = bench.p
     heads, shared = heads_of(p)
@@ -208,7 +209,7 @@ async def real_attention(dut: Any) -> None:
     sizes = {"tokens": tokens, "context": tokens, "heads": heads, "shared": shared}
     block = real_block(p, 14, **sizes)
     cycles = await bench.run([block])
-    # Each byte crosses once: weights, tokens, keys and values in, outputs out.
+    # Each byte is transferred once: weights, tokens, keys and values in, outputs out.
     once = 2 * block.keys.size + block.query.size + block.tokens.size + heads * tokens * p.size
     bench.bench.compare("bytes", np.array([once]), np.array([bench.moved()]))
     skipping = await bench.run([block.skipped(True)])
@@ -224,7 +225,7 @@ async def real_attention(dut: Any) -> None:
 
 @cocotb.test()
 async def decode(dut: Any) -> None:
-    """Decode a step: one token behind a context, layer after layer."""
+    """Run a decode step: one token after a context, layer by layer."""
     bench = AttentionBench(dut, "decode")
     _heads, shared = heads_of(bench.p)
     sizes = {"tokens": 1, "context": bench.p.features, "heads": shared, "shared": shared}
@@ -233,7 +234,7 @@ async def decode(dut: Any) -> None:
 
 @cocotb.test()
 async def projections(dut: Any) -> None:
-    """Keys and values by GEMM, attention with them, its projection: four commands of a layer."""
+    """Run four commands of a layer: keys and values by GEMM, attention with them, projection."""
     bench = AttentionBench(dut, "projections")
     p = bench.p
     heads, shared = heads_of(p)
@@ -245,11 +246,11 @@ async def projections(dut: Any) -> None:
     keys = real_linear(p, "k_proj", states, heads // shared, rotate=p.rotary)
     values = real_linear(p, "v_proj", states, heads // shared)
     own = [linear(layer, p).astype(np.float64) for layer in (keys, values)]
-    bias = drawn_bias(p, tensors[1], np.random.default_rng(14))
+    bias = random_bias(p, tensors[1], np.random.default_rng(14))
     attention = block_of(*tensors[:2], own[0], own[1], p, bias=bias)
     blocks: list[Block] = [keys, values, attention]
     if outputs == heads and outputs <= p.chunks * p.slices:
-        # Token by token, all heads side by side.
+        # A row per token, with all heads concatenated.
         merged = attend(attention, p).swapaxes(0, 1).reshape(tokens, -1)
         blocks.append(real_linear(p, "o_proj", merged, min(heads, 3)))
     await bench.run(blocks)
@@ -257,7 +258,7 @@ async def projections(dut: Any) -> None:
 
 @cocotb.test()
 async def feed_forward(dut: Any) -> None:
-    """Run a layer with the longest rows that the unit takes, as the feed-forward's second."""
+    """Run a linear layer with the longest rows that the unit accepts, such as `down_proj`."""
     bench = AttentionBench(dut, "feed_forward")
     p = bench.p
     inputs = open_trace(text="prose", tokens=TOKENS, layers=LAYERS).linear(14, "down_proj").inputs
@@ -272,7 +273,7 @@ async def feed_forward(dut: Any) -> None:
 
 @cocotb.test()
 async def stages(dut: Any) -> None:
-    """Attention of SmolLM2 by its stages, one alone behind the other, then by the pipeline."""
+    """Run attention of SmolLM2 stage by stage, back to back, then in the pipeline."""
     bench = AttentionBench(dut, "stages")
     p = bench.p
     heads, shared = heads_of(p)
@@ -283,25 +284,25 @@ async def stages(dut: Any) -> None:
 
 
 def stages_of(block: AttentionBlock, p: AttentionParameters, *, wide: bool) -> list[Block]:
-    """Return a block stage by stage; probabilities of more than an octet are wide."""
+    """Return a block stage by stage; probabilities of more than one byte are wide."""
     wide = wide or p.probability_bits > 8
     alone = (BlockMode.SCORES, BlockMode.SOFTMAX, BlockMode.OUTPUTS)
     return [StageBlock(block=block, mode=mode, wide=wide) for mode in alone]
 
 
 async def run_stalled(dut: Any, source: str, sink: str) -> None:
-    """Random blocks of all modes, in any sequence."""
+    """Run random blocks of all modes in random order."""
     bench = AttentionBench(dut, f"stalls {source} {sink}", (source, sink))
     p, rng = bench.p, bench.bench.numpy_rng
     for _ in range(2):
         blocks: list[Block] = [random_linear(p, rng), random_block(p, rng)]
         blocks += stages_of(random_block(p, rng), p, wide=bool(rng.random() < 0.5))
-        await bench.run([blocks[place] for place in rng.permutation(len(blocks))])
+        await bench.run([blocks[index] for index in rng.permutation(len(blocks))])
 
 
 @cocotb.test()
 async def random_stalls(dut: Any) -> None:
-    """Random pauses on both sides."""
+    """Run with random pauses on both sides."""
     await run_stalled(dut, "random", "random")
 
 
@@ -309,24 +310,24 @@ async def random_stalls(dut: Any) -> None:
 @cocotb.parametrize(source=["none", "random", "bursty"], sink=list(PAUSES))
 @only_if(lambda run: run.full or run.parameters.features <= 32, "every pair of pauses takes long")
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Pairs of pause patterns."""
+    """Run with pairs of pause patterns."""
     await run_stalled(dut, source, sink)
 
 
 @cocotb.test()
 @only_if(
     lambda run: run.parameters.features <= 32 and not run.four_states,
-    "of large layers, or in four states, it takes long",
+    "long for large layers or in four states",
 )
 async def any_factors(dut: Any) -> None:
-    """Linear layers brought to results by factors of all sizes."""
+    """Run linear layers with factors of all magnitudes."""
     bench = AttentionBench(dut, "any_factors")
     await bench.run([any_factor(bench.p, bench.bench.numpy_rng) for _ in range(250)])
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: the next run equals the golden model."""
     bench = AttentionBench(dut, "resets", ("random", "random"))
     rng = bench.bench.numpy_rng
     block = random_block(bench.p, rng)

@@ -1,4 +1,4 @@
-"""Testbench of MEADOW: SmolLM2's layers in prefill and decode, stalls, resets, damaged weights."""
+"""Testbench of MEADOW: SmolLM2 in prefill and decode, stalls, resets, corrupted weights."""
 
 import itertools
 from typing import Any
@@ -16,7 +16,7 @@ from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, record_fact
 from testbenches.meadow.accelerator import Accelerator
 from testbenches.meadow.checked_program import LayerProgram
-from testbenches.meadow.drawn_layers import STATE_STEP, of_kind, random_layers, random_vocabulary
+from testbenches.meadow.random_layers import STATE_STEP, of_kind, random_layers, random_vocabulary
 from testbenches.streams import PAUSES, read
 
 LAYERS = (0, 14, 29)
@@ -24,7 +24,7 @@ TOKENS = 640
 
 
 def small(run: Run) -> bool:
-    """Return whether a layer takes seconds."""
+    """Return whether the simulation of a layer takes seconds."""
     return run.parameters.head_size < 64
 
 
@@ -34,7 +34,7 @@ def prepare(p: MeadowParameters) -> None:
 
 
 def real_layers(p: MeadowParameters, layers: tuple[int, ...]) -> tuple[list[IntegerLayer], Any]:
-    """Return layers of SmolLM2's matrices in integers, and the first one's hidden states."""
+    """Return layers of SmolLM2 in integers, and the hidden states of the first one."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     elements = np.arange(p.hidden_size) % trace.hidden_size
     found = []
@@ -48,9 +48,9 @@ def real_layers(p: MeadowParameters, layers: tuple[int, ...]) -> tuple[list[Inte
 
 
 async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, dict[str, Any]]:
-    """Run a prefill and a decode step of SmolLM2 through layers one behind the other.
+    """Run a prefill and a decode step of SmolLM2 through layers back to back.
 
-    Attention is TPHS, or by GEMM with probabilities of so many octets.
+    Attention uses TPHS, or GEMM with probabilities of `gemm` bytes.
     """
     p: MeadowParameters = catalog_parameters()
     # The published unpacker takes half a million cycles for a layer of the published size.
@@ -59,8 +59,8 @@ async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, di
     layers, states = real_layers(p, numbers)
     program = LayerProgram(p, layers)
     tokens = min(p.most_tokens, p.features - 1, 24 if narrow else 64)
-    figures, places = [], [0, tokens, tokens + 1]
-    for first, last in itertools.pairwise(places):
+    figures = []
+    for first, last in itertools.pairwise([0, tokens, tokens + 1]):
         writer = program.writer
         before = [sum(writer.moved.values()), writer.weights, writer.fetched]
         program.add_block(states[first:last], range(len(layers)), gemm=gemm)
@@ -75,13 +75,13 @@ async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, di
     }
     layer = slice(1, 1 + (spent.shape[1] - 2) // len(layers))
     for number, name in ((0, "prefill"), (1, "decode")):
-        octets, weights, fetched = (int(v) for v in figures[number])
+        moved, weights, fetched = (int(v) for v in figures[number])
         facts[name] = {
             "cycles": int(spent[number].sum()),
             "ideal_cycles": int(ideal[number].sum()),
-            "octets": octets,
-            "octets_of_weights": fetched,
-            "octets_unpacked": octets - fetched + weights,
+            "bytes": moved,
+            "bytes_of_weights": fetched,
+            "bytes_unpacked": moved - fetched + weights,
             "first_layer": spent[number][layer].tolist(),
             "first_layer_ideal": ideal[number][layer].tolist(),
         }
@@ -90,7 +90,7 @@ async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, di
 
 @cocotb.test()
 async def whole_layers(dut: Any) -> None:
-    """Take SmolLM2's layers with attention in the pipeline."""
+    """Run SmolLM2's layers with attention in the pipeline."""
     accelerator, facts = await run_whole(dut, "whole_layers")
     ideal = sum(accelerator.program.writer.ideal)
     accelerator.bench.record(cycles=accelerator.spent.sum(), ideal_cycles=ideal, **facts)
@@ -98,9 +98,9 @@ async def whole_layers(dut: Any) -> None:
 
 @cocotb.test()
 async def whole_layers_by_gemm(dut: Any) -> None:
-    """Come to the same hidden states with attention by GEMM."""
-    octets = octets_of_probabilities(catalog_parameters())[0]
-    _accelerator, facts = await run_whole(dut, "whole_layers_by_gemm", octets)
+    """Compute the same hidden states with attention by GEMM."""
+    gemm = probability_bytes(catalog_parameters())[0]
+    _accelerator, facts = await run_whole(dut, "whole_layers_by_gemm", gemm)
     for name, fact in facts.items():
         record_fact("by_gemm", name, fact)
 
@@ -131,9 +131,9 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: small(run) and not run.four_states, "random layers stand for all sizes")
+@only_if(lambda run: small(run) and not run.four_states, "random layers represent all sizes")
 async def all_sizes(dut: Any) -> None:
-    """Layers whose elements and weights differ by powers of two, to the ends of their ranges."""
+    """Run layers whose elements and weights have all magnitudes, to the ends of their ranges."""
     p: MeadowParameters = catalog_parameters()
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -146,41 +146,41 @@ async def all_sizes(dut: Any) -> None:
         accelerator.check()
 
 
-def octets_of_probabilities(p: MeadowParameters) -> list[int]:
-    """Return the numbers of octets that a probability outside may have."""
-    return [octets for octets in (1, 2) if 8 * octets >= p.probability_bits]
+def probability_bytes(p: MeadowParameters) -> list[int]:
+    """Return the legal sizes in bytes of a probability in external memory."""
+    return [size for size in (1, 2) if 8 * size >= p.probability_bits]
 
 
 def add_random(program: LayerProgram, states: Integers, rng: np.random.Generator) -> None:
-    """Add blocks of any lengths until the cache is full."""
-    p, place = program.p, 0
-    while place < p.features:
-        tokens = min(int(rng.integers(1, p.most_tokens + 1)), p.features - place)
-        block = states[place : place + tokens]
-        # Attention in either way, whatever it was for the tokens before.
-        gemm = int(rng.choice([0, *octets_of_probabilities(p)]))
+    """Add blocks of random lengths until the cache is full."""
+    p, position = program.p, 0
+    while position < p.features:
+        tokens = min(int(rng.integers(1, p.most_tokens + 1)), p.features - position)
+        block = states[position : position + tokens]
+        # Each block uses TPHS or GEMM, independently of the block before.
+        gemm = int(rng.choice([0, *probability_bytes(p)]))
         predict = bool(rng.random() < 0.7)
         program.add_block(block, range(len(program.layers)), predict=predict, gemm=gemm)
-        place += tokens
+        position += tokens
 
 
 @cocotb.test()
 @cocotb.parametrize(how=["cut", "bits", "lost", "count", "unique", "doubled", "noise"])
 @only_if(small, "whole layers of large dimensions are long")
-async def damage(dut: Any, how: str) -> None:
-    """Damaged packets: what lacks is 0, what is wrong is told, other matrices are not touched.
+async def corrupted_packets(dut: Any, how: str) -> None:
+    """Missing weights are 0, errors are reported, and other matrices are not affected.
 
-    Before them stands an instruction of no kind.
+    An instruction of unknown kind precedes them.
     """
     p: MeadowParameters = catalog_parameters()
     rng = np.random.default_rng(len(how))
     layers, states = random_layers(p, rng, 2)
     program = LayerProgram(p, layers, rng=rng)
     for name in ("key", "query", "gate" if p.gated else "up", "down"):
-        program.harm(0, name, rng, how)
+        program.corrupt(0, name, rng, how)
     program.writer.add_unknown()
     add_random(program, states, rng)
-    accelerator = Accelerator(dut, f"damage {how}", program, pauses=("random", "none"))
+    accelerator = Accelerator(dut, f"corrupted {how}", program, pauses=("random", "none"))
     await accelerator.run()
     accelerator.check()
     dut.clear_flags.value = 1
@@ -193,12 +193,12 @@ async def damage(dut: Any, how: str) -> None:
 @cocotb.test()
 @only_if(small, "whole layers of large dimensions are long")
 async def resets(dut: Any) -> None:
-    """Reset in the middle of layers, which leaves nothing behind."""
+    """Reset during layers: the next run equals the golden model."""
     p: MeadowParameters = catalog_parameters()
     rng = np.random.default_rng(5)
     layers, states = random_layers(p, rng, 1)
     program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng), rng=rng)
-    for gemm in (0, octets_of_probabilities(p)[0]):
+    for gemm in (0, probability_bytes(p)[0]):
         program.add_block(states[: max(p.most_tokens // 2, 1)], [0], predict=True, gemm=gemm)
     accelerator = Accelerator(dut, "resets", program, pauses=("random", "bursty"))
     for _ in range(5):

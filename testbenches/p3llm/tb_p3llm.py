@@ -81,7 +81,7 @@ async def random_layers(dut: Any) -> None:
     The first two tokens are the last of a set of keys, of values and of inputs, and the first of
     the next; the long version has others, and the second token of a text.
     """
-    system = SystemBench(dut, "drawn_layers")
+    system = SystemBench(dut, "random_layers")
     rng = system.bench.numpy_rng
     p = system.p
     cases = [(min(KEY_SET * p.block, p.slots // 2) - 1, 2)]

@@ -13,8 +13,8 @@ from testbenches.harness import Harness
 from testbenches.harness_memory import Channel
 from testbenches.meadow.bandwidth import decode_step
 from testbenches.meadow.checked_program import LayerProgram
-from testbenches.meadow.drawn_layers import random_layers
 from testbenches.meadow.long_program import run_program
+from testbenches.meadow.random_layers import random_layers
 
 ENTRY = entry_named("meadow")
 P: MeadowParameters = ENTRY.parameters("tiny_opt")
@@ -38,12 +38,12 @@ def test_cycles_are_proportional_to_bytes_at_limited_bandwidth(
     for bits in (2, 4, 8):
         program = decode_step(P, layer, states, level)
         run = run_program(program, harness, tmp_path, bits=bits)
-        bound = 8 * run.octets / bits
+        bound = 8 * run.moved_bytes / bits
         # The channel stalls after a word, so that the last word may end before the bound. The first
         # and last requests of a layer overlap with no other transfer.
         assert bound - 1000 / bits <= run.cycles[0] <= 1.02 * bound + 400
     free = run_program(program, harness, tmp_path)
-    assert free.octets == run.octets
+    assert free.moved_bytes == run.moved_bytes
     assert free.cycles[0] < run.cycles[0]
 
 
@@ -57,7 +57,7 @@ def test_prefill_and_decode_step_keep_the_bound(
         program.end()
     run = run_program(program, harness, tmp_path, bits=20)
     assert len(run.cycles) == 2
-    assert sum(run.cycles) >= 0.98 * 8 * run.octets / 20
+    assert sum(run.cycles) >= 0.98 * 8 * run.moved_bytes / 20
 
 
 def test_rejects_channel_without_bits() -> None:

@@ -18,7 +18,7 @@ from golden.meadow.meadow import activated, added, narrowed, norm, run_layer
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.nonlinear.activation_functions import Activation
-from testbenches.meadow.drawn_layers import STATE_STEP
+from testbenches.meadow.random_layers import STATE_STEP
 
 P = MeadowParameters()
 LAYERS = (0, 14, 29)

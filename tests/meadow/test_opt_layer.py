@@ -22,7 +22,7 @@ from golden.meadow.meadow import norm, run_layer
 from hdl.catalog import entry_named
 from hdl.meadow.parameters import MeadowParameters
 from hdl.nonlinear.activation_functions import Activation
-from testbenches.meadow.drawn_layers import STATE_STEP, drawn_weights, of_kind
+from testbenches.meadow.random_layers import STATE_STEP, of_kind, random_weights
 from tests.llm.opt_layer import drawn_layer, numbers
 
 P: MeadowParameters = entry_named("meadow").parameters("paper")
@@ -158,7 +158,7 @@ def test_random_layers_have_the_parts_of_the_accelerator() -> None:
     rng = np.random.default_rng(1)
     for preset in ("tiny", "tiny_opt"):
         p: MeadowParameters = entry_named("meadow").parameters(preset)
-        layer = of_kind(drawn_weights(p, rng), p, rng)
+        layer = of_kind(random_weights(p, rng), p, rng)
         names = set(LayerWeights.__dataclass_fields__) - (set() if p.gated else {"gate"})
         assert set(layer.matrices) == names
         assert set(layer.biases) == (names if p.biases else set())

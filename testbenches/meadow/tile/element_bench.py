@@ -1,4 +1,4 @@
-"""Hybrid processing elements: what the testbenches of both kinds share."""
+"""Common parts of the testbenches of parallel and broadcasting processing elements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,25 +20,25 @@ Integers = NDArray[np.int64]
 LAYER = 14
 TOKENS = 640
 SUM_BITS = 18
-"""Of a few products."""
+"""Bits of the sums of a few products."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """What an element does under one group of settings.
+    """The operands and expected results of an element under one group of settings.
 
     Members
     -------
     mode, streamed, hold, wide, chunks, scale, shift
-        As the element's settings, `chunks` as words a row.
+        As in the element's settings; `chunks` is the number of words per row.
     inputs, weights : Sequence[numpy.ndarray]
         Blocks of words, shape (words, multipliers).
     pipeline : numpy.ndarray
         Words or scalars for the pipeline register.
     results : numpy.ndarray
-        What must come, shape (passes, results of a pass).
+        Expected results, shape (passes, results per pass).
     steps : int
-        Operand pairs, hence cycles at full rate.
+        Pairs of operand words, which are the cycles at full rate.
     """
 
     mode: Mode
@@ -56,7 +56,7 @@ class Job:
 
 
 class ElementBench:
-    """An element's settings and four streams.
+    """The settings and the four streams of an element.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class ElementBench:
     salt : str
         Name of the test.
     pauses : tuple[str, str, str]
-        Pause patterns of inputs, which are also the pipeline's, of weights and of results.
+        Pause patterns of inputs and pipeline, of weights, and of results.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ElementBench:
         self.results = self.bench.sink("results", pauses[2])
 
     def offer(self, job: Job) -> None:
-        """Set what stands, and offer all words of a job."""
+        """Apply the settings, and offer all words of a job."""
         p = self.p
         settings = {
             "mode": job.mode.value,
@@ -107,7 +107,7 @@ class ElementBench:
             self.pipeline.send(to_integers(pack(layout, {name: job.pipeline})))
 
     async def run(self, jobs: Sequence[Job]) -> int:
-        """Run jobs one behind the other; return the cycles between all first and last results."""
+        """Run jobs back to back; return the sum of the cycles from first to last result of each."""
         cycles = 0
         self.results.received.clear()
         for job in jobs:
@@ -133,7 +133,7 @@ class ElementBench:
         self.bench.compare("last", np.concatenate(ends).astype(np.int64), got["last"], cycles=seen)
 
     async def disturb(self, job: Job, *, times: int) -> None:
-        """Reset in the middle of a job, again and again."""
+        """Reset during a job, repeatedly."""
         for _ in range(times):
             await self.bench.reset()
             self.offer(job)
@@ -142,7 +142,7 @@ class ElementBench:
 
 
 def random_settings(rng: np.random.Generator) -> dict[str, Any]:
-    """Return any scale and shift, and whether results are wide, as settings of a `Job`."""
+    """Return a random scale and shift, and whether results are wide, as settings of a `Job`."""
     scale, shift = random_factor(rng, SUM_BITS)
     return {"scale": scale, "shift": shift, "wide": bool(rng.random() < 0.3)}
 
@@ -154,7 +154,7 @@ def fitting(factor: float, p: ElementParameters) -> dict[str, int]:
 
 
 def real_linear(outputs: int, elements: int, rows: int) -> tuple[Integers, Integers, float]:
-    """Return inputs and weights of SmolLM2's query layer in INT8, and a factor to INT8 results."""
+    """Return inputs and weights of SmolLM2's `q_proj` in INT8, and a factor to INT8 results."""
     linear = open_trace(text="prose", tokens=TOKENS, layers=(LAYER,)).linear(LAYER, "q_proj")
     inputs, _ = quantised(linear.inputs)
     weights, _ = quantised(linear.weight)

@@ -35,7 +35,7 @@ def gemm(inputs: list[Integers], words: Integers, p: ElementParameters, **settin
     factor = {name: settings.pop(name) for name in ("scale", "shift")}
     chunks = -(-elements // width)
     rows = np.concatenate(inputs)
-    # What lies behind a row's last element is never looked at.
+    # The elements after the last one of a row are padding, which the unit ignores.
     padded = [
         np.pad(b, ((0, 0), (0, chunks * width - elements)), constant_values=77) for b in inputs
     ]
@@ -67,7 +67,7 @@ def pipelined(scalars: Integers, words: Integers, *, streamed: bool, **own: Any)
 
 
 def real_jobs(p: ElementParameters, bench: Bench) -> list[Job]:
-    """Return a piece of SmolLM2's query layer, and a head's weighted values."""
+    """Return a part of SmolLM2's `q_proj`, and weighted values of a head."""
     elements = min(p.weight_file, p.input_file * p.multipliers)
     rows = min(4, p.input_file // -(-elements // p.multipliers))
     inputs, weights, factor = real_linear(p.multipliers, elements, 2 * rows)
@@ -87,7 +87,7 @@ def real_jobs(p: ElementParameters, bench: Bench) -> list[Job]:
 
 
 def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
-    """Return jobs of all modes with operands at their ends often enough."""
+    """Return jobs of all modes, 30 % of them with operands at the ends of their range."""
     rng = bench.numpy_rng
     jobs = []
     for number in range(count):
@@ -96,7 +96,7 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
         most = max(p.input_file // chunks, 1)
         extremes = rng.random() < 0.3
 
-        def draw(*shape: int, bits: int = 8, extremes: bool = extremes) -> Integers:
+        def random(*shape: int, bits: int = 8, extremes: bool = extremes) -> Integers:
             low, high = -(1 << bits - 1), (1 << bits - 1) - 1
             both = (
                 rng.choice([low, high], shape) if extremes else rng.integers(low, high + 1, shape)
@@ -104,39 +104,39 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
             return both.astype(np.int64)
 
         own = random_settings(rng)
-        words = draw(elements, p.multipliers)
+        words = random(elements, p.multipliers)
         if number % 3 and chunks <= p.input_file:
-            blocks = [draw(int(n), elements) for n in rng.integers(1, most + 1, 2)]
+            blocks = [random(int(n), elements) for n in rng.integers(1, most + 1, 2)]
             jobs.append(gemm(blocks, words, p, streamed=number % 3 == 2, **own))
         else:
-            scalars = draw(3, elements, bits=p.scalar_bits)
+            scalars = random(3, elements, bits=p.scalar_bits)
             jobs.append(pipelined(scalars, words, streamed=bool(rng.random() < 0.5), **own))
     return jobs
 
 
 @cocotb.test()
 async def real_tensors(dut: Any) -> None:
-    """Run a layer's piece and weighted values of SmolLM2 at full rate."""
+    """Run a part of a layer and weighted values of SmolLM2 at full rate."""
     bench = ElementBench(dut, "real_tensors")
     jobs = real_jobs(bench.p, bench.bench)
     await bench.bench.reset()
     cycles = await bench.run(jobs)
-    # From a job's first result to its last: every pass but the first, and that one's results.
+    # From the first to the last result of a job: all passes but the first, and the results of one.
     ideal = sum(
         (len(job.results) - 1) * (job.steps // len(job.results)) + bench.p.multipliers - 1
         for job in jobs
     )
-    # Blocks of a few words do not hide the turn of the register files.
+    # Blocks of a few words do not hide the swap of the register files.
     if min(bench.p.input_file, bench.p.weight_file) >= 8:
         bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))
-    tensors = f"SmolLM2 layer {LAYER}, query layer and one head's values"
+    tensors = f"SmolLM2 layer {LAYER}, q_proj and the values of one head"
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 
 
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random jobs under every pair of pause patterns; the weights pause at random."""
+    """Run random jobs with every pair of pause patterns; the weights pause at random."""
     bench = ElementBench(dut, f"stalls {source} {sink}", (source, "random", sink))
     await bench.bench.reset()
     await bench.run(random_jobs(bench.p, bench.bench, 4))
@@ -144,7 +144,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: the next run equals the golden model."""
     bench = ElementBench(dut, "resets", ("random", "bursty", "random"))
     jobs = random_jobs(bench.p, bench.bench, 3)
     for job in jobs:

@@ -68,7 +68,7 @@ def pipelined(
 
 
 def real_jobs(p: ElementParameters, bench: Bench) -> list[Job]:
-    """Return a piece of SmolLM2's query layer, and the scores of some queries."""
+    """Return a part of SmolLM2's `q_proj`, and the scores of some queries."""
     chunks = min(3, p.input_file, p.weight_file)
     outputs, rows = p.weight_file // chunks, p.input_file // chunks
     inputs, weights, factor = real_linear(outputs, chunks * p.multipliers, 2 * rows)
@@ -81,14 +81,14 @@ def real_jobs(p: ElementParameters, bench: Bench) -> list[Job]:
         gemm(blocks, weights, p, **own),
         gemm(blocks, weights, p, streamed=True, wide=True, **own),
         gemm(blocks, weights, p, hold=True, weight_blocks=1, **own),
-        # The block that was held serves once more, and goes.
+        # The held block of weights is used once more, and then released.
         gemm(blocks[:1], weights, p, weight_blocks=0, **own),
         pipelined(queries[-4:], passes, p, streamed=True, **scores),
     ]
 
 
 def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
-    """Return jobs of all modes with operands at their ends often enough."""
+    """Return jobs of all modes, 30 % of them with operands at the ends of their range."""
     rng = bench.numpy_rng
     jobs = []
     for number in range(count):
@@ -97,43 +97,43 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
         rows = [int(n) for n in rng.integers(1, p.input_file // chunks + 1, 3)]
         extremes = rng.random() < 0.3
 
-        def draw(*shape: int, extremes: bool = extremes) -> Integers:
+        def random(*shape: int, extremes: bool = extremes) -> Integers:
             both = rng.choice([-128, 127], shape) if extremes else rng.integers(-128, 128, shape)
             return both.astype(np.int64)
 
         own = random_settings(rng)
         width = p.multipliers
-        weights = draw(outputs, chunks * width)
-        blocks = [draw(n, chunks * width) for n in rows]
+        weights = random(outputs, chunks * width)
+        blocks = [random(n, chunks * width) for n in rows]
         if number % 3:
             jobs.append(gemm(blocks, weights, p, streamed=number % 3 == 2, **own))
         else:
-            passes = [draw(outputs, width)] * 3
+            passes = [random(outputs, width)] * 3
             streamed = bool(rng.random() < 0.5)
-            jobs.append(pipelined(draw(3, width), passes, p, streamed=streamed, **own))
+            jobs.append(pipelined(random(3, width), passes, p, streamed=streamed, **own))
     return jobs
 
 
 @cocotb.test()
 async def real_tensors(dut: Any) -> None:
-    """Run a layer's piece and scores of SmolLM2 at full rate: a step a cycle."""
+    """Run a part of a layer and scores of SmolLM2 at full rate: one step per cycle."""
     bench = ElementBench(dut, "real_tensors")
     jobs = real_jobs(bench.p, bench.bench)
     await bench.bench.reset()
     cycles = await bench.run(jobs)
-    # Between its first and its last result, a job makes all steps but those of its first output.
+    # From its first to its last result, a job executes all steps but those of its first output.
     ideal = sum(job.steps - job.chunks for job in jobs)
-    # Blocks of a few words do not hide the turn of the register files.
+    # Blocks of a few words do not hide the swap of the register files.
     if min(bench.p.input_file, bench.p.weight_file) >= 8:
         bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))
-    tensors = f"SmolLM2 layer {LAYER}, query layer and one head's scores"
+    tensors = f"SmolLM2 layer {LAYER}, q_proj and the scores of one head"
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 
 
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random jobs under every pair of pause patterns; the weights pause at random."""
+    """Run random jobs with every pair of pause patterns; the weights pause at random."""
     bench = ElementBench(dut, f"stalls {source} {sink}", (source, "random", sink))
     await bench.bench.reset()
     await bench.run(random_jobs(bench.p, bench.bench, 4))
@@ -141,7 +141,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: the next run equals the golden model."""
     bench = ElementBench(dut, "resets", ("random", "bursty", "random"))
     jobs = random_jobs(bench.p, bench.bench, 3)
     for job in jobs:

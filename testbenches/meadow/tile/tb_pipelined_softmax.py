@@ -21,15 +21,15 @@ from testbenches.streams import PAUSES
 LAYERS = (0, 14, 29)
 TOKENS = 640
 REACH = 16.0
-"""How far below its maximum a score may lie: then its exponential is below half a step."""
+"""Largest distance of a score from the maximum; its exponential is below half a step."""
 
 STEP = REACH / DISTANCES
 
 Block = tuple[np.ndarray, Tokens]
-"""A table, and the tokens that use it."""
+"""A table of exponentials, and the tokens that use it."""
 
 DIVISION = 21
-"""Cycles from a reciprocal to the next."""
+"""Cycles between two reciprocals."""
 
 
 def prepare(p: PipelinedSoftmaxParameters) -> None:
@@ -60,7 +60,7 @@ def random_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
         rng.integers(0, 1 << 16, DISTANCES),
         np.full(DISTANCES, (1 << 16) - 1),
         np.zeros(DISTANCES, np.int64),
-        # A single score's probability is 1 exactly, and its last product has one digit more.
+        # The probability of a single score is exactly 1, so that its product has one more bit.
         1 << rng.integers(0, 16, DISTANCES),
     ]
     blocks = []
@@ -77,10 +77,10 @@ def random_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
 
 
 def halves_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[Block]:
-    """Return tokens of four scores, one of whose probabilities is next to half a step.
+    """Return tokens of four scores, one of whose probabilities is near a rounding tie.
 
-    The last bits of exponentials, sums and reciprocals decide; the tables are of large and of small
-    numbers. A few tokens have only the lowest scores.
+    The last bits of exponentials, sums and reciprocals decide the rounding. The tables have large
+    and small numbers. A few tokens have only the lowest scores.
     """
     blocks = []
     for shift in (0, 3, 6, 9, 12, 14):
@@ -98,7 +98,7 @@ def halves_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
 
 
 def last_bit_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[Block]:
-    """Return tokens of many large exponentials, in which the last bit of their sum decides."""
+    """Return tokens of many large exponentials whose rounding depends on the sum's last bit."""
     table = rng.integers(1 << 15, 1 << 16, DISTANCES)
     distances = rng.integers(0, DISTANCES, (500 * tokens, min(p.features, 40)))
     distances[:, 0] = 0
@@ -117,7 +117,7 @@ def last_bit_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> lis
 
 
 class SoftmaxBench(StreamBench):
-    """Scores in, probabilities out, and the stream of tables."""
+    """Streams of scores, probabilities and tables."""
 
     def __init__(self, dut: Any, salt: str, *pauses: str) -> None:
         self.p = p = catalog_parameters()
@@ -132,7 +132,7 @@ class SoftmaxBench(StreamBench):
         self.entries = self.bench.source("entries", entries)
 
     def items(self, blocks: list[Block]) -> Fields:
-        """Return the scores of all blocks; masked ones are what they are."""
+        """Return the scores of all blocks, including masked ones."""
         rows = [row for _table, rows in blocks for row in rows]
         value, keep = (np.concatenate(part) for part in zip(*rows, strict=True))
         ends = np.cumsum([len(scores) for scores, _keep in rows])
@@ -143,10 +143,10 @@ class SoftmaxBench(StreamBench):
         return {"value": value, "keep": keep, "reload": reload, "last": last}
 
     def offer(self, blocks: list[Block]) -> int:
-        """Offer scores and tables after a reset; return how many probabilities must come."""
+        """Offer scores and tables after a reset; return the number of expected probabilities."""
         payloads = to_integers(pack(self.shapes[0], self.items(blocks)))
         self.source.send(payloads)
-        # A table that follows is offered at once: it may not disturb the one in use.
+        # The next table is offered immediately, and must not change the one in use.
         self.entries.send(int(entry) for table, _rows in blocks for entry in table)
         return len(payloads)
 
@@ -167,14 +167,14 @@ class SoftmaxBench(StreamBench):
 
 @cocotb.test()
 async def real_scores(dut: Any) -> None:
-    """Scores of SmolLM2 at full rate: a token takes as many cycles as it has features."""
+    """Run scores of SmolLM2 at full rate: a token takes as many cycles as it has features."""
     bench = SoftmaxBench(dut, "real_scores")
     blocks = real_blocks(bench.p, 9 if context()["full"] else 5)
     cycles = await bench.run_blocks(blocks)
     features = [len(scores) for _table, rows in blocks for scores, _keep in rows]
     division = DIVISION
     ideal = sum(features[:-1]) + features[-1]
-    # What the page promises; where divisions take longer than tokens, only that much is sure.
+    # The documented rate; it does not apply if divisions take longer than tokens.
     if min(features) >= division:
         bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))
     tensors = f"SmolLM2 layers {LAYERS}, {len(features)} tokens of {features[0]} scores"
@@ -183,7 +183,7 @@ async def real_scores(dut: Any) -> None:
 
 @cocotb.test()
 async def latency(dut: Any) -> None:
-    """Time one token: the cycles from its last score to its first probability."""
+    """Measure the cycles from the last score of a token to its first probability."""
     bench = SoftmaxBench(dut, "latency")
     ((table, rows),) = real_blocks(bench.p, 1)
     await bench.bench.reset()
@@ -195,14 +195,14 @@ async def latency(dut: Any) -> None:
     bench.source.send(to_integers(pack(bench.p.score_layout, scores)))
     await bench.bench.run(until=lambda: len(bench.sink.received) > 0)
     features = len(rows[0][0])
-    # The buffer shows a score two cycles later.
+    # The buffer outputs a score two cycles after its input.
     promised = begin + features - 1 + max(features, 3) + DIVISION + 3
     bench.bench.compare("cycle", np.array([promised]), np.array([bench.sink.received[0][0]]))
 
 
 @cocotb.test()
 async def short_tokens(dut: Any) -> None:
-    """One and two scores a token: the divider sets the pace."""
+    """Run tokens of one and two scores: the divider limits the rate."""
     bench = SoftmaxBench(dut, "short_tokens")
     rows = [(np.array([n - 128] * (1 + n % 2)), np.ones(1 + n % 2, int)) for n in range(12)]
     cycles = await bench.run_blocks([(exponential_table(STEP), rows)])
@@ -212,14 +212,14 @@ async def short_tokens(dut: Any) -> None:
 @cocotb.test()
 @only_if(lambda run: run.parameters.features >= 4, "fewer scores have few sums")
 async def halves(dut: Any) -> None:
-    """Probabilities that the last bits round up or down, of sums of all sizes."""
+    """Run probabilities whose rounding depends on the last bits, for sums of all magnitudes."""
     bench = SoftmaxBench(dut, "halves")
     await bench.run_blocks(halves_blocks(bench.p, bench.bench.numpy_rng, 48))
 
 
 @cocotb.test()
 async def last_bits(dut: Any) -> None:
-    """Probabilities that the last bit of a large sum rounds up or down."""
+    """Run probabilities whose rounding depends on the last bit of a large sum."""
     bench = SoftmaxBench(dut, "last_bits")
     await bench.run_blocks(last_bit_blocks(bench.p, bench.bench.numpy_rng, 100))
 
@@ -227,31 +227,32 @@ async def last_bits(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random tokens and tables under every pair of pause patterns; tables pause at random."""
+    """Run random tokens and tables with every pair of pause patterns; tables pause at random."""
     bench = SoftmaxBench(dut, f"stalls {source} {sink}", source, "random", sink)
     await bench.run_blocks(random_blocks(bench.p, bench.bench.numpy_rng, 4))
 
 
 @cocotb.test()
 async def slow_sink(dut: Any) -> None:
-    """Take probabilities about as fast as reciprocals come: queues are full, empty and between."""
+    """Accept probabilities at about the rate of reciprocals, so that queues fill and drain."""
     bench = SoftmaxBench(dut, "slow_sink")
     rng = bench.bench.rng
     rates = [tokens * 2 / DIVISION for tokens in (0.7, 1, 1.4)]
     bench.sink.pauses = (
         rng.random() > rate for rate in iter(lambda: rng.choice(rates), None) for _ in range(300)
     )
-    draw = bench.bench.numpy_rng
-    # Powers of two among the exponentials: the reciprocal of such a sum is one, too.
-    powers = 1 << draw.integers(0, 16, DISTANCES)
-    table = np.where(draw.random(DISTANCES) < 0.5, powers, draw.integers(1, 1 << 16, DISTANCES))
-    rows = [(scores, np.ones(2, int)) for scores in draw.integers(-40, 0, (1500, 2))]
+    random = bench.bench.numpy_rng
+    # Half of the exponentials are powers of two: the reciprocal of such a sum is also one.
+    powers = 1 << random.integers(0, 16, DISTANCES)
+    others = random.integers(1, 1 << 16, DISTANCES)
+    table = np.where(random.random(DISTANCES) < 0.5, powers, others)
+    rows = [(scores, np.ones(2, int)) for scores in random.integers(-40, 0, (1500, 2))]
     await bench.run_blocks([(table, rows)])
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: the next run equals the golden model."""
     bench = SoftmaxBench(dut, "resets", "random", "bursty", "random")
     blocks = random_blocks(bench.p, bench.bench.numpy_rng, 3)
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Packed matrices for the unpackers: SmolLM2's, random ones, and damage to them."""
+"""Packed matrices for the unpackers: SmolLM2's, random ones, and corrupted ones."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ LAYERS = (0, 14, 29)
 TOKENS = 640
 
 GROUPS = 3456
-"""Groups of IDs of each real matrix, at least."""
+"""Minimum number of groups of IDs of each real matrix."""
 
 LEAST_RATIO = 6
-"""Chunks over unique ones with which a matrix becomes smaller."""
+"""Minimum reduction ratio with which packing reduces a matrix."""
 
 
 def prepare_weights() -> None:
@@ -47,10 +47,10 @@ def levels(p: UnpackerParameters) -> list[Level]:
 def real_matrices(
     p: UnpackerParameters, chunk: int, most: int = 1 << LONGEST_ID
 ) -> list[PackedMatrix]:
-    """Return rows of SmolLM2's matrices at every level, with a scale a tensor.
+    """Return rows of SmolLM2's matrices at every level, with one scale per tensor.
 
-    There are as many rows as make `GROUPS` groups of lanes. Weights are made coarser where the
-    unit has too few IDs for them, or where so few rows would not become smaller by packing.
+    The rows make up `GROUPS` groups of lanes. The weights are coarsened if the unit has too few IDs
+    for them, or if packing would not reduce so few rows.
     """
     most = min(most, 1 << p.id_bits)
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
@@ -62,7 +62,7 @@ def real_matrices(
         weights = quantised(weight[:rows], "tensor")[0]
         encoded = encode(weights, chunk)
         while len(encoded.unique) > most or encoded.reduction_ratio < LEAST_RATIO:
-            # Halves of 0 and -1 are these again.
+            # The floors of the halves of 0 and -1 are 0 and -1 again.
             weights = weights // 2 if weights.min() < -1 or weights.max() > 0 else weights * 0
             encoded = encode(weights, chunk)
         for level in levels(p):
@@ -76,12 +76,12 @@ def real_matrices(
 
 
 def described(packed: Sequence[PackedMatrix]) -> dict[str, str]:
-    """Say what real matrices were unpacked, and how many IDs each mode had.
+    """Describe the real matrices, and count the IDs of each mode.
 
     Raises
     ------
     AssertionError
-        If no matrix is smaller packed, or all IDs have one width though they need not.
+        If packing reduces no matrix, or all IDs have the same width although they need not.
     """
     smaller = {one.level for one in packed if one.bytes < one.raw_bytes}
     assert Level.REINDEXED in smaller, smaller
@@ -102,26 +102,26 @@ def described(packed: Sequence[PackedMatrix]) -> dict[str, str]:
 
 
 def fits(p: UnpackerParameters, packed: PackedMatrix) -> bool:
-    """Whether IDs of a matrix fit into those of an unpacker."""
+    """Return whether the IDs of a matrix fit into those of an unpacker."""
     return max(packed.widths) <= p.id_bits
 
 
 def random_ids(
     p: UnpackerParameters, rng: np.random.Generator, count: int, *, most: int = 600
 ) -> list[PackedIds]:
-    """Return rows of IDs of every kind, from few different ones to all that there can be."""
+    """Return sequences of IDs of every kind, with few to all possible values."""
     matrices = []
     for number in range(count):
         unique = min(1 << p.id_bits, int(2 ** rng.uniform(0, p.id_bits)) + (number % 3 == 0))
         length = int(rng.integers(1, most))
-        # From flat to steep: wide and narrow packets side by side.
+        # Distributions from flat to steep give a mixture of wide and narrow packets.
         ids = np.minimum((unique * rng.random(length) ** rng.choice([1, 3, 9])), unique - 1)
         matrices.append(packed_ids(p, ids.astype(np.uint32), levels(p)[number % len(levels(p))]))
     return matrices
 
 
 def packed_ids(p: UnpackerParameters, ids: Any, level: Level) -> PackedIds:
-    """Pack IDs as they are, without a matrix."""
+    """Pack IDs that do not belong to a matrix."""
     unique = int(ids.max()) + 1
     if level is Level.RAW:
         level = Level.NAIVE
@@ -132,7 +132,7 @@ def packed_ids(p: UnpackerParameters, ids: Any, level: Level) -> PackedIds:
 
 
 def any_modes(p: UnpackerParameters, rng: np.random.Generator) -> PackedIds:
-    """Return a packet of each mode, in any order, whose widths are any."""
+    """Return a packet of each mode in random order, with random widths."""
     widths = rng.integers(1, p.id_bits + 1, MODES)
     packets = rng.integers(0, 1 << 63, (MODES, p.packet_bits // 64)).astype(np.uint64)
     packets[:, 0] = packets[:, 0] // np.uint64(MODES) * np.uint64(MODES)
@@ -147,10 +147,10 @@ def any_modes(p: UnpackerParameters, rng: np.random.Generator) -> PackedIds:
     )
 
 
-def damaged(
+def corrupted(
     p: UnpackerParameters, matrix: PackedIds, rng: np.random.Generator, how: str
 ) -> PackedIds:
-    """Return packets with bits turned over, packets lost or doubled, or a wrong description."""
+    """Return packets with flipped bits, lost or repeated packets, or a wrong description."""
     fields = dict(vars(matrix))
     packets = matrix.packets.copy()
     match how:
@@ -168,7 +168,7 @@ def damaged(
             packets = np.repeat(packets, 2, axis=0)
         case "surplus":
             if matrix.kind is PacketKind.CLASSES:
-                # The last header says that one packet of offsets more follows.
+                # The last header declares one more packet of offsets.
                 header = following = 0
                 while following < len(packets):
                     header = following
@@ -190,13 +190,13 @@ def damaged(
     return PackedIds(**{**fields, "packets": packets})
 
 
-DAMAGE = (
+CORRUPTIONS = (
     "bits", "modes", "lost", "cut", "doubled", "surplus", "noise", "count", "unique", "widths",
 )  # fmt: skip
 
 
 def packet_items(p: UnpackerParameters, matrices: Sequence[PackedIds]) -> list[int]:
-    """Return the payloads of the packets of matrices, one behind the other."""
+    """Return the payloads of the packets of all matrices, concatenated."""
     items = []
     for matrix in matrices:
         wide = [int.from_bytes(row.astype("<u8").tobytes(), "little") for row in matrix.packets]
@@ -206,17 +206,18 @@ def packet_items(p: UnpackerParameters, matrices: Sequence[PackedIds]) -> list[i
 
 def matrix_items(p: UnpackerParameters, matrices: Sequence[PackedIds]) -> list[int]:
     """Return the payloads that describe matrices."""
-    told = [matrix.description(p.id_bits) for matrix in matrices]
-    rows = {name: np.array([one[name] for one in told]) for name in told[0]}
+    descriptions = [matrix.description(p.id_bits) for matrix in matrices]
+    rows = {name: np.array([one[name] for one in descriptions]) for name in descriptions[0]}
     return to_integers(pack(p.matrix_layout, rows))
 
 
 async def run_to_end(
     bench: Bench, results: StreamSink, groups: StreamSink, layout: Any, count: int
 ) -> int:
-    """Pass cycles until so many results and ends of matrices came, and some more; return the first.
+    """Simulate until `count` results and ends of matrices are received; return the cycles.
 
-    A result may be taken before the matrix's last group: each stream has its own pauses.
+    A result may be received before the last group of its matrix, since each stream has its own
+    pauses. 20 more cycles follow, which the returned number does not include.
     """
 
     def ended() -> bool:
@@ -230,12 +231,12 @@ async def run_to_end(
 
 
 def ideal_cycles(p: UnpackerParameters, matrix: PackedIds) -> int:
-    """Return the cycles of a matrix: a group or a packet in each, whichever are more."""
+    """Return the ideal cycles of a matrix: one per group or per packet, whichever are more."""
     return max(-(-matrix.count // p.lanes), len(matrix.packets))
 
 
 def uniform(p: UnpackerParameters, width: int, groups: int) -> PackedIds:
-    """Return IDs that all need packets of one width, a whole number of groups."""
+    """Return IDs for a whole number of groups, all in packets of one width."""
     ids = np.full(groups * p.lanes, (1 << width) - 1, np.uint32)
     packed = packed_ids(p, ids, Level.PACKET)
     assert packed.kind is PacketKind.MODES
@@ -250,5 +251,5 @@ def random_matrix(rng: np.random.Generator, weights: int, spread: float) -> Any:
 
 
 def frequent_first(matrix: Any, chunk: int) -> Encoded:
-    """Return a matrix's IDs, frequent chunks having low ones."""
+    """Return the IDs of a matrix, with low IDs for frequent chunks."""
     return reindexed(encode(matrix, chunk))

@@ -1,4 +1,4 @@
-"""Testbench of the mode-aware unpacker: SmolLM2's packets, every width, damage, stalls, resets."""
+"""Testbench of the mode-aware unpacker: SmolLM2's packets, corrupted packets, stalls, resets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from golden.meadow.wilu.mode_aware_unpacker import PackedIds, of_matrix, unpack
 from hdl.meadow.wilu.unpacker_parameters import RESULT, UnpackerParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
-    DAMAGE,
+    CORRUPTIONS,
     any_modes,
-    damaged,
+    corrupted,
     described,
     ideal_cycles,
     matrix_items,
@@ -28,7 +28,7 @@ from testbenches.packing import unpack as fields_of
 from testbenches.streams import PAUSES
 
 TURNAROUND = 24
-"""Cycles at most from a matrix to the next, beyond those of its groups and packets."""
+"""Maximum cycles per matrix in addition to those of its groups and packets."""
 
 
 def prepare(p: UnpackerParameters) -> None:
@@ -37,7 +37,7 @@ def prepare(p: UnpackerParameters) -> None:
 
 
 class UnpackerBench:
-    """The unpacker, what it is given and what it gives."""
+    """The streams of the unpacker."""
 
     def __init__(self, dut: Any, salt: str, pauses: Sequence[str] = ("none", "none")) -> None:
         self.p: UnpackerParameters = catalog_parameters()
@@ -48,7 +48,7 @@ class UnpackerBench:
         self.results = self.bench.sink("results", pauses[1])
 
     async def run(self, matrices: Sequence[PackedIds]) -> int:
-        """Unpack matrices after a reset, compare all; return the cycles."""
+        """Reset, unpack matrices and compare the results; return the cycles."""
         await self.bench.reset()
         self.groups.received.clear()
         self.results.received.clear()
@@ -64,7 +64,7 @@ class UnpackerBench:
         self.packets.send(packet_items(self.p, matrices))
 
     def check(self, matrices: Sequence[PackedIds]) -> None:
-        """Compare the IDs of each matrix, and what was found wrong."""
+        """Compare the IDs and the reported errors of each matrix."""
         p, bench = self.p, self.bench
         layouts = (p.group_layout, self.groups), (RESULT, self.results)
         groups, results = (
@@ -84,7 +84,7 @@ class UnpackerBench:
             found = {name: int(values[number]) for name, values in results.items()}
             ids = expected.ids
             if expected.apart and found["truncated"]:
-                # What the offsets that came in time are enough for is as it should be.
+                # The IDs whose offsets were received in time must be correct.
                 assert len(got) <= len(ids)
                 ids = ids[: len(got)]
             else:
@@ -95,7 +95,7 @@ class UnpackerBench:
 
 @cocotb.test()
 async def real_weights(dut: Any) -> None:
-    """Matrices of SmolLM2 at every level, at full rate, bit for bit."""
+    """Unpack matrices of SmolLM2 at every level at full rate, bit-exact."""
     bench = UnpackerBench(dut, "real_weights")
     p = bench.p
     packed = real_matrices(p, 2 if p.id_bits > 8 else 1)
@@ -108,7 +108,7 @@ async def real_weights(dut: Any) -> None:
 
 @cocotb.test()
 async def full_rate(dut: Any) -> None:
-    """Packets of each width: groups without a bubble, or a packet in every cycle."""
+    """Unpack packets of each width with one group or one packet per cycle, without bubbles."""
     bench = UnpackerBench(dut, "full_rate")
     p = bench.p
     for width in range(1, p.id_bits + 1):
@@ -119,7 +119,7 @@ async def full_rate(dut: Any) -> None:
 
 @cocotb.test()
 async def every_mode(dut: Any) -> None:
-    """Give every mode any width, of which the packer would use the first ones alone."""
+    """Unpack with random widths of all modes; the packer would use only the first modes."""
     bench = UnpackerBench(dut, "every_mode")
     await bench.run([any_modes(bench.p, bench.bench.numpy_rng) for _ in range(8)])
 
@@ -127,26 +127,26 @@ async def every_mode(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random IDs under every pair of pause patterns."""
+    """Unpack random IDs with every pair of pause patterns."""
     bench = UnpackerBench(dut, f"stalls {source} {sink}", (source, sink))
     await bench.run(random_ids(bench.p, bench.bench.numpy_rng, 12, most=300))
 
 
 @cocotb.test()
-@cocotb.parametrize(how=DAMAGE)
-async def damage(dut: Any, how: str) -> None:
-    """Damaged packets end with the error that is theirs, and the next matrix is not touched."""
-    bench = UnpackerBench(dut, f"damage {how}", ("random", "random"))
+@cocotb.parametrize(how=CORRUPTIONS)
+async def corrupted_packets(dut: Any, how: str) -> None:
+    """Corrupted packets are reported with their error, and do not affect the next matrix."""
+    bench = UnpackerBench(dut, f"corrupted {how}", ("random", "random"))
     rng = bench.bench.numpy_rng
     matrices = []
     for matrix in random_ids(bench.p, rng, 40, most=200):
-        matrices += [damaged(bench.p, matrix, rng, how), matrix]
+        matrices += [corrupted(bench.p, matrix, rng, how), matrix]
     await bench.run(matrices)
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: the next run equals the golden model."""
     bench = UnpackerBench(dut, "resets", ("random", "bursty"))
     matrices = random_ids(bench.p, bench.bench.numpy_rng, 9, most=200)
     for _ in range(12):

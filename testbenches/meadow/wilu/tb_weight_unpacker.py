@@ -1,4 +1,4 @@
-"""Testbench of the weight unpacker: SmolLM2's weights from packets, bypass, damage, stalls."""
+"""Testbench of the weight unpacker: SmolLM2's weights, raw weights, corrupted packets, stalls."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +17,9 @@ from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack
 from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
-    DAMAGE,
+    CORRUPTIONS,
     any_modes,
-    damaged,
+    corrupted,
     described,
     fits,
     frequent_first,
@@ -37,7 +37,7 @@ from testbenches.packing import unpack as fields_of
 from testbenches.streams import PAUSES
 
 TURNAROUND = 24
-"""Cycles at most from a matrix to the next, beyond those of its groups and packets."""
+"""Maximum cycles per matrix in addition to those of its groups and packets."""
 
 
 def prepare(p: WeightUnpackerParameters) -> None:
@@ -48,7 +48,7 @@ def prepare(p: WeightUnpackerParameters) -> None:
 def random_matrices(
     p: WeightUnpackerParameters, rng: np.random.Generator, count: int, *, most: int
 ) -> list[PackedMatrix]:
-    """Return matrices of every level, raw ones among them, as large as tables can be."""
+    """Return matrices of every level, including raw, with up to the maximum of unique chunks."""
     matrices = []
     for number in range(count):
         level = levels(p.unpacker)[number % len(levels(p.unpacker))]
@@ -66,7 +66,7 @@ def random_matrices(
 
 
 class WeightsBench:
-    """The unit, what it is given and what it gives."""
+    """The streams of the weight unpacker."""
 
     def __init__(self, dut: Any, salt: str, pauses: Sequence[str] = ("none", "none")) -> None:
         self.p: WeightUnpackerParameters = catalog_parameters()
@@ -78,12 +78,12 @@ class WeightsBench:
         self.results = self.bench.sink("results", pauses[1])
 
     def offer(self, given: Sequence[PackedWeights]) -> None:
-        """Offer unique matrices, what is told, and packets."""
+        """Offer unique matrices, descriptions and packets."""
         p = self.p
         packed = [one.packed for one in given]
         self.inputs["packets"].send(packet_items(p.unpacker, packed))
-        told = [one.description(p.unpacker.id_bits) for one in packed]
-        rows = {name: np.array([one[name] for one in told]) for name in told[0]}
+        descriptions = [one.description(p.unpacker.id_bits) for one in packed]
+        rows = {name: np.array([one[name] for one in descriptions]) for name in descriptions[0]}
         bypass = np.array([one.table is None for one in given]).astype(int)
         items = pack(p.matrix_layout, {"packed": rows, "bypass": bypass})
         self.inputs["matrices"].send(to_integers(items))
@@ -94,7 +94,7 @@ class WeightsBench:
                 self.inputs["tables"].send(to_integers(items))
 
     async def run(self, given: Sequence[PackedWeights]) -> int:
-        """Unpack after a reset, compare all; return the cycles."""
+        """Reset, unpack matrices and compare the results; return the cycles."""
         await self.bench.reset()
         self.weights.received.clear()
         self.results.received.clear()
@@ -105,7 +105,7 @@ class WeightsBench:
         return cycles
 
     def check(self, given: Sequence[PackedWeights]) -> None:
-        """Compare the weights of each matrix, and what was found wrong."""
+        """Compare the weights and the reported errors of each matrix."""
         p, bench = self.p, self.bench
         layouts = (p.weights_layout, self.weights), (p.result_layout, self.results)
         groups, results = (
@@ -135,19 +135,19 @@ class WeightsBench:
 
 @cocotb.test()
 async def real_weights(dut: Any) -> None:
-    """Matrices of SmolLM2 at every level come back as they were packed, at full rate."""
+    """Unpack matrices of SmolLM2 at every level at full rate, bit-exact."""
     bench = WeightsBench(dut, "real_weights")
     p = bench.p
     packed = real_matrices(p.unpacker, p.chunk, p.entries)
     given = [of_weights(one) for one in packed]
     for one, unpacked in zip(packed, given, strict=True):
-        # The golden model against the matrix itself.
+        # The golden model must return the matrix itself.
         chunks = unpack_weights(unpacked, p).chunks.reshape(-1)
         matrix = unpack_matrix(one)
         if matrix.shape[1] % p.chunk == 0:
             assert np.array_equal(chunks[: matrix.size], matrix.reshape(-1))
     cycles = await bench.run(given)
-    # Where a unique matrix is longer than what streams meanwhile, it is waited for.
+    # The unit stalls if loading a unique matrix takes longer than unpacking the previous matrix.
     ideal = sum(ideal_cycles(p.unpacker, one.packed) for one in given)
     streaming = f"{cycles} of {ideal}"
     bench.bench.record(cycles=0, ideal_cycles=0, streaming=streaming, **described(packed))
@@ -155,7 +155,7 @@ async def real_weights(dut: Any) -> None:
 
 @cocotb.test()
 async def reload_while_streaming(dut: Any) -> None:
-    """Take in the next unique matrix under the present one: only the first is waited for."""
+    """Load the next unique matrix while the current one is in use: only the first one stalls."""
     bench = WeightsBench(dut, "reload_while_streaming")
     p, rng = bench.p, bench.bench.numpy_rng
     given, tables = [], []
@@ -176,7 +176,7 @@ async def reload_while_streaming(dut: Any) -> None:
 
 @cocotb.test()
 async def any_ids(dut: Any) -> None:
-    """Look up IDs of every width in tables of random weights, and take fields as they are."""
+    """Look up IDs of every width in random unique matrices, and pass raw fields."""
     bench = WeightsBench(dut, "any_ids")
     p, rng = bench.p, bench.bench.numpy_rng
     given = []
@@ -191,27 +191,27 @@ async def any_ids(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random matrices under every pair of pause patterns."""
+    """Unpack random matrices with every pair of pause patterns."""
     bench = WeightsBench(dut, f"stalls {source} {sink}", (source, sink))
     packed = random_matrices(bench.p, bench.bench.numpy_rng, 10, most=300)
     await bench.run([of_weights(one) for one in packed])
 
 
 @cocotb.test()
-@cocotb.parametrize(how=(*DAMAGE, "table"))
-async def damage(dut: Any, how: str) -> None:
-    """Damaged packets and tables end with an error; the next matrix is not touched."""
-    bench = WeightsBench(dut, f"damage {how}", ("random", "random"))
+@cocotb.parametrize(how=(*CORRUPTIONS, "table"))
+async def corrupted_packets(dut: Any, how: str) -> None:
+    """Corrupted packets and unique matrices are reported, and do not affect the next matrix."""
+    bench = WeightsBench(dut, f"corrupted {how}", ("random", "random"))
     p, rng = bench.p, bench.bench.numpy_rng
     given = []
-    # Fields as they are show every bit of every width, and a width that is too large.
+    # Raw fields expose every bit of every width, and a width that is too large.
     modes = [PackedWeights(packed=any_modes(p.unpacker, rng), table=None) for _ in range(16)]
     for one in [*map(of_weights, random_matrices(p, rng, 24, most=200)), *modes]:
         packed, table = one.packed, one.table
         if how != "table":
-            packed = damaged(p.unpacker, packed, rng, how)
+            packed = corrupted(p.unpacker, packed, rng, how)
         elif table is not None:
-            # Shorter, longer, and longer than there is room for.
+            # Shorter, longer, and longer than the memory.
             length = rng.choice([1, len(table) + 1, p.entries + 3])
             table = np.resize(table, (length, p.chunk))
         given += [PackedWeights(packed=packed, table=table), one]
@@ -220,7 +220,7 @@ async def damage(dut: Any, how: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation: the next run equals the golden model."""
     bench = WeightsBench(dut, "resets", ("random", "bursty"))
     packed = random_matrices(bench.p, bench.bench.numpy_rng, 9, most=200)
     given = [of_weights(one) for one in packed]

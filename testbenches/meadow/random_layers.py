@@ -1,4 +1,4 @@
-"""Layers for MEADOW: of random numbers, and what SmolLM2's matrices lack at a preset drawn."""
+"""Layers for MEADOW: randomised ones, and randomised parts that SmolLM2's layers do not have."""
 
 from dataclasses import replace
 
@@ -26,8 +26,8 @@ STATE_STEP = 2.0**-8
 def of_kind(weights: LayerWeights, p: MeadowParameters, rng: np.random.Generator) -> RealLayer:
     """Return the layer that an accelerator computes with such matrices.
 
-    Norms' weights and biases, and biases of matrices, are drawn where the accelerator has them;
-    a gate stays where there is none.
+    Weights and biases of norms, and biases of matrices, are random where the accelerator has them.
+    An accelerator without a gate omits the gate's matrix.
     """
     layer = real_layer(weights)
     matrices = {name: w for name, w in layer.matrices.items() if p.gated or name != "gate"}
@@ -36,22 +36,22 @@ def of_kind(weights: LayerWeights, p: MeadowParameters, rng: np.random.Generator
         norms, biases = (rng.normal(mean, 0.2, (2, p.hidden_size)) for mean in (1, 0))
         layer = replace(layer, norms=(norms[0], norms[1]), norm_biases=(biases[0], biases[1]))
     if p.biases:
-        # As large as a good part of what the matrices make of normalised rows.
-        drawn = {
+        # Half of the standard deviation of the matrices' products with normalised rows.
+        random = {
             name: rng.normal(0, 0.5, layer_outputs(layer, name))
             * np.linalg.norm(matrix.reshape(-1, layer_outputs(layer, name)[-1]), axis=0).mean()
             for name, matrix in matrices.items()
         }
-        layer = replace(layer, biases=drawn)
+        layer = replace(layer, biases=random)
     return layer
 
 
-def drawn_weights(
+def random_weights(
     p: MeadowParameters, rng: np.random.Generator, freedom: float = 3
 ) -> LayerWeights:
-    """Return matrices of numbers with heavy tails, as weights have them: Student's t.
+    """Return matrices of numbers with heavy tails, as in models: Student's t-distribution.
 
-    The fewer degrees of `freedom`, the fewer of their INT8 pairs are different ones.
+    With fewer degrees of `freedom`, the matrices have fewer distinct pairs of INT8 numbers.
     """
     size, inner = p.head_size, p.intermediate_size
     shapes = {"query": (p.hidden_size, p.heads, size)}
@@ -63,8 +63,8 @@ def drawn_weights(
     )
 
 
-def drawn_states(p: MeadowParameters, rng: np.random.Generator, *, spread: bool = False) -> Reals:
-    """Return hidden states of large and of small rows, or with `spread` of such elements."""
+def random_states(p: MeadowParameters, rng: np.random.Generator, *, spread: bool = False) -> Reals:
+    """Return hidden states with rows, or with `spread` elements, of widely different magnitudes."""
     states = rng.normal(0, 1, (p.features, p.hidden_size))
     return states * 2.0 ** rng.uniform(-6, 12, (p.features, p.hidden_size if spread else 1))
 
@@ -74,21 +74,21 @@ def random_layers(
 ) -> tuple[list[IntegerLayer], Integers]:
     """Return layers of random weights, and random hidden states.
 
-    With `spread` elements of a row differ by powers of two, some are next to the ends of their
-    range, and weights differ as much.
+    With `spread`, elements of a row differ by powers of two, some are near the ends of their range,
+    and so do weights.
     """
-    states = drawn_states(p, rng, spread=spread)
+    states = random_states(p, rng, spread=spread)
     layers = []
     for number in range(count):
-        real = of_kind(drawn_weights(p, rng, 1.5 if spread else 3), p, rng)
+        real = of_kind(random_weights(p, rng, 1.5 if spread else 3), p, rng)
         layer = quantised_layer(real, states[: p.tokens], p, STATE_STEP)[0]
-        # The second one's counts beside rows of all 24 bits, too; results are lifted anyhow.
+        # The second layer's epsilon is significant even next to rows of 24 bits.
         epsilon = (7, (1 << 32) - 3)[number % 2]
         lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
         layers.append(replace(layer, epsilon=epsilon, lifts=lifts))
     steps = np.rint(states / STATE_STEP).astype(np.int64)
     if spread:
-        # Next to the ends, which sums go beyond.
+        # Near the ends of the range, which sums exceed.
         least, most = extremes(STATE)
         ends = np.where(rng.random(steps.shape) < 0.5, least, most)
         steps = np.where(rng.random(steps.shape) < 0.1, ends - np.sign(ends), steps)
@@ -98,24 +98,24 @@ def random_layers(
 def random_vocabulary(
     p: MeadowParameters, rng: np.random.Generator, *, alike: bool = False
 ) -> IntegerVocabulary:
-    """Return a vocabulary of random numbers, half of whose tokens have the sums of others.
+    """Return a random LM head, in which half of the tokens have the logits of other tokens.
 
-    Where they are `alike`, all have the sums of one, whose sign differs from state to state.
+    With `alike`, all tokens have the logit of one token, whose sign differs between states.
     """
     states = rng.normal(0, 1, (4, p.hidden_size))
     projection = rng.normal(0, 1, (p.hidden_size, p.vocabulary))
     twins = rng.integers(0, p.vocabulary, p.vocabulary // 2)
-    places = rng.permutation(p.vocabulary)[: len(twins)]
+    columns = rng.permutation(p.vocabulary)[: len(twins)]
     if alike:
-        twins, places = np.full(p.vocabulary, twins[0]), np.arange(p.vocabulary)
-    projection[:, places] = projection[:, twins]
+        twins, columns = np.full(p.vocabulary, twins[0]), np.arange(p.vocabulary)
+    projection[:, columns] = projection[:, twins]
     vocabulary = integer_vocabulary(projection, states, p, STATE_STEP)
     if p.layer_norm:
         vocabulary = replace(vocabulary, norm_bias=rng.integers(-8192, 8192, p.hidden_size))
     if p.biases:
-        # Biases of all sizes, up to the largest.
+        # Biases of all magnitudes, up to the largest.
         most = 2 ** rng.uniform(8, BIAS.width - 1)
         bias = rng.integers(-int(most), int(most), p.vocabulary)
-        bias[places] = bias[twins]
+        bias[columns] = bias[twins]
         vocabulary = replace(vocabulary, bias=bias)
     return vocabulary
