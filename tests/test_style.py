@@ -174,21 +174,7 @@ in backticks, fenced code, block quotes (``>``, for quotations of a paper), and 
 program writes into a page.
 """
 
-LATER = (
-    "testbenches/runner.py",
-    "testbenches/kelle/accelerator.py",
-    "testbenches/kelle/tb_kelle.py",
-    "testbenches/kelle/array/tb_evicting_array.py",
-    "testbenches/kelle/array/tb_systolic_array.py",
-    "testbenches/kelle/edram/tb_kv_edram.py",
-    "testbenches/kelle/edram/tb_refresh_controller.py",
-    "testbenches/kelle/edram/tb_refreshed_edram.py",
-    "testbenches/kelle/eviction/eviction_bench.py",
-    "testbenches/kelle/eviction/tb_eviction_controller.py",
-    "testbenches/kelle/eviction/tb_prefill_selector.py",
-    "testbenches/kelle/eviction/tb_systolic_evictor.py",
-    "testbenches/lad/host.py",
-)
+LATER = ("testbenches/runner.py",)
 """Files that the patterns include and that are not yet rewritten, as patterns."""
 
 

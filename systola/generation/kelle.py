@@ -126,8 +126,8 @@ class KelleSystem(System):
             token=host.prediction[0] if host.prediction else None,
             cycles=host.cycles,
             bound=bound if block.first else 0,
-            bytes_read=host.octets_read,
-            bytes_written=host.octets_written,
+            bytes_read=host.bytes_read,
+            bytes_written=host.bytes_written,
             evictions=[
                 (layer, placement.slot)
                 for layer, step in enumerate(host.layers)

@@ -188,8 +188,8 @@ class LadSystem(System):
             token=host.predictions[0][0] if host.predictions else None,
             cycles=host.cycles,
             bound=round(bound / self.p.tiles),
-            bytes_read=host.octets_read,
-            bytes_written=host.octets_written,
+            bytes_read=host.bytes_read,
+            bytes_written=host.bytes_written,
             decided=decided,
             seconds=host.seconds,
         )

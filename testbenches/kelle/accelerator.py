@@ -1,4 +1,4 @@
-"""The accelerator's surroundings: off-chip memory, and a host that sends tokens."""
+"""Environment of the accelerator: off-chip memory, and a host that sends tokens."""
 
 from functools import cached_property
 from typing import Any
@@ -31,11 +31,11 @@ from testbenches.packing import from_integers, pack, to_integer, to_integers, un
 from testbenches.streams import read, until_offered
 
 Integers = NDArray[np.int64]
-PATIENCE = 20_000
-"""Cycles without any transfer that an operation of the longest kind does not reach."""
+TIMEOUT = 20_000
+"""Cycles without any transfer, more than the longest operation has."""
 
 WAITING = 100
-"""Cycles for which a step waits for an input vector, where memory is slow."""
+"""Cycles for which a step waits for an input vector from a slow memory."""
 
 
 def arrays(value: Any) -> Any:
@@ -46,7 +46,7 @@ def arrays(value: Any) -> Any:
 
 
 class Accelerator:
-    """A bench with every port attached.
+    """A bench that drives and monitors every port.
 
     Parameters
     ----------
@@ -55,11 +55,11 @@ class Accelerator:
     salt : str
         As in `Bench`.
     p : KelleParameters
-        Its dimensions.
+        Dimensions of the design.
     layers : list[DecoderLayer]
-        Weights and scales of each layer, and the text's states.
+        Weights and scales of each layer, and hidden states of the text.
     pattern : str
-        Pauses of all streams.
+        Pause pattern of all streams.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Accelerator:
         pattern: str = "none",
     ) -> None:
         self.dut, self.p, self.layers = dut, p, layers
-        self.bench = bench = Bench(dut, f"{salt} {pattern}", timeout=PATIENCE)
+        self.bench = bench = Bench(dut, f"{salt} {pattern}", timeout=TIMEOUT)
         names = (
             "scales",
             "prefill_scores",
@@ -87,31 +87,31 @@ class Accelerator:
         if p.vocabulary:
             sinks.append("predictions")
         self.sinks = {name: bench.sink(name, pattern) for name in sinks}
-        octets = p.channel_layout.size // 8
+        word_bytes = p.channel_layout.size // 8
         self.programs = [
-            [int.from_bytes(word.tobytes(), "little") for word in beats.reshape(-1, octets)]
+            [int.from_bytes(word.tobytes(), "little") for word in beats.reshape(-1, word_bytes)]
             for beats in (layer_beats(layer, p) for layer in layers)
         ]
         self.offers_weights = True
-        # A host that pauses is also slow: it takes a request when the next sequence's scores could
-        # be there, and an input vector comes when the next step has been waiting for it.
+        # A host that pauses is also slow: it accepts a request when the scores of the next sequence
+        # may be complete, and sends an input vector when the next step has waited for it.
         self.answer_after = 0
         if pattern != "none":
             self.answer_after = WAITING
             stores = self.sinks["vector_stores"]
             stores.pauses = until_offered(stores, self.load_beats)
-        # What the next layer's prefill keeps, offered as soon as a step's tokens are taken.
-        self.behind: list[Kept] = []
+        # Tokens that the next layer's prefill keeps, offered as soon as a step's tokens are taken.
+        self.next_prefill: list[Kept] = []
         bench.add(self)
 
     @property
     def step_words(self) -> int:
-        """Words of a step's weights."""
+        """Words of weights per step."""
         return len(self.programs[0])
 
     @property
     def load_beats(self) -> int:
-        """Beats of all loads of a step, a tile of weights as many as the tokens that meet it."""
+        """Beats of all loads of a step; a tile of weights takes at least one cycle per token."""
         p = self.p
         load = p.array.array.load_cycles
         tiles = self.step_words // words_of(p, load)
@@ -119,19 +119,19 @@ class Accelerator:
 
     @property
     def roofline(self) -> int:
-        """Cycles of a step that the slowest needs: who brings words, takes loads, or reads rows.
+        """Lower bound of a step: the largest of its words, its loads, and its reads of rows.
 
-        Rows of keys and of values come from the eDRAM side by side.
+        The eDRAM reads rows of keys and of values in parallel.
         """
         p = self.p
         rows = p.items * p.slots * p.memory.edram.entry_words
         return max(self.step_words, self.load_beats, rows)
 
     def clear(self) -> None:
-        """Forget what was seen."""
+        """Discard all recorded values."""
         self.placed: list[int] = []
         self.decoded: list[tuple[int, int]] = []
-        self.begun_tokens = self.misled_tokens = self.waited = 0
+        self.begun_tokens = self.followed_tokens = self.waited = 0
         self.asking: list[int] = []
         self.answered = 0
         self.words = 0
@@ -140,14 +140,14 @@ class Accelerator:
             sink.received.clear()
 
     def drive(self) -> None:
-        """Answer requests for input vectors; mean another step as soon as a token is taken."""
+        """Answer requests for input vectors; select another layer as soon as a token is taken."""
         whole = self.begun_tokens - self.begun_tokens % self.p.sequences
-        if self.misled_tokens != whole:
-            self.misled_tokens = whole
+        if self.followed_tokens != whole:
+            self.followed_tokens = whole
             layer = self.decoded[whole - 1][0] // self.p.sequences
             self.dut.layer.value = (layer + 1) % self.p.layers
-            while self.behind:
-                self.send_kept(self.behind.pop(0))
+            while self.next_prefill:
+                self.send_kept(self.next_prefill.pop(0))
             if self.p.vocabulary:
                 self.dut.predicts.value = not self.predicting
         for _cycle, request in self.sinks["vector_stores"].received[self.answered :]:
@@ -162,13 +162,13 @@ class Accelerator:
             self.answered += 1
 
     def input_of(self, cache: int, position: int) -> Integers:
-        """Return a token's input: what came out when it was decoded, or what a prefill made."""
+        """Return a token's input: the output of its decode step, or the state of its prefill."""
         if (cache, position) not in self.decoded:
             return self.layers[cache // self.p.sequences].quantised[position]
         return self._states("normalised")[self.decoded.index((cache, position))]
 
     def sample(self) -> None:
-        """Note placements, words of weights, and whose step asks for an input vector."""
+        """Record placements, words of weights, and the step of each request for an input vector."""
         tokens = self.sources["tokens"]
         self.begun_tokens += tokens.accepted
         self.waited = 0 if tokens.idle or tokens.accepted else self.waited + 1
@@ -184,12 +184,12 @@ class Accelerator:
 
     @cached_property
     def placed_layout(self) -> data.StructLayout:
-        """The port that shows placements."""
+        """Layout of the port with placements."""
         return data.StructLayout({"placement": placement_layout(self.p.eviction), "valid": 1})
 
     @cached_property
     def placed_valid(self) -> int:
-        """The place of `valid`: a layout adds up its fields whenever it is asked for its size."""
+        """Bit of `valid`; cached, because a layout computes its size at each access."""
         return self.placed_layout.size - 1
 
     async def start(self, settings: RefreshSettings) -> None:
@@ -198,13 +198,13 @@ class Accelerator:
         self.dut.settings.value = to_integer(pack(layout, arrays(settings.payload)))
         self.choose(0)
         await self.bench.reset()
-        # The refresh controllers forget all entries before time begins.
+        # The refresh controllers clear all entries before the first tick begins.
         self.begun = self.bench.cycle + self.p.memory.refresh.entries
         self.sources["scales"].send(to_integers(pack(*scale_words(self.layers, self.p))))
         await self.run("scales")
 
     def choose(self, layer: int, sequence: int = 0, *, predicts: bool = False) -> None:
-        """Choose what is offered next: its layer, and a prefill's sequence; or the vocabulary."""
+        """Set the layer of the next offer, and the sequence of a prefill; or select the LM head."""
         self.dut.layer.value = layer
         if self.p.sequences > 1:
             self.dut.sequence_number.value = sequence
@@ -214,14 +214,15 @@ class Accelerator:
         self.dut.epsilon.value = self.layers[layer].epsilon
 
     async def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> None:
-        """Load what a prefill keeps, or let it be selected; rows of recomputed tokens hold noise.
+        """Load the tokens that a prefill keeps, or let the unit select them.
 
-        What is selected is compared with the model, slot by slot, with all else when it is checked.
+        Rows of recomputed tokens contain noise. `Decode.check` compares the selected tokens slot by
+        slot with the golden model.
         """
         cache = model.eviction.layer
         self.choose(*divmod(cache, self.p.sequences))
         if select:
-            # Rows follow: those of slots that are not in use yet are not refreshed.
+            # Rows are sent afterwards: rows of slots that are not in use are not refreshed.
             self.send_scores(prefill)
             await self.run("prefill_scores")
             await self.bench.run(until=lambda: self.filled()[cache].sum() >= len(prefill.kept))
@@ -232,7 +233,7 @@ class Accelerator:
         await self.run("prefill", "rows")
 
     def send_cache(self, model: KelleModel, prefill: Prefill) -> None:
-        """Offer the rows of what a prefill keeps."""
+        """Offer the rows of the tokens that a prefill keeps."""
         edram, taken = self.p.memory.edram, [0] * self.p.heads
         for token in prefill.kept:
             slot = taken[token.head]
@@ -287,7 +288,7 @@ class Accelerator:
         self.sources["weights"].send(self.programs[layer])
 
     async def predict(self, state: Integers, matrix: NDArray[Any], layer: int = 0) -> None:
-        """Give a state to the vocabulary, and wait for what it predicts."""
+        """Offer a state to the LM head, and wait for the prediction."""
         self.choose(layer, predicts=True)
         self.decoded.append((layer * self.p.sequences, -1))
         self.sources["tokens"].send([0])
@@ -298,13 +299,13 @@ class Accelerator:
         await self.bench.run(until=lambda: len(self.sinks["predictions"].received) >= done)
 
     def predictions(self) -> Integers:
-        """Return tokens and their sums."""
+        """Return the predicted tokens and their logits."""
         payloads = [payload for _cycle, payload in self.sinks["predictions"].received]
         found = self._unpack(self.p.prediction_layout, payloads)
         return np.stack([found["token"], found["sum"]], axis=-1)
 
     async def run(self, *names: str) -> None:
-        """Pass cycles until streams have handed over everything."""
+        """Simulate until the named streams have transferred everything."""
         await self.bench.run(until=lambda: all(self.sources[name].idle for name in names))
 
     def send(self, name: str, layout: Any, values: Any) -> None:
@@ -318,7 +319,7 @@ class Accelerator:
         self.send_rows(entry, *vector_rows(values, edram))
 
     def send_noise(self, head: int, slot: int) -> None:
-        """Offer rows that mean nothing to a slot of a head among those of all layers."""
+        """Offer random rows to a slot of a head, counted over all layers."""
         edram, rng = self.p.memory.edram, self.bench.numpy_rng
         noise = rng.integers(-(1 << 15), 1 << 15, (2, self.p.head_size))
         self.send_rows(edram.entry(head, slot), *rows_of(noise, edram))
@@ -335,22 +336,23 @@ class Accelerator:
         return self._states("outputs"), cycles[self.p.inputs - 1 :: self.p.inputs]
 
     def weight_utilisation(self, ended: int) -> float:
-        """Return the multipliers' use in a step's weight passes behind the attention.
+        """Return the utilisation of the multipliers in a step's weight passes after the attention.
 
-        From the first beat of W_O to the step's last output, norm and ways through the array
-        included. Each beat is `bands` rows of weights, which every sequence's vector meets. Words
-        that are held before count from when they came.
+        The interval begins with the first beat of W_O and ends with the last output of the step; it
+        includes the norm and the latency of the array. Each beat is `bands` rows of weights, by
+        which the vector of every sequence is multiplied. A word that the unit holds before the
+        interval counts from its arrival.
         """
-        behind = [which for group in after_attention(self.p) for which in group]
+        operations = [which for group in after_attention(self.p) for which in group]
         tiles = sum(
-            self.p.operations(which) * self.p.slices * self._inputs(which) for which in behind
+            self.p.operations(which) * self.p.slices * self._inputs(which) for which in operations
         )
         words = words_of(self.p, self.p.array.array.load_cycles)
         first = self.step_words - tiles * words
         return tiles * self.p.sequences / (ended - self.weight_cycles[first] + 1)
 
     def _inputs(self, which: Operation) -> int:
-        """Return the slices that a projection's vectors have."""
+        """Return the number of slices of a projection's vectors."""
         return self.p.products if which is Operation.DOWN else self.p.inputs
 
     def normalised(self) -> Integers:
@@ -358,7 +360,7 @@ class Accelerator:
         return self._states("normalised")
 
     def _states(self, name: str) -> Integers:
-        """Return what a sink has received as vectors [steps, width]."""
+        """Return the vectors that a sink has received, [steps, width]."""
         received = self.sinks[name].received
         whole = len(received) - len(received) % self.p.inputs
         payloads = [payload for _cycle, payload in received[:whole]]
@@ -410,7 +412,7 @@ class Accelerator:
         return np.where(shown["valid"] == 1, shown["position"], -1)[0]
 
     def counts(self) -> Integers:
-        """Return the words refreshed, [MSB, LSB] [HST, LST]."""
+        """Return the number of refreshed words, [MSB, LSB] [HST, LST]."""
         layout = self.p.memory.refresh.counts_layout
         return self._unpack(layout, [int(self.dut.counts.value)])[0]
 

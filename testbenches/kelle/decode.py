@@ -108,7 +108,7 @@ class Decode:
         """Rows of the last step's combined matrix."""
         return sum(step.members for step in self.steps[-self.p.sequences :])
 
-    async def spoil(self) -> None:
+    async def corrupt(self) -> None:
         """Overwrite the rows of all slots whose tokens are recomputed, to detect reads of them."""
         heads = [head for model in self.models for head in model.eviction.heads]
         for number, head in enumerate(heads):

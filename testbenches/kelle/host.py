@@ -22,7 +22,7 @@ from testbenches.kelle.edram.paper_intervals import paper_intervals
 from testbenches.kelle.weight_beats import layer_beats, matrix_beats, scale_words
 from testbenches.packing import Bits, pack, unpack
 
-PATIENCE = 50_000
+TIMEOUT = 50_000
 """Timeout: cycles without any transfer."""
 
 TICK = 360_000
@@ -74,7 +74,7 @@ class Host:
         The predicted token, and its sum.
     cycles, seconds : int, float
         Cycles of the last token, and the wall-clock time of their simulation.
-    octets_read, octets_written : int
+    bytes_read, bytes_written : int
         Bytes read from and written to memory through the ports for the last token.
     """
 
@@ -94,7 +94,7 @@ class Host:
         self._inputs: list[dict[int, Integers]] = [{} for _ in model.layers]
         self.layers: list[LayerRun] = []
         self.prediction: tuple[int, int] | None = None
-        self.octets_read = self.octets_written = self.cycles = 0
+        self.bytes_read = self.bytes_written = self.cycles = 0
         self.seconds = 0.0
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class Host:
         """
         p, began = self.p, self._session.cycle
         self.layers, self.prediction, self.seconds = [], None, 0.0
-        self.octets_read = self.octets_written = 0
+        self.bytes_read = self.bytes_written = 0
         asked = np.zeros((0, row_write(p).size), np.uint8)
 
         def watching(number: int) -> Callable[[Moved], None]:
@@ -232,14 +232,14 @@ class Host:
             expected,
             driven=driven,
             record=["placed"],
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             progress=0.25,
             watch=watch,
         )
         self.seconds += run.seconds
-        self.octets_read += sum(bits.size for bits in inputs.values()) // 8
-        self.octets_written += sum(bits.size for bits in run.outputs.values()) // 8
-        self.octets_written -= run.outputs["placed"].size // 8
+        self.bytes_read += sum(bits.size for bits in inputs.values()) // 8
+        self.bytes_written += sum(bits.size for bits in run.outputs.values()) // 8
+        self.bytes_written -= run.outputs["placed"].size // 8
         return run
 
     def _step(self, run: LongRun) -> LayerRun:

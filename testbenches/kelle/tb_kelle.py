@@ -1,4 +1,4 @@
-"""Testbench of the accelerator: a SmolLM2 layer's decode steps, from state to state."""
+"""Testbench of the accelerator: decode steps of a SmolLM2 layer, from state to state."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,37 +33,37 @@ def prepare(p: KelleParameters) -> None:
 
 
 def step_tick(p: KelleParameters) -> int:
-    """Return cycles in which a sweep, a step, and the search for the threshold have room."""
+    """Return a tick with time for a sweep, a step, and the search for the threshold."""
     return p.memory.refresh.sweep_cycles + step_bound(p) * 9 // 8 + 400
 
 
 def small(run: Run) -> bool:
-    """Return whether whole texts are decoded in seconds."""
+    """Return whether decoding a whole text takes seconds."""
     return run.parameters.slots <= 16
 
 
 def alone(run: Run) -> bool:
-    """Return whether a small cache is that of one sequence."""
+    """Return whether the cache is small and the batch is one sequence."""
     return small(run) and run.parameters.sequences == 1
 
 
 def step_fits_a_tick(run: Run) -> bool:
-    """Return whether a tick can be as long as a step."""
+    """Return whether the counter of ticks can count the cycles of a step."""
     return step_tick(run.parameters) < 1 << run.parameters.tick_bits
 
 
 def quick(run: Run) -> bool:
-    """Return whether many cycles are, too."""
+    """Return whether the simulation of many cycles takes seconds."""
     return small(run) and not run.four_states
 
 
 @cocotb.test()
-@only_if(step_fits_a_tick, "each step needs a tick of its own, to know which scores a sweep sees")
+@only_if(step_fits_a_tick, "each step needs one tick, so that the scores of a sweep are known")
 async def real_decode(dut: Any) -> None:
     """Decode with a full cache: outputs, victims, popular tokens, slots, and refreshed words.
 
-    A step a tick: each tick's sweep comes between two steps, so that the model knows which scores
-    it sees.
+    One step per tick: the sweep of each tick is between two steps, so that the model knows the
+    scores that it uses.
     """
     decode = Decode(dut, "real decode")
     p, bench, accelerator = decode.p, decode.bench, decode.accelerator
@@ -74,7 +74,7 @@ async def real_decode(dut: Any) -> None:
         steps = 6 if four_states() else 32
     sweep = p.memory.refresh.sweep_cycles + 64
     tick = step_tick(p)
-    # Scores of a long text come for several ticks, which would find some slots still empty.
+    # The scores of a long text take several ticks, during which some slots would be empty.
     await decode.start(intervals(p, tick), decode.full, select=p.slots <= 16)
     begun = accelerator.begun
     cycles: dict[int, list[int]] = {}
@@ -92,7 +92,7 @@ async def real_decode(dut: Any) -> None:
         await bench.wait(begun + sweep)
         decode.refresh.tick()
         bench.compare("words refreshed", decode.refresh.counts, accelerator.counts())
-        await decode.spoil()
+        await decode.corrupt()
     await decode.check()
     placements = [placement for step in decode.steps for placement in step.placements]
     bench.record(
@@ -110,12 +110,12 @@ async def real_decode(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.weight_memory > 0, "weights come beat by beat")
+@only_if(lambda run: run.parameters.weight_memory > 0, "without a weight memory")
 async def weights_ahead(dut: Any) -> None:
-    """Decode steps one behind the other, while weights come for whichever is next.
+    """Decode steps back to back, while weights of the next step are already transferred.
 
-    A step takes no longer than the slowest of what it needs, and the ways through norms and array
-    between its matrices, in which the memory goes on filling.
+    A step takes no longer than its slowest part and the latencies of norms and array between its
+    matrices, during which the weight memory continues to fill.
     """
     decode = Decode(dut, "weights ahead")
     p, bench, accelerator = decode.p, decode.bench, decode.accelerator
@@ -133,33 +133,33 @@ async def weights_ahead(dut: Any) -> None:
     await decode.check()
     assert accelerator.words == steps * accelerator.step_words
     for number, cycles in enumerate(np.diff([begun, *ends])):
-        record_fact("cycles of steps one behind the other", str(number), int(cycles))
+        record_fact("cycles of steps back to back", str(number), int(cycles))
     record_fact("cycles of the slowest part", "step", accelerator.roofline)
-    record_fact("words that came before their step", "at most", ahead)
+    record_fact("words transferred before their step", "at most", ahead)
     assert ahead > 0
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.vocabulary > 0, "there is no vocabulary")
+@only_if(lambda run: run.parameters.vocabulary > 0, "without an LM head")
 async def vocabulary(dut: Any) -> None:
-    """Predict between steps, whatever pauses: the first of the largest exact sums."""
+    """Predict between steps with all pauses: the argmax of exact sums, ties to the lowest token."""
     for pattern in ("none", "random", "bursty"):
         decode = Decode(dut, "vocabulary", pattern)
         p, bench, accelerator = decode.p, decode.bench, decode.accelerator
         await decode.start(longest(p), decode.full)
-        # Half of the tokens are the others once more, and so are all sums.
+        # The second half of the tokens repeats the first half, so that all sums have ties.
         size, top = (p.width, -(-p.vocabulary // 2)), 1 << p.weight_bits - 1
         matrix = np.tile(bench.numpy_rng.integers(-top, top, size, np.int8), 2)[:, : p.vocabulary]
-        # The last layer's, so that the first one's follows what is not its own.
+        # Epsilon is that of the last layer, so that the next step must select that of the first.
         whole = IntegerVocabulary(matrix=matrix, epsilon=decode.layers[-1].epsilon, step=1.0)
         wanted = []
         for now in range(decode.full, decode.full + 3):
             await decode.step(now)
             state = decode.steps[-1].output
-            # A vocabulary of which every token's sum is negative.
+            # An LM head in which the sum of every token is negative.
             signs = np.where(state < 0, 1, -1).astype(np.int8)[:, np.newaxis]
             negative = replace(whole, matrix=np.abs(np.maximum(matrix, 1 - top)) * signs)
-            # A state and its opposite: no sum of the one is the largest of the other.
+            # A state and its negation have different argmaxes.
             for row, tokens in ((state, whole), (-state, whole), (state, negative)):
                 sums = vocabulary_sums(tokens, row, p)
                 wanted.append((int(sums.argmax()), int(sums.max())))
@@ -172,7 +172,7 @@ async def vocabulary(dut: Any) -> None:
 @cocotb.test()
 @only_if(lambda run: not small(run), "a small cache is filled by the selector in every test")
 async def selected_prefill(dut: Any) -> None:
-    """Select a long text's tokens, and decode from them."""
+    """Let the unit select the tokens of a long text, and decode with them."""
     decode = Decode(dut, "selected prefill")
     await decode.start(longest(decode.p), decode.full)
     await decode.step(decode.full)
@@ -181,14 +181,14 @@ async def selected_prefill(dut: Any) -> None:
 
 @cocotb.test()
 @cocotb.parametrize(select=[True, False])
-@only_if(alone, "the order of two streams, which large dimensions and batches share")
-async def token_behind_its_prefill(dut: Any, select: bool) -> None:
-    """Offer a token in the cycle in which its prefill's first scores or tokens come: it waits."""
-    decode = Decode(dut, f"token behind its prefill {select}")
+@only_if(alone, "the order of two streams does not depend on dimensions")
+async def token_after_its_prefill(dut: Any, select: bool) -> None:
+    """Offer a token in the same cycle as its prefill: it waits for the prefill."""
+    decode = Decode(dut, f"token after its prefill {select}")
     await decode.start(longest(decode.p))
     made = prefill(decode.model, decode.full)
     decode.learn(made.score_updates)
-    # Nothing is refreshed here, so that rows may come before the slots are in use.
+    # This test does not refresh, so that rows may be written before their slots are in use.
     decode.accelerator.send_cache(decode.model, made)
     await decode.accelerator.run("rows")
     if select:
@@ -201,16 +201,16 @@ async def token_behind_its_prefill(dut: Any, select: bool) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: small(run) and run.parameters.layers > 1, "there is one layer")
-async def prefill_behind_a_token(dut: Any) -> None:
-    """Offer another layer's prefill in the midst of a step: it waits, and is that layer's."""
-    decode = Decode(dut, "prefill behind a token")
+@only_if(lambda run: small(run) and run.parameters.layers > 1, "with one layer")
+async def prefill_after_a_token(dut: Any) -> None:
+    """Offer a prefill of another layer during a step: it waits, and uses its own layer."""
+    decode = Decode(dut, "prefill after a token")
     accelerator = decode.accelerator
     await decode.start(longest(decode.p))
     model = decode.models[decode.p.sequences]
     made = prefill(model, decode.full)
     decode.learn(made.score_updates)
-    accelerator.behind = list(made.kept)
+    accelerator.next_prefill = list(made.kept)
     await decode.step(0)
     accelerator.send_cache(model, made)
     await accelerator.run("prefill", "rows")
@@ -221,7 +221,7 @@ async def prefill_behind_a_token(dut: Any) -> None:
 @cocotb.test()
 @only_if(small, "a large cache takes hundreds of steps to fill")
 async def empty_cache(dut: Any) -> None:
-    """Decode from the text's first token: tiles that are empty, partly filled, then full."""
+    """Decode from the first token of a text: tiles are empty, partly filled, then full."""
     decode = Decode(dut, "empty cache")
     await decode.start(longest(decode.p))
     for now in range(4 if four_states() else 2 * decode.p.slots):
@@ -230,13 +230,13 @@ async def empty_cache(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.layers > 1, "there is one layer")
-async def layers_one_behind_the_other(dut: Any) -> None:
-    """Take tokens through all layers: each has slots, vectors, keys, values and scales of its own.
+@only_if(lambda run: run.parameters.layers > 1, "with one layer")
+async def layers_back_to_back(dut: Any) -> None:
+    """Decode tokens in all layers: each has its own slots, vectors, keys, values and scales.
 
-    The state behind a layer is the next one's, brought to its steps outside.
+    The bench converts the output state of a layer to the quantisation step of the next layer.
     """
-    decode = Decode(dut, "layers one behind the other")
+    decode = Decode(dut, "layers back to back")
     await decode.start(longest(decode.p), decode.full)
     for now in range(decode.full, decode.full + (4 if decode.p.slots <= 16 else 1)):
         states = decode.states(now)
@@ -253,7 +253,7 @@ async def layers_one_behind_the_other(dut: Any) -> None:
 @cocotb.test()
 @only_if(small, "the norm's own test has every size")
 async def another_epsilon(dut: Any) -> None:
-    """Decode with an epsilon that shows: SmolLM2's own is lost beside the squares of its states."""
+    """Decode with a large epsilon: SmolLM2's is negligible next to the squares of its states."""
     change = partial(replace, epsilon=1 << 30)
     decode = Decode(dut, "another epsilon", change=change)
     await decode.start(longest(decode.p), decode.full)
@@ -264,7 +264,7 @@ async def another_epsilon(dut: Any) -> None:
 @cocotb.test()
 @only_if(quick, "the array's own test has every size")
 async def short_scales(dut: Any) -> None:
-    """Decode with scales of few digits: then the products' last digits show, and ties."""
+    """Decode with scales of few bits: results depend on the last bits of products, and on ties."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
         decode = Decode(dut, "short scales", change=lambda layer, rng=rng: shortened(layer, rng))
@@ -275,9 +275,9 @@ async def short_scales(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(quick, "its outputs wait for long")
+@only_if(quick, "its outputs wait for many cycles")
 async def late_outputs(dut: Any) -> None:
-    """Take no states for as long as some steps last, while the next token is there."""
+    """Accept no output state for the length of some steps, while the next token is offered."""
     decode = Decode(dut, "late outputs")
     accelerator, bench = decode.accelerator, decode.bench
     await decode.start(longest(decode.p), decode.full)
@@ -285,7 +285,7 @@ async def late_outputs(dut: Any) -> None:
     pauses, sink.pauses = sink.pauses, repeat(True)
     accelerator.offer(*decode.expect(decode.full))
     await bench.run(until=lambda: accelerator.begun_tokens == decode.p.sequences)
-    # The layer of the next token may be told once this one is taken.
+    # The layer of the next token may be applied once this token is transferred.
     await bench.step()
     accelerator.offer(*decode.expect(decode.full + 1))
     for _cycle in range(4 * accelerator.roofline):
@@ -301,12 +301,12 @@ async def late_outputs(dut: Any) -> None:
 @cocotb.parametrize(pattern=["random", "bursty", "adversarial"])
 @only_if(quick, "hours at large dimensions or in four states")
 async def pauses(dut: Any, pattern: str) -> None:
-    """Let every stream pause, and refreshes take the banks in the middle of everything."""
+    """Decode with pauses on every stream, and refreshes at any time."""
     decode = Decode(dut, "pauses", pattern)
     p = decode.p
-    walk = p.memory.refresh.sweep_cycles
-    tick = min(3 * walk, (1 << p.tick_bits) - 1)
-    await decode.start(intervals(p, tick, min(walk, tick - walk)), decode.full)
+    sweep = p.memory.refresh.sweep_cycles
+    tick = min(3 * sweep, (1 << p.tick_bits) - 1)
+    await decode.start(intervals(p, tick, min(sweep, tick - sweep)), decode.full)
     for now in range(decode.full, decode.full + 6):
         await decode.step(now)
     await decode.check()
@@ -316,7 +316,7 @@ async def pauses(dut: Any, pattern: str) -> None:
 @cocotb.test()
 @only_if(quick, "hours at large dimensions or in four states")
 async def crowded_banks(dut: Any) -> None:
-    """Let refresh take nearly all cycles of the banks: whoever reads is late, and is waited for."""
+    """Refresh in nearly all cycles of the banks: reads are late, and the step waits for them."""
     decode = Decode(dut, "crowded banks")
     p = decode.p
     refresh = p.memory.refresh
@@ -328,14 +328,14 @@ async def crowded_banks(dut: Any) -> None:
     for now in range(decode.full, decode.full + 4):
         await decode.step(now)
     await decode.check()
-    # A recomputed token's input was read as late as ever.
+    # The input of a recomputed token was read as well.
     assert decode.members > p.sequences
 
 
 @cocotb.test()
 @only_if(small, "a large cache takes minutes to fill again")
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a step: nothing of it is left. Tokens are selected outside."""
+    """Reset during a step: the next step equals the golden model's. The bench selects tokens."""
     decode = Decode(dut, "resets")
     p, bench = decode.p, decode.bench
     for _ in range(1 if four_states() else 4):

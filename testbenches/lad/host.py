@@ -1,4 +1,4 @@
-"""LAD under way with a whole model: a round a layer, and one for the vocabulary."""
+"""LAD's host driver for a whole model: one round per layer, and one for the LM head."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -18,47 +18,47 @@ from testbenches.packing import Bits, pack, unpack
 
 Codes = NDArray[np.uint16]
 
-PATIENCE = 50_000
-"""Cycles without any transfer after which the accelerator is stuck."""
+TIMEOUT = 50_000
+"""Cycles without any transfer after which a round fails."""
 
 SETTLES = 1000
-"""Rounds of some cycles in which a token's last rows are written."""
+"""Maximum number of short rounds in which the last rows of a token are written."""
 
 
 class Host:
-    """The host of an accelerator: it gives weights and states, and keeps the heads' rows.
+    """The host of an accelerator: it sends weights and states, and stores the rows of the heads.
 
     Parameters
     ----------
     p : LadParameters
-        Dimensions.
+        Dimensions of the accelerator.
     model : HalfModel
         The model.
     harness : Harness
         The compiled accelerator.
     rows : HeadRows
-        What stands outside; the text goes on where they are.
+        Rows of all heads outside the accelerator; the text continues after their positions.
     weights : Sequence[FileItems]
-        Of each layer, and of the vocabulary.
+        Weights of each layer, and of the LM head.
     seed : int
-        Of the pauses of every stream; 0 for none.
+        Seed of the pauses of every stream; 0 for no pauses.
 
     Members
     -------
     states : array [layers, batch, width]
-        Behind each layer, of the last token.
+        Output states of each layer for the last token.
     flags : array [layers]
-        Whether any denominator until there was not positive.
+        Whether any denominator up to this layer was not positive.
     when : array [layers, slices]
-        In which cycle each slice of the states came.
+        Cycle of each slice of the states.
     predictions : list of (int, int)
-        Of each sample the token that follows, and its sum.
+        Predicted token of each sample, and its logit.
     carried : dict[str, int]
-        Payloads of each stream to and from the heads' rows, of the last token.
+        Payloads of each stream to and from the rows of the heads, for the last token.
     cycles, seconds : int, float
-        Of the last token.
-    octets_read, octets_written : int
-        That crossed the ports with the last token.
+        Cycles and wall-clock time of the last token.
+    bytes_read, bytes_written : int
+        Bytes at the ports for the last token.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Host:
         self.when: Any = np.zeros((0, 0), np.int64)
         self.predictions: list[tuple[int, int]] = []
         self.carried: dict[str, int] = {}
-        self.cycles = self.octets_read = self.octets_written = 0
+        self.cycles = self.bytes_read = self.bytes_written = 0
         self.seconds = 0.0
 
     def close(self) -> None:
@@ -95,9 +95,9 @@ class Host:
 
     @property
     def transfers(self) -> list[int]:
-        """Transfers of weights of each layer, and of the vocabulary."""
-        octets = 4 * -(-self.p.tile.linear.weights_layout.size // 32)
-        return [items.size // octets for items in self.weights]
+        """Number of transfers of weights of each layer, and of the LM head."""
+        transfer_bytes = 4 * -(-self.p.tile.linear.weights_layout.size // 32)
+        return [items.size // transfer_bytes for items in self.weights]
 
     def run(
         self,
@@ -107,22 +107,22 @@ class Host:
         predict: bool,
         watch: Callable[[int, Moved, int], None] = lambda layer, moved, before: None,
     ) -> None:
-        """Take a token of each sample through all layers, and the vocabulary if it predicts.
-
-        `watch` is told the layer, how far the round is, and in which cycle the token began.
+        """Run a token of each sample through all layers, and the LM head if it predicts.
 
         Parameters
         ----------
         position : int
-            Of all samples' tokens.
+            Position of the tokens of all samples.
         states : array [batch, width]
             Rows of the embedding.
         predict : bool
-            Whether the vocabulary follows.
+            Whether the LM head follows.
+        watch : Callable
+            Called with the layer, the progress of the round, and the first cycle of the token.
         """
         p, began = self.p, self._session.cycle
         self.seconds, self.predictions = 0.0, []
-        self.octets_read = self.octets_written = 0
+        self.bytes_read = self.bytes_written = 0
         found, flags, when = [], [], []
         for number, layer in enumerate(self.model.layers):
             slices = self._slices(np.concatenate([layer.input_norm, layer.post_norm]))
@@ -130,7 +130,7 @@ class Host:
                 slices = np.concatenate([self._arrival(position, states, predict), slices])
             run = self._round(number, slices, {"states": p.width * p.batch}, watch, began)
             got = unpack(p.state_layout, run.outputs["states"])
-            # Slice by slice of all samples.
+            # For each slice index, all samples are adjacent.
             values = got["values"].astype(np.uint16).reshape(p.width, p.batch, p.head_size)
             found.append(values.swapaxes(0, 1).reshape(p.batch, -1))
             flags.append(bool(got["not_positive"].any()))
@@ -147,12 +147,16 @@ class Host:
         self.cycles = self._session.cycle - began
 
     def _arrival(self, position: int, states: Codes, predict: bool) -> Bits:
-        """Return a token's angles and its hidden states."""
+        """Return the angles and the hidden states of a token."""
         p = self.p
-        turns = np.repeat(np.stack(angles(position, p.head_size, self.model.rope_base)), p.batch, 0)
+        waves = np.stack(angles(position, p.head_size, self.model.rope_base))
+        rotations = np.repeat(waves, p.batch, 0)
         rows = states.reshape(p.batch, -1, p.head_size).swapaxes(0, 1)
         return np.concatenate(
-            [self._slices(turns, position + 1, predict), self._slices(np.ascontiguousarray(rows))]
+            [
+                self._slices(rotations, position + 1, predict),
+                self._slices(np.ascontiguousarray(rows)),
+            ]
         )
 
     def _slices(self, values: Codes, length: int = 0, predict: bool = False) -> Bits:
@@ -169,28 +173,28 @@ class Host:
         watch: Callable[[int, Moved, int], None],
         began: int,
     ) -> LongRun:
-        """Offer a layer's slices and weights, and wait for what is expected."""
+        """Offer the slices and weights of a layer, and wait for the expected outputs."""
         weights = self.weights[number]
         run = self._session.run(
             {"slices": slices, "weights": weights},
             expected,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             trail=0,
             progress=0.25,
             watch=lambda moved: watch(number, moved, began),
         )
-        self.octets_read += slices.size // 8 + weights.size
-        self.octets_written += sum(bits.size for bits in run.outputs.values()) // 8
+        self.bytes_read += slices.size // 8 + weights.size
+        self.bytes_written += sum(bits.size for bits in run.outputs.values()) // 8
         self._count(run)
         return run
 
     def _count(self, run: LongRun) -> None:
-        """Keep what has crossed the ports to the rows since the program began."""
+        """Record the number of payloads to and from the rows since the program began."""
         self.seconds += run.seconds
         self._moved = {name: run.counts[name] for name in CARRIED}
 
     def _settle(self, length: int) -> None:
-        """Wait until every head's caches and marks are written, which come behind its output."""
+        """Wait until the caches and marks of every head are written, after its output."""
         p = self.p
         steps = p.layers * p.heads * p.batch
         groups = -(-length // p.tile.apid.lanes)
@@ -209,5 +213,5 @@ class Host:
             fields = self._layouts[name].members
             width = sum(Shape.cast(fields[one]).width for own in classes.values() for one in own)
             bits[name in reads] += self.carried[name] * width
-        self.octets_read += bits[True] // 8
-        self.octets_written += bits[False] // 8
+        self.bytes_read += bits[True] // 8
+        self.bytes_written += bits[False] // 8

@@ -1,4 +1,4 @@
-"""Testbench of the array with its evictor: victims of SmolLM2's decode steps, from q and K."""
+"""Testbench of the array with its evictor: victims in SmolLM2's decode steps, from q and K."""
 
 from dataclasses import replace
 from itertools import chain, repeat
@@ -35,7 +35,7 @@ from testbenches.packing import from_integers, pack, to_integer, unpack
 from testbenches.streams import PAUSES, four_states
 
 SUM_BITS = 34
-"""Of a few products with upper bytes."""
+"""Bits of sums of a few products with upper bytes."""
 
 
 def prepare(p: EvictingArrayParameters) -> None:
@@ -45,7 +45,7 @@ def prepare(p: EvictingArrayParameters) -> None:
 
 
 class Surroundings:
-    """Drive scales and slot states lane by lane as results fall due, and note all outputs."""
+    """Drive scales and slot states of each lane when its result is due, and record all outputs."""
 
     def __init__(self, bench: Bench, vectors: Any, work: Work, p: EvictingArrayParameters) -> None:
         self.bench, self.vectors, self.work, self.p = bench, vectors, work, p
@@ -70,9 +70,10 @@ class Surroundings:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all recorded values."""
         depth = self.p.latency + self.p.rows + 1
-        # By age: which vector, among those that are done and those that score, was accepted then.
+        # By age in cycles: the vector that was accepted then, numbered among those that complete a
+        # sum, and among those that complete scores.
         self.done_at, self.scored_at = np.full(depth, -1), np.full(depth, -1)
         self.accepted_at: list[int] = []
         self.results: list[int] = []
@@ -80,11 +81,11 @@ class Surroundings:
         self.first_cycle = self.bench.cycle
 
     def drive(self) -> None:
-        """Put on each lane what belongs to the result that is due there."""
+        """Drive each lane with the inputs of its current result."""
         if not self.results:
             self.first_cycle = self.bench.cycle
         p, dut = self.p, self.bench.dut
-        turn = self.bench.cycle % len(self.noise)
+        index = self.bench.cycle % len(self.noise)
         for port, ages, numbers, table, noise in (
             (dut.slots, self.lane + p.latency, self.scored_at, self.slots, self.noise),
             (
@@ -100,11 +101,11 @@ class Surroundings:
                 chosen = table[due, self.lane]
             else:
                 chosen = table[due]
-            bits = np.where((due >= 0)[:, np.newaxis], chosen, noise[turn])
+            bits = np.where((due >= 0)[:, np.newaxis], chosen, noise[index])
             port.value = to_integer(bits.reshape(-1))
 
     def sample(self) -> None:
-        """Note what was accepted and what is shown."""
+        """Record accepted vectors and all outputs."""
         for ages in (self.done_at, self.scored_at):
             ages[1:] = ages[:-1]
             ages[0] = -1
@@ -117,7 +118,7 @@ class Surroundings:
         self.updates.append(read(self.bench.dut.updates))
 
     def check_silence(self) -> None:
-        """Require that no lane has shown a result or a new importance."""
+        """Require that no lane has output a result or a new importance."""
         for name, seen, lane in (
             ("results", self.results, self.p.result_layout),
             ("updates", self.updates, self.p.evictor.update_layout),
@@ -160,19 +161,19 @@ class Surroundings:
         layout = data.ArrayLayout(lane, self.p.rows)
         cycles = np.arange(len(seen)) + self.first_cycle
         got = unpack(layout, from_integers(seen, layout.size))
-        place = when[:, np.newaxis] + self.lane
+        cycle = when[:, np.newaxis] + self.lane
         valid = np.zeros((len(seen), self.p.rows), np.int64)
-        valid[place, self.lane] = 1
+        valid[cycle, self.lane] = 1
         self.bench.compare(f"{name}.valid", valid, got["valid"], cycles=cycles)
         for field, values in fields.items():
             expected = np.zeros_like(valid)
-            expected[place, self.lane] = values
+            expected[cycle, self.lane] = values
             shown = got[field] * got["valid"]
             self.bench.compare(f"{name}.{field}", expected, shown, cycles=cycles)
 
 
 class Accelerator:
-    """A bench with all ports attached, and the work for it."""
+    """A bench that drives and monitors all ports, and its work."""
 
     def __init__(
         self, dut: Any, salt: str, work: Work, *, source: str = "none", sink: str = "none"
@@ -216,7 +217,7 @@ class Accelerator:
 
 @cocotb.test()
 async def decode_steps(dut: Any) -> None:
-    """Every victim of real decode steps, one cycle after the last score; no stall of the array."""
+    """Compare victims of decode steps, one cycle after the last score, without array stalls."""
     p = catalog_parameters()
     builder = Builder(p)
     victims, what = decode_work(builder, *workload(p), p.evictor.slots)
@@ -232,7 +233,7 @@ async def decode_steps(dut: Any) -> None:
     last_scores = accepted[np.array(work.scored)[unit.around.table.last]] + p.latency + p.rows - 1
     seen = np.array([cycle for cycle, _ in received])
     unit.bench.compare("cycle of the victim", last_scores + 1, seen)
-    # Bound: the load of weights, or the vectors where there are more; the rest is the fill.
+    # Lower bound per tile: the load of weights or the vectors, whichever is more; then the latency.
     period = max(p.array.load_cycles, builder.queries)
     tiles_loaded = len(work.beats) // p.array.load_cycles
     unit.bench.compare(
@@ -262,7 +263,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def victims_wait(dut: Any) -> None:
-    """Take no victim until the array has long been waiting; then none is lost or changed."""
+    """Accept no victim until the array has stalled for long; no victim is lost or changed."""
     p = catalog_parameters()
     builder = Builder(p)
     decode_work(builder, p.evictor.victims + 2, (1,), few_slots(p))
@@ -274,7 +275,7 @@ async def victims_wait(dut: Any) -> None:
 
 @cocotb.test()
 async def searches_of_one_vector(dut: Any) -> None:
-    """End a search with every vector while no victim is taken: there is room for so many."""
+    """End a search with every vector while no victim is accepted: the unit holds all victims."""
     p = catalog_parameters()
     builder = Builder(p)
     rng = Bench(dut, "searches_of_one_vector").numpy_rng
@@ -301,7 +302,7 @@ async def searches_of_one_vector(dut: Any) -> None:
 
 @cocotb.test()
 async def other_products(dut: Any) -> None:
-    """A.V and a projection pass between decode steps without touching importances."""
+    """Run A.V and a projection between decode steps: they change no importance."""
     p = catalog_parameters()
     trace = open_layer(few_slots(p))
     builder = Builder(p)
@@ -326,7 +327,7 @@ async def other_products(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=["none", "random"])
 async def any_products(dut: Any, source: str) -> None:
-    """Tiles of any numbers, brought to results by any scales and shifts."""
+    """Run random tiles with random scales and shifts."""
     p = catalog_parameters()
     builder = Builder(p)
     rng = Bench(dut, f"any_products {source}").numpy_rng
@@ -342,7 +343,7 @@ async def any_products(dut: Any, source: str) -> None:
             passes = [item]
         count = min(p.vectors, *(len(item.vectors) for item in passes))
         cut = [replace(item, vectors=item.vectors[:count]) for item in passes]
-        # Some have accumulators in common, one vector's totals behind the other's.
+        # Some vectors share accumulators, so that their totals follow each other.
         common = rng.integers(0, p.vectors, count).tolist() if rng.random() < 0.3 else None
         builder.add(cut, *factor, indices=common)
     decode_work(builder, 1, (1,), few_slots(p))
@@ -353,7 +354,7 @@ async def any_products(dut: Any, source: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work: nothing is left behind."""
+    """Reset during operation: the next run equals the golden model."""
     p = catalog_parameters()
     builder = Builder(p)
     decode_work(builder, 2, (2,), few_slots(p))

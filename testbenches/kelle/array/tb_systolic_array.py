@@ -1,4 +1,4 @@
-"""Testbench of the systolic array: SmolLM2's projections and attention, stalls, resets, ends."""
+"""Testbench of the systolic array: SmolLM2 projections and attention, stalls, resets, extremes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,11 +27,11 @@ LAYER = 14
 VECTORS = 512
 TOKENS = 96
 CHUNK = 1024
-"""Cycles that are unpacked at a time."""
+"""Number of cycles that are unpacked at a time."""
 
 
 def open_layer() -> Trace:
-    """Return the tensors of one layer over prose."""
+    """Return the tensors of a prose text."""
     return open_trace(text="prose", tokens=640, layers=(0, LAYER, 29))
 
 
@@ -41,9 +41,9 @@ def prepare(p: SystolicArrayParameters) -> None:
 
 
 def read(port: Any) -> int:
-    """Return a port's bits; unknown ones, as lanes without a result may show, read as 1.
+    """Return a port's bits; unknown bits, which lanes without a result may have, read as 1.
 
-    So an unknown `valid` is a result too many, and an unknown sum a wrong one.
+    An unknown `valid` thus is a surplus result, and an unknown sum a wrong result.
     """
     value = port.value
     try:
@@ -53,7 +53,7 @@ def read(port: Any) -> int:
 
 
 class Lanes:
-    """Note what every lane shows in every cycle, and when vectors were accepted."""
+    """Record the output of every lane in every cycle, and the cycles of accepted vectors."""
 
     def __init__(self, bench: Bench, vectors: Any, p: SystolicArrayParameters) -> None:
         self.bench, self.vectors, self.p = bench, vectors, p
@@ -61,7 +61,7 @@ class Lanes:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all recorded values."""
         self.seen: list[int] = []
         self.first_cycle = self.bench.cycle
         self.accepted_at: list[int] = []
@@ -105,7 +105,7 @@ class Lanes:
 
 
 class Array:
-    """A bench with the array's streams attached, and the work for it."""
+    """A bench that drives and monitors the array's streams, and its work."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Array:
         self.vectors.send(self.packed)
 
     async def run(self) -> None:
-        """Reset, offer everything, and wait until the last result has left."""
+        """Reset, offer everything, and wait until the last result is output."""
         await self.bench.reset()
         self.start()
         await self.bench.run(until=lambda: self.vectors.idle and self.weights.idle)
@@ -169,8 +169,8 @@ async def projections(dut: Any) -> None:
     array = Array(dut, "projections", passes)
     await array.run()
     array.check()
-    # What the paper's array needs: a vector a cycle (two with one multiplier), filled and drained
-    # once. The stated constant is what the design may need beyond it.
+    # The paper's array takes one vector per cycle (two cycles with one multiplier), and is filled
+    # and drained once. The constant is the additional latency of the design.
     products = p.passes * len(array.sums)
     constant = p.latency - p.rows + 1 - (p.passes - 1)
     expected = products + 2 * p.rows - 2 + constant
@@ -186,7 +186,7 @@ async def projections(dut: Any) -> None:
 
 @cocotb.test()
 async def batches(dut: Any) -> None:
-    """Let tokens of several sequences meet each tile: the load is hidden, or sets the pace."""
+    """Multiply tokens of several sequences by each tile: the load is hidden, or limits the rate."""
     p = catalog_parameters()
     trace = open_layer()
     for batch in (1, 4, 16):
@@ -205,7 +205,7 @@ async def batches(dut: Any) -> None:
 
 @cocotb.test()
 async def recomputed_tokens(dut: Any) -> None:
-    """Let recomputed tokens join a batch: each costs a cycle a tile, and no more."""
+    """Add recomputed tokens to a batch: each costs exactly one cycle per tile."""
     p = catalog_parameters()
     batch, recomputed = 16, 5
     weights, activations = projection(open_layer(), LAYER, "k_proj", p, batch + recomputed)
@@ -223,7 +223,7 @@ async def recomputed_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def attention(dut: Any) -> None:
-    """Scores with the transposed keys and outputs with the values, as byte passes of heads."""
+    """Compute scores with transposed keys and outputs with values, as byte passes of heads."""
     p = catalog_parameters()
     trace = open_layer()
     tokens = TOKENS if p.rows >= 32 else 4 * p.rows
@@ -236,7 +236,7 @@ async def attention(dut: Any) -> None:
     array = Array(dut, "attention", passes)
     await array.run()
     array.check()
-    # Few vectors a tile: the load alone sets the pace, one tile every `load_cycles`.
+    # With few vectors per tile, only the load limits the rate: one tile every `load_cycles`.
     starts = np.cumsum([0] + [len(item.vectors) for item in passes[:-1]])
     swaps = np.array(array.lanes.accepted_at)[starts]
     period = max(p.load_cycles, len(passes[0].vectors) * p.passes)
@@ -246,7 +246,7 @@ async def attention(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(vectors=list(PAUSES), weights=list(PAUSES))
 async def stalls(dut: Any, vectors: str, weights: str) -> None:
-    """Random tiles and modes under every pair of pause patterns."""
+    """Run random tiles and modes with every pair of pause patterns."""
     salt = f"stalls {vectors} {weights}"
     p = catalog_parameters()
     passes = random_passes(Bench(dut, salt).numpy_rng, p, 24)
@@ -257,7 +257,7 @@ async def stalls(dut: Any, vectors: str, weights: str) -> None:
 
 @cocotb.test()
 async def extremes(dut: Any) -> None:
-    """Tiles and vectors at the ends of their ranges, modes and tiles back to back."""
+    """Run tiles and vectors at the ends of their ranges, with modes and tiles back to back."""
     p = catalog_parameters()
     array = Array(dut, "extremes", random_passes(Bench(dut, "extremes").numpy_rng, p, 200))
     await array.run()
@@ -266,7 +266,7 @@ async def extremes(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work: nothing is left behind."""
+    """Reset during operation: the next run equals the golden model."""
     p = catalog_parameters()
     passes = random_passes(Bench(dut, "resets").numpy_rng, p, 12)
     array = Array(dut, "resets", passes, vectors="random", weights="bursty")

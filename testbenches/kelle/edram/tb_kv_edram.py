@@ -1,4 +1,4 @@
-"""Testbench of the KV eDRAM: SmolLM2's keys, values and inputs under refresh and collisions."""
+"""Testbench of the KV eDRAM: SmolLM2's keys, values and inputs with refresh and collisions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from testbenches.streams import PAUSES, Stream
 
 LAYER = 14
 SCALE = 2.0**8
-"""Fixed-point scale of keys, values and inputs: Q8.8 holds all that occur."""
+"""Fixed-point scale of keys, values and inputs: Q8.8 holds all values of the trace."""
 
 
 def prepare(p: KvEdramParameters) -> None:
@@ -29,7 +29,7 @@ def quantise(values: np.ndarray) -> np.ndarray:
 
 
 def real_entries(p: KvEdramParameters) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield addresses, keys' rows and values' rows: every slot, and every stored input vector."""
+    """Yield address, row of keys and row of values, for every slot and every input vector."""
     trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
     repeats = -(-p.head_size // trace.head_size)
     group = trace.heads // trace.kv_heads
@@ -53,9 +53,9 @@ def real_entries(p: KvEdramParameters) -> Iterator[tuple[int, np.ndarray, np.nda
 
 
 class Cache:
-    """A bench with every port attached, and a model that sees what the ports hand over.
+    """A bench that drives and monitors every port, and a model of the stored rows.
 
-    The model holds what was written; refreshing must not change it.
+    The model follows all transfers at the ports. Refreshes must not change its content.
     """
 
     def __init__(self, dut: Any, salt: str, traffic: str = "none", refresh: str = "none") -> None:
@@ -77,7 +77,7 @@ class Cache:
         self.bench.add(self)
 
     def clear(self) -> None:
-        """Forget what is in flight."""
+        """Discard all recorded values."""
         self.due: list[tuple[int, int] | None] = [None, None]
         self.expected: list[list[int]] = [[], []]
         self.got: list[list[int]] = [[], []]
@@ -106,20 +106,20 @@ class Cache:
             self.due[number] = None
             if read.transfers():
                 address = int(read.payload.value)
-                # Old data: a write in this cycle does not count yet.
+                # The read returns old data if the same cycle writes.
                 self.due[number] = (self.written[number].get(address, 0), address)
             if write.transfers():
                 address_row = int(write.payload.value)
                 address = address_row & ((1 << self.p.address_bits) - 1)
                 self.written[number][address] = address_row >> self.p.address_bits
-        self.check_turns()
+        self.check_priorities()
         for number, half in enumerate(HALVES):
             self.refreshed[number] += self.handles[half].transfers()
 
-    def check_turns(self) -> None:
-        """Require that a refresh waits for the ports, or they for one that is urgent.
+    def check_priorities(self) -> None:
+        """Require that a refresh waits for the ports, unless it is urgent; then the ports wait.
 
-        Writes wait also while a refreshed word is written back.
+        Writes also wait while a refreshed word is written back.
         """
         ports = [self.handles[f"{side}_{port}"] for side in SIDES for port in ("read", "write")]
         asked = any(port.valid.value for port in ports)
@@ -139,20 +139,20 @@ class Cache:
         self.sources[f"{side}_write"].send([packed << self.p.address_bits | address])
 
     def pack(self, row: np.ndarray) -> int:
-        """Turn the words of a row into the port's integer."""
+        """Return the words of a row as the integer of the port."""
         word = 8 * self.p.word_bytes
         return sum(int(value) << word * i for i, value in enumerate(row.reshape(-1)))
 
     async def finish(self, *names: str) -> int:
-        """Pass cycles until the named ports have handed over everything, and the answer is out."""
+        """Simulate until the named ports have transferred everything and all answers."""
         cycles = await self.bench.run(until=lambda: all(self.sources[n].idle for n in names))
         await self.bench.step()
         await self.bench.step()
         return cycles
 
     def check(self) -> None:
-        """Compare every row read."""
-        octets = (self.width + 7) // 8
+        """Compare every row that was read."""
+        row_bytes = (self.width + 7) // 8
         for number, side in enumerate(SIDES):
             # The answer to the last read may still be due.
             answers = len(self.got[number]) + (self.due[number] is not None)
@@ -160,8 +160,8 @@ class Cache:
             assert answers == taken, f"{taken} {side} reads, {answers} answers"
             rows = [
                 np.frombuffer(
-                    b"".join(v.to_bytes(octets, "little") for v in values), np.uint8
-                ).reshape(len(values), octets)
+                    b"".join(v.to_bytes(row_bytes, "little") for v in values), np.uint8
+                ).reshape(len(values), row_bytes)
                 for values in (self.expected[number], self.got[number])
             ]
             self.bench.compare(side, rows[0], rows[1])
@@ -170,7 +170,7 @@ class Cache:
 @cocotb.test()
 @cocotb.parametrize(refresh=["none", "random"])
 async def real_rows(dut: Any, refresh: str) -> None:
-    """Write SmolLM2's keys, values and inputs, and read them back, while halves are refreshed."""
+    """Write and read SmolLM2's keys, values and inputs, while halves are refreshed."""
     cache = Cache(dut, "real rows", refresh=refresh)
     p, bench = cache.p, cache.bench
     rows = list(real_entries(p))
@@ -208,7 +208,7 @@ async def real_rows(dut: Any, refresh: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(traffic=list(PAUSES), refresh=list(PAUSES))
 async def collisions(dut: Any, traffic: str, refresh: str) -> None:
-    """Read, write and refresh few addresses at random, so that they meet in every way."""
+    """Read, write and refresh few addresses at random, so that all kinds of collisions occur."""
     cache = Cache(dut, "collisions", traffic, refresh)
     p, rng = cache.p, cache.bench.rng
     await cache.bench.reset()
@@ -234,7 +234,7 @@ async def collisions(dut: Any, traffic: str, refresh: str) -> None:
 
 @cocotb.test()
 async def urgent_refresh_takes_every_cycle(dut: Any) -> None:
-    """Sweep urgently: a word a cycle, through reads and writes that never pause."""
+    """Sweep urgently with one word per cycle, while reads and writes are always offered."""
     cache = Cache(dut, "urgent")
     p = cache.p
     await cache.bench.reset()
@@ -259,7 +259,7 @@ async def urgent_refresh_takes_every_cycle(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of traffic: no strobe and no write-back outlives it."""
+    """Reset during traffic: no strobe and no write-back follows."""
     cache = Cache(dut, "resets", "random", "random")
     rng = cache.bench.rng
     for number in range(6):
@@ -267,7 +267,7 @@ async def resets(dut: Any) -> None:
         await cache.bench.reset()
         for side in SIDES:
             for address in range(4):
-                # Other rows in every round: those of the round before would show.
+                # Each round has different rows, so that rows of the previous round are detected.
                 row = np.array([4 * number + address] * (2 * cache.p.banks))
                 cache.write(side, address, row)
         await cache.finish("keys_write", "values_write")

@@ -1,4 +1,4 @@
-"""Testbench of the refresh controllers: SmolLM2's scores, traffic that never yields, resets."""
+"""Testbench of the refresh controllers: SmolLM2's scores, continuous traffic, resets."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,17 +24,17 @@ from testbenches.packing import from_integers, pack, to_integer, to_integers, un
 
 LAYER = 14
 CACHED = 96
-"""Tokens a head in the trace of scores."""
+"""Tokens per head in the trace of scores."""
 TICK_TIME = Fraction(36, 100)
-"""Milliseconds of a tick: the paper's shortest interval."""
+"""Duration of a tick in ms, the paper's shortest interval."""
 UNIFORM = Fraction(45, 1000)
-"""Milliseconds: the interval that refreshes every cell before its retention time ends."""
+"""Interval in ms that refreshes every cell before its retention time ends."""
 ROUND = 60
 """Ticks after which all four of the paper's intervals have expired together."""
 
 
 def scaled(p: RefreshParameters) -> RefreshSettings:
-    """Return the paper's intervals with the shortest tick that leaves time to change scores."""
+    """Return the paper's intervals with the shortest tick in which scores can change."""
     updates = 2 * p.entries + p.settle_cycles + 6
     room = (1 << p.tick_bits) - 1 - p.sweep_cycles
     patience = min(40, max(room - updates, 0))
@@ -43,7 +43,7 @@ def scaled(p: RefreshParameters) -> RefreshSettings:
 
 
 def room(p: RefreshParameters) -> int:
-    """Return the changes that a tick has time for, between a sweep and the threshold's search."""
+    """Return the number of changes per tick, between a sweep and the search for the threshold."""
     settings = scaled(p)
     return settings.tick_cycles - settings.patience - p.sweep_cycles - p.settle_cycles
 
@@ -54,7 +54,7 @@ def small(run: Run) -> bool:
 
 
 def fits_a_tick(run: Run) -> bool:
-    """Return whether the paper's intervals can be set, and all scores change between two sweeps."""
+    """Return whether the paper's intervals are legal and a tick has time to change all scores."""
     return run.parameters.interval_bits >= 5 and room(run.parameters) >= run.parameters.entries
 
 
@@ -64,7 +64,7 @@ def prepare(p: RefreshParameters) -> None:
 
 
 def real_scores(p: RefreshParameters) -> Iterator[list[tuple[int, int, int]]]:
-    """Yield, step after step, the scores of all cached tokens of SmolLM2's layer, as entries."""
+    """Yield for each step the scores of all cached tokens of a layer of SmolLM2, as entries."""
     trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
     group = trace.heads // trace.kv_heads
     evictor = SystolicEvictorParameters(rows=32, slots=CACHED, index_width=7)
@@ -75,9 +75,9 @@ def real_scores(p: RefreshParameters) -> Iterator[list[tuple[int, int, int]]]:
         scores = np.stack([trace.attention_trace(LAYER, head).scores for head in own])
         steps = replay(scores, policy, first=80, steps=80, source=ScoreSource.RAW, evictor=evictor)
         heads.append(steps)
-    for together in zip(*heads, strict=True):
+    for steps_of_heads in zip(*heads, strict=True):
         updates = []
-        for kv_head, step in enumerate(together):
+        for kv_head, step in enumerate(steps_of_heads):
             bits = magnitude_bits(step.importance)
             exported = export_score(step.importance, bits, evictor.source, p.score_bits)
             for slot in range(CACHED):
@@ -89,10 +89,10 @@ def real_scores(p: RefreshParameters) -> Iterator[list[tuple[int, int, int]]]:
 
 
 class Grants:
-    """Grant refreshes when the traffic leaves room or the request is urgent; note addresses.
+    """Grant refreshes if there is no traffic or the request is urgent; record addresses.
 
-    In every cycle the words that the unit has counted are those that were granted, and nothing is
-    urgent before its time.
+    In every cycle the unit's counters must equal the granted words, and no request may be urgent
+    too early.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Grants:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all recorded values."""
         self.ready.value = 0
         self.addresses: list[int] = []
         self.last = 0
@@ -117,7 +117,7 @@ class Grants:
         self.counted: int | None = 0
 
     def drive(self) -> None:
-        """Decide on this cycle."""
+        """Grant or refuse a refresh in this cycle."""
         busy = next(self.busy)
         urgent = bool(int(self.urgent.value))
         assert not urgent or self.may_urge(), f"cycle {self.bench.cycle}: urgent too early"
@@ -125,7 +125,7 @@ class Grants:
         self.ready.value = int(self.granting)
 
     def sample(self) -> None:
-        """Note what is granted; an offer must stand until then."""
+        """Record the granted address; an offer must remain unchanged until it is granted."""
         valid = int(self.valid.value)
         if self.offer is not None:
             assert valid, f"cycle {self.bench.cycle}: an address was taken back"
@@ -138,7 +138,7 @@ class Grants:
         self.follow(taken)
 
     def follow(self, taken: bool) -> None:
-        """Hold the two groups' counters to the words granted until now."""
+        """Compare the counters of the two groups with the number of granted words."""
         bits = self.p.count_bits
         groups = int(self.counts.value) >> self.shift
         counted = (groups + (groups >> bits)) % (1 << bits)
@@ -148,15 +148,14 @@ class Grants:
 
 
 class Refresh:
-    """A bench with scores, settings and grants attached."""
+    """A bench with scores, settings and grants."""
 
     def __init__(self, dut: Any, salt: str, traffic: str = "none", **intervals: int) -> None:
         self.p: RefreshParameters = catalog_parameters()
         self.settings = replace(scaled(self.p), **intervals)
         self.room = room(self.p)
-        # Refreshes are no transfers of a stream; scores may rest for a few ticks.
-        patience = 4 * self.settings.tick_cycles
-        self.bench = Bench(dut, f"{salt} {traffic}", timeout=patience)
+        # Refreshes are no stream transfers; scores may not change for a few ticks.
+        self.bench = Bench(dut, f"{salt} {traffic}", timeout=4 * self.settings.tick_cycles)
         self.model = RefreshModel(self.p, self.settings)
         self.source = self.bench.source("scores")
         busy = (iter(lambda: True, False) if traffic == "endless" else self.bench.pauses(traffic),)
@@ -173,12 +172,12 @@ class Refresh:
         dut.settings.value = to_integer(pack(self.p.settings_layout, settings))
 
     def may_urge(self) -> bool:
-        """Return whether a sweep has waited long enough in this cycle."""
+        """Return whether the timeout of a sweep has expired in this cycle."""
         elapsed = (self.bench.cycle - self.begun) % self.settings.tick_cycles
         return elapsed >= self.settings.patience
 
     async def start(self) -> None:
-        """Reset and wait until the unit has forgotten all entries; a tick begins then."""
+        """Reset and wait until the unit has cleared all entries; then a tick begins."""
         await self.bench.reset()
         self.model = RefreshModel(self.p, self.settings)
         await self.bench.step()
@@ -186,11 +185,11 @@ class Refresh:
         self.begun = self.bench.cycle
 
     async def until(self, cycle: int) -> None:
-        """Pass cycles until one within the current tick."""
+        """Simulate until a cycle of the current tick."""
         await self.bench.wait(self.begun + cycle)
 
     def send(self, updates: list[tuple[int, int, int]]) -> None:
-        """Offer changes, and tell the model."""
+        """Offer changes, and apply them to the model."""
         entry, score, valid = np.array(updates, np.int64).reshape(-1, 3).T
         bits = pack(self.p.score_layout, {"entry": entry, "score": score, "valid": valid})
         self.source.send(to_integers(bits))
@@ -198,9 +197,9 @@ class Refresh:
             self.model.change(item[0], item[1], bool(item[2]))
 
     async def tick(self, updates: list[tuple[int, int, int]]) -> None:
-        """Change scores while nothing sweeps, pass a tick and its sweep, compare.
+        """Change scores between sweeps, simulate a tick and its sweep, and compare.
 
-        Of the changes as many count as there is time for.
+        Only as many changes are applied as the tick has time for.
         """
         bench, tick = self.bench, self.settings.tick_cycles
         self.send(updates[: self.room])
@@ -227,7 +226,7 @@ class Refresh:
 
 @cocotb.test()
 async def sweeps(dut: Any) -> None:
-    """Every address of every sweep, as SmolLM2's scores change from tick to tick."""
+    """Compare every address of every sweep, while SmolLM2's scores change from tick to tick."""
     await sweep_often(dut, "random")
 
 
@@ -235,12 +234,12 @@ async def sweeps(dut: Any) -> None:
 @cocotb.parametrize(traffic=["none", "bursty", "endless"])
 @only_if(small, "sweeps of thousands of entries are long")
 async def sweeps_under_traffic(dut: Any, traffic: str) -> None:
-    """Do the same while others use the banks never, in bursts, or in every cycle."""
+    """Sweep while other traffic uses the banks never, in bursts, or in every cycle."""
     await sweep_often(dut, traffic)
 
 
 async def sweep_often(dut: Any, traffic: str) -> None:
-    """Sweep under traffic of a pattern."""
+    """Sweep with traffic of a pattern."""
     refresh = Refresh(dut, "sweeps", traffic)
     await refresh.start()
     for number, updates in enumerate(real_scores(refresh.p)):
@@ -251,7 +250,7 @@ async def sweep_often(dut: Any, traffic: str) -> None:
 
 @cocotb.test()
 async def random_scores(dut: Any) -> None:
-    """Entries that come, go and change their group between any two sweeps."""
+    """Sweep while entries become valid and invalid and change their group between sweeps."""
     refresh = Refresh(dut, "random scores", "random")
     p, rng = refresh.p, refresh.bench.numpy_rng
     await refresh.start()
@@ -267,7 +266,7 @@ async def random_scores(dut: Any) -> None:
 @cocotb.test()
 @only_if(small, "sweeps of thousands of entries are long")
 async def any_intervals(dut: Any) -> None:
-    """Sweep at any intervals: the shortest of them need not be a tick."""
+    """Sweep with random intervals; the shortest one may be more than one tick."""
     most = min((1 << catalog_parameters().interval_bits) - 1, 5)
     for number in range(6):
         salt = f"any intervals {number}"
@@ -298,7 +297,7 @@ async def operations_against_uniform(dut: Any) -> None:
     await bench.run(until=lambda: refresh.source.idle)
     for half in HALVES:
         getattr(dut, f"{half}_ready").value = 1
-    # Nothing is driven for a while: let the simulator turn the clock by itself.
+    # No input changes for many cycles, so the simulator generates the clock.
     tick = refresh.settings.tick_cycles
     unattended = (ROUND - 1) * tick - (bench.cycle - refresh.begun)
     clock = Clock(dut.clk, 2, unit="ns")
@@ -314,7 +313,7 @@ async def operations_against_uniform(dut: Any) -> None:
     await refresh.tick([])
     words = int(refresh.model.counts.sum())
     uniform = 2 * uniform_operations(ROUND, TICK_TIME, UNIFORM, p.entries * p.words)
-    # In the round's last tick everything expires at once: one word a cycle is the bound.
+    # In the last tick of the round all intervals expire: the lower bound is one word per cycle.
     bench.record(
         cycles=refresh.grants[0].last - refresh.begun + 1,
         ideal_cycles=p.entries * p.words,
@@ -327,7 +326,7 @@ async def operations_against_uniform(dut: Any) -> None:
 @cocotb.test()
 @only_if(small, "sweeps of thousands of entries are long")
 async def resets(dut: Any) -> None:
-    """Reset in the middle of sweeps: it leaves nothing behind."""
+    """Reset during sweeps: the next sweeps equal the golden model's."""
     refresh = Refresh(dut, "resets", "random")
     p = refresh.p
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Testbench of the refreshed KV eDRAM on fading banks: real rows, real traffic, every interval."""
+"""Testbench of the refreshed KV eDRAM: banks with retention errors, real rows and traffic."""
 
 from typing import Any
 
@@ -22,15 +22,15 @@ PARAMETERS = RefreshedEdramParameters(
     tick_bits=8,
     interval_bits=4,
 )
-TICK, PATIENCE = 80, 40
-WALK = PARAMETERS.refresh.sweep_cycles
-RETENTION = Retention(cycles=TICK + PATIENCE + WALK + 1, rate=0.5, seed=11)
-"""Just what an interval of one tick promises; see `testbenches.kelle.edram.retention`."""
+TICK, TIMEOUT = 80, 40
+SWEEP = PARAMETERS.refresh.sweep_cycles
+RETENTION = Retention(cycles=TICK + TIMEOUT + SWEEP + 1, rate=0.5, seed=11)
+"""Retention time that an interval of one tick ensures; see `testbenches.kelle.edram.retention`."""
 TICKS = 12
 
 
 class Banks:
-    """A bench with every port attached; row r of the real entries is at `addresses[r]`."""
+    """A bench that drives and monitors every port; row r of real entries is at `addresses[r]`."""
 
     def __init__(self, dut: Any, salt: str, traffic: str) -> None:
         self.p = PARAMETERS
@@ -45,25 +45,25 @@ class Banks:
         self.bench.add(self)
 
     def clear(self) -> None:
-        """Forget what was read."""
+        """Discard the rows that were read."""
         self.got: dict[str, list[int]] = {side: [] for side in SIDES}
 
     def drive(self) -> None:
         """Drive nothing by itself."""
 
     def sample(self) -> None:
-        """Note every row."""
+        """Record every row."""
         for side in SIDES:
             if int(getattr(self.dut, f"{side}_valid").value):
                 self.got[side].append(int(getattr(self.dut, side).value))
 
     async def start(self, intervals: tuple[int, int, int, int], valid: bool) -> None:
-        """Reset, write all rows, and tell the scores: even entries are important."""
+        """Reset, write all rows, and send scores: even entries are important."""
         names = ("msb_hst", "msb_lst", "lsb_hst", "lsb_lst")
         settings = RefreshSettings(
             parameters=self.p.refresh,
             tick_cycles=TICK,
-            patience=PATIENCE,
+            patience=TIMEOUT,
             **dict(zip(names, intervals, strict=True)),
         )
         fields = {
@@ -96,7 +96,7 @@ class Banks:
         self.sources[f"{side}_write"].send([packed << edram.address_bits | address])
 
     async def live(self, rewrite: bool) -> None:
-        """Pass some ticks with reads of everything and writes, of the same rows or of none."""
+        """Simulate some ticks with reads of all rows, and writes of equal or of other rows."""
         edram, rng = self.p.edram, self.bench.rng
         for _cycle in range(TICKS * TICK):
             for number, side in enumerate(SIDES):
@@ -110,7 +110,7 @@ class Banks:
         await self.bench.run(until=lambda: self.written)
 
     async def intact(self) -> np.ndarray:
-        """Read everything; return whether words are as written: [row, side, half, bank]."""
+        """Read everything; return whether words are unchanged: [row, side, half, bank]."""
         edram = self.p.edram
         await self.bench.run(until=lambda: all(source.idle for source in self.sources.values()))
         await self.bench.step()
@@ -130,8 +130,8 @@ class Banks:
 
 @cocotb.test()
 @cocotb.parametrize(traffic=["none", "random", "bursty"])
-async def kept_intervals_keep_every_bit(dut: Any, traffic: str) -> None:
-    """Read and write without end, or with pauses: no bit of any word fades."""
+async def short_intervals_preserve_every_bit(dut: Any, traffic: str) -> None:
+    """Read and write continuously or with pauses: no bit of any word changes."""
     banks = Banks(dut, "kept", traffic)
     await banks.start((1, 1, 1, 1), valid=True)
     await banks.live(rewrite=True)
@@ -153,8 +153,8 @@ async def kept_intervals_keep_every_bit(dut: Any, traffic: str) -> None:
         (None, {(half, group) for half in ("msb", "lsb") for group in GROUPS}),
     ]
 )
-async def a_late_group_fades_and_no_other(dut: Any, case: Any) -> None:
-    """Make one group's interval longer than its words last, or forget all entries."""
+async def only_late_groups_lose_bits(dut: Any, case: Any) -> None:
+    """Set the interval of one group above its retention time, or mark all entries invalid."""
     intervals, late = case
     banks = Banks(dut, "late", "random")
     await banks.start(intervals or (1, 1, 1, 1), valid=intervals is not None)

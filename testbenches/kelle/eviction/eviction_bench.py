@@ -1,4 +1,4 @@
-"""A bench that plays the eviction controller's scheduler, with the model beside it."""
+"""Bench of the eviction controller that acts as its scheduler, with the golden model."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +33,7 @@ def pack_one(layout: Any, **values: Any) -> int:
 
 
 class Lanes:
-    """Drive lane i of the scores of each wavefront i cycles after it started; noise elsewhere."""
+    """Drive lane i of a wavefront's scores i cycles after its start; other lanes have noise."""
 
     def __init__(self, bench: Bench, p: EvictionParameters) -> None:
         self.bench, self.p = bench, p
@@ -44,12 +44,12 @@ class Lanes:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all wavefronts."""
+        """Discard all wavefronts."""
         self.queue: list[np.ndarray] = []
         self.flying: list[np.ndarray | None] = [None] * self.p.evictor.rows
 
     def drive(self) -> None:
-        """Put each wavefront in flight on its lane; the next wavefront waits on lane 0."""
+        """Drive the lanes of all wavefronts in flight; the next wavefront waits on lane 0."""
         rows = self.noise[self.bench.cycle % len(self.noise)].copy()
         flying = [self.queue[0] if self.queue else None, *self.flying[:-1]]
         for i, bits in enumerate(flying):
@@ -59,7 +59,7 @@ class Lanes:
         self.port.value = to_integer(rows.reshape(-1))
 
     def sample(self) -> None:
-        """See whether the wavefront at the head started."""
+        """Remove the first wavefront of the queue if it has started."""
         if int(self.started.value):
             self.queue.pop(0)
         else:
@@ -67,28 +67,28 @@ class Lanes:
 
 
 class Lookups:
-    """Ask for slots at any time, of which nothing else may take notice."""
+    """Request lookups of slots at any time, which must affect nothing else."""
 
     def __init__(self, bench: Bench, source: Any, addresses: int) -> None:
         self.source, self.rng, self.addresses = source, bench.rng, addresses
         self.active = False
 
     def clear(self) -> None:
-        """Stop asking."""
+        """Stop the requests."""
         self.active = False
 
     def drive(self) -> None:
-        """Ask for any tile."""
+        """Request a random tile."""
         if self.active and self.source.idle:
             self.source.send([self.rng.randrange(self.addresses)])
 
     def sample(self) -> None:
-        """Nothing is kept."""
+        """Record nothing."""
 
 
 @dataclass
 class Expected:
-    """What the model says must appear, in order."""
+    """Expected outputs of the golden model, in order."""
 
     placements: list[tuple[int, ...]] = field(default_factory=list)
     values: list[tuple[int, int]] = field(default_factory=list)
@@ -97,19 +97,19 @@ class Expected:
 
 
 class Decode:
-    """A bench that plays the scheduler, with the model beside it."""
+    """A bench that acts as the scheduler, with the golden model."""
 
     def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
         self.p: EvictionParameters = catalog_parameters()
         p = self.p
         self.bench = bench = Bench(dut, f"{salt} {source} {sink}")
         self.dut = dut
-        # The last one, so that whatever forgets the layer is found out.
+        # The last layer, so that logic that ignores the layer is detected.
         self.layer = p.layers - 1
         dut.layer.value = self.layer
         self.wavefronts = bench.source("wavefronts", source)
         self.prefills = bench.source("prefill", source)
-        # A token that comes long after the wavefronts of its step.
+        # A token may be offered long after the wavefronts of its step.
         self.tokens = bench.source("tokens", "none" if source == "none" else "bursty")
         self.lookup_request = bench.source("lookup_request")
         self.lookups = bench.add(Lookups(bench, self.lookup_request, p.heads * p.tiles))
@@ -130,7 +130,7 @@ class Decode:
             sink.received.clear()
 
     async def prefill(self, kept: list[Kept]) -> None:
-        """Load what a prefill keeps."""
+        """Load the tokens that a prefill keeps."""
         layout = prefill_layout(self.p)
         for token in kept:
             self.expected.score_updates += self.model.prefill(
@@ -147,7 +147,7 @@ class Decode:
         await self.bench.run(until=lambda: self.prefills.idle)
 
     def send_search(self, head: int, scores: np.ndarray, fresh: int | None = None) -> None:
-        """Send all tiles of a head, every query head a wavefront."""
+        """Send the wavefronts of all tiles of a head, one per query head and tile."""
         p, rows = self.p, self.p.evictor.rows
         for tile in range(p.tiles):
             here = fresh is not None and fresh // rows == tile
@@ -190,14 +190,14 @@ class Decode:
             )
 
     async def step(self, now: int, plan: list[np.ndarray], *, streamed: bool = False) -> None:
-        """Decode a token: `plan` holds for each head the scores [queries, positions].
+        """Decode a token; `plan` has the scores [queries, positions] of each head.
 
-        Where they are `streamed`, no head's search waits for the placement of the one before.
+        With `streamed`, the search of a head does not wait for the placement of the previous head.
         """
         p, model, bench = self.p, self.model, self.bench
         self.tokens.send([now])
         placed = []
-        # How many heads are searched before the first of them is given its own score.
+        # Number of heads that are searched before the first of them receives its own score.
         group = p.heads if streamed or p.evict_before else 1
         for first in range(0, p.heads, group):
             heads = range(first, first + group)
@@ -231,12 +231,12 @@ class Decode:
         self.expected.score_updates += self.model.search(head, given, now)
 
     def given(self, head: int, scores: np.ndarray) -> np.ndarray:
-        """Return what a head's slots are given, by scores [queries, positions], used repeatedly."""
+        """Return the scores of a head's slots, from scores [queries, positions], cyclically."""
         cached = self.model.heads[head].positions
         return np.where(cached != EMPTY, scores[:, np.maximum(cached, 0) % scores.shape[1]], 0)
 
     def expect_place(self, now: int, head: int) -> Any:
-        """Let the model place the token, and note what the ports must show."""
+        """Place the token in the golden model, and record the expected outputs."""
         place, score_updates = self.model.place(now, head)
         self.expected.score_updates += score_updates
         evicts = int(place.evicted != EMPTY)
@@ -247,7 +247,7 @@ class Decode:
         return place
 
     async def see_placements(self) -> None:
-        """Wait until all placements that the model expects have been taken."""
+        """Wait until all expected placements are received."""
         count = len(self.expected.placements)
         await self.bench.run(until=lambda: len(self.placements.received) >= count)
 
@@ -274,19 +274,19 @@ class Decode:
             [score_updates["entry"], score_updates["score"], score_updates["valid"]], axis=-1
         )
         wanted = np.array(expected.score_updates, np.int64).reshape(-1, 3)
-        # Vectors' updates fill the gaps of the slots': each kind has its own order.
+        # Updates of vectors use the gaps between those of slots; each kind has its own order.
         slots = p.cached_heads * p.evictor.slots
         for what, inside in (
             ("slots", lambda a: a[:, 0] < slots),
             ("vectors", lambda a: a[:, 0] >= slots),
         ):
             bench.compare(f"scores of {what}", wanted[inside(wanted)], found[inside(found)])
-        said = bool(self.dut.no_victim.value)
-        bench.compare("no victim", np.array([self.model.no_victim]), np.array([said]))
+        no_victim = bool(self.dut.no_victim.value)
+        bench.compare("no victim", np.array([self.model.no_victim]), np.array([no_victim]))
         await self.compare_slots()
 
     def compare_stream(self, what: str, layout: Any, sink: Any, wanted: list[Any]) -> None:
-        """Compare a stream's structs, flattened, with tuples."""
+        """Compare the flattened structs of a stream with tuples."""
         got = unpack(layout, from_integers([x for _c, x in sink.received], layout.size))
         if "evicted" in got:
             evicts = got["evicts"]
@@ -337,5 +337,5 @@ class Decode:
 
 
 def unpack_rows(layout: Any, bits: np.ndarray, rows: int) -> dict[str, np.ndarray]:
-    """Unpack an array of structs into one array a field, [items, rows]."""
+    """Unpack an array of structs into one array per field, [items, rows]."""
     return unpack(data.ArrayLayout(layout, rows), bits)

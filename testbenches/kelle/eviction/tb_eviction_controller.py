@@ -1,4 +1,4 @@
-"""Testbench of the eviction controller and its evictor: SmolLM2's scores through whole decodes."""
+"""Testbench of the eviction controller with its evictor: whole decodes of SmolLM2's scores."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def small(run: Run) -> bool:
 
 
 def real_scores(p: EvictionParameters, tokens: int) -> list[np.ndarray]:
-    """Return for each head the scores [queries, tokens, tokens] of SmolLM2, masked with zero."""
+    """Return SmolLM2's scores [queries, tokens, tokens] for each head; masked ones are 0."""
     trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
     heads = []
     for head in range(p.heads):
@@ -42,7 +42,7 @@ def real_scores(p: EvictionParameters, tokens: int) -> list[np.ndarray]:
 
 
 def prefilled(p: EvictionParameters, scores: list[np.ndarray], first: int) -> list[Kept]:
-    """Select what a prefill of `first` tokens keeps in each head, and the popular among it."""
+    """Select the tokens that a prefill of `first` tokens keeps in each head, and popular ones."""
     heads = [np.tril(head[:, :first, :first]) for head in scores]
     return select([importances(quantise_scores(h, p.evictor), p.evictor) for h in heads], p)
 
@@ -50,18 +50,18 @@ def prefilled(p: EvictionParameters, scores: list[np.ndarray], first: int) -> li
 def plans(
     p: EvictionParameters, scores: list[np.ndarray], first: int, steps: int
 ) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """Yield the position of each decoded token and the quantised scores it gives every position."""
+    """Yield the position of each decoded token and its quantised scores with all positions."""
     for now in range(first, first + steps):
         yield now, [quantise_scores(head[:, now, : now + 1], p.evictor) for head in scores]
 
 
 @cocotb.test()
 async def real_decode(dut: Any) -> None:
-    """Slots, victims, positions, popular tokens and coarse scores of SmolLM2's decode steps."""
+    """Compare slots, victims, positions, popular tokens and coarse scores of decode steps."""
     decode = Decode(dut, "real decode")
     p, bench = decode.p, decode.bench
     slots = p.evictor.slots
-    # A little less than the budget, so that the last free slots are filled as well.
+    # Slightly less than the budget, so that the steps also fill the last free slots.
     first = max(slots - 4, p.sinks + 1)
     steps = STEPS if p.heads * slots <= 1024 else 12
     scores = real_scores(p, min(first + steps, 640))
@@ -75,7 +75,7 @@ async def real_decode(dut: Any) -> None:
     await decode.finish()
     if not p.evict_before:
         compare_with_policy(decode, scores, first, steps)
-    # Bound: a completed tile every `rows` cycles, in each head.
+    # Lower bound: each head completes one tile per `rows` cycles.
     bench.record(
         cycles=cycles,
         ideal_cycles=steps * p.heads * max(slots, QUERIES * p.tiles),
@@ -85,7 +85,7 @@ async def real_decode(dut: Any) -> None:
 
 
 async def search_before(decode: Decode, first: int) -> None:
-    """Find the victims of the first step, where victims are those of the step before."""
+    """Search the victims of the first step, if a step uses those of the previous step."""
     p = decode.p
     for head in range(p.heads if p.evict_before else 0):
         nothing = np.zeros((1, p.evictor.slots), np.int64)
@@ -97,7 +97,7 @@ async def search_before(decode: Decode, first: int) -> None:
 @cocotb.test()
 @only_if(small, "real decodes begin with most slots full")
 async def full_prefills(dut: Any) -> None:
-    """Decode a few steps behind prefills that fill all slots, or all but one."""
+    """Decode a few steps after prefills that fill all slots, or all but one."""
     decode = Decode(dut, "full prefills", sink="random")
     p = decode.p
     for first in range(p.evictor.slots - 1, p.evictor.slots + 3):
@@ -135,7 +135,7 @@ def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, st
 @cocotb.test()
 @only_if(small, "many slots take many steps to fill")
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a step: no slot, vector or wavefront outlives it."""
+    """Reset during a step: no slot, vector or wavefront of it remains."""
     decode = Decode(dut, "resets", source="random", sink="random")
     p, rng = decode.p, decode.bench.numpy_rng
     high = 1 << p.evictor.input_width - 1
@@ -154,7 +154,7 @@ async def resets(dut: Any) -> None:
 
 
 def random_plan(decode: Decode, tokens: int) -> list[np.ndarray]:
-    """Return scores [queries, tokens] for each head: extremes and ties, or anything."""
+    """Return scores [queries, tokens] for each head: extremes and ties, or random ones."""
     p, rng = decode.p, decode.bench.numpy_rng
     width, signed = p.evictor.input_width, int(p.evictor.input_shape.signed)
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
@@ -179,7 +179,7 @@ async def random_decode(dut: Any, source: str, sink: str) -> None:
 @cocotb.parametrize(source=["none", "random"], sink=["none", "adversarial"])
 @only_if(small, "many slots take many steps to fill")
 async def streamed_searches(dut: Any, source: str, sink: str) -> None:
-    """Search all heads without a pause, while others look slots up in every cycle."""
+    """Search all heads without a pause, with lookups of slots in every cycle."""
     decode = Decode(dut, "streamed searches", source=source, sink=sink)
     await decode.reset()
     decode.lookups.active = True
@@ -191,7 +191,7 @@ async def streamed_searches(dut: Any, source: str, sink: str) -> None:
 @cocotb.test()
 @only_if(small, "many slots take many steps to fill")
 async def positions_run_out(dut: Any) -> None:
-    """Go on behind the last position, with a counter that stays there: it is said, and defined."""
+    """Decode beyond the last position, with constant positions: `no_victim` is set as defined."""
     decode = Decode(dut, "positions run out")
     p, slots = decode.p, decode.p.evictor.slots
     last = (1 << p.position_bits) - 1

@@ -1,4 +1,4 @@
-"""Testbench of the prefill selector: whole texts of SmolLM2's scores, ties, extremes, resets."""
+"""Testbench of the prefill selector: SmolLM2's scores of whole texts, ties, extremes, resets."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def prepare(p: PrefillSelectorParameters) -> None:
 
 
 def real_scores(p: PrefillSelectorParameters, tokens: int) -> list[Integers]:
-    """Return for each head SmolLM2's scores [query heads, queries, tokens], quantised."""
+    """Return SmolLM2's quantised scores [query heads, queries, tokens] for each head."""
     trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
     heads = []
     for head in range(p.eviction.heads):
@@ -38,12 +38,12 @@ def real_scores(p: PrefillSelectorParameters, tokens: int) -> list[Integers]:
 
 
 def small(run: Run) -> bool:
-    """Return whether a text's scores are few."""
+    """Return whether a text has few scores."""
     return run.parameters.rows <= 8
 
 
 class SelectorBench:
-    """The unit's streams, with the model beside them."""
+    """The streams of the unit, with the golden model."""
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: PrefillSelectorParameters = catalog_parameters()
@@ -53,7 +53,7 @@ class SelectorBench:
         self.prefill = self.bench.sink("prefill", sink)
 
     def send(self, heads: list[Integers], order: str) -> int:
-        """Offer the scores of all heads; return how many slices they are."""
+        """Offer the scores of all heads; return the number of slices."""
         slices = [pack_slices(self.p, head, order, self.rng) for head in heads]
         for head in slices:
             self.scores.send(head)
@@ -66,7 +66,7 @@ class SelectorBench:
         done = len(self.prefill.received)
         slices = self.send(heads, order)
         cycles = await bench.run(until=lambda: len(self.prefill.received) >= done + len(wanted))
-        # What else leaves would be one token too many.
+        # Any further token would be one too many.
         for _ in range(4):
             await bench.step()
         self.compare(wanted, self.prefill.received[done:])
@@ -85,7 +85,7 @@ class SelectorBench:
         )
 
     def random_text(self) -> list[Integers]:
-        """Return scores of a text of any length: few values, extremes, noise, or all equal."""
+        """Return scores of a text of random length: few values, extremes, noise, or all equal."""
         p, rng = self.p, self.rng
         slots = p.eviction.evictor.slots
         most = min(p.context, 4 * slots)
@@ -104,7 +104,7 @@ class SelectorBench:
             elif style == 1:
                 scores = rng.choice([low, 0, high], size)
             elif style == 2:
-                # What a token gives itself is all it has: few sums, many ties, on both sides of 0.
+                # Only a token's own score is not 0: few sums, many ties, on both sides of 0.
                 own = rng.choice([0, unit, 2 * unit] + [-unit] * shape.signed, size[1])
                 scores = np.broadcast_to(np.diag(own), size).copy()
             else:
@@ -138,7 +138,7 @@ async def real_prefill(dut: Any) -> None:
 @cocotb.parametrize(source=["none", "random"], sink=["none", "random", "adversarial"])
 @only_if(small, "wide tiles make texts of millions of scores")
 async def random_texts(dut: Any, source: str, sink: str) -> None:
-    """Texts of all lengths, one after another, in all orders: ties, saturation, stalls."""
+    """Select from texts of all lengths in all orders, back to back: ties, saturation, stalls."""
     unit = SelectorBench(dut, "random texts", source, sink)
     await unit.bench.reset()
     for number in range(3 * len(ORDERS)):
@@ -148,7 +148,7 @@ async def random_texts(dut: Any, source: str, sink: str) -> None:
 @cocotb.test()
 @only_if(small, "wide tiles make texts of millions of scores")
 async def resets(dut: Any) -> None:
-    """Reset while scores come, in the search, in the walk, while tokens leave."""
+    """Reset while scores arrive, during search and selection, and while tokens are output."""
     unit = SelectorBench(dut, "resets", "none", "random")
     await unit.bench.reset()
     for number in range(8):

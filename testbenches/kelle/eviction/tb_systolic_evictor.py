@@ -26,7 +26,7 @@ from testbenches.streams import PAUSES, Port
 LAYERS = (0, 14, 29)
 STEPS = 256
 LONG = 1024
-"""Slots above which a budget needs a longer text than the prose, and fewer heads suffice."""
+"""Number of slots from which a budget needs the longer text; fewer heads suffice then."""
 
 
 def workload(p: SystolicEvictorParameters) -> tuple[Any, tuple[int, ...], int, int]:
@@ -35,7 +35,7 @@ def workload(p: SystolicEvictorParameters) -> tuple[Any, tuple[int, ...], int, i
         steps, layers = 64, LAYERS[1:2]
         return open_trace(text="news", tokens=p.slots + steps, layers=layers), layers, p.slots, 64
     trace = open_trace(text="prose", tokens=640, layers=LAYERS)
-    # Prefill a little less than the budget, so that the replay also fills the last free slots.
+    # Prefill slightly less than the budget, so that the replay also fills the last free slots.
     return trace, LAYERS, p.slots - p.slots // 8, STEPS
 
 
@@ -45,23 +45,23 @@ def prepare(p: SystolicEvictorParameters) -> None:
 
 
 def shown(victim: Victim, p: SystolicEvictorParameters) -> tuple[int, ...]:
-    """Return what is defined of a victim: only `found` and `saturated` where none was found."""
+    """Return the defined fields of a victim: only `found` and `saturated` if none was found."""
     flags = (int(victim.found), int(victim.saturated) if p.halves else 0)
     return (victim.index, victim.importance, *flags) if victim.found else (0, 0, *flags)
 
 
 class SkewedLanes:
-    """Drive the lanes of every wavefront in flight, and collect what the rows write back.
+    """Drive the lanes of every wavefront in flight, and record the write-backs of the rows.
 
-    Lane i of a wavefront is due i cycles after its header is taken; the lanes of no wavefront carry
-    noise. What is due stands on a page of digits, a row a cycle; a wavefront is a diagonal there.
+    Lane i of a wavefront is driven i cycles after the transfer of its header; other lanes have
+    noise. `page` has the digits of all lanes, one row per cycle; a wavefront is a diagonal of it.
     """
 
     def __init__(self, bench: Bench, table: WavefrontTable, p: SystolicEvictorParameters) -> None:
         self.bench, self.table, self.p = bench, table, p
         self.source = bench.source("wavefronts")
         self.lanes, self.updates = Port(bench.dut.lanes), Port(bench.dut.updates)
-        # Digits as the port takes them: the last lane first, each from its most significant bit.
+        # Digits in the order of the port: the last lane first, each from its most significant bit.
         self.digits = table.lanes[..., ::-1] + ord("0")
         lane = table.lanes.shape[-1]
         noise = bench.numpy_rng.integers(0, 2, (64, p.rows, lane), dtype=np.uint8) + ord("0")
@@ -76,7 +76,7 @@ class SkewedLanes:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the wavefronts in flight."""
+        """Discard the wavefronts in flight."""
         self.next_wavefront = 0
         self.first_cycle = self.bench.cycle
         self.seen: list[str] = []
@@ -89,7 +89,7 @@ class SkewedLanes:
         self.source.send(self.table.headers[first:])
 
     def drive(self) -> None:
-        """Put the wavefront at the head on lane 0 and each wavefront in flight on its next lane."""
+        """Drive lane 0 with the next wavefront, and the other lanes with those in flight."""
         if not self.seen:
             self.first_cycle = self.bench.cycle
         row = self.bench.cycle % len(self.noise)
@@ -101,7 +101,7 @@ class SkewedLanes:
         self.lanes.bits = self.page[row].tobytes().decode()
 
     def sample(self) -> None:
-        """Note whether the head was taken, and what is written back."""
+        """Record whether the first wavefront was transferred, and the write-backs."""
         if self.source.accepted:
             self.diagonals[self.bench.cycle % len(self.noise)][:] = self.digits[self.next_wavefront]
             self.accepted_at.append(self.bench.cycle)
@@ -109,7 +109,7 @@ class SkewedLanes:
         self.seen.append(self.updates.bits)
 
     def check(self, first: int = 0) -> None:
-        """Require every write-back, in its cycle, and no other."""
+        """Require every write-back in its cycle, and no other."""
         p, bench = self.p, self.bench
         cycles = self.first_cycle + np.arange(len(self.seen))
         got = unpack(data.ArrayLayout(p.update_layout, p.rows), from_digits(self.seen))
@@ -195,7 +195,7 @@ def real_steps(p: SystolicEvictorParameters) -> tuple[list[Any], str]:
 
 @cocotb.test()
 async def real_scores(dut: Any) -> None:
-    """Every victim of SmolLM2's decode steps, at full rate, one cycle after its last score."""
+    """Compare victims of SmolLM2's decode steps, at full rate, one cycle after the last score."""
     p = catalog_parameters()
     steps, what = real_steps(p)
     table = tabulate((wavefront for step in steps for wavefront in step_wavefronts(step, p)), p)
@@ -211,14 +211,14 @@ async def real_scores(dut: Any) -> None:
     searches = np.array([evictor.lanes.accepted_at[number] for number in table.last])
     seen = np.array([cycle for cycle, _payload in evictor.sink.received])
     evictor.bench.compare("cycle of the victim", searches + p.rows, seen)
-    # Bound: one wavefront a cycle, and the bottom row's delay once at the end.
+    # Lower bound: one wavefront per cycle; the delay of the bottom row is added once.
     evictor.bench.record(cycles=cycles, ideal_cycles=len(table.headers), tensors=what)
 
 
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random searches under every pair of pause patterns."""
+    """Run random searches with every pair of pause patterns."""
     p = catalog_parameters()
     bench = Bench(dut, f"stalls {source} {sink}")
     table = tabulate(random_wavefronts(bench.numpy_rng, p, 40), p)
@@ -229,7 +229,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def single_scores_saturate(dut: Any) -> None:
-    """One score of a head leaves its range, in any row and tile: the victim tells, and no other."""
+    """One score of a head saturates, in any row and tile: only its victim has the flag."""
     p = catalog_parameters()
     bench = Bench(dut, "single_scores_saturate")
     table = tabulate(single_saturations(bench.numpy_rng, p), p)
@@ -240,7 +240,7 @@ async def single_scores_saturate(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work: nothing is left behind."""
+    """Reset during operation: the next run equals the golden model."""
     p = catalog_parameters()
     bench = Bench(dut, "resets")
     table = tabulate(random_wavefronts(bench.numpy_rng, p, 12), p)
