@@ -1,6 +1,7 @@
 """The verb ``test``: pytest here, on every core, or its tests as jobs on a cluster."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT, replace_text
 from systola import environment
 from systola.options import UserPath, console, path_shown, require_checkout
@@ -16,11 +18,16 @@ from systola.options import UserPath, console, path_shown, require_checkout
 
 @click.command()
 @click.option("--full", type=bool, default=False, help="1 also runs the tests marked full.")
+@click.option("--resume", type=bool, default=False, help="1 leaves out what passed, with FULL=1.")
 @click.option("--only", type=UserPath(), help="A test file or folder instead of all.")
 @click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")
 @click.option("--scheduler", help="Address of a Dask scheduler whose workers share the tests.")
-def test(full: bool, only: Path | None, keyword: str | None, scheduler: str | None) -> None:
+def test(
+    full: bool, resume: bool, only: Path | None, keyword: str | None, scheduler: str | None
+) -> None:
     """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
+    if resume and (not full or scheduler):
+        raise UserError("RESUME=1 must be used with FULL=1 and without SCHEDULER")
     require_checkout("test")
     environment.require(*environment.GROUPS)
     from synth.debian import missing
@@ -33,10 +40,17 @@ def test(full: bool, only: Path | None, keyword: str | None, scheduler: str | No
         return
     # One test at a time to whoever is free: by default a worker would get all simulations at once.
     workers = ["-n", "auto", "--maxschedchunk", "1"]
-    command = [sys.executable, "-m", "pytest", *workers, *marked, *selected]
+    records = ["--record", *(["--record-long"] if full else [])]
+    records += ["--resume"] if resume else []
+    if not full and not selected:
+        marked = ["--rotating", "-m", "not full or rotating"]
+    command = [sys.executable, "-m", "pytest", *workers, *records, *marked, *selected]
     # Options in the environment could select a subset, whose success would look like that of all.
     variables = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    sys.exit(subprocess.call(command, cwd=ROOT, env=variables))
+    status = subprocess.call(command, cwd=ROOT, env=variables)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    console.print(f"processor time: {used.ru_utime:.0f} s user, {used.ru_stime:.0f} s system")
+    sys.exit(status)
 
 
 def _spread(selection: Sequence[str], scheduler: str) -> None:

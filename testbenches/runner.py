@@ -1,4 +1,4 @@
-"""From a catalog entry to a simulated, compared and recorded run."""
+"""Run a unit's testbench: emission, compilation, simulation, and the record of the result."""
 
 import contextlib
 import json
@@ -27,43 +27,43 @@ from testbenches import coverage, simulators, waves
 from testbenches.bench import CONTEXT_VARIABLE, FACTS_FILE, PARAMETERS_FILE
 
 TINY_SECONDS, SECONDS, LONG_SECONDS = 600, 3600, 12 * 3600
-"""Time that a simulator has for the tiny presets, which take seconds on an idle machine, for those
-that take minutes, and for those that are known to take longer or that nobody knows."""
+"""Time limits in seconds: for the tiny presets, which take seconds on an idle machine; for presets
+that take minutes; and for presets that take longer, and parameter objects without a preset."""
 
 SLOW = 6
-"""How many times as long a long version, a netlist, or four states may take."""
+"""Factor on the time limit for long versions, netlists, and four-state simulation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """How to simulate.
+    """Settings of a simulation.
 
     Parameters
     ----------
     simulator : str
         ``"verilator"`` or ``"icarus"``.
     seed : int, optional
-        Drawn if it is not given; recorded in either case.
+        Seed of the testbench and of the initial state; random if absent. The result contains it.
     waves : bool
-        Whether to keep a waveform.
+        Record a waveform.
     coverage : bool
-        Whether to measure line and toggle coverage (Verilator only).
+        Measure line and toggle coverage (Verilator only).
     full : bool
-        Whether testbenches run their long versions.
+        Run the long versions of the testbench's tests.
     seconds : float, optional
-        Time that the simulator has; by `time_limit`, or `TINY_SECONDS`, if it is not given.
+        Time limit; `time_limit` or `TINY_SECONDS` if absent.
     netlist : bool
-        Whether to simulate the unit mapped to a cell library instead of its RTL.
+        Simulate the unit mapped to a cell library instead of its RTL.
     liberty : str, optional
-        The cell library for that; the default of `synth.liberty.find_library` if absent.
+        Cell library of the netlist; the default of `synth.liberty.find_library` if absent.
     target : Target
-        What the simulated Verilog is written for.
+        Target of the emitted Verilog.
     only : str, optional
-        A regular expression: the testbench's tests whose names it fits, instead of all.
+        Regular expression that selects tests of the testbench by name.
     plusargs : tuple[str, ...]
-        Arguments of the simulation that the Verilog asks for.
+        Arguments that the Verilog reads by `$value$plusargs`.
     lint : bool
-        Whether the simulator refuses Verilog that it can warn of (Verilator only).
+        Treat Verilator's warnings as errors (Verilator only).
     """
 
     simulator: str = "verilator"
@@ -99,20 +99,20 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
-    """What ``sim.json`` holds, or the JSON file that `Request.result_name` says.
+    """Content of ``sim.json``, or of the JSON file that `Request.result_name` names.
 
     Parameters
     ----------
     preset, parameters : str
-        Name of the dimensions, and what Python calls their parameter object.
+        Name of the preset, and Python's representation of the parameter object.
     verilog_digest : str
-        Which RTL was simulated or mapped, see `hdl.digest.verilog_digest`.
+        Digest of the simulated or mapped RTL, see `hdl.digest.verilog_digest`.
     liberty : str
-        The library of the netlist; empty for the RTL itself.
+        Cell library of the netlist; empty for RTL.
     utilization : float | None
         Ideal over actual cycles of the unit's steady-state work.
     values_checked, mismatches : int
-        Values compared with the golden model, and those that differed.
+        Number of values compared with the golden model, and number of differences.
     """
 
     top: str
@@ -139,7 +139,7 @@ class SimulationResult:
 
 
 def time_limit(entry: Entry, preset: str, request: Request) -> float:
-    """Return the seconds that a simulator has: enough on a slow and busy machine."""
+    """Return the time limit of a simulation in seconds, sufficient on a slow and busy machine."""
     if request.seconds is not None:
         return request.seconds
     seconds = TINY_SECONDS if preset.startswith("tiny") else SECONDS
@@ -150,7 +150,7 @@ def time_limit(entry: Entry, preset: str, request: Request) -> float:
 
 
 def prepare(entry: Entry, parameters: Any) -> None:
-    """Let the testbench compute what it will read, such as captured tensors."""
+    """Compute the data that the testbench reads, such as captured tensors."""
     testbench = import_module(entry.testbench)
     if hasattr(testbench, "prepare"):
         testbench.prepare(parameters)
@@ -164,25 +164,25 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
     entry : Entry
         The unit.
     dimensions : str or parameter object
-        A preset's name, or a parameter object of the unit; see `Entry.named`.
+        Name of a preset, or parameter object of the unit; see `Entry.named`.
     request : Request
-        How to simulate.
+        Settings of the simulation.
 
     Returns
     -------
     SimulationResult
-        Also for a run that failed.
+        The result; a failed test does not raise an error.
 
     Raises
     ------
     UserError
-        If the run could not take place, or ran no test.
+        If the simulation cannot start, or runs no test.
     """
-    # Before the long work, so that a library that is none is named at once.
+    # An invalid library is reported before the long work.
     library = find_library(request.liberty) if request.netlist else None
     preset, parameters = entry.named(dimensions)
     home = BUILD / entry.top / preset
-    # Its folders hold one run at a time.
+    # The result directory has room for one run at a time.
     with locked(home.with_name(f".{preset}.lock")):
         emitted = emit_unit(entry, dimensions, request.target)
         verilog = list(emitted.verilog)
@@ -218,14 +218,14 @@ def run_testbench(
     digest: str = "",
     liberty: str = "",
 ) -> SimulationResult:
-    """Run one testbench on given sources; `simulate` with the sources chosen by the caller.
+    """Run one testbench on given Verilog files.
 
     Parameters
     ----------
     preset : str
-        Name of the dimensions.
+        Name of the preset.
     parameters : Any
-        What the testbench finds as its unit's parameter object.
+        Parameter object that the testbench receives.
     name : str
         Stem of the result files in `home`: ``<name>.json``, ``<name>/``.
     digest, liberty : str
@@ -234,13 +234,13 @@ def run_testbench(
     Raises
     ------
     UserError
-        If the run could not take place, or ran no test.
+        If the simulation cannot start, or runs no test.
     """
     seed = request.seed if request.seed is not None else random.SystemRandom().getrandbits(31)
     directory = home / name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    told = {
+    settings = {
         "top": top,
         "preset": preset,
         "seed": seed,
@@ -249,7 +249,7 @@ def run_testbench(
         "seconds": request.seconds or TINY_SECONDS,
         "directory": str(directory),
     }
-    (directory / "context.json").write_text(json.dumps(told, indent=2))
+    (directory / "context.json").write_text(json.dumps(settings, indent=2))
     (directory / PARAMETERS_FILE).write_bytes(pickle.dumps(parameters))
     runner, build_directory = simulators.build(
         simulator=request.simulator,
@@ -273,18 +273,18 @@ def run_testbench(
             seed=seed,
             test_filter=request.only,
             waves=request.waves,
-            # Icarus writes into the build directory otherwise, whose name is not known to it.
             test_args=simulators.runtime_arguments(request.simulator, seed),
+            # By default, Icarus writes the waveform to the build directory.
             plusargs=[f"+dumpfile_path={directory / 'dump.fst'}", *request.plusargs],
             timescale=("1ns", "1ps"),
             log_file=directory / "simulation.log",
             extra_env={
                 CONTEXT_VARIABLE: str(directory / "context.json"),
-                # Every module that a testbench imports would be parsed for its assertions.
+                # By default, cocotb rewrites the assertions of every module that is imported.
                 "COCOTB_REWRITE_ASSERTION_FILES": "tb_*.py",
-                # That is pytest's work, whose plugins would be imported with it.
+                # Assertions are rewritten by pytest, which would import its plugins as well.
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-                # Its working directory is another.
+                # The simulation has another working directory.
                 BUILD_VARIABLE: str(BUILD),
             },
         )
@@ -326,16 +326,16 @@ def run_testbench(
 
 
 def _read_results(directory: Path) -> tuple[int, list[str]]:
-    """Return the number of tests and the message of each that failed; refuse an empty run."""
+    """Return the number of tests and the message of each failure; refuse a run without tests."""
     results = directory / "junit.xml"
     if not results.exists():
         lines = (directory / "simulation.log").read_text().strip().splitlines()
-        # What was running, and where: a simulator that was ended shows its calls, the last first.
+        # Report the current test. A terminated simulator prints its call stack, latest call first.
         running = [line.split("running ")[1] for line in lines if " running " in line]
         where = f" in {running[-1]}" if running else ""
         ended = [i for i, line in enumerate(lines) if line.startswith("Timeout")]
         tail = lines[ended[0] :][:15] if ended else lines[-15:]
-        raise UserError(f"the simulator left no results{where}:\n" + "\n".join(tail))
+        raise UserError(f"the simulation wrote no results{where}:\n" + "\n".join(tail))
     report = JUnitXml.fromfile(str(results))
     cases = [case for suite in report for case in suite]
     failures = [

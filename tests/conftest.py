@@ -7,6 +7,8 @@ import pytest
 from hypothesis import settings
 
 from systola.environment import keep_inside_checkout, let_threads_sleep
+from tests.long_half import LongHalf
+from tests.processor_time import ROWS, ProcessorTime
 
 keep_inside_checkout()
 let_threads_sleep()
@@ -16,9 +18,25 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, databas
 settings.load_profile("repeatable")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what takes longest first, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: 0 if "test_simulation" in item.nodeid else 1)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options by which `make test` selects and records tests."""
+    group = parser.getgroup("long half")
+    group.addoption("--rotating", action="store_true", help="mark a shard of the long half")
+    group.addoption("--resume", action="store_true", help="leave out what passed, by the record")
+    group.addoption("--record", action="store_true", help="record passes of default tests")
+    group.addoption("--record-long", action="store_true", help="record passes of the long half")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the plugins; a worker writes no record."""
+    options = config.option
+    times = ProcessorTime(ROWS if options.record else 0)
+    writes = (options.record_long, options.record)
+    if hasattr(config, "workerinput"):
+        writes = (False, False)
+    selection = LongHalf(times, options.rotating, options.resume, writes)
+    for plugin in (times, selection):
+        config.pluginmanager.register(plugin)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
