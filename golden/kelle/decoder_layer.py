@@ -13,7 +13,7 @@ from golden.nonlinear import activation_functions
 from hdl.kelle.array.matrix_unit import BIAS_BITS
 from hdl.kelle.instructions import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
-from hdl.model_shape import NORM_EPSILON, ModelDimensions
+from hdl.model_shape import NORM_EPSILON
 from hdl.nonlinear.activation_functions import Activation, Function
 from hdl.nonlinear.row_norm import OUTPUT
 
@@ -29,17 +29,6 @@ NORM_STEP = 2.0**-OUTPUT.fraction_bits
 
 MARGIN = 1.1
 """Headroom above the largest value of a text, since the accelerator attends to fewer tokens."""
-
-
-@dataclass(frozen=True)
-class Sizes(ModelDimensions):
-    """Dimensions in the form that `golden.llm.layers` requires."""
-
-    hidden_size: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    intermediate_size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +169,8 @@ def exact_attention(
     """
     q, k, v = heads
     contexts = []
-    for query in range(p.query_heads):
-        head = query // p.queries
+    for query in range(p.heads):
+        head = query // p.group_size
         own = attended[head]
         contexts.append(
             layers.attended(q[now, [query]], k[own, head][np.newaxis], v[own, head][np.newaxis])
@@ -208,9 +197,10 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
     computed. The hidden state of a text's first token is hundreds of times larger than all others;
     the token belongs to a prefill, and its state saturates.
     """
-    sizes = Sizes(p.width, p.query_heads, p.heads, p.head_size, p.feed_forward)
-    exact = matrices(layers.real_weights(sizes, trace, number), p)
-    states = trace.hidden(number)[0][:, np.arange(p.width) % trace.hidden_size].astype(np.float64)
+    exact = matrices(layers.real_weights(p, trace, number), p)
+    states = trace.hidden(number)[0][:, np.arange(p.hidden_size) % trace.hidden_size].astype(
+        np.float64
+    )
     return quantised_layer(ExactLayer(turned_matrices(exact, p)), turned(states, p), p)
 
 
@@ -265,7 +255,7 @@ def quantised_layer(
         score=scale_and_shift(product * np.log2(np.e) * (1 << SCORE_FRACTION)),
         attend=scale_and_shift(2.0 ** (lost(Operation.ATTEND, p) - PROBABILITY_FRACTION)),
         steps=steps,
-        epsilon=round(p.width * NORM_EPSILON / state_step**2),
+        epsilon=round(p.hidden_size * NORM_EPSILON / state_step**2),
     )
 
 
@@ -284,8 +274,8 @@ def matrices(weights: LayerWeights, p: KelleParameters) -> dict[Operation, Reals
     }
     if p.gated:
         named[Operation.GATE] = weights.gate
-    exact = {which: matrix.reshape(p.width, -1) for which, matrix in named.items()}
-    exact[Operation.OUTPUT] = weights.output.reshape(-1, p.width)
+    exact = {which: matrix.reshape(p.hidden_size, -1) for which, matrix in named.items()}
+    exact[Operation.OUTPUT] = weights.output.reshape(-1, p.hidden_size)
     exact[Operation.DOWN] = weights.down
     return {which: exact[which] for which in PROJECTIONS if which in exact}
 
@@ -298,7 +288,7 @@ def _heads(exact: ExactLayer, inputs: Reals, p: KelleParameters) -> tuple[Reals,
     )
     if not p.rotary:
         return q, k, v
-    angles = rotary_angles(np.arange(len(q)), p.head_size, p.base)[:, np.newaxis]
+    angles = rotary_angles(np.arange(len(q)), p.head_size, p.rope_base)[:, np.newaxis]
     query, key = (rotated(heads, np.cos(angles), np.sin(angles)) for heads in (q, k))
     return query, key, v
 
@@ -334,11 +324,13 @@ def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Re
     """Return the contexts of causal attention to all tokens, [tokens, width]."""
     queries, keys, values = heads
     contexts = []
-    for query in range(p.query_heads):
-        scores = queries[:, query] @ keys[:, query // p.queries].T
+    for query in range(p.heads):
+        scores = queries[:, query] @ keys[:, query // p.group_size].T
         scores[np.triu_indices_from(scores, k=1)] = -np.inf
         powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-        contexts.append(powers / powers.sum(axis=1, keepdims=True) @ values[:, query // p.queries])
+        contexts.append(
+            powers / powers.sum(axis=1, keepdims=True) @ values[:, query // p.group_size]
+        )
     return np.concatenate(contexts, axis=1)
 
 

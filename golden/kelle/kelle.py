@@ -83,7 +83,7 @@ class KelleModel:
         self.parameters = p = parameters
         self.layer = layer
         self.eviction = EvictionModel(p.eviction, number)
-        shape = (p.heads, p.slots, p.head_size)
+        shape = (p.kv_heads, p.slots, p.head_size)
         self.keys, self.values = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.inputs: dict[int, Integers] = {}
 
@@ -141,11 +141,11 @@ class KelleModel:
 
         step = Step(np.empty(0, np.int64), x, [], None, members=len(vectors))
         contexts = []
-        for head in range(p.heads):
+        for head in range(p.kv_heads):
             slots = eviction.heads[head]
             used = slots.positions >= 0
             step.attended.append(np.append(slots.positions[used], now))
-            group = queries[head * p.queries : (head + 1) * p.queries]
+            group = queries[head * p.group_size : (head + 1) * p.group_size]
 
             cached = self._cached(self.keys[head], slots.recomputed, keys[:, head], member)
             scores = np.where(used, requantised(group @ cached.T, *self.layer.score), 0)
@@ -184,7 +184,7 @@ class KelleModel:
     ) -> tuple[Integers, Integers]:
         """Return the weights of the cached tokens [queries, slots] and of the arriving one."""
         p = self.parameters
-        last = np.zeros((p.queries, p.rows), np.int64)
+        last = np.zeros((p.group_size, p.rows), np.int64)
         last[:, 0] = own
         keep = np.zeros(p.slots + p.rows, bool)
         keep[: p.slots], keep[p.slots] = used, True

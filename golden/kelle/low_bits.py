@@ -83,14 +83,14 @@ def basis(size: int) -> Reals:
 
 def turned(states: Reals, p: KelleParameters) -> Reals:
     """Return hidden states [..., width] in the basis of the layers."""
-    return states @ basis(p.width) if turns(p) else states
+    return states @ basis(p.hidden_size) if turns(p) else states
 
 
 def turned_matrices(exact: dict[Operation, Reals], p: KelleParameters) -> dict[Operation, Reals]:
     """Return a layer's matrices [inputs, outputs] in the basis, which also applies to values."""
     if not turns(p):
         return exact
-    of_state, of_head = basis(p.width), basis(p.head_size)
+    of_state, of_head = basis(p.hidden_size), basis(p.head_size)
     found = {
         which: matrix @ of_state
         if which in (Operation.OUTPUT, Operation.DOWN)
@@ -98,10 +98,10 @@ def turned_matrices(exact: dict[Operation, Reals], p: KelleParameters) -> dict[O
         for which, matrix in exact.items()
     }
     # Attention is a weighted mean of values: the output projection reverts the values' basis.
-    values = found[Operation.VALUE].reshape(p.width, -1, p.head_size)
-    heads = found[Operation.OUTPUT].reshape(-1, p.head_size, p.width)
-    found[Operation.VALUE] = (values @ of_head).reshape(p.width, -1)
-    found[Operation.OUTPUT] = (of_head.T @ heads).reshape(-1, p.width)
+    values = found[Operation.VALUE].reshape(p.hidden_size, -1, p.head_size)
+    heads = found[Operation.OUTPUT].reshape(-1, p.head_size, p.hidden_size)
+    found[Operation.VALUE] = (values @ of_head).reshape(p.hidden_size, -1)
+    found[Operation.OUTPUT] = (of_head.T @ heads).reshape(-1, p.hidden_size)
     return found
 
 

@@ -154,7 +154,7 @@ def integer_model(
     """
 
     def exact(number: int) -> ExactLayer:
-        own = matrices(padded(model.layer(number), p.feed_forward), p)
+        own = matrices(padded(model.layer(number), p.intermediate_size), p)
         return ExactLayer(turned_matrices(own, p))
 
     states = [turned(model.embedding[list(tokens)].astype(np.float64), p)]
@@ -172,7 +172,7 @@ def integer_model(
         )
     # The first token is a prefill. The step is a power of two: the residual sums are exact.
     largest = MARGIN * max(float(np.abs(part[1:]).max()) for part in [*states, *inner])
-    finest = finest_step(p.width, NORM_EPSILON)
+    finest = finest_step(p.hidden_size, NORM_EPSILON)
     unit = 2.0 ** int(np.ceil(np.log2(max(largest / LIMIT, finest))))
     layers = []
     for number in range(model.shape.layers):

@@ -105,7 +105,7 @@ def kelle_parameters(s: ModelShape, budget: int) -> KelleParameters:
         words=65536,
         slots=budget,
         window=budget // 2,
-        vocabulary=s.vocabulary_size,
+        vocabulary_size=s.vocabulary_size,
     )
 
 

@@ -113,14 +113,14 @@ class Kelle(Unit):
         p = self.parameters = parameters
         eviction = p.eviction
         placed = {"placement": placement_layout(eviction), "valid": 1}
-        several = {"sequence_number": In(p.sequence_bits)} if p.sequences > 1 else {}
+        several = {"sequence_number": In(p.sequence_bits)} if p.batch > 1 else {}
         predicting = {
             "predicts": In(1),
             "predictions": Out(stream.Signature(p.prediction_layout)),
         }
         super().__init__(
             several
-            | (predicting if p.vocabulary else {})
+            | (predicting if p.vocabulary_size else {})
             | {
                 "settings": In(p.memory.refresh.settings_layout),
                 "epsilon": In(EPSILON_BITS),
@@ -165,7 +165,7 @@ class Kelle(Unit):
         self._connect_prefill(m, parts, busy)
         self._connect_lookups(m, parts)
         self._begin_steps(m, parts, busy)
-        if p.vocabulary:
+        if p.vocabulary_size:
             self._predict(m, parts)
         return m
 
@@ -284,7 +284,7 @@ class Kelle(Unit):
             m.d.comb += unit.layer.eq(layer)
         # The controller treats every sequence of a layer as a layer of its own.
         sequence = parts.turns.turn
-        if p.sequences > 1:
+        if p.batch > 1:
             sequence = Mux(busy, sequence, self.sequence_number)
         m.d.comb += controller.layer.eq(p.cache(layer, sequence))
         vectors = Array(controller.vectors[n].as_value() for n in range(p.layers * p.stored))
@@ -390,7 +390,7 @@ class Kelle(Unit):
             turns.start.eq(control.accepts & ~control.predicts),
             *(
                 turns.positions[s].eq(control.members[s].position)
-                for s in range(self.parameters.sequences)
+                for s in range(self.parameters.batch)
             ),
             residual.start.eq(control.accepts),
             residual.epsilon.eq(self.epsilon),
@@ -412,7 +412,7 @@ class Kelle(Unit):
             stores.payload.valid.eq(asked.payload.valid),
             stores.payload.sequence.eq(parts.turns.turn),
         ]
-        pending_rows = Signal(bits_for(p.sequences * vector_rows))
+        pending_rows = Signal(bits_for(p.batch * vector_rows))
         # A sequence may request the rows of its input while another sequence's are outstanding.
         comes = self.rows.valid & self.rows.ready & (pending_rows != 0)
         requested = Mux(stores.valid & stores.ready, vector_rows, 0)

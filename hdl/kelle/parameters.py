@@ -52,26 +52,26 @@ class KelleParameters(Sizes, Parameters):
         Channels of a head: a multiple of `rows`, and of `banks` * `word_bytes`.
     layers : int
         Layers whose keys, values, slots and scales are stored; a step computes one of them.
-    sequences : int
-        Batch: sequences that a step processes together (16 in the paper), each with keys, values
-        and slots of its own.
+    batch : int
+        Sequences that a step processes together (16 in the paper), each with keys, values and
+        slots of its own.
     heads : int
-        Key/value heads of a layer.
-    queries : int
-        Query heads that share a key/value head. Hidden states have
-        ``heads * queries * head_size`` elements.
-    feed_forward : int
-        Elements between the feed-forward matrices (`intermediate_size` in Hugging Face's
-        configurations): a multiple of `head_size`.
-    vocabulary : int
+        Query heads of a layer. Hidden states have ``heads * head_size`` elements.
+    kv_heads : int
+        Key/value heads of a layer; a divisor of `heads`, which are at most 16 times as many.
+    intermediate_size : int
+        Elements between the feed-forward matrices: a multiple of `head_size`.
+    vocabulary_size : int
         Tokens of the LM head, which follows the last layer; 0 if it is computed elsewhere, which is
         required with several sequences.
     slots : int
-        Cached tokens per head (N').
+        Tokens that the cache of a key/value head holds (N').
     window, sinks : int
         As in `EvictionParameters`.
-    context : int
+    prefill_tokens : int
         As in `PrefillSelectorParameters`.
+    context_length : int
+        Tokens of the longest text: positions are less than this number.
     vectors : int
         Maximum number of input vectors stored per layer and sequence, for recomputed tokens.
     popular_above : int, optional
@@ -80,13 +80,11 @@ class KelleParameters(Sizes, Parameters):
         Bits that are dropped from a score before it is added to a token's importance.
     score_width : int
         Bits of an importance. Scores have 16 bits, of which `score_shift` are dropped, and a
-        prefill adds up to ``context * queries`` scores. No sum may saturate, because saturated
-        importances do not distinguish tokens.
-    position_bits : int
-        Bits of a position.
+        prefill adds up to ``prefill_tokens * group_size`` scores. No sum may saturate, because
+        saturated importances do not distinguish tokens.
     rotary : bool
         Whether queries and keys are rotated by the positions of their tokens.
-    base : int
+    rope_base : int
         As in `RotaryEmbeddingParameters`.
     layer_norm : bool
         Whether norms subtract the mean (layer norm) or not (RMSNorm). Software folds their weights
@@ -118,22 +116,22 @@ class KelleParameters(Sizes, Parameters):
     words: Annotated[int, As(KvEdramParameters)] = 16384
     head_size: Annotated[int, Range(2, 256, "channels")] = 64
     layers: Annotated[int, Range(1, 32, "layers")] = 1
-    sequences: Annotated[int, Range(1, 64, "sequences")] = 1
-    heads: Annotated[int, Range(1, 64, "heads")] = 3
-    queries: Annotated[int, Range(1, 16, "heads")] = 3
-    feed_forward: Annotated[int, Range(2, 65536, "elements")] = 1536
-    vocabulary: Annotated[int, Range(0, 1 << 20, "tokens")] = 0
+    batch: Annotated[int, Range(1, 64, "sequences")] = 1
+    heads: Annotated[int, Range(2, 1024, "heads")] = 9
+    kv_heads: Annotated[int, Range(1, 64, "heads")] = 3
+    intermediate_size: Annotated[int, Range(2, 65536, "elements")] = 1536
+    vocabulary_size: Annotated[int, Range(0, 1 << 20, "tokens")] = 0
     slots: Annotated[int, As(SystolicEvictorParameters)] = 512
     window: Annotated[int, As(EvictionParameters)] = 256
     sinks: Annotated[int, As(EvictionParameters)] = 10
-    context: Annotated[int, As(PrefillSelectorParameters)] = 2048
+    prefill_tokens: Annotated[int, As(PrefillSelectorParameters)] = 2048
+    context_length: Annotated[int, PowerOfTwo(16, 1 << 20, "tokens")] = 1 << 14
     vectors: Annotated[int, Range(1, 32, "vectors")] = 8
     popular_above: Annotated[int | None, As(EvictionParameters)] = None
     score_shift: Annotated[int, As(SystolicEvictorParameters, "shift")] = 2
     score_width: Annotated[int, As(SystolicEvictorParameters)] = 27
-    position_bits: Annotated[int, Range(4, 20, "bits")] = 14
     rotary: bool = option(default=True)
-    base: Annotated[int, As(RotaryEmbeddingParameters)] = 100_000
+    rope_base: Annotated[int, As(RotaryEmbeddingParameters, "base")] = 100_000
     layer_norm: bool = option(default=False)
     biases: bool = option(default=False)
     activation: Activation = option(default=Activation.SILU)
@@ -149,20 +147,18 @@ class KelleParameters(Sizes, Parameters):
             f"head_size must be a multiple of rows = {self.rows}",
             self.head_size,
         )
+        self.require_groups()
+        rule = f"heads must be at most 16 * kv_heads = {16 * self.kv_heads}"
+        require(self.group_size <= 16, rule, self.heads)
         require(
-            self.heads * self.queries >= 2,
-            "heads * queries must be at least 2",
-            self.heads * self.queries,
+            self.intermediate_size % self.head_size == 0,
+            f"intermediate_size must be a multiple of head_size = {self.head_size}",
+            self.intermediate_size,
         )
         require(
-            self.feed_forward % self.head_size == 0,
-            f"feed_forward must be a multiple of head_size = {self.head_size}",
-            self.feed_forward,
-        )
-        require(
-            self.sequences == 1 or not self.vocabulary,
-            "vocabulary must be 0 with several sequences",
-            self.vocabulary,
+            self.batch == 1 or not self.vocabulary_size,
+            "vocabulary_size must be 0 with several sequences",
+            self.vocabulary_size,
         )
         self._check_options()
         most = self.rows // (2 * self.density)
@@ -171,11 +167,11 @@ class KelleParameters(Sizes, Parameters):
             f"bands must be at most rows * weight_bits / 16, here {most}",
             self.bands,
         )
-        least = SCORE_BITS + ceil_log2(self.context * self.queries)
+        least = SCORE_BITS + ceil_log2(self.prefill_tokens * self.group_size)
         require(
             self.score_shift + self.score_width >= least,
             f"score_shift + score_width must be at least {SCORE_BITS} and the bits of"
-            f" context * queries, {least}",
+            f" prefill_tokens * group_size, {least}",
             self.score_shift + self.score_width,
         )
         # Building the parts' parameters checks them.
@@ -185,8 +181,8 @@ class KelleParameters(Sizes, Parameters):
             row % self.rows == 0, f"rows must divide the {row} channels of an eDRAM row", self.rows
         )
         require(
-            self.width // 2 % self.rows == 0,
-            f"rows must divide half of the {self.width} elements of a hidden state",
+            self.hidden_size // 2 % self.rows == 0,
+            f"rows must divide half of the {self.hidden_size} elements of a hidden state",
             self.rows,
         )
 
@@ -198,9 +194,9 @@ class KelleParameters(Sizes, Parameters):
             self.activation.name.lower(),
         )
         require(
-            not self.vocabulary or not self.biases,
-            "vocabulary must be 0 with biases",
-            self.vocabulary,
+            not self.vocabulary_size or not self.biases,
+            "vocabulary_size must be 0 with biases",
+            self.vocabulary_size,
         )
         held = self.weight_memory
         require(held != 1, "weight_memory must be 0, or 2 or more", held)
@@ -210,6 +206,11 @@ class KelleParameters(Sizes, Parameters):
             " 256",
             self.channel_bytes,
         )
+
+    @property
+    def position_bits(self) -> int:
+        """Bits of a position."""
+        return ceil_log2(self.context_length)
 
     @property
     def block_cycles(self) -> int:
@@ -239,7 +240,7 @@ class KelleParameters(Sizes, Parameters):
                 shift=self.score_shift,
                 score_width=self.score_width,
             ),
-            heads=self.heads,
+            heads=self.kv_heads,
             layers=self.caches,
             window=self.window,
             sinks=self.sinks,
@@ -252,7 +253,7 @@ class KelleParameters(Sizes, Parameters):
     @property
     def selector(self) -> PrefillSelectorParameters:
         """Dimensions of the selector of the tokens that a prefill keeps."""
-        return PrefillSelectorParameters(eviction=self.eviction, context=self.context)
+        return PrefillSelectorParameters(eviction=self.eviction, prefill_tokens=self.prefill_tokens)
 
     @property
     def memory(self) -> RefreshedEdramParameters:
@@ -264,8 +265,8 @@ class KelleParameters(Sizes, Parameters):
                 words=self.words,
                 head_size=self.head_size,
                 slots=self.slots,
-                heads=self.caches * self.heads,
-                vector_size=self.width,
+                heads=self.caches * self.kv_heads,
+                vector_size=self.hidden_size,
                 vectors=self.caches * self.vectors,
             ),
             tick_bits=self.tick_bits,
@@ -275,14 +276,16 @@ class KelleParameters(Sizes, Parameters):
     @property
     def array(self) -> MatrixUnitParameters:
         """Dimensions of the array with its output stage."""
+        outputs = self.vocabulary_heads * self.head_size
+        numbers = ceil_log2(outputs) if self.vocabulary_size else 0
         return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands * self.density,
             activation_bits=self.activation_bits,
-            vectors=max(self.members, self.queries * self.slices, 2),
+            vectors=max(self.members, self.group_size * self.slices, 2),
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
-            number_bits=ceil_log2(self.vocabulary_heads * self.head_size) if self.vocabulary else 0,
+            number_bits=numbers,
             biases=self.biases,
         )
 
@@ -308,7 +311,7 @@ class KelleParameters(Sizes, Parameters):
     def norm(self) -> RmsNormParameters | LayerNormParameters:
         """Dimensions of the norms; the matrices that follow contain the norms' weights."""
         kind = LayerNormParameters if self.layer_norm else RmsNormParameters
-        return kind(lanes=self.rows, width=self.width, rows=min(self.sequences, 4))
+        return kind(lanes=self.rows, width=self.hidden_size, rows=min(self.batch, 4))
 
     @property
     def scaled_products(self) -> bool:
@@ -326,7 +329,7 @@ class KelleParameters(Sizes, Parameters):
         return RotaryEmbeddingParameters(
             lanes=self.rows,
             head_size=self.head_size,
-            base=self.base,
+            base=self.rope_base,
             position_bits=self.position_bits,
         )
 
@@ -354,7 +357,7 @@ class KelleParameters(Sizes, Parameters):
                 "sequence": self.sequence_bits,
                 "head": self.head_bits,
                 "part": bits_for(max(self.slices - 1, self.tiles)),
-                "index": ceil_log2(max(self.members, self.queries * self.slices, 2)),
+                "index": ceil_log2(max(self.members, self.group_size * self.slices, 2)),
                 "ends": 1,
             }
         )

@@ -6,9 +6,10 @@ from amaranth.hdl import Shape
 from amaranth.utils import ceil_log2
 
 from hdl.kelle.instructions import PROJECTIONS, Operation
+from hdl.model_shape import ModelDimensions
 
 
-class Sizes:
+class Sizes(ModelDimensions):
     """Derived counts of `KelleParameters`: elements, slices, tiles, heads, and words of scales."""
 
     rows: int
@@ -16,12 +17,12 @@ class Sizes:
     weight_bits: int
     head_size: int
     layers: int
-    sequences: int
+    batch: int
     heads: int
-    queries: int
-    feed_forward: int
+    kv_heads: int
+    intermediate_size: int
     gated: bool
-    vocabulary: int
+    vocabulary_size: int
     slots: int
     vectors: int
 
@@ -36,19 +37,14 @@ class Sizes:
         return self.bands * self.rows
 
     @property
-    def width(self) -> int:
-        """Elements of a hidden state."""
-        return self.heads * self.queries * self.head_size
-
-    @property
-    def query_heads(self) -> int:
-        """Query heads of the layer."""
-        return self.heads * self.queries
+    def hidden_size(self) -> int:
+        """Elements of a hidden state: as many as the queries of all heads have."""
+        return self.query_size
 
     @property
     def inputs(self) -> int:
         """Slices of `rows` elements in a hidden state."""
-        return self.width // self.rows
+        return self.hidden_size // self.rows
 
     @property
     def slices(self) -> int:
@@ -58,17 +54,17 @@ class Sizes:
     @property
     def feed_heads(self) -> int:
         """Operations for all channels of the feed-forward block, `head_size` channels each."""
-        return self.feed_forward // self.head_size
+        return self.intermediate_size // self.head_size
 
     @property
     def products(self) -> int:
         """Slices of the intermediate vector of the feed-forward block."""
-        return self.feed_forward // self.rows
+        return self.intermediate_size // self.rows
 
     @property
     def vocabulary_heads(self) -> int:
         """Operations for all tokens of the vocabulary, `head_size` tokens each."""
-        return -(-self.vocabulary // self.head_size)
+        return -(-self.vocabulary_size // self.head_size)
 
     @property
     def tiles(self) -> int:
@@ -78,35 +74,35 @@ class Sizes:
     @property
     def items(self) -> int:
         """Key/value heads of all sequences: the number of attentions of a layer."""
-        return self.sequences * self.heads
+        return self.batch * self.kv_heads
 
     @property
     def caches(self) -> int:
         """Sets of slots, one for each layer and sequence."""
-        return self.layers * self.sequences
+        return self.layers * self.batch
 
     @property
     def stored(self) -> int:
         """Maximum number of stored input vectors of a layer."""
-        return self.sequences * self.vectors
+        return self.batch * self.vectors
 
     @property
     def members(self) -> int:
         """Maximum number of rows of the combined matrix: arriving and recomputed tokens."""
-        return self.sequences + self.stored
+        return self.batch + self.stored
 
     def item(self, sequence: Any, head: Any) -> Any:
         """Return the index of a sequence's head among the heads of all sequences."""
-        return sequence * self.heads + head if self.sequences > 1 else head
+        return sequence * self.kv_heads + head if self.batch > 1 else head
 
     def cache(self, layer: Any, sequence: Any) -> Any:
         """Return the index of a set of slots; the eviction controller's `layer`."""
-        return layer * self.sequences + sequence if self.sequences > 1 else layer
+        return layer * self.batch + sequence if self.batch > 1 else layer
 
     @property
     def head_bits(self) -> int:
         """Bits of the number of an operation's head."""
-        return ceil_log2(max(self.query_heads, self.feed_heads, self.vocabulary_heads))
+        return ceil_log2(max(self.heads, self.feed_heads, self.vocabulary_heads))
 
     @property
     def layer_bits(self) -> int:
@@ -116,12 +112,12 @@ class Sizes:
     @property
     def sequence_bits(self) -> int:
         """Bits of a sequence's number; 0 with one sequence."""
-        return ceil_log2(self.sequences)
+        return ceil_log2(self.batch)
 
     @property
     def count_shape(self) -> Shape:
         """Shape of a count of query heads, or of the key/value heads of all sequences."""
-        return Shape.cast(range(max(self.query_heads, self.items) + 1))
+        return Shape.cast(range(max(self.heads, self.items) + 1))
 
     @property
     def scales(self) -> int:
@@ -144,7 +140,7 @@ class Sizes:
     def operations(self, projection: Operation) -> int:
         """Return the number of operations of a projection per step, `head_size` channels each."""
         if projection in (Operation.KEY, Operation.VALUE):
-            return self.heads
+            return self.kv_heads
         if projection is Operation.GATE and not self.gated:
             return 0
-        return self.feed_heads if projection in (Operation.UP, Operation.GATE) else self.query_heads
+        return self.feed_heads if projection in (Operation.UP, Operation.GATE) else self.heads

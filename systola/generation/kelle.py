@@ -21,7 +21,7 @@ from golden.kelle.whole_model import (
 from golden.llm.language_model import LanguageModel
 from hdl.errors import UserError
 from hdl.kelle.parameters import KelleParameters
-from hdl.parameters import require
+from hdl.model_shape import fitted
 from systola.generation.model_memory import model_arrays
 from systola.generation.system import (
     Block,
@@ -54,20 +54,7 @@ class KelleSystem(System):
         """Return the preset with the model's dimensions, and an eDRAM that holds all layers."""
         p: KelleParameters = dimensions
         s = model.shape
-        cls.require_epsilon(s)
-        cls.require_whole_base(s)
-        rule = f"hidden_size must be heads * head_size = {s.query_size}"
-        require(s.hidden_size == s.query_size, rule, s.hidden_size)
-        one = replace(
-            p,
-            head_size=s.head_size,
-            layers=1,
-            heads=s.kv_heads,
-            queries=s.group_size,
-            feed_forward=-(-s.intermediate_size // s.head_size) * s.head_size,
-            base=int(s.rope_base),
-            vocabulary=s.vocabulary_size,
-        )
+        one = fitted(p, s, multiple=s.head_size, layers=1)
         # Every layer needs its slots and input vectors.
         needed = s.layers * one.memory.edram.entries * one.memory.edram.entry_words
         words = max(p.words, 1 << ceil_log2(needed))
@@ -78,7 +65,7 @@ class KelleSystem(System):
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: KelleParameters
-        self.longest = min(1 << self.p.position_bits, model.shape.context_length)
+        self.longest = min(self.p.context_length, model.shape.context_length)
         self.host: Host | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []

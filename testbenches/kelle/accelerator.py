@@ -84,7 +84,7 @@ class Accelerator:
         )
         self.sources = {name: bench.source(name, pattern) for name in names}
         sinks = ["outputs", "normalised", "vector_stores"]
-        if p.vocabulary:
+        if p.vocabulary_size:
             sinks.append("predictions")
         self.sinks = {name: bench.sink(name, pattern) for name in sinks}
         word_bytes = p.channel_layout.size // 8
@@ -115,7 +115,7 @@ class Accelerator:
         p = self.p
         load = p.array.array.load_cycles
         tiles = self.step_words // words_of(p, load)
-        return tiles * max(load, p.sequences) + p.items * (2 * p.tiles + 2) * p.block_cycles
+        return tiles * max(load, p.batch) + p.items * (2 * p.tiles + 2) * p.block_cycles
 
     @property
     def roofline(self) -> int:
@@ -141,14 +141,14 @@ class Accelerator:
 
     def drive(self) -> None:
         """Answer requests for input vectors; select another layer as soon as a token is taken."""
-        whole = self.begun_tokens - self.begun_tokens % self.p.sequences
+        whole = self.begun_tokens - self.begun_tokens % self.p.batch
         if self.followed_tokens != whole:
             self.followed_tokens = whole
-            layer = self.decoded[whole - 1][0] // self.p.sequences
+            layer = self.decoded[whole - 1][0] // self.p.batch
             self.dut.layer.value = (layer + 1) % self.p.layers
             while self.next_prefill:
                 self.send_kept(self.next_prefill.pop(0))
-            if self.p.vocabulary:
+            if self.p.vocabulary_size:
                 self.dut.predicts.value = not self.predicting
         for _cycle, request in self.sinks["vector_stores"].received[self.answered :]:
             if self.waited < self.answer_after:
@@ -156,7 +156,7 @@ class Accelerator:
             asked = self._unpack(store_layout(self.p), [request])
             vector, position = int(asked["vector"][0]), int(asked["position"][0])
             cache = self.asking[self.answered]
-            if self.p.sequences > 1:
+            if self.p.batch > 1:
                 cache += int(asked["sequence"][0])
             self.send_vector(cache, vector, self.input_of(cache, position))
             self.answered += 1
@@ -164,7 +164,7 @@ class Accelerator:
     def input_of(self, cache: int, position: int) -> Integers:
         """Return a token's input: the output of its decode step, or the state of its prefill."""
         if (cache, position) not in self.decoded:
-            return self.layers[cache // self.p.sequences].quantised[position]
+            return self.layers[cache // self.p.batch].quantised[position]
         return self._states("normalised")[self.decoded.index((cache, position))]
 
     def sample(self) -> None:
@@ -176,7 +176,7 @@ class Accelerator:
             self.weight_cycles[self.words % self.step_words] = self.bench.cycle
             self.words += 1
         while len(self.asking) < len(self.sinks["vector_stores"].received):
-            first = (self.begun_tokens - 1) // self.p.sequences * self.p.sequences
+            first = (self.begun_tokens - 1) // self.p.batch * self.p.batch
             self.asking.append(self.decoded[first][0])
         placed = read(self.dut.placed)
         if placed >> self.placed_valid:
@@ -206,10 +206,10 @@ class Accelerator:
     def choose(self, layer: int, sequence: int = 0, *, predicts: bool = False) -> None:
         """Set the layer of the next offer, and the sequence of a prefill; or select the LM head."""
         self.dut.layer.value = layer
-        if self.p.sequences > 1:
+        if self.p.batch > 1:
             self.dut.sequence_number.value = sequence
         self.predicting = predicts
-        if self.p.vocabulary:
+        if self.p.vocabulary_size:
             self.dut.predicts.value = predicts
         self.dut.epsilon.value = self.layers[layer].epsilon
 
@@ -220,7 +220,7 @@ class Accelerator:
         slot with the golden model.
         """
         cache = model.eviction.layer
-        self.choose(*divmod(cache, self.p.sequences))
+        self.choose(*divmod(cache, self.p.batch))
         if select:
             # Rows are sent afterwards: rows of slots that are not in use are not refreshed.
             self.send_scores(prefill)
@@ -234,11 +234,11 @@ class Accelerator:
 
     def send_cache(self, model: KelleModel, prefill: Prefill) -> None:
         """Offer the rows of the tokens that a prefill keeps."""
-        edram, taken = self.p.memory.edram, [0] * self.p.heads
+        edram, taken = self.p.memory.edram, [0] * self.p.kv_heads
         for token in prefill.kept:
             slot = taken[token.head]
             taken[token.head] += 1
-            head = model.eviction.layer * self.p.heads + token.head
+            head = model.eviction.layer * self.p.kv_heads + token.head
             if token.vector != KEPT:
                 self.send_noise(head, slot)
                 continue
@@ -269,14 +269,14 @@ class Accelerator:
 
     async def step(self, positions: list[int], states: Integers, layer: int = 0) -> int:
         """Decode a token of each sequence; return the cycles until their outputs are complete."""
-        done = len(self.sinks["outputs"].received) + self.p.sequences * self.p.inputs
+        done = len(self.sinks["outputs"].received) + self.p.batch * self.p.inputs
         self.offer(positions, states, layer)
         return await self.bench.run(until=lambda: len(self.sinks["outputs"].received) >= done)
 
     def offer(self, positions: list[int], states: Integers, layer: int = 0) -> None:
         """Offer tokens, their hidden states [sequences, width], and a step's weights."""
         self.choose(layer)
-        first = layer * self.p.sequences
+        first = layer * self.p.batch
         self.decoded += [(first + sequence, now) for sequence, now in enumerate(positions)]
         self.sources["tokens"].send(positions)
         self.send("hidden", self.p.slice_layout, states.reshape(-1, self.p.rows))
@@ -290,7 +290,7 @@ class Accelerator:
     async def predict(self, state: Integers, matrix: NDArray[Any], layer: int = 0) -> None:
         """Offer a state to the LM head, and wait for the prediction."""
         self.choose(layer, predicts=True)
-        self.decoded.append((layer * self.p.sequences, -1))
+        self.decoded.append((layer * self.p.batch, -1))
         self.sources["tokens"].send([0])
         self.send("hidden", self.p.slice_layout, state.reshape(-1, self.p.rows))
         words = matrix_beats(matrix, self.p).reshape(-1, self.p.channel_layout.size // 8)
@@ -349,7 +349,7 @@ class Accelerator:
         )
         words = words_of(self.p, self.p.array.array.load_cycles)
         first = self.step_words - tiles * words
-        return tiles * self.p.sequences / (ended - self.weight_cycles[first] + 1)
+        return tiles * self.p.batch / (ended - self.weight_cycles[first] + 1)
 
     def _inputs(self, which: Operation) -> int:
         """Return the number of slices of a projection's vectors."""
@@ -364,7 +364,7 @@ class Accelerator:
         received = self.sinks[name].received
         whole = len(received) - len(received) % self.p.inputs
         payloads = [payload for _cycle, payload in received[:whole]]
-        return self._unpack(self.p.slice_layout, payloads).reshape(-1, self.p.width)
+        return self._unpack(self.p.slice_layout, payloads).reshape(-1, self.p.hidden_size)
 
     def placements(self) -> Integers:
         """Return head, slot, evicted position or -1, and its vector or -1."""
@@ -396,7 +396,7 @@ class Accelerator:
             seen.append(read(self.dut.lookup_response))
         shown = self._unpack(layout, seen)
         vectors = np.where(shown["recomputed"] == 1, shown["vector"], KEPT)
-        shape = (self.p.caches, self.p.heads, self.p.slots)
+        shape = (self.p.caches, self.p.kv_heads, self.p.slots)
         return shown["position"].reshape(shape), vectors.reshape(shape)
 
     def filled(self) -> Integers:

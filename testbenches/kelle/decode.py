@@ -57,7 +57,7 @@ class Decode:
     ) -> None:
         """Reset, load scales, and fill the cache; select tokens in hardware or in software."""
         # One model for every set of slots: a layer's sequences, then the next layer's.
-        sequences = range(self.p.sequences)
+        sequences = range(self.p.batch)
         self.of = [layer for layer in self.layers for _sequence in sequences]
         self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.of)]
         self.model = self.models[0]
@@ -68,7 +68,7 @@ class Decode:
         if prefilled:
             for number, model in enumerate(self.models):
                 # The sequences have different lengths, so that a mix-up is detected.
-                made = prefill(model, prefilled + number % self.p.sequences)
+                made = prefill(model, prefilled + number % self.p.batch)
                 self.learn(made.score_updates)
                 await self.accelerator.fill(model, made, select)
 
@@ -79,7 +79,7 @@ class Decode:
 
     def states(self, now: int, layer: int = 0) -> Integers:
         """Return the hidden states of a step's tokens, [sequences, width]."""
-        return self.layers[layer].quantised_states[now : now + self.p.sequences]
+        return self.layers[layer].quantised_states[now : now + self.p.batch]
 
     async def step(self, now: int, layer: int = 0, states: Integers | None = None) -> int:
         """Decode a token of each sequence in both; return the accelerator's cycles."""
@@ -91,9 +91,9 @@ class Decode:
         """Decode a token of each sequence in the model; return the accelerator's inputs."""
         p = self.p
         before = self.states(now, layer) if states is None else states
-        positions = [now + sequence for sequence in range(p.sequences)]
+        positions = [now + sequence for sequence in range(p.batch)]
         for sequence, position in enumerate(positions):
-            cache = layer * p.sequences + sequence
+            cache = layer * p.batch + sequence
             model, inputs = self.models[cache], self.inputs[cache]
             step = model.step(position, before[sequence])
             inputs[position] = step.normalised
@@ -106,7 +106,7 @@ class Decode:
     @property
     def members(self) -> int:
         """Rows of the last step's combined matrix."""
-        return sum(step.members for step in self.steps[-self.p.sequences :])
+        return sum(step.members for step in self.steps[-self.p.batch :])
 
     async def corrupt(self) -> None:
         """Overwrite the rows of all slots whose tokens are recomputed, to detect reads of them."""

@@ -110,7 +110,7 @@ class Host:
     def bound(self) -> list[int]:
         """Cycles of each layer's loads, keys and values included, and of the LM head's."""
         p = self.p
-        blocks = p.heads * (2 * p.tiles + 2) * p.block_cycles
+        blocks = p.kv_heads * (2 * p.tiles + 2) * p.block_cycles
         return [beats + blocks for beats in self.beats[:-1]] + self.beats[-1:]
 
     def begin(self, prefills: Sequence[Prefill], models: Sequence[KelleModel]) -> None:
@@ -131,7 +131,7 @@ class Host:
             # Each head keeps the only token in its first slot.
             rows = [
                 self._rows(
-                    edram.entry(number * p.heads + token.head, 0),
+                    edram.entry(number * p.kv_heads + token.head, 0),
                     *(
                         rows_of(side[token.head, :1], edram)[0]
                         for side in (model.keys, model.values)

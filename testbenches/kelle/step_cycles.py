@@ -16,18 +16,18 @@ def step_bound(p: KelleParameters) -> int:
 
     The bound assumes no overlap between operations, and excludes refreshes.
     """
-    own = max(p.array.array.load_cycles, p.sequences)
+    own = max(p.array.array.load_cycles, p.batch)
     load = max(own, words_of(p, p.array.array.load_cycles))
     projection = p.slices * p.inputs
     block = max(
-        2 * p.slices * max(own, p.queries), p.memory.edram.entry_words * (p.rows + FETCH_LATENCY)
+        2 * p.slices * max(own, p.group_size), p.memory.edram.entry_words * (p.rows + FETCH_LATENCY)
     )
     feed_forward = (2 + p.gated) * p.inputs * p.products * load
     return (
         feed_forward
-        + 2 * p.query_heads * projection * load
-        + 2 * p.heads * projection * max(load, p.members)
+        + 2 * p.heads * projection * load
+        + 2 * p.kv_heads * projection * max(load, p.members)
         + p.items * (2 * p.tiles + 2) * block
-        + (p.items + p.sequences + 1) * (HEAD_LATENCY + 16 * p.rows)
-        + 4 * p.sequences * p.inputs
+        + (p.items + p.batch + 1) * (HEAD_LATENCY + 16 * p.rows)
+        + 4 * p.batch * p.inputs
     )

@@ -44,7 +44,7 @@ def small(run: Run) -> bool:
 
 def alone(run: Run) -> bool:
     """Return whether the cache is small and the batch is one sequence."""
-    return small(run) and run.parameters.sequences == 1
+    return small(run) and run.parameters.batch == 1
 
 
 def step_fits_a_tick(run: Run) -> bool:
@@ -68,7 +68,7 @@ async def real_decode(dut: Any) -> None:
     decode = Decode(dut, "real decode")
     p, bench, accelerator = decode.p, decode.bench, decode.accelerator
     steps = min(128, TOKENS - decode.full) if bench.context["full"] else 2
-    if p.width > 1024:
+    if p.hidden_size > 1024:
         steps = 1
     if p.slots <= 16:
         steps = 6 if four_states() else 32
@@ -105,7 +105,7 @@ async def real_decode(dut: Any) -> None:
         recomputed_victims=sum(placement.vector != KEPT for placement in placements),
         refreshed_words=int(decode.refresh.counts.sum()),
         weight_pass_utilisation=f"{np.mean(used):.1%}",
-        tensors=f"SmolLM2 layer {layer_numbers(p)[0]}, {steps} tokens of {p.sequences} sequences",
+        tensors=f"SmolLM2 layer {layer_numbers(p)[0]}, {steps} tokens of {p.batch} sequences",
     )
 
 
@@ -140,7 +140,7 @@ async def weights_ahead(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.vocabulary > 0, "without an LM head")
+@only_if(lambda run: run.parameters.vocabulary_size > 0, "without an LM head")
 async def vocabulary(dut: Any) -> None:
     """Predict between steps with all pauses: the argmax of exact sums, ties to the lowest token."""
     for pattern in ("none", "random", "bursty"):
@@ -148,8 +148,9 @@ async def vocabulary(dut: Any) -> None:
         p, bench, accelerator = decode.p, decode.bench, decode.accelerator
         await decode.start(longest(p), decode.full)
         # The second half of the tokens repeats the first half, so that all sums have ties.
-        size, top = (p.width, -(-p.vocabulary // 2)), 1 << p.weight_bits - 1
-        matrix = np.tile(bench.numpy_rng.integers(-top, top, size, np.int8), 2)[:, : p.vocabulary]
+        size, top = (p.hidden_size, -(-p.vocabulary_size // 2)), 1 << p.weight_bits - 1
+        half = bench.numpy_rng.integers(-top, top, size, np.int8)
+        matrix = np.tile(half, 2)[:, : p.vocabulary_size]
         # Epsilon is that of the last layer, so that the next step must select that of the first.
         whole = IntegerVocabulary(matrix=matrix, epsilon=decode.layers[-1].epsilon, step=1.0)
         wanted = []
@@ -207,7 +208,7 @@ async def prefill_after_a_token(dut: Any) -> None:
     decode = Decode(dut, "prefill after a token")
     accelerator = decode.accelerator
     await decode.start(longest(decode.p))
-    model = decode.models[decode.p.sequences]
+    model = decode.models[decode.p.batch]
     made = prefill(model, decode.full)
     decode.learn(made.score_updates)
     accelerator.next_prefill = list(made.kept)
@@ -244,7 +245,7 @@ async def layers_back_to_back(dut: Any) -> None:
             if number:
                 before = decode.layers[number - 1].steps[Operation.DOWN]
                 factor = scale_and_shift(before / layer.steps[Operation.DOWN])
-                outputs = [step.output for step in decode.steps[-decode.p.sequences :]]
+                outputs = [step.output for step in decode.steps[-decode.p.batch :]]
                 states = requantised(np.stack(outputs), *factor)
             await decode.step(now, number, states)
     await decode.check()
@@ -284,7 +285,7 @@ async def late_outputs(dut: Any) -> None:
     sink = accelerator.sinks["outputs"]
     pauses, sink.pauses = sink.pauses, repeat(True)
     accelerator.offer(*decode.expect(decode.full))
-    await bench.run(until=lambda: accelerator.begun_tokens == decode.p.sequences)
+    await bench.run(until=lambda: accelerator.begun_tokens == decode.p.batch)
     # The layer of the next token may be applied once this token is transferred.
     await bench.step()
     accelerator.offer(*decode.expect(decode.full + 1))
@@ -329,7 +330,7 @@ async def crowded_banks(dut: Any) -> None:
         await decode.step(now)
     await decode.check()
     # The input of a recomputed token was read as well.
-    assert decode.members > p.sequences
+    assert decode.members > p.batch
 
 
 @cocotb.test()
@@ -340,7 +341,7 @@ async def resets(dut: Any) -> None:
     p, bench = decode.p, decode.bench
     for _ in range(1 if four_states() else 4):
         await decode.start(longest(p), decode.full, select=False)
-        positions = [decode.full + sequence for sequence in range(p.sequences)]
+        positions = [decode.full + sequence for sequence in range(p.batch)]
         decode.accelerator.offer(positions, decode.states(decode.full))
         for _cycle in range(bench.rng.randint(1, decode.accelerator.load_beats)):
             await bench.step()

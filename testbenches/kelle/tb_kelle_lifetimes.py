@@ -57,15 +57,15 @@ def lifetimes(p: KelleParameters, events: dict[str, Any]) -> dict[str, int]:
 
     def heads(name: str, slices: int) -> Any:
         """Return when each key/value head's first slice is written."""
-        return events[name].reshape(p.heads, slices)[:, 0]
+        return events[name].reshape(p.kv_heads, slices)[:, 0]
 
     reads = {which: events[which.name] for which in (Operation.OWN, Operation.ATTEND)}
-    group = p.queries * p.slices
+    group = p.group_size * p.slices
     written = {
         "q": (heads("queries", group), Operation.OWN),
         "k": (heads("computed_keys", p.slices), Operation.OWN),
         "v": (heads("computed_values", p.slices), Operation.ATTEND),
-        "scores": (heads("probabilities", p.queries * (p.tiles + 1)), Operation.ATTEND),
+        "scores": (heads("probabilities", p.group_size * (p.tiles + 1)), Operation.ATTEND),
     }
     found = {"x": int(events["VALUE"][-1] - events["inputs"][0])}
     for name, (begins, which) in written.items():

@@ -121,11 +121,11 @@ def test_reports_layer_and_cycle_of_a_corrupted_weight(
     [
         (
             {"hidden_size": 40},
-            "hidden_size must be heads [*] head_size = 32, not 40",
+            "hidden_size must be 32, not 40",
         ),
         ({"head_size": 6, "hidden_size": 24}, "head_size must be a multiple of rows = 4, not 6"),
-        ({"norm_epsilon": 1e-6}, "the norms of a model for Kelle must add 1e-05"),
-        ({"rope_base": 10_000.5}, "the base of a rotary embedding must be whole, not 10000.5"),
+        ({"norm_epsilon": 1e-6}, "norm_epsilon must be 1e-05, not 1e-06"),
+        ({"rope_base": 10_000.5}, "rope_base must be an integer, not 10000.5"),
     ],
 )
 def test_dimensions_that_kelle_has_not_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -53,11 +53,11 @@ def layer(trace: Trace) -> DecoderLayer:
         ({"window": 120}, "slots must be at least sinks + window + 1 = 131, not 128"),
         ({"head_size": 96}, "head_size must be a multiple of banks * word_bytes = 64, not 96"),
         ({"head_size": 48}, "head_size must be a multiple of rows = 32, not 48"),
-        ({"heads": 0}, "heads must be an integer from 1 to 64, not 0"),
-        ({"heads": 1, "queries": 1}, "heads * queries must be at least 2, not 1"),
+        ({"kv_heads": 0}, "kv_heads must be an integer from 1 to 64, not 0"),
+        ({"heads": 1}, "heads must be an integer from 2 to 1024, not 1"),
         ({"banks": 2, "words": 2048}, "rows must divide the 16 channels of an eDRAM row, not 32"),
         (
-            {"banks": 4, "bands": 2, "head_size": 32, "heads": 1},
+            {"banks": 4, "bands": 2, "head_size": 32, "heads": 3, "kv_heads": 1},
             "rows must divide half of the 96 elements of a hidden state, not 32",
         ),
         ({"bands": 32}, "bands must be at most rows * weight_bits / 16, here 16, not 32"),
@@ -69,12 +69,15 @@ def layer(trace: Trace) -> DecoderLayer:
             {"activation": Activation.RELU},
             "activation must be silu or gelu if the feed-forward block is gated, not 'relu'",
         ),
-        ({"biases": True, "vocabulary": 9}, "vocabulary must be 0 with biases, not 9"),
+        ({"biases": True, "vocabulary_size": 9}, "vocabulary_size must be 0 with biases, not 9"),
         ({"weight_bits": 2}, "weight_bits must be a power of two between 4 and 8, not 2"),
         ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
         ({"words": 256}, "entry_words = 424, not 256"),
         ({"slots": 100}, "slots must be a multiple of rows, not 100"),
-        ({"position_bits": 3}, "position_bits must be an integer from 4 to 20, not 3"),
+        (
+            {"context_length": 8},
+            "context_length must be a power of two between 16 and 1048576, not 8",
+        ),
     ],
 )
 def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
@@ -99,7 +102,7 @@ def test_the_truth_is_the_model(trace: Trace, layer: DecoderLayer) -> None:
     """With attention to all tokens, the float64 reference equals SmolLM2's own results."""
     heads = exact_heads(layer, SMOLLM2)
     for now in (0, 1, 17, 200, 639):
-        everything = [np.arange(now + 1)] * SMOLLM2.heads
+        everything = [np.arange(now + 1)] * SMOLLM2.kv_heads
         output = exact_attention(layer, SMOLLM2, heads, now, everything)
         assert np.abs(output - trace.attention_output(LAYER)[now]).max() < 1e-4
         state = exact_layer(layer, SMOLLM2, heads, now, everything)
@@ -145,7 +148,7 @@ def test_another_basis_is_the_same_layer(layer: DecoderLayer) -> None:
     exact = ExactLayer(turned_matrices(layer.matrices, low))
     other = quantised_layer(exact, turned(layer.states, low), low)
     for now in (1, 200):
-        everything = [np.arange(now + 1)] * SMOLLM2.heads
+        everything = [np.arange(now + 1)] * SMOLLM2.kv_heads
         wanted, found = (
             exact_layer(own, p, exact_heads(own, p), now, everything)
             for own, p in ((layer, SMOLLM2), (other, low))
@@ -201,7 +204,7 @@ def test_a_recomputed_token_is_what_it_was(layer: DecoderLayer) -> None:
 def test_prefill_keeps_sinks_window_and_the_best(layer: DecoderLayer) -> None:
     model = KelleModel(SMOLLM2, layer)
     kept = prefill(model, 200).kept
-    for head in range(SMOLLM2.heads):
+    for head in range(SMOLLM2.kv_heads):
         mine = {token.position: token for token in kept if token.head == head}
         assert len(mine) == SMOLLM2.slots
         assert set(range(10)) <= set(mine) and set(range(136, 200)) <= set(mine)
@@ -250,5 +253,5 @@ def test_decode_of_128_tokens_with_a_full_cache() -> None:
     """Outputs, victims, slot table and refreshed words of a whole SmolLM2 layer."""
     result = simulate(ENTRY, "smollm2", Request(seed=1, full=True))
     assert result.passed, result.first_failure
-    assert result.facts["evictions"] == 128 * SMOLLM2.heads
+    assert result.facts["evictions"] == 128 * SMOLLM2.kv_heads
     assert result.facts["recomputed_victims"] > 0

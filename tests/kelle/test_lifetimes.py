@@ -40,9 +40,9 @@ def test_lifetimes(preset: str) -> None:
     }
     # A head's blocks, and all heads': T_eDRAM of keys, and of values.
     block = (p.tiles + 1) * p.block_cycles
-    cache = p.heads * block
+    cache = p.kv_heads * block
     print(preset, found, matrix, cache)
-    stage = matrix[Operation.KEY] // p.heads + block
+    stage = matrix[Operation.KEY] // p.kv_heads + block
     three = sum(matrix.values()) + 2 * cache
     assert sum(matrix.values()) < found["x"] < three + stage
     assert found["q"] < matrix[Operation.QUERY] + matrix[Operation.KEY] + cache + 2 * stage

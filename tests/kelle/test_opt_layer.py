@@ -27,8 +27,8 @@ from tests.llm.opt_layer import drawn_layer, numbers
 P = KelleParameters(
     words=1024,
     heads=4,
-    queries=1,
-    feed_forward=512,
+    kv_heads=4,
+    intermediate_size=512,
     rotary=False,
     layer_norm=True,
     biases=True,
@@ -36,7 +36,7 @@ P = KelleParameters(
     gated=False,
     slots=64,
     window=32,
-    context=256,
+    prefill_tokens=256,
     score_width=24,
 )
 TOKENS = 96
@@ -48,7 +48,10 @@ FIRST = 72
 def layer() -> Any:
     """Return a layer of OPT in float64 with random weights, biases and norms."""
     config = OPTConfig(
-        hidden_size=P.width, ffn_dim=P.feed_forward, num_attention_heads=P.heads, dropout=0.0
+        hidden_size=P.hidden_size,
+        ffn_dim=P.intermediate_size,
+        num_attention_heads=P.heads,
+        dropout=0.0,
     )
     return drawn_layer(config, 0.06)
 
@@ -56,7 +59,7 @@ def layer() -> Any:
 @pytest.fixture(scope="module")
 def states() -> NDArray[np.float64]:
     """Return hidden states with a mean, of which one channel is large."""
-    rows = np.random.default_rng(2).normal(0.5, 2, (TOKENS, P.width))
+    rows = np.random.default_rng(2).normal(0.5, 2, (TOKENS, P.hidden_size))
     rows[:, 5] *= 6
     return rows
 
@@ -97,7 +100,7 @@ def opts_own(module: Any, states: NDArray[np.float64]) -> NDArray[np.float64]:
 def test_the_layer_in_float64_is_opts(layer: Any, quantised: DecoderLayer) -> None:
     own, heads = opts_own(layer, quantised.states), exact_heads(quantised, P)
     for now in (0, 1, 40, TOKENS - 1):
-        attended = [np.arange(now + 1)] * P.heads
+        attended = [np.arange(now + 1)] * P.kv_heads
         found = exact_layer(quantised, P, heads, now, attended)
         assert np.abs(found - own[now]).max() < 1e-11 * np.abs(own[now]).max()
 

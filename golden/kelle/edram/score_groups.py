@@ -109,7 +109,7 @@ def decode(
     # Exact sums of each token's scores up to each step, independent of the model's arithmetic.
     sums = [scores.sum(axis=0).cumsum(axis=0) for scores in head_scores(model, first + steps)]
     inputs = model.layer.quantised.copy()
-    exact, coarse, stored = (np.zeros((steps, p.heads, p.slots), np.int64) for _ in range(3))
+    exact, coarse, stored = (np.zeros((steps, p.kv_heads, p.slots), np.int64) for _ in range(3))
     for row, now in enumerate(range(first, first + steps)):
         step = model.step(now, model.layer.quantised_states[now])
         inputs[now] = step.normalised
@@ -212,7 +212,7 @@ def _print_heads(p: KelleParameters) -> None:
         )
     )
     heads = everything.exact.shape[1]
-    spans = {"one a head": 1, "one a layer": p.heads, f"one for {len(ALL_LAYERS)} layers": heads}
+    spans = {"one a head": 1, "one a layer": p.kv_heads, f"one for {len(ALL_LAYERS)} layers": heads}
     columns = ("below 10 %", "10 to 50 %", "50 to 90 %", "90 % and more", "lowest", "mean")
     columns += ("under 10 % of all tokens high", "over 90 % of all tokens high")
     print("\n| histograms | " + " | ".join(columns) + " |\n|---" + "|---" * len(columns) + "|")
@@ -237,7 +237,7 @@ def _print_heads(p: KelleParameters) -> None:
         print(f"| {title} | " + " | ".join(cells) + " |", flush=True)
     print("\n| layer | " + " | ".join(spans) + " |\n|---" + "|---" * len(spans) + "|")
     for layer in ALL_LAYERS:
-        mine = slice(layer * p.heads, (layer + 1) * p.heads)
+        mine = slice(layer * p.kv_heads, (layer + 1) * p.kv_heads)
         cells = [", ".join(f"{100 * s:.0f}" for s in found[mine]) for found in agreements.values()]
         print(f"| {layer} | " + " | ".join(cells) + " |", flush=True)
 

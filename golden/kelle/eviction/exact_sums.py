@@ -95,10 +95,10 @@ def _add(total: Integers, given: Integers, p: SystolicEvictorParameters | None) 
 def main(preset: str) -> None:
     """Print one row per layer, at the preset's whole context."""
     p = entry_named("kelle").parameters(preset)
-    trace = open_trace(text="news", tokens=p.context, layers=LAYERS)
+    trace = open_trace(text="news", tokens=p.prefill_tokens, layers=LAYERS)
     print("| layer | kept tokens | victims |\n|---|---|---|")
     for layer in LAYERS:
-        found = agreement(p, trace, layer, p.context // 4)
+        found = agreement(p, trace, layer, p.prefill_tokens // 4)
         print(f"| {layer} | {found.kept:.1%} | {found.victims:.1%} |", flush=True)
 
 

@@ -40,7 +40,7 @@ def prefill(model: KelleModel, tokens: int) -> Prefill:
     keys, values = model.keys_values(x, positions)
     scores = list(head_scores(model, tokens))
     kept = select([importances(head, p.eviction.evictor) for head in scores], p.eviction)
-    score_updates, taken = [], [0] * p.heads
+    score_updates, taken = [], [0] * p.kv_heads
     for token in kept:
         head, position, slot = token.head, token.position, taken[token.head]
         taken[head] += 1
@@ -62,6 +62,6 @@ def head_scores(model: KelleModel, tokens: int) -> Iterator[Integers]:
     positions = np.arange(tokens)
     queries = model.queries(x, positions)
     keys, _values = model.keys_values(x, positions)
-    for head in range(p.heads):
-        group = queries[:, head * p.queries : (head + 1) * p.queries].swapaxes(0, 1)
+    for head in range(p.kv_heads):
+        group = queries[:, head * p.group_size : (head + 1) * p.group_size].swapaxes(0, 1)
         yield np.tril(requantised(group @ keys[:, head].T, *model.layer.score))

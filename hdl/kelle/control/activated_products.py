@@ -44,7 +44,7 @@ class ActivatedProducts(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = slice_write(p, p.sequences * p.products)
+        slices = slice_write(p, p.batch * p.products)
         super().__init__({"ups": In(slices), "products": Out(slices), "last_sequence": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
@@ -57,8 +57,8 @@ class ActivatedProducts(Unit):
         address = delay_line(m, self.ups.address, stages, name="address")[-1]
         m.d.comb += [self.products.strobe.eq(strobe), self.products.address.eq(address)]
         # Each slice is computed for all sequences before the next slice.
-        sequence = Signal(range(p.sequences))
-        last = sequence == p.sequences - 1
+        sequence = Signal(range(p.batch))
+        last = sequence == p.batch - 1
         with m.If(strobe):
             m.d.sync += sequence.eq(Mux(last, 0, sequence + 1))
         m.d.comb += self.last_sequence.eq(strobe & last)

@@ -48,7 +48,7 @@ class GatedProducts(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = slice_write(p, p.sequences * p.products)
+        slices = slice_write(p, p.batch * p.products)
         super().__init__(
             {
                 "ups": In(slices),
@@ -64,7 +64,7 @@ class GatedProducts(Unit):
         p = self.parameters
         # Room for the head being written and the head being read: consecutive heads use different
         # addresses.
-        places = ceil_log2(2 * p.slices * p.sequences)
+        places = ceil_log2(2 * p.slices * p.batch)
         m.submodules.held = held = Memory(depth=1 << places, width=p.slice_layout.size)
         m.submodules.activation = activation = ActivationFunctions(parameters=p.functions)
         came = Signal(data.StructLayout({"strobe": 1, "address": self.gates.address.shape()}))
@@ -86,8 +86,8 @@ class GatedProducts(Unit):
             self.products.address.eq(flags[-1].address),
         ]
         # Each slice is computed for all sequences before the next slice.
-        sequence = Signal(range(p.sequences))
-        last = sequence == p.sequences - 1
+        sequence = Signal(range(p.batch))
+        last = sequence == p.batch - 1
         with m.If(self.products.strobe):
             m.d.sync += sequence.eq(Mux(last, 0, sequence + 1))
         m.d.comb += self.last_sequence.eq(self.products.strobe & last)

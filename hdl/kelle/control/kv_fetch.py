@@ -231,7 +231,7 @@ class KvFetch(Unit):
         for number, name in enumerate(SIDES):
             arrives = getattr(self, f"computed_{name}")
             memory = Memory(
-                depth=p.members * p.heads * edram.entry_words,
+                depth=p.members * p.kv_heads * edram.entry_words,
                 width=16 * edram.row_channels,
                 granularity=p.slice_layout.size,
             )
@@ -410,4 +410,4 @@ class KvFetch(Unit):
 
     def _computed_address(self, vector: Value, head: Value) -> Value:
         """Return the first word of a token's computed key or value."""
-        return (vector * self.parameters.heads + head) * self.parameters.memory.edram.entry_words
+        return (vector * self.parameters.kv_heads + head) * self.parameters.memory.edram.entry_words

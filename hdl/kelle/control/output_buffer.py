@@ -45,7 +45,7 @@ class OutputBuffer(Unit):
         super().__init__(
             {
                 "start": In(1),
-                "slices": In(slice_write(p, p.sequences * p.inputs)),
+                "slices": In(slice_write(p, p.batch * p.inputs)),
                 "complete": In(bits_for(p.inputs)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "pending": Out(1),
@@ -57,7 +57,7 @@ class OutputBuffer(Unit):
         m = Module()
         p = self.parameters
         # The array cannot wait, so the memory holds all slices of a step.
-        depth = p.sequences * p.inputs
+        depth = p.batch * p.inputs
         m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
         sent, slice_ = Signal(range(depth + 1)), Signal(range(p.inputs))
         move = ~self.outputs.valid | self.outputs.ready

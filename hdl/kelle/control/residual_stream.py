@@ -73,7 +73,7 @@ class ResidualStream(Unit):
                 "predicts": In(1),
                 "epsilon": In(EPSILON_BITS),
                 "hidden": In(slices),
-                "sums": In(slice_write(p, p.sequences * p.inputs)),
+                "sums": In(slice_write(p, p.batch * p.inputs)),
                 "leaves": In(1),
                 "inputs": Out(slices),
                 "normalised": Out(slices),
@@ -86,7 +86,7 @@ class ResidualStream(Unit):
         """Take the states, then the sums; the norm reads what has been written."""
         m = Module()
         p = self.parameters
-        depth = p.sequences * p.inputs
+        depth = p.batch * p.inputs
         m.submodules.norm = norm = self._norm(m)
         m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
         taking, taken = Signal(), Signal(range(depth))
@@ -158,7 +158,7 @@ class ResidualStream(Unit):
         """Return how many slices of each block's sums are complete for all sequences."""
         p = self.parameters
         # A slice is complete when that of the last sequence has been added.
-        first = (p.sequences - 1) * p.inputs
+        first = (p.batch - 1) * p.inputs
         ends = total.strobe & (total.address >= first if first else 1)
         counts = []
         for name, whose in (("kept", ~total.leaves), ("left", total.leaves)):
@@ -172,7 +172,7 @@ class ResidualStream(Unit):
     ) -> None:
         """Send the norm the states before the attention block, then those after it, row by row."""
         p = self.parameters
-        depth = p.sequences * p.inputs
+        depth = p.batch * p.inputs
         # A copy of the states: the sums need every cycle of the other memory's read port.
         m.submodules.waiting = waiting = Memory(depth=depth, width=p.slice_layout.size)
         # Between steps, all slices have been sent.
@@ -208,7 +208,7 @@ class ResidualStream(Unit):
     def _give(self, m: Module, norm: RmsNorm | LayerNorm) -> None:
         """Send normalised slices to the blocks, and those of the attention block to outside."""
         p = self.parameters
-        results, first, row = norm.results, Signal(), Signal(range(p.sequences))
+        results, first, row = norm.results, Signal(), Signal(range(p.batch))
         slice_ = results.payload["values"]
         # The ready of `inputs` does not depend on its valid, so that the two may wait for each
         # other's ready.
@@ -220,7 +220,7 @@ class ResidualStream(Unit):
             results.ready.eq(self.inputs.ready & (~first | self.normalised.ready)),
         ]
         with m.If(results.valid & results.ready & results.payload.last):
-            last = row == p.sequences - 1
+            last = row == p.batch - 1
             m.d.sync += [row.eq(Mux(last, 0, row + 1)), first.eq(first & ~last)]
         with m.If(self.start):
             m.d.sync += first.eq(~self.predicts)

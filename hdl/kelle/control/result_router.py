@@ -82,12 +82,12 @@ class ResultRouter(Unit):
             {
                 "results": In(p.array.result_layout),
                 "members": In(data.ArrayLayout(member_layout(p), p.members)),
-                "queries": Out(slice_write(p, p.sequences * p.query_heads * p.slices)),
-                "scores": Out(slice_write(p, p.sequences * p.query_heads * (p.tiles + 1))),
-                "contexts": Out(slice_write(p, p.sequences * p.inputs)),
-                "ups": Out(slice_write(p, p.sequences * p.products)),
-                "gates": Out(slice_write(p, p.sequences * p.products)),
-                "sums": Out(slice_write(p, p.sequences * p.inputs)),
+                "queries": Out(slice_write(p, p.batch * p.heads * p.slices)),
+                "scores": Out(slice_write(p, p.batch * p.heads * (p.tiles + 1))),
+                "contexts": Out(slice_write(p, p.batch * p.inputs)),
+                "ups": Out(slice_write(p, p.batch * p.products)),
+                "gates": Out(slice_write(p, p.batch * p.products)),
+                "sums": Out(slice_write(p, p.batch * p.inputs)),
                 "leaves": Out(1),
                 "computed_keys": Out(computed_layout(p)),
                 "computed_values": Out(computed_layout(p)),
@@ -104,13 +104,13 @@ class ResultRouter(Unit):
         header = data.View(p.header_layout, self.results.user)
         valid = {which: self.results.valid & (header.operation == which) for which in Operation}
         # With scores, `index` is the query head within the group of its key/value head.
-        query = p.item(header.sequence, header.head) * p.queries + header.index
+        query = p.item(header.sequence, header.head) * p.group_size + header.index
         # With the other operations, `index` is the sequence. The addresses of a sequence's slices
         # are consecutive, except those of up and gate, which have the order of computation. All of
         # these results are written in the cycle in which they are valid.
         slice_ = header.head * p.slices + header.part
         place = header.index * p.inputs + slice_
-        gated = slice_ * p.sequences + header.index
+        gated = slice_ * p.batch + header.index
         direct = (
             (
                 self.scores,
@@ -120,7 +120,7 @@ class ResultRouter(Unit):
             (
                 self.contexts,
                 valid[Operation.ATTEND],
-                p.item(header.sequence, header.head) * (p.queries * p.slices) + header.index,
+                p.item(header.sequence, header.head) * (p.group_size * p.slices) + header.index,
             ),
             (self.ups, valid[Operation.UP], gated),
             (self.gates, valid[Operation.GATE], gated),
@@ -134,7 +134,7 @@ class ResultRouter(Unit):
             ]
         m.d.comb += [
             self.leaves.eq(valid[Operation.DOWN]),
-            self.last_sequence.eq(header.sequence == p.sequences - 1),
+            self.last_sequence.eq(header.sequence == p.batch - 1),
         ]
         for which in Operation:
             if which not in (Operation.QUERY, Operation.KEY):
@@ -255,7 +255,7 @@ class ResultRouter(Unit):
         m.d.comb += [
             self.queries.strobe.eq(rotated.valid & is_query),
             self.queries.address.eq(
-                (header.index * p.query_heads + header.head) * p.slices + rotated.part
+                (header.index * p.heads + header.head) * p.slices + rotated.part
             ),
             self.queries["values"].eq(rotated.slice),
             self.ended[Operation.QUERY.value].eq(ends & is_query),

@@ -48,11 +48,11 @@ class SequenceTurns(Unit):
         super().__init__(
             {
                 "start": In(1),
-                "positions": In(data.ArrayLayout(p.position_bits, p.sequences)),
+                "positions": In(data.ArrayLayout(p.position_bits, p.batch)),
                 "scored": In(p.count_shape),
                 "tokens": Out(stream.Signature(p.position_bits)),
                 "turn": Out(max(p.sequence_bits, 1)),
-                "begun": Out(range(p.sequences + 1)),
+                "begun": Out(range(p.batch + 1)),
             }
         )
 
@@ -62,7 +62,7 @@ class SequenceTurns(Unit):
         p = self.parameters
         waits, done = Signal(), Signal()
         ended = Signal(p.count_shape)
-        positions = Array(self.positions[s] for s in range(p.sequences))
+        positions = Array(self.positions[s] for s in range(p.batch))
         m.d.comb += [
             # After the last score, the controller may still report a popular token: it becomes
             # ready when it has.
@@ -73,12 +73,12 @@ class SequenceTurns(Unit):
         with m.If(waits & self.tokens.ready):
             m.d.sync += [waits.eq(0), self.begun.eq(self.begun + 1)]
         # All sequences have the same number of heads.
-        with m.Elif(done & (self.begun != p.sequences)):
+        with m.Elif(done & (self.begun != p.batch)):
             m.d.sync += [
                 waits.eq(1),
                 self.turn.eq(self.turn + 1),
-                ended.eq(ended + p.heads),
+                ended.eq(ended + p.kv_heads),
             ]
         with m.If(self.start):
-            m.d.sync += [waits.eq(1), self.begun.eq(0), self.turn.eq(0), ended.eq(p.heads)]
+            m.d.sync += [waits.eq(1), self.begun.eq(0), self.turn.eq(0), ended.eq(p.kv_heads)]
         return m

@@ -45,7 +45,7 @@ class Phase(enum.Enum, shape=4):
 def progress_layout(p: KelleParameters) -> data.StructLayout:
     """Return the layout of a step's progress: `loaded`, `begun`, and counts of complete heads."""
     heads = ("queries", "keys", "values", "placed", "weighted")
-    begun = {"loaded": 1, "begun": range(p.sequences + 1)}
+    begun = {"loaded": 1, "begun": range(p.batch + 1)}
     return data.StructLayout(begun | {name: p.count_shape for name in heads})
 
 
@@ -195,24 +195,24 @@ class Scheduler(Unit):
     @property
     def _first_stages(self) -> dict[Phase, int]:
         """The stage of the first head of each phase."""
-        return {Phase.SCORE: 1, Phase.OWN: 2, Phase.ATTEND: self.parameters.heads + 1}
+        return {Phase.SCORE: 1, Phase.OWN: 2, Phase.ATTEND: self.parameters.kv_heads + 1}
 
     @property
     def _stages(self) -> int:
         """Number of stages, up to the attention of the last head of the last sequence."""
         p = self.parameters
-        return p.sequences * (p.heads + 1) + p.heads
+        return p.batch * (p.kv_heads + 1) + p.kv_heads
 
     def _cursor(self, m: Module, program: Program, phase: Phase, first: int) -> Cursor:
         """Return the position of a phase among the heads of all sequences."""
         p, name = self.parameters, phase.name.lower()
         cursor = Cursor(
-            sequence=Signal(range(p.sequences + 1), name=f"{name}_sequence"),
-            head=Signal(range(p.heads + 1), name=f"{name}_head"),
+            sequence=Signal(range(p.batch + 1), name=f"{name}_sequence"),
+            head=Signal(range(p.kv_heads + 1), name=f"{name}_head"),
             active=Signal(name=f"{name}_active"),
         )
         m.d.comb += cursor.active.eq(
-            (program.stage >= first) & (cursor.head != p.heads) & (cursor.sequence != p.sequences)
+            (program.stage >= first) & (cursor.head != p.kv_heads) & (cursor.sequence != p.batch)
         )
         return cursor
 
@@ -239,13 +239,13 @@ class Scheduler(Unit):
                     m.d.comb += [offer.operation.eq(operation), offer.head.eq(head)]
             # All keys, then all values; the last stage has only attention.
             with m.Case(Phase.PROJECT):
-                m.d.comb += skip.eq(stage >= 2 * p.heads)
-                with m.If(stage < p.heads):
+                m.d.comb += skip.eq(stage >= 2 * p.kv_heads)
+                with m.If(stage < p.kv_heads):
                     m.d.comb += [offer.operation.eq(Operation.KEY), offer.head.eq(stage)]
                 with m.Else():
                     m.d.comb += [
                         offer.operation.eq(Operation.VALUE),
-                        offer.head.eq(stage - p.heads),
+                        offer.head.eq(stage - p.kv_heads),
                     ]
             for which, operation in (
                 (Phase.SCORE, Operation.SCORE),
@@ -276,10 +276,10 @@ class Scheduler(Unit):
                 # Head by head, before and after the stages; a step that predicts has no stages.
                 for which, heads, following in (
                     *([] if p.gated else [(Phase.UP, p.feed_heads, Phase.DOWNS)]),
-                    (Phase.QUERIES, p.query_heads, Phase.PROJECT),
-                    (Phase.OUTPUTS, p.query_heads, Phase.UP),
+                    (Phase.QUERIES, p.heads, Phase.PROJECT),
+                    (Phase.OUTPUTS, p.heads, Phase.UP),
                     (Phase.GATE, p.feed_heads, Phase.DOWNS),
-                    (Phase.DOWNS, p.query_heads, Phase.REST),
+                    (Phase.DOWNS, p.heads, Phase.REST),
                     (Phase.VOCABULARY, max(p.vocabulary_heads, 1), Phase.REST),
                 ):
                     with m.Case(which):
@@ -310,9 +310,9 @@ class Scheduler(Unit):
         p = self.parameters
         for which, first in self._first_stages.items():
             cursor = program.cursors[which]
-            begun = (program.stage >= first) & (cursor.sequence != p.sequences)
+            begun = (program.stage >= first) & (cursor.sequence != p.batch)
             with m.If(moves & (program.phase == which) & begun):
-                last = cursor.head == p.heads
+                last = cursor.head == p.kv_heads
                 m.d.sync += [
                     cursor.head.eq(Mux(last, 0, cursor.head + 1)),
                     cursor.sequence.eq(cursor.sequence + last),
@@ -341,7 +341,7 @@ class Scheduler(Unit):
             needs = {
                 Operation.KEY: done.loaded,
                 Operation.VALUE: done.loaded,
-                Operation.SCORE: (done.queries == p.query_heads)
+                Operation.SCORE: (done.queries == p.heads)
                 & (done.begun > pending.sequence)
                 & (done.placed + UNPLACED > item),
                 Operation.OWN: done.placed > item,

@@ -48,7 +48,7 @@ class SoftmaxRows(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        depth = p.items * p.queries * (p.tiles + 1)
+        depth = p.items * p.group_size * (p.tiles + 1)
         super().__init__(
             {
                 "start": In(1),
@@ -64,14 +64,14 @@ class SoftmaxRows(Unit):
         """Read the scores in order, mask empty slots, and count the softmax's results."""
         m = Module()
         p = self.parameters
-        depth = p.items * p.queries * (p.tiles + 1)
+        depth = p.items * p.group_size * (p.tiles + 1)
         m.submodules.scores = memory = Memory(depth=depth, width=p.slice_layout.size)
         m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
         into = softmax.scores
 
         # Scores are read in the order of their addresses: queries of a head, tiles of a query.
         address = Signal(range(depth))
-        part, query = Signal(range(p.tiles + 1)), Signal(range(max(p.queries, 2)))
+        part, query = Signal(range(p.tiles + 1)), Signal(range(max(p.group_size, 2)))
         head = Signal(p.count_shape)
         keep = Signal(p.rows, reset_less=True)
         last = Signal(reset_less=True)
@@ -84,7 +84,7 @@ class SoftmaxRows(Unit):
             # A head is read when the scores of all its queries are complete.
             reads.eq(move & (head < self.scored)),
             own.eq(part == p.tiles),
-            last_query.eq(query == p.queries - 1),
+            last_query.eq(query == p.group_size - 1),
             memory.write_enable.eq(self.scores.strobe),
             memory.write_address.eq(self.scores.address),
             memory.write_data.eq(self.scores["values"]),
@@ -127,13 +127,13 @@ class SoftmaxRows(Unit):
         p = self.parameters
         out = softmax.probabilities
         answer = Signal.like(self.probabilities.address)
-        rows_done = Signal(range(max(p.queries, 2)))
+        rows_done = Signal(range(max(p.group_size, 2)))
         ends = out.valid & out.payload.last
         m.d.comb += [
             out.ready.eq(1),
             self.probabilities.strobe.eq(out.valid),
             self.probabilities.address.eq(answer),
-            self.ended.eq(ends & (rows_done == p.queries - 1)),
+            self.ended.eq(ends & (rows_done == p.group_size - 1)),
         ]
         for i in range(p.rows):
             # A row's largest probability is never so near 1 that its rounded half overflows.

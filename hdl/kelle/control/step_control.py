@@ -193,7 +193,7 @@ class StepControl(Unit):
             ]
         # The queries need the arriving inputs only. They start while the last input is transferred,
         # and continue while the inputs of other members are read. Up and gate start likewise.
-        last_arriving = course.member == p.sequences - 1
+        last_arriving = course.member == p.batch - 1
         for count, taking in ((self.arrived, State.INPUT), (self.renewed, State.ATTENTION)):
             with m.If(state == taking):
                 m.d.comb += count.eq(Mux(last_arriving, course.slice, 0))
@@ -226,7 +226,7 @@ class StepControl(Unit):
         m.d.sync += [
             arriving.vector.eq(p.stored + course.member),
             arriving.position.eq(self.tokens.payload),
-            self.count.eq(p.sequences),
+            self.count.eq(p.batch),
             looked.eq(0),
             course.slice.eq(0),
         ]
@@ -249,9 +249,9 @@ class StepControl(Unit):
             ]
         m.d.sync += looked.eq(looked + 1)
         with m.If(looked == p.stored - 1):
-            nobody = (self.count == p.sequences) & ~stored.valid
+            nobody = (self.count == p.batch) & ~stored.valid
             m.d.sync += [
-                course.member.eq(Mux(nobody, 0, p.sequences)),
+                course.member.eq(Mux(nobody, 0, p.batch)),
                 course.state.eq(Mux(nobody, State.ATTENTION, State.READ)),
             ]
 
@@ -261,7 +261,7 @@ class StepControl(Unit):
         with m.If(self.hidden.valid):
             m.d.sync += course.slice.eq(course.slice + 1)
             with m.If(course.slice == p.inputs - 1):
-                last = course.member == p.sequences - 1
+                last = course.member == p.batch - 1
                 m.d.sync += [course.slice.eq(0), course.member.eq(Mux(last, 0, course.member + 1))]
                 with m.If(last):
                     m.d.sync += course.state.eq(following)

@@ -55,5 +55,5 @@ def count_progress(m: Module, p: KelleParameters, parts: Any, placed: Value) -> 
         parts.scheduler.start.eq(start),
         parts.softmax.start.eq(start),
         parts.softmax.scored.eq(scored),
-        parts.control.finished.eq(finished == p.query_heads),
+        parts.control.finished.eq(finished == p.heads),
     ]

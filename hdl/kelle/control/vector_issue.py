@@ -79,10 +79,10 @@ class VectorIssue(Unit):
         p = self.parameters = parameters
         self.depths = {
             "inputs": p.members * p.inputs,
-            "queries": p.sequences * p.query_heads * p.slices,
-            "probabilities": p.sequences * p.query_heads * (p.tiles + 1),
-            "contexts": p.sequences * p.inputs,
-            "products": p.sequences * p.products,
+            "queries": p.batch * p.heads * p.slices,
+            "probabilities": p.batch * p.heads * (p.tiles + 1),
+            "contexts": p.batch * p.inputs,
+            "products": p.batch * p.products,
         }
         super().__init__(
             {
@@ -109,7 +109,7 @@ class VectorIssue(Unit):
             outer=Signal(range(max(p.slices, p.tiles + 1))),
             middle=Signal(range(max(p.inputs, p.products, p.slices))),
             half=Signal(),
-            inner=Signal(range(max(p.members, p.queries, 2))),
+            inner=Signal(range(max(p.members, p.group_size, 2))),
             ends={name: Signal(name=f"{name}_ends") for name in LOOPS},
         )
         m.d.comb += issues.eq(offers & move)
@@ -138,7 +138,7 @@ class VectorIssue(Unit):
         counts = {
             Operation.QUERY: self.arrived,
             Operation.VOCABULARY: self.arrived,
-            Operation.OUTPUT: self.attended * (p.queries * p.slices),
+            Operation.OUTPUT: self.attended * (p.group_size * p.slices),
             Operation.UP: self.renewed,
             Operation.GATE: self.renewed,
             Operation.DOWN: self.multiplied,
@@ -179,7 +179,7 @@ class VectorIssue(Unit):
             outer_last.eq(p.slices - 1),
             middle_last.eq(Mux(outside, p.inputs - 1, p.slices - 1)),
             # Projections have the arriving tokens only; keys and values have all members.
-            inner_last.eq(Mux(outside, p.sequences - 1, p.queries - 1)),
+            inner_last.eq(Mux(outside, p.batch - 1, p.group_size - 1)),
         ]
         with m.Switch(operation):
             with m.Case(Operation.KEY, Operation.VALUE):
@@ -249,7 +249,7 @@ class VectorIssue(Unit):
                 vector.tag.scale.eq(scale),
                 vector.tag.user.eq(header),
             ]
-            if p.vocabulary:
+            if p.vocabulary_size:
                 m.d.sync += vector.tag.compares.eq(operation == Operation.VOCABULARY)
 
     def _narrowed(self, name: str, values: data.View) -> Value:
@@ -268,13 +268,13 @@ class VectorIssue(Unit):
         operation, head = self.operations.payload.operation, self.operations.payload.head
         part = Mux(operation == Operation.OWN, p.tiles, place.outer)
         member = Array(self.members[i] for i in range(p.members))[place.inner]
-        query = p.item(self.operations.payload.sequence, head) * p.queries + place.inner
+        query = p.item(self.operations.payload.sequence, head) * p.group_size + place.inner
         addresses = {
             "inputs": member.vector * p.inputs + place.middle,
             "queries": query * p.slices + place.middle,
             "probabilities": query * (p.tiles + 1) + part,
             "contexts": place.inner * p.inputs + place.middle,
-            "products": place.middle * p.sequences + place.inner,
+            "products": place.middle * p.batch + place.inner,
         }
         came_from = Signal(range(len(addresses)), reset_less=True)
         # Projections read inputs.

@@ -36,7 +36,7 @@ def announce_wavefronts(
     placement = Array(placements)[p.item(header.sequence, header.head)]
     wavefront = wavefronts.payload
     # The last query head of a group completes a token's score.
-    compare = header.index == p.queries - 1
+    compare = header.index == p.group_size - 1
     # Scores of cached tokens belong to their tile; the arriving token's own score updates only the
     # row of its slot.
     row_bits = p.eviction.evictor.row_bits

@@ -21,31 +21,29 @@ class PrefillSelectorParameters(Parameters):
     eviction : EvictionParameters
         Parameters of the controller that takes the selected tokens: budget, window, sinks, heads,
         scores.
-    context : int
+    prefill_tokens : int
         Tokens of the longest text: a multiple of the evictor's rows, at least the evictor's slots,
         at most 4096.
 
     Raises
     ------
     ValueError
-        If a rule is broken, or the context's positions do not fit in `position_bits`.
+        If a rule is broken, or the prefill's positions do not fit in `position_bits`.
     """
 
     eviction: EvictionParameters = field(default_factory=EvictionParameters)
-    context: Annotated[int, Range(2, 4096, "tokens")] = 4096
+    prefill_tokens: Annotated[int, Range(2, 4096, "tokens")] = 4096
 
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
         rows, slots = self.rows, self.eviction.evictor.slots
-        require(self.context >= slots, f"context must be at least slots = {slots}", self.context)
-        require(
-            self.context % rows == 0, f"context must be a multiple of rows = {rows}", self.context
-        )
-        most = 1 << self.eviction.position_bits
-        require(
-            self.context <= most, f"context must be at most 2**position_bits = {most}", self.context
-        )
+        tokens, most = self.prefill_tokens, 1 << self.eviction.position_bits
+        require(tokens >= slots, f"prefill_tokens must be at least slots = {slots}", tokens)
+        rule = f"prefill_tokens must be a multiple of rows = {rows}"
+        require(tokens % rows == 0, rule, tokens)
+        rule = f"prefill_tokens must be at most 2**position_bits = {most}"
+        require(tokens <= most, rule, tokens)
 
     @property
     def rows(self) -> int:
@@ -55,7 +53,7 @@ class PrefillSelectorParameters(Parameters):
     @property
     def tiles(self) -> int:
         """Tiles of the longest text."""
-        return self.context // self.rows
+        return self.prefill_tokens // self.rows
 
     @property
     def tile_bits(self) -> int:

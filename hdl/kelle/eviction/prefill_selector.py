@@ -124,7 +124,7 @@ class PrefillSelector(Unit):
         kept_tokens = eviction.heads * eviction.evictor.slots
         m.submodules.kept = kept = Memory(depth=kept_tokens, width=p.kept_layout.size)
         # Rank of each token of the text, accumulated over the heads.
-        m.submodules.ranks = ranks = Memory(depth=p.context, width=p.rank_layout.size)
+        m.submodules.ranks = ranks = Memory(depth=p.prefill_tokens, width=p.rank_layout.size)
         m.submodules.popular = popular = PopularTokens(parameters=p)
 
         layer = Layer(

@@ -88,7 +88,7 @@ class SelectorBench:
         """Return scores of a text of random length: few values, extremes, noise, or all equal."""
         p, rng = self.p, self.rng
         slots = p.eviction.evictor.slots
-        most = min(p.context, 4 * slots)
+        most = min(p.prefill_tokens, 4 * slots)
         tokens = rng.choice([1, slots - 1, slots, slots + 1, most, int(rng.integers(1, most + 1))])
         shape = p.eviction.evictor.input_shape
         low, high = (-(1 << shape.width - 1), (1 << shape.width - 1) - 1)
@@ -120,7 +120,7 @@ async def real_prefill(dut: Any) -> None:
     p, bench = unit.p, unit.bench
     eviction = p.eviction
     slots, width, heads = eviction.evictor.slots, eviction.evictor.score_width, eviction.heads
-    tokens = min(p.context, 640 if bench.context["full"] else 2 * slots)
+    tokens = min(p.prefill_tokens, 640 if bench.context["full"] else 2 * slots)
     await bench.reset()
     slices, cycles = await unit.run(real_scores(p, tokens), "tiles")
     tiles = -(-tokens // p.rows)

@@ -22,7 +22,7 @@ ULPS = 1.1
 @pytest.mark.parametrize("activation", Activation)
 @pytest.mark.parametrize("sequences", [1, 3])
 def test_slices_go_through_the_activation(activation: Activation, sequences: int) -> None:
-    p = replace(TINY, activation=activation, sequences=sequences, words=4096)
+    p = replace(TINY, activation=activation, batch=sequences, words=4096)
     unit, rng = ActivatedProducts(parameters=p), np.random.default_rng(sequences)
     ups = rng.integers(-(1 << 15), 1 << 15, (sequences * p.products, p.rows))
     ups[1::2] >>= 4

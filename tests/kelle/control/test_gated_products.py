@@ -27,7 +27,12 @@ def test_gates_are_multiplied_by_their_own_channels(
 ) -> None:
     """Heads of two, six and one slices, which reuse the same addresses."""
     changes = {"banks": 2, "word_bytes": 2} if head_size == 4 else {}
-    changes |= {"head_size": head_size, "feed_forward": 6 * head_size, "words": 4096, "bands": 1}
+    changes |= {
+        "head_size": head_size,
+        "intermediate_size": 6 * head_size,
+        "words": 4096,
+        "bands": 1,
+    }
     p = replace(TINY, activation=activation, **changes)
     unit = GatedProducts(parameters=p)
     rng = np.random.default_rng(head_size)

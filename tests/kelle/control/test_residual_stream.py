@@ -22,9 +22,9 @@ PATIENCE = 1000
 @pytest.mark.parametrize(("pause", "layer_norm"), [(0.0, False), (0.6, False), (0.6, True)])
 def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
     """The sums of a block start when its input has been transferred."""
-    p = replace(TINY, feed_forward=16, layer_norm=layer_norm)
+    p = replace(TINY, intermediate_size=16, layer_norm=layer_norm)
     unit, rng = ResidualStream(parameters=p), np.random.default_rng(3)
-    states, attention, feed_forward = rng.integers(-(1 << 15), 1 << 15, (3, 4, p.width))
+    states, attention, feed_forward = rng.integers(-(1 << 15), 1 << 15, (3, 4, p.hidden_size))
     # One state hardly changes, another saturates.
     attention[0] >>= 9
     seen: dict[str, list[list[int]]] = {"inputs": [], "normalised": [], "outputs": []}
@@ -96,7 +96,9 @@ def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
     )
     # Rows of a layer norm have a mean of zero; those of an RMSNorm do not.
     assert (np.abs(before.mean(axis=1)).max() < 2) == layer_norm
-    got = {name: np.array(slices).reshape(-1, p.width) for name, slices in seen.items()}
+    got = {name: np.array(slices).reshape(-1, p.hidden_size) for name, slices in seen.items()}
     assert np.array_equal(got["normalised"], before)
-    assert np.array_equal(got["inputs"], np.stack([before, renewed], axis=1).reshape(-1, p.width))
+    assert np.array_equal(
+        got["inputs"], np.stack([before, renewed], axis=1).reshape(-1, p.hidden_size)
+    )
     assert np.array_equal(got["outputs"], added(between, feed_forward))

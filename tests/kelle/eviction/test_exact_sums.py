@@ -18,7 +18,7 @@ def test_the_rule_ties_context_queries_shift_and_width() -> None:
     with pytest.raises(ValueError, match=f"{message}, 28, not 27"):
         replace(SMOLLM2, score_width=25)
     with pytest.raises(ValueError, match=f"{message}, 29, not 28"):
-        replace(SMOLLM2, context=2048)
+        replace(SMOLLM2, prefill_tokens=2048)
     for preset in KELLE.presets.values():
         evictor = preset.eviction.evictor
         # The most negative score from every query just fits.
@@ -35,7 +35,7 @@ def test_smollm2_keeps_and_evicts_what_exact_sums_do(layer: int) -> None:
 
 def test_saturating_sums_are_detected() -> None:
     """With a declared context shorter than the text, sums may saturate."""
-    narrow = replace(SMOLLM2, context=128, score_width=16, score_shift=9)
+    narrow = replace(SMOLLM2, prefill_tokens=128, score_width=16, score_shift=9)
     found = agreement(narrow, open_trace(text="prose", tokens=640, layers=(14,)), 14, 160)
     assert found.victims < 0.9
 
@@ -45,7 +45,7 @@ def test_saturating_sums_are_detected() -> None:
 @pytest.mark.parametrize("layer", [14, 21])
 def test_a_whole_context(preset: str, layer: int) -> None:
     p: KelleParameters = KELLE.parameters(preset)
-    trace = open_trace(text="news", tokens=p.context, layers=(0, 14, 21, 29))
-    found = agreement(p, trace, layer, p.context // 4)
+    trace = open_trace(text="news", tokens=p.prefill_tokens, layers=(0, 14, 21, 29))
+    found = agreement(p, trace, layer, p.prefill_tokens // 4)
     assert found.kept >= 0.99
     assert found.victims >= 0.95

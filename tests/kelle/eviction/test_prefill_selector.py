@@ -29,9 +29,12 @@ def trace() -> Trace:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"context": 4}, "context must be at least slots = 8, not 4"),
-        ({"context": 30}, "context must be a multiple of rows = 4, not 30"),
-        ({"context": 512}, r"context must be at most 2\*\*position_bits = 256, not 512"),
+        ({"prefill_tokens": 4}, "prefill_tokens must be at least slots = 8, not 4"),
+        ({"prefill_tokens": 30}, "prefill_tokens must be a multiple of rows = 4, not 30"),
+        (
+            {"prefill_tokens": 512},
+            r"prefill_tokens must be at most 2\*\*position_bits = 256, not 512",
+        ),
     ],
 )
 def test_rejects_illegal_contexts(change: dict[str, Any], message: str) -> None:
