@@ -338,13 +338,14 @@ def _finish(text: str) -> str:
     # This register lets blocks that read nothing but constants run once.
     text = re.sub(r"\\\$auto\$verilog_backend\S+ ?", "_start_", text)
     text = re.sub(r"(?<='h)0+(?=[0-9a-f])", "", text)
-    # Connections come last, and in no order.
-    text = re.sub(r"(?:^  assign .*\n)+(?=endmodule$)", _sorted_lines, text, flags=re.M)
-    return "".join(_broken(line) for line in text.splitlines(keepends=True))
-
-
-def _sorted_lines(match: re.Match[str]) -> str:
-    return "".join(sorted(match[0].splitlines(keepends=True)))
+    lines = text.splitlines(keepends=True)
+    for end in (number for number, line in enumerate(lines) if line == "endmodule\n"):
+        # The connections of a module follow its cells, in arbitrary order.
+        start = end
+        while lines[start - 1].startswith("  assign "):
+            start -= 1
+        lines[start:end] = sorted(lines[start:end])
+    return "".join(map(_broken, lines))
 
 
 def _broken(line: str) -> str:
