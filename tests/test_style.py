@@ -14,10 +14,8 @@ import pytest
 from hdl.paths import ROOT
 
 BIN = Path(sys.executable).parent
-LONGEST_FILE = 420
-LONGEST_BODY = 59
 HELD = ("arith", "stream", "memory", "nonlinear", "kelle", "veda", "p3llm", "meadow", "lad")
-"""Folders of hardware whose function lengths and comments are checked."""
+"""Folders of hardware whose comments are checked."""
 
 LEAST_COMMENTS = 0.03
 """Minimum ratio of comment lines to code lines in a folder of hardware."""
@@ -42,13 +40,6 @@ def test_tool_finds_nothing(command: list[str]) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_files_are_short() -> None:
-    for file in tracked():
-        if file.suffix == ".py":
-            lines = len(file.read_text().splitlines())
-            assert lines <= LONGEST_FILE, f"{file.relative_to(ROOT)} has {lines} lines"
-
-
 def docstrings(tree: ast.AST) -> set[int]:
     """Return the lines of all string statements."""
     return {
@@ -57,18 +48,6 @@ def docstrings(tree: ast.AST) -> set[int]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
-
-
-def test_hardware_bodies_are_short() -> None:
-    """A body extends from the first statement after the docstring to the last line."""
-    for file in (file for folder in HELD for file in (ROOT / "hdl" / folder).rglob("*.py")):
-        tree = ast.parse(file.read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                body = node.body[1:] if ast.get_docstring(node) else node.body
-                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
-                where = f"{file.relative_to(ROOT)}: {node.name}"
-                assert lines <= LONGEST_BODY, f"{where} has {lines} lines"
 
 
 def test_hardware_is_commented() -> None:

@@ -1,7 +1,7 @@
-"""Operations of Kelle's systolic array, of which a step's program consists."""
+"""Instructions of Kelle: operations of the systolic array, of which a step's program consists."""
 
 from amaranth.hdl import Value
-from amaranth.lib import enum
+from amaranth.lib import data, enum
 
 
 class Operation(enum.Enum, shape=4):
@@ -57,3 +57,16 @@ def projects(operation: enum.EnumView) -> Value:
 def requantises(operation: enum.EnumView) -> Value:
     """Return whether an operation is a projection of a layer, with one scale per output."""
     return operation.as_value() < Operation.VOCABULARY.value
+
+
+def operation_layout(*, sequence_bits: int, head_bits: int) -> data.StructLayout:
+    """Return the layout of an instruction.
+
+    Parameters
+    ----------
+    sequence_bits : int
+        Bits of the index of the sequence whose keys or values are multiplied.
+    head_bits : int
+        Bits of the number of a head, or of as many channels as a head has.
+    """
+    return data.StructLayout({"operation": Operation, "sequence": sequence_bits, "head": head_bits})

@@ -3,7 +3,7 @@
 Section 5, Figure 9 and Section 6 of the paper.
 """
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal
@@ -11,18 +11,72 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from hdl.kelle.array.matrix_unit import MatrixUnit
+from hdl.kelle.control.activated_products import ActivatedProducts
+from hdl.kelle.control.gated_products import GatedProducts
+from hdl.kelle.control.kv_fetch import KvFetch
+from hdl.kelle.control.load_issue import LoadIssue
+from hdl.kelle.control.residual_stream import ResidualStream
+from hdl.kelle.control.result_router import ResultRouter
+from hdl.kelle.control.sequence_turns import SequenceTurns
+from hdl.kelle.control.sequencer import Scheduler
+from hdl.kelle.control.softmax_rows import SoftmaxRows
+from hdl.kelle.control.step_control import StepControl
 from hdl.kelle.control.step_progress import count_progress
+from hdl.kelle.control.vector_issue import VectorIssue
 from hdl.kelle.control.wavefronts import announce_wavefronts
 from hdl.kelle.edram.kv_edram import SIDES
+from hdl.kelle.edram.refreshed_edram import RefreshedEdram
+from hdl.kelle.eviction.eviction_controller import EvictionController
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
+from hdl.kelle.eviction.prefill_selector import PrefillSelector
 from hdl.kelle.instructions import Operation
-from hdl.kelle.layouts import placement_record, row_write, store_layout
 from hdl.kelle.parameters import KelleParameters
-from hdl.kelle.parts import Parts
 from hdl.kelle.weight_memory import connect_weights
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The submodules of `Kelle`, one of each; the field names are the submodules' names."""
+
+    array: MatrixUnit
+    controller: EvictionController
+    selector: PrefillSelector
+    memory: RefreshedEdram
+    fetch: KvFetch
+    load_issue: LoadIssue
+    vector_issue: VectorIssue
+    router: ResultRouter
+    softmax: SoftmaxRows
+    scheduler: Scheduler
+    control: StepControl
+    turns: SequenceTurns
+    products: GatedProducts | ActivatedProducts
+    residual: ResidualStream
+
+    @classmethod
+    def of(cls, p: KelleParameters) -> "Parts":
+        """Create the parts of an accelerator, without connections."""
+        products = GatedProducts if p.gated else ActivatedProducts
+        return cls(
+            array=MatrixUnit(parameters=p.array),
+            controller=EvictionController(parameters=p.eviction),
+            selector=PrefillSelector(parameters=p.selector),
+            memory=RefreshedEdram(parameters=p.memory),
+            fetch=KvFetch(parameters=p),
+            load_issue=LoadIssue(parameters=p),
+            vector_issue=VectorIssue(parameters=p),
+            router=ResultRouter(parameters=p),
+            softmax=SoftmaxRows(parameters=p),
+            scheduler=Scheduler(parameters=p),
+            control=StepControl(parameters=p),
+            turns=SequenceTurns(parameters=p),
+            products=products(parameters=p),
+            residual=ResidualStream(parameters=p),
+        )
 
 
 class Kelle(Unit):
@@ -128,13 +182,13 @@ class Kelle(Unit):
                 "scales": In(stream.Signature(p.array.scales_layout)),
                 "prefill_scores": In(stream.Signature(p.selector.scores_layout)),
                 "prefill": In(stream.Signature(prefill_layout(eviction))),
-                "rows": In(stream.Signature(row_write(p))),
+                "rows": In(stream.Signature(p.row_write)),
                 "tokens": In(stream.Signature(p.position_bits)),
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "weights": In(stream.Signature(p.channel_layout)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "normalised": Out(stream.Signature(p.slice_layout)),
-                "vector_stores": Out(stream.Signature(store_layout(p))),
+                "vector_stores": Out(stream.Signature(p.store_layout)),
                 "placed": Out(data.StructLayout(placed)),
                 "lookup_request": In(stream.Signature(eviction.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
@@ -297,7 +351,7 @@ class Kelle(Unit):
         """Record the slot of the arriving token in each head, and how its victim was stored."""
         p, controller = self.parameters, parts.controller
         placements = [
-            Signal(placement_record(p), name=f"placement_{n}", reset_less=True)
+            Signal(p.placement_layout, name=f"placement_{n}", reset_less=True)
             for n in range(p.items)
         ]
         made = controller.placements.payload

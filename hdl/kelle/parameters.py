@@ -1,6 +1,6 @@
-"""Dimensions of the Kelle accelerator, and the layouts that its parts share."""
+"""Dimensions of the Kelle accelerator, counts derived from them, and payloads of its parts."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from amaranth.hdl import Shape, signed
 from amaranth.lib import data
@@ -14,8 +14,8 @@ from hdl.kelle.edram.refreshed_edram import RefreshedEdramParameters
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
-from hdl.kelle.instructions import Operation
-from hdl.kelle.sizes import Sizes
+from hdl.kelle.instructions import PROJECTIONS, Operation, operation_layout
+from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
@@ -28,7 +28,7 @@ SCORE_BITS = 16
 
 
 @parameter_object
-class KelleParameters(Sizes, Parameters):
+class KelleParameters(ModelDimensions, Parameters):
     """Dimensions of the accelerator; they also drive its golden model and its testbench.
 
     Parameters
@@ -212,6 +212,129 @@ class KelleParameters(Sizes, Parameters):
         """Bits of a position."""
         return ceil_log2(self.context_length)
 
+    # Counts: elements, slices, tiles, heads, and words of scales.
+
+    @property
+    def density(self) -> int:
+        """Weights per byte."""
+        return 8 // self.weight_bits
+
+    @property
+    def beat_bytes(self) -> int:
+        """Bytes of a beat of weights."""
+        return self.bands * self.rows
+
+    @property
+    def hidden_size(self) -> int:
+        """Elements of a hidden state: as many as the queries of all heads have."""
+        return self.query_size
+
+    @property
+    def inputs(self) -> int:
+        """Slices of `rows` elements in a hidden state."""
+        return self.hidden_size // self.rows
+
+    @property
+    def slices(self) -> int:
+        """Slices of `rows` elements in a head."""
+        return self.head_size // self.rows
+
+    @property
+    def feed_heads(self) -> int:
+        """Operations for all channels of the feed-forward block, `head_size` channels each."""
+        return self.intermediate_size // self.head_size
+
+    @property
+    def products(self) -> int:
+        """Slices of the intermediate vector of the feed-forward block."""
+        return self.intermediate_size // self.rows
+
+    @property
+    def vocabulary_heads(self) -> int:
+        """Operations for all tokens of the vocabulary, `head_size` tokens each."""
+        return -(-self.vocabulary_size // self.head_size)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of `rows` slots in a head's cache."""
+        return self.slots // self.rows
+
+    @property
+    def items(self) -> int:
+        """Key/value heads of all sequences: the number of attentions of a layer."""
+        return self.batch * self.kv_heads
+
+    @property
+    def caches(self) -> int:
+        """Sets of slots, one for each layer and sequence."""
+        return self.layers * self.batch
+
+    @property
+    def stored(self) -> int:
+        """Maximum number of stored input vectors of a layer."""
+        return self.batch * self.vectors
+
+    @property
+    def members(self) -> int:
+        """Maximum number of rows of the combined matrix: arriving and recomputed tokens."""
+        return self.batch + self.stored
+
+    def item(self, sequence: Any, head: Any) -> Any:
+        """Return the index of a sequence's head among the heads of all sequences."""
+        return sequence * self.kv_heads + head if self.batch > 1 else head
+
+    def cache(self, layer: Any, sequence: Any) -> Any:
+        """Return the index of a set of slots; the eviction controller's `layer`."""
+        return layer * self.batch + sequence if self.batch > 1 else layer
+
+    @property
+    def head_bits(self) -> int:
+        """Bits of the number of an operation's head."""
+        return ceil_log2(max(self.heads, self.feed_heads, self.vocabulary_heads))
+
+    @property
+    def layer_bits(self) -> int:
+        """Bits of a layer's number."""
+        return max(ceil_log2(self.layers), 1)
+
+    @property
+    def sequence_bits(self) -> int:
+        """Bits of a sequence's number; 0 with one sequence."""
+        return ceil_log2(self.batch)
+
+    @property
+    def count_shape(self) -> Shape:
+        """Shape of a count of query heads, or of the key/value heads of all sequences."""
+        return Shape.cast(range(max(self.heads, self.items) + 1))
+
+    @property
+    def scales(self) -> int:
+        """Words of scales per layer."""
+        return self.scale(Operation.ATTEND) + 1
+
+    def scale(self, operation: Operation) -> int:
+        """Return the index of an operation's first word of scales within its layer.
+
+        A projection has one word per slice of a head.
+        """
+        place = 0
+        for projection in PROJECTIONS:
+            if projection is operation:
+                return place
+            place += self.operations(projection) * self.slices
+        # They are followed by one word for all scores and one for all of attention.
+        return place + (operation is Operation.ATTEND)
+
+    def operations(self, projection: Operation) -> int:
+        """Return the number of operations of a projection per step, `head_size` channels each."""
+        if projection in (Operation.KEY, Operation.VALUE):
+            return self.kv_heads
+        if projection is Operation.GATE and not self.gated:
+            return 0
+        return self.feed_heads if projection in (Operation.UP, Operation.GATE) else self.heads
+
+    # Dimensions of the parts, and payloads of their streams.
+
     @property
     def block_cycles(self) -> int:
         """Cycles to load or to read the keys or values of `rows` slots, whichever is longer."""
@@ -360,4 +483,64 @@ class KelleParameters(Sizes, Parameters):
                 "index": ceil_log2(max(self.members, self.group_size * self.slices, 2)),
                 "ends": 1,
             }
+        )
+
+    @property
+    def operation_layout(self) -> data.StructLayout:
+        """One instruction of the step's program."""
+        return operation_layout(sequence_bits=self.sequence_bits, head_bits=self.head_bits)
+
+    @property
+    def member_layout(self) -> data.StructLayout:
+        """A row of the combined matrix: index and position of its token's vector.
+
+        The stored vectors of all sequences have the lowest indices, sequence by sequence; the
+        vectors of the arriving tokens follow them.
+        """
+        return data.StructLayout(
+            {"vector": bits_for(self.members - 1), "position": self.position_bits}
+        )
+
+    @property
+    def store_layout(self) -> data.StructLayout:
+        """A token that became popular in the previous step, with its sequence."""
+        members = self.eviction.promoted_layout.members
+        return data.StructLayout(members | {"sequence": self.sequence_bits})
+
+    @property
+    def placement_layout(self) -> data.StructLayout:
+        """The recorded placement in a head: slot, and how its victim was stored."""
+        return data.StructLayout(
+            {
+                "slot": self.eviction.evictor.index_width,
+                "recomputed": 1,
+                "vector": self.eviction.vector_bits,
+            }
+        )
+
+    def slice_write(self, depth: int) -> data.StructLayout:
+        """Return the layout of a write of a slice: `address` and `values`, valid while `strobe`."""
+        return data.StructLayout(
+            {"strobe": 1, "address": ceil_log2(max(depth, 2)), "values": self.slice_layout}
+        )
+
+    @property
+    def computed_layout(self) -> data.StructLayout:
+        """A slice of a computed key or value; `vector` as in `member_layout`."""
+        return data.StructLayout(
+            {
+                "strobe": 1,
+                "vector": bits_for(self.members - 1),
+                "head": self.head_bits,
+                "part": bits_for(self.slices - 1),
+                "values": self.slice_layout,
+            }
+        )
+
+    @property
+    def row_write(self) -> data.StructLayout:
+        """A row of keys and a row of values to write into the KV eDRAM."""
+        edram = self.memory.edram
+        return data.StructLayout(
+            {"address": edram.address_bits, "keys": edram.row_layout, "values": edram.row_layout}
         )

@@ -16,7 +16,6 @@ from golden.kelle.kelle import KelleModel
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
 from hdl.kelle.instructions import Operation
-from hdl.kelle.layouts import row_write, store_layout
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
 from testbenches.kelle.eviction.prefill_slices import pack_slices
@@ -153,7 +152,7 @@ class Accelerator:
         for _cycle, request in self.sinks["vector_stores"].received[self.answered :]:
             if self.waited < self.answer_after:
                 break
-            asked = self._unpack(store_layout(self.p), [request])
+            asked = self._unpack(self.p.store_layout, [request])
             vector, position = int(asked["vector"][0]), int(asked["position"][0])
             cache = self.asking[self.answered]
             if self.p.batch > 1:
@@ -328,7 +327,7 @@ class Accelerator:
         """Offer rows from an entry on."""
         first = entry * self.p.memory.edram.entry_words
         rows = {"address": first + np.arange(len(keys)), "keys": keys, "values": values}
-        self.send("rows", row_write(self.p), rows)
+        self.send("rows", self.p.row_write, rows)
 
     def outputs(self) -> tuple[Integers, list[int]]:
         """Return the outputs [steps, width], and the cycle of each one's last slice."""
@@ -383,7 +382,7 @@ class Accelerator:
     def stores(self) -> Integers:
         """Return position and vector of all requests for input vectors."""
         payloads = [payload for _cycle, payload in self.sinks["vector_stores"].received]
-        asked = self._unpack(store_layout(self.p), payloads)
+        asked = self._unpack(self.p.store_layout, payloads)
         return np.stack([asked["position"], asked["vector"]], axis=-1)
 
     async def slots(self) -> tuple[Integers, Integers]:

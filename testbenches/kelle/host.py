@@ -15,7 +15,6 @@ from golden.kelle.eviction.prefill import Prefill
 from golden.kelle.kelle import Integers, KelleModel
 from golden.kelle.whole_model import IntegerModel
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout
-from hdl.kelle.layouts import row_write, store_layout
 from hdl.kelle.parameters import KelleParameters
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.kelle.edram.paper_intervals import paper_intervals
@@ -158,7 +157,7 @@ class Host:
         p, began = self.p, self._session.cycle
         self.layers, self.prediction, self.seconds = [], None, 0.0
         self.bytes_read = self.bytes_written = 0
-        asked = np.zeros((0, row_write(p).size), np.uint8)
+        asked = np.zeros((0, p.row_write.size), np.uint8)
 
         def watching(number: int) -> Callable[[Moved], None]:
             return lambda moved: watch(number, moved, began)
@@ -197,7 +196,7 @@ class Host:
     def _asked(self, number: int, store: tuple[int, int] | None) -> Bits:
         """Return the rows of an input vector that a layer has requested, or no rows."""
         if store is None:
-            return np.zeros((0, row_write(self.p).size), np.uint8)
+            return np.zeros((0, self.p.row_write.size), np.uint8)
         position, vector = store
         edram = self.p.memory.edram
         entry = edram.vector_entry(number * self.p.vectors + vector)
@@ -207,7 +206,7 @@ class Host:
         """Return rows to write, starting at an entry of the eDRAM."""
         first = entry * self.p.memory.edram.entry_words
         rows = {"address": first + np.arange(len(keys)), "keys": keys, "values": values}
-        return pack(row_write(self.p), rows)
+        return pack(self.p.row_write, rows)
 
     def _round(
         self,
@@ -265,7 +264,7 @@ class Host:
                     vector if evicts and recomputed else KEPT,
                 )
             )
-        asked = unpack(store_layout(p), run.outputs["vector_stores"])
+        asked = unpack(p.store_layout, run.outputs["vector_stores"])
         stores = list(zip(asked["position"].tolist(), asked["vector"].tolist(), strict=True))
         states = [
             unpack(p.slice_layout, run.outputs[name]).reshape(-1)

@@ -10,7 +10,6 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.kelle.layouts import slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import Activation, ActivationFunctions, ActivationLane
 from hdl.unit import Unit
@@ -44,7 +43,7 @@ class ActivatedProducts(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = slice_write(p, p.batch * p.products)
+        slices = p.slice_write(p.batch * p.products)
         super().__init__({"ups": In(slices), "products": Out(slices), "last_sequence": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:

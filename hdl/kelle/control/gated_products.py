@@ -9,7 +9,6 @@ from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.requantiser import Requantiser
-from hdl.kelle.layouts import slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.nonlinear.activation_functions import VALUE, ActivationFunctions, ActivationLane
@@ -48,7 +47,7 @@ class GatedProducts(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = slice_write(p, p.batch * p.products)
+        slices = p.slice_write(p.batch * p.products)
         super().__init__(
             {
                 "ups": In(slices),

@@ -17,7 +17,6 @@ from amaranth.utils import bits_for
 from hdl.kelle.control.block_stager import BlockStager
 from hdl.kelle.edram.kv_edram import SIDES, row_of
 from hdl.kelle.instructions import Operation
-from hdl.kelle.layouts import computed_layout, operation_layout, placement_record
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
@@ -117,10 +116,10 @@ class KvFetch(Unit):
         edram = p.memory.edram
         ports: dict[str, Any] = {
             "layer": In(p.layer_bits),
-            "operations": In(stream.Signature(operation_layout(p))),
-            **{f"computed_{side}": In(computed_layout(p)) for side in SIDES},
+            "operations": In(stream.Signature(p.operation_layout)),
+            **{f"computed_{side}": In(p.computed_layout) for side in SIDES},
             "residents": In(data.ArrayLayout(bits_for(p.slots), p.items)),
-            "placements": In(data.ArrayLayout(placement_record(p), p.items)),
+            "placements": In(data.ArrayLayout(p.placement_layout, p.items)),
             "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
             "lookup_response": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
             "beats": Out(stream.Signature(p.array.array.weights_layout)),

@@ -11,7 +11,6 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.instructions import Operation, projects
-from hdl.kelle.layouts import operation_layout
 from hdl.kelle.parameters import KelleParameters
 from hdl.unit import Unit
 
@@ -41,7 +40,7 @@ class LoadIssue(Unit):
         beats = stream.Signature(p.array.array.weights_layout)
         super().__init__(
             {
-                "operations": In(stream.Signature(operation_layout(p))),
+                "operations": In(stream.Signature(p.operation_layout)),
                 "weights": In(stream.Signature(p.weights_layout)),
                 "blocks": In(beats),
                 "loads": Out(beats),

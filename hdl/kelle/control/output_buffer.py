@@ -10,7 +10,6 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.layouts import slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
@@ -45,7 +44,7 @@ class OutputBuffer(Unit):
         super().__init__(
             {
                 "start": In(1),
-                "slices": In(slice_write(p, p.batch * p.inputs)),
+                "slices": In(p.slice_write(p.batch * p.inputs)),
                 "complete": In(bits_for(p.inputs)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "pending": Out(1),

@@ -13,7 +13,6 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.arith.saturating_add import saturate
 from hdl.kelle.control.output_buffer import OutputBuffer
-from hdl.kelle.layouts import slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.nonlinear.layer_norm import LayerNorm, LayerNormParameters
@@ -73,7 +72,7 @@ class ResidualStream(Unit):
                 "predicts": In(1),
                 "epsilon": In(EPSILON_BITS),
                 "hidden": In(slices),
-                "sums": In(slice_write(p, p.batch * p.inputs)),
+                "sums": In(p.slice_write(p.batch * p.inputs)),
                 "leaves": In(1),
                 "inputs": Out(slices),
                 "normalised": Out(slices),

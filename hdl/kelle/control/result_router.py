@@ -12,7 +12,6 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.instructions import Operation
-from hdl.kelle.layouts import computed_layout, member_layout, slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.memory.memory_fifo import MemoryFifo
@@ -81,16 +80,16 @@ class ResultRouter(Unit):
         super().__init__(
             {
                 "results": In(p.array.result_layout),
-                "members": In(data.ArrayLayout(member_layout(p), p.members)),
-                "queries": Out(slice_write(p, p.batch * p.heads * p.slices)),
-                "scores": Out(slice_write(p, p.batch * p.heads * (p.tiles + 1))),
-                "contexts": Out(slice_write(p, p.batch * p.inputs)),
-                "ups": Out(slice_write(p, p.batch * p.products)),
-                "gates": Out(slice_write(p, p.batch * p.products)),
-                "sums": Out(slice_write(p, p.batch * p.inputs)),
+                "members": In(data.ArrayLayout(p.member_layout, p.members)),
+                "queries": Out(p.slice_write(p.batch * p.heads * p.slices)),
+                "scores": Out(p.slice_write(p.batch * p.heads * (p.tiles + 1))),
+                "contexts": Out(p.slice_write(p.batch * p.inputs)),
+                "ups": Out(p.slice_write(p.batch * p.products)),
+                "gates": Out(p.slice_write(p.batch * p.products)),
+                "sums": Out(p.slice_write(p.batch * p.inputs)),
                 "leaves": Out(1),
-                "computed_keys": Out(computed_layout(p)),
-                "computed_values": Out(computed_layout(p)),
+                "computed_keys": Out(p.computed_layout),
+                "computed_values": Out(p.computed_layout),
                 "ended": Out(len(Operation)),
                 "last_sequence": Out(1),
             }

@@ -13,7 +13,6 @@ from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.instructions import Operation
-from hdl.kelle.layouts import operation_layout
 from hdl.kelle.parameters import KelleParameters
 from hdl.stream.fifo import Fifo
 from hdl.stream.register_slice import RegisterSlice
@@ -127,7 +126,7 @@ class Scheduler(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        operations = stream.Signature(operation_layout(p))
+        operations = stream.Signature(p.operation_layout)
         super().__init__(
             {
                 "start": In(1),
@@ -155,10 +154,10 @@ class Scheduler(Unit):
         entry = self._entry(m, program)
         consumers = {}
         for name in ("fetches", "loads", "vectors"):
-            fifo = Fifo(shape=operation_layout(p), depth=AHEAD)
+            fifo = Fifo(shape=p.operation_layout, depth=AHEAD)
             m.submodules[name] = consumers[name] = fifo
         # A register separates the path to an instruction from the path to its consumers.
-        entries = data.StructLayout({"operation": operation_layout(p), "fetched": 1})
+        entries = data.StructLayout({"operation": p.operation_layout, "fetched": 1})
         m.submodules.entries = held = RegisterSlice(shape=entries)
         source, fetched = held.source, held.sink.payload.fetched
         # All consumers receive an instruction in the same cycle; operations with weights need no
@@ -224,7 +223,7 @@ class Scheduler(Unit):
         """
         p = self.parameters
         phase, head, stage = program.phase, program.head, program.stage
-        entry = Entry(operation=Signal(operation_layout(p)), skip=Signal(), fetched=Signal())
+        entry = Entry(operation=Signal(p.operation_layout), skip=Signal(), fetched=Signal())
         offer, skip = entry.operation, entry.skip
         with m.Switch(phase):
             for which, operation in (

@@ -10,7 +10,6 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.layouts import slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.nonlinear.softmax import Softmax
@@ -52,10 +51,10 @@ class SoftmaxRows(Unit):
         super().__init__(
             {
                 "start": In(1),
-                "scores": In(slice_write(p, depth)),
+                "scores": In(p.slice_write(depth)),
                 "scored": In(p.count_shape),
                 "residents": In(data.ArrayLayout(bits_for(p.slots), p.items)),
-                "probabilities": Out(slice_write(p, depth)),
+                "probabilities": Out(p.slice_write(depth)),
                 "ended": Out(1),
             }
         )

@@ -14,7 +14,6 @@ from amaranth.utils import bits_for
 
 from hdl.kelle.edram.kv_edram import SIDES, channels_of
 from hdl.kelle.eviction.eviction_parameters import vector_layout
-from hdl.kelle.layouts import member_layout, slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.unit import Unit
 
@@ -105,13 +104,13 @@ class StepControl(Unit):
             "accepts": Out(1),
             "predicts": In(1),
             "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.stored)),
-            "members": Out(data.ArrayLayout(member_layout(p), p.members)),
+            "members": Out(data.ArrayLayout(p.member_layout, p.members)),
             "count": Out(bits_for(p.members)),
             "arrived": Out(bits_for(p.inputs)),
             "loaded": Out(1),
             "renewed": Out(bits_for(p.inputs)),
             "finished": In(1),
-            "inputs": Out(slice_write(p, p.members * p.inputs)),
+            "inputs": Out(p.slice_write(p.members * p.inputs)),
             "reading": Out(1),
             "rests": Out(1),
         }
@@ -136,7 +135,7 @@ class StepControl(Unit):
             part=Signal(range(max(p.row_slices, 2))),
         )
         members = [
-            Signal(member_layout(p), name=f"member_{i}", reset_less=True) for i in range(p.members)
+            Signal(p.member_layout, name=f"member_{i}", reset_less=True) for i in range(p.members)
         ]
         current = Array(members)[course.member]
         row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)

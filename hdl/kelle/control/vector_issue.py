@@ -15,7 +15,6 @@ from amaranth.utils import bits_for
 from hdl.arith.rounding import Rounding, rounded_right
 from hdl.arith.saturating_add import saturate
 from hdl.kelle.instructions import Operation, projects, requantises
-from hdl.kelle.layouts import member_layout, operation_layout, slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
@@ -87,8 +86,8 @@ class VectorIssue(Unit):
         super().__init__(
             {
                 "layer": In(p.layer_bits),
-                "operations": In(stream.Signature(operation_layout(p))),
-                "members": In(data.ArrayLayout(member_layout(p), p.members)),
+                "operations": In(stream.Signature(p.operation_layout)),
+                "members": In(data.ArrayLayout(p.member_layout, p.members)),
                 "count": In(bits_for(p.members)),
                 "arrived": In(bits_for(p.inputs)),
                 "renewed": In(bits_for(p.inputs)),
@@ -96,7 +95,7 @@ class VectorIssue(Unit):
                 "multiplied": In(bits_for(p.products)),
                 "vectors": Out(stream.Signature(p.array.vector_layout)),
             }
-            | {name: In(slice_write(p, depth)) for name, depth in self.depths.items()}
+            | {name: In(p.slice_write(depth)) for name, depth in self.depths.items()}
         )
 
     def elaborate(self, platform: Any) -> Module:

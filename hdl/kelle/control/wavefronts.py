@@ -26,7 +26,7 @@ def announce_wavefronts(
     coming : View
         `valid` and `user` of the result that is at lane 0 in the next cycle.
     placements : list
-        A `placement_record` for each head of all sequences.
+        A `KelleParameters.placement_layout` for each head of all sequences.
     wavefronts : stream
         As in `EvictionController`.
     """
