@@ -11,7 +11,7 @@ from golden.lad.lad_tile import LadTile, Step
 from golden.lad.lad_tiles import group_numbers
 from golden.lad.linear.linear_module import linear
 from golden.lad.sfm.special_function_module import add, norm, rotary, silu
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 
 Codes = NDArray[np.uint16]
 Reals = NDArray[np.float64]

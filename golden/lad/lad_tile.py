@@ -9,7 +9,7 @@ from golden.lad.ac.attention_computation_module import Corrections, attention
 from golden.lad.apid.active_position_module import identify
 from golden.lad.eas.attention_score_module import attention_scores, key_centre, large_modes
 from golden.lad.md.mode_discrepancy_module import Positions, discrepancies
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 
 Codes = NDArray[np.uint16]
 Integers = NDArray[np.int64]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from golden.lad.lad_tile import Head, LadTile
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.lad.parameters import LadTilesParameters
 
 
 @dataclass(frozen=True)

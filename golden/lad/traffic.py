@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from golden.lad.lad_tile import Step
 from hdl.lad.interval_table import COUNT_BITS
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 
 WORD_BITS = 16
 

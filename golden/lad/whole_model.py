@@ -15,7 +15,7 @@ from golden.lad.lad_tiles import lad_tiles
 from golden.lad.linear.half_matrix import HalfMatrix
 from golden.llm.language_model import LanguageModel
 from hdl.errors import UserError
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 
 Codes = NDArray[np.uint16]
 MATRICES = ("query", "key", "value", "output", "gate", "up", "down")

@@ -33,7 +33,7 @@ from golden.veda.whole_model import WholeModel as VedaModel
 from golden.veda.whole_model import next_block
 from hdl.catalog import entry_named
 from hdl.kelle.parameters import KelleParameters
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from hdl.model_shape import ModelShape
 
 Logits = NDArray[np.floating[Any]]

@@ -11,7 +11,7 @@ from golden.lad.synthetic_trace import SyntheticTrace
 from golden.lad.traffic import CLASSES, WORD_BITS, traffic
 from golden.study.lad_union import group_heads
 from golden.study.outcome import Table
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 from hdl.lad.presets import PAPER_TILE, SMOLLM2_TILE
 
 MEASURED = 64

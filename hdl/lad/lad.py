@@ -8,8 +8,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.sequencer import LayerSequencer
-from hdl.lad.lad_parameters import LadParameters
 from hdl.lad.lad_tiles import LadTiles
+from hdl.lad.parameters import LadParameters
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 

@@ -19,9 +19,9 @@ from hdl.lad.control.unit_pool import UnitPool
 from hdl.lad.control.unit_turns import give_turns
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
 from hdl.lad.fp16 import FP16
-from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.linear.linear_module import LinearModule
 from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
+from hdl.lad.parameters import LadTileParameters
 from hdl.lad.sfm.special_function_module import SpecialFunctionModule
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_registered, connect_streams, fork_handshake, join_handshake

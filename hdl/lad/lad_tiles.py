@@ -13,7 +13,7 @@ from hdl.lad.control.step_sharing import StepSharing
 from hdl.lad.control.step_slots import SLOTS
 from hdl.lad.control.task_sharing import TaskSharing
 from hdl.lad.lad_tile import LadTile
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.lad.parameters import LadTilesParameters
 from hdl.stream.arbiter import Arbiter
 from hdl.stream.connect import connect_streams
 from hdl.stream.fifo import Fifo

@@ -7,11 +7,9 @@ from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.interval_table import EIGHT, TWELVE
-from hdl.lad.lad_parameters import LadParameters
-from hdl.lad.lad_tile_parameters import LadTileParameters
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.lad.linear.linear_module import LinearModuleParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from hdl.lad.parameters import LadParameters, LadTileParameters, LadTilesParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
 

@@ -13,12 +13,12 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.memory_instructions import MemoryBits, MemoryOperation, memory_instruction
 from hdl.p3llm.control.pre_rope_sequencer import PreRopeRoundSequencer, PreRopeSequencer
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.control.round_sequencer import RoundSequencer
 from hdl.p3llm.control.sequencer import LineIssuer
+from hdl.p3llm.instructions import MemoryBits, MemoryOperation, memory_instruction
 from hdl.p3llm.npu.newest_vectors import NewestVectorUnit
 from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator

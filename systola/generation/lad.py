@@ -16,8 +16,7 @@ from golden.lad.lad_tile import Step, equation_7
 from golden.lad.whole_model import HalfModel, TokenResult, WholeModel
 from golden.llm.language_model import LanguageModel
 from hdl.errors import UserError
-from hdl.lad.lad_parameters import LadParameters
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadParameters, LadTileParameters
 from hdl.model_shape import ModelShape
 from systola.generation.model_memory import model_memory
 from systola.generation.system import (

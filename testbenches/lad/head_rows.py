@@ -8,7 +8,7 @@ from amaranth.hdl import Shape
 from numpy.typing import NDArray
 
 from golden.lad.lad_tile import Head
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from testbenches.harness_memory import Plane, RowPort, Rows
 from testbenches.lad.outside import ROWS
 from testbenches.packing import unpack

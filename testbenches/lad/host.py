@@ -9,7 +9,7 @@ from amaranth.hdl import Shape
 from numpy.typing import NDArray
 
 from golden.lad.whole_model import HalfModel, angles
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import FileItems
 from testbenches.lad.head_rows import HeadRows

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from golden.arith.float_values import codes, values
 from golden.lad.lad import LayerWeights
 from golden.llm import open_trace
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from testbenches.lad.linear.tb_linear_module import weight_payloads
 from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
 from testbenches.packing import from_integers, pack, to_integers, unpack

@@ -10,8 +10,7 @@ from amaranth.hdl import Shape
 from golden.lad.lad_tile import Head, Step
 from golden.lad.lad_tiles import place
 from golden.lad.traffic import CLASSES, traffic
-from hdl.lad.lad_tile_parameters import LadTileParameters
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.lad.parameters import LadTileParameters, LadTilesParameters
 from testbenches.bench import Bench
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import read

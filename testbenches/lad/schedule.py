@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from testbenches.packing import from_integers, unpack
 
 

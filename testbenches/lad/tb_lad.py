@@ -13,7 +13,7 @@ from golden.lad.control.largest_sum import argmax_token
 from golden.lad.lad import Lad
 from golden.lad.lad_tile import Step, equation_7
 from golden.lad.lad_tiles import lad_tiles
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from testbenches.applicable import only_if
 from testbenches.bench import TIMEOUT, Bench, catalog_parameters, record_fact
 from testbenches.lad.layer_driver import (

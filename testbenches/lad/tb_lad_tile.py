@@ -8,7 +8,7 @@ import numpy as np
 
 from golden.lad.lad_tile import LadTile, Step, equation_7
 from golden.lad.traffic import WORD_BITS
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 from testbenches.applicable import only_if
 from testbenches.bench import context, record_fact
 from testbenches.lad.outside import REQUESTS, WRITES

@@ -11,8 +11,7 @@ from golden.lad.lad_tile import Head, LadTile, Step
 from golden.lad.lad_tiles import group_numbers
 from hdl.lad.control.step_slots import SLOTS
 from hdl.lad.interval_table import COUNT_BITS
-from hdl.lad.lad_tile_parameters import LadTileParameters
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.lad.parameters import LadTileParameters, LadTilesParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.lad.linear.tb_linear_module import (
     Task,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from golden.lad.lad import LayerWeights
 from golden.lad.linear.linear_module import sliced
 from golden.lad.whole_model import HalfModel
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from testbenches.harness_memory import FileItems
 
 Codes = NDArray[np.uint16]

@@ -13,7 +13,7 @@ from golden.lad.lad_tile import LadTile
 from golden.lad.lad_tiles import lad_tiles, place
 from hdl.catalog import entry_named
 from hdl.lad.control.program import Destination, LayerProgram, Loops
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from hdl.lad.sfm.sfm_parameters import Function
 from testbenches.lad.layer_driver import real_states, real_weights
 from testbenches.lad.sfm.tb_special_function_module import angles

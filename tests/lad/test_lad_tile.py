@@ -17,9 +17,9 @@ from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.exp_intervals import IntervalParameters
 from hdl.lad.interval_table import EIGHT, TWELVE
-from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.linear.linear_module import LinearModuleParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from hdl.lad.parameters import LadTileParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
 from testbenches.lad.vectors import LAYERS, head_vectors

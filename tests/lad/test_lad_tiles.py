@@ -10,7 +10,7 @@ from golden.lad.lad_tiles import lad_tiles, place
 from hdl.catalog import entry_named
 from hdl.lad.lad_tile import LadTile
 from hdl.lad.lad_tiles import LadTiles
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.lad.parameters import LadTilesParameters
 
 
 def parameters(tiles: int) -> LadTilesParameters:

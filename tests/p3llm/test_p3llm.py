@@ -10,10 +10,9 @@ import pytest
 from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.model_shape import NORM_EPSILON
-from hdl.p3llm.control.memory_instructions import MemoryBits
 from hdl.p3llm.control.program import Program
+from hdl.p3llm.instructions import READS_NUMBERS, MemoryBits, NpuOperation, npu_instruction
 from hdl.p3llm.npu.epsilon_steps import step_table
-from hdl.p3llm.npu.npu_instructions import READS_NUMBERS, NpuOperation, npu_instruction
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.places import Places

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.lane_groups import LaneCollector
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
 from hdl.stream.fifo import Fifo

@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit

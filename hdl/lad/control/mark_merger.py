@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.interval_table import COUNT_BITS
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 from hdl.unit import Unit
 
 CHANGE = data.StructLayout({"mode": MODE_BITS, "count": COUNT_BITS})

@@ -7,7 +7,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
 from hdl.lad.control.slice_walk import LOOPS, loops_layout
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from hdl.lad.sfm.sfm_parameters import Function
 
 MOVES = 3

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.lad.apid.position_drain import PositionDrain
 from hdl.lad.group_walk import count_groups, large_modes
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit

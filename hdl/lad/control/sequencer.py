@@ -11,7 +11,7 @@ from hdl.lad.control.largest_sum import LargestSum
 from hdl.lad.control.program import MOVES, Destination, LayerProgram, Source
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.control.sum_slices import SumSlices
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit

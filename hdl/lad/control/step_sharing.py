@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.step_slots import SLOTS
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.lad.parameters import LadTilesParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit

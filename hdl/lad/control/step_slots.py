@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 from hdl.unit import Unit
 
 SLOTS = 8

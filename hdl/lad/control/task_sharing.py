@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
 
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.lad.parameters import LadTilesParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import every
 from hdl.unit import Unit

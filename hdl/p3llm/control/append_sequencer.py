@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.memory_instructions import MemoryBits, memory_instruction
+from hdl.p3llm.instructions import MemoryBits, memory_instruction
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation

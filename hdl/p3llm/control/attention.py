@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from hdl.p3llm.control.lines import Lines
-from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 
 

@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.control.memory_instructions import MemoryBits
+from hdl.p3llm.instructions import MemoryBits
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.places import Places
 from hdl.unit import Unit

@@ -7,8 +7,12 @@ from typing import Any
 from amaranth.lib import data
 from amaranth.utils import bits_for
 
-from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
-from hdl.p3llm.npu.npu_instructions import NpuOperation, npu_instruction
+from hdl.p3llm.instructions import (
+    MemoryOperation,
+    NpuOperation,
+    memory_instruction,
+    npu_instruction,
+)
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.places import Places

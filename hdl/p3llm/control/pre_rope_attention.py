@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hdl.p3llm.control.attention import Attention, Pair
-from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 
 

@@ -10,7 +10,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.drain import Drain
-from hdl.p3llm.control.memory_instructions import MemoryBits, memory_instruction
+from hdl.p3llm.instructions import MemoryBits, memory_instruction
 from hdl.p3llm.matrix_place import LINEAR_SET
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters

@@ -10,8 +10,8 @@ from typing import Any
 from hdl.p3llm.control.attention import Attention
 from hdl.p3llm.control.lines import Lines
 from hdl.p3llm.control.pre_rope_attention import PreRopeAttention
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.matrix_place import MatrixPlace
-from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 
 

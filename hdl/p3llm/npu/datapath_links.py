@@ -6,7 +6,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from hdl.arith.float_format import BINARY16
-from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
 from hdl.nonlinear.activation_functions import Function
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.npu.datapath_links import DatapathLinks, link
-from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.number_lanes import FIXED_FRACTION
 from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 from hdl.stream.connect import join_handshake

@@ -7,8 +7,8 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.utils import ceil_log2
 
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.npu.datapaths import Datapaths
-from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.result_scaler import SUM_BITS
 from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
 

@@ -6,9 +6,9 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.utils import bits_for
 
 from hdl.memory.memory import Memory
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.npu.newest_datapaths import NewestDatapaths
 from hdl.p3llm.npu.newest_score import NewestScore
-from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.slice_reader import SliceReader
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters

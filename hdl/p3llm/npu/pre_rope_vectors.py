@@ -9,10 +9,10 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.memory.replay_buffer import ReplayBuffer
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.npu.block_fixed import BlockFixedParameters
 from hdl.p3llm.npu.key_reader import KeyReader
 from hdl.p3llm.npu.newest_score import NewestScore
-from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.pre_rope_datapaths import PreRopeDatapaths
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters

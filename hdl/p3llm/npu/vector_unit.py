@@ -16,6 +16,13 @@ from hdl.nonlinear.activation_functions import ActivationFunctions
 from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.nonlinear.softmax import Softmax
+from hdl.p3llm.instructions import (
+    READS_FACTORS,
+    READS_NUMBERS,
+    READS_SUMS,
+    NpuOperation,
+    npu_instruction,
+)
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
 from hdl.p3llm.npu.datapath_links import Stores
 from hdl.p3llm.npu.datapaths import Datapaths
@@ -23,13 +30,6 @@ from hdl.p3llm.npu.epsilon_steps import EpsilonSteps
 from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
 from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
 from hdl.p3llm.npu.logit_argmax import LogitArgmax
-from hdl.p3llm.npu.npu_instructions import (
-    READS_FACTORS,
-    READS_NUMBERS,
-    READS_SUMS,
-    NpuOperation,
-    npu_instruction,
-)
 from hdl.p3llm.npu.number_lanes import score_factor
 from hdl.p3llm.npu.result_scaler import SUM_BITS, ResultScaler, ResultScalerParameters
 from hdl.p3llm.npu.single_lanes import SingleLanes, SingleLanesParameters

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from golden.arith.float_values import codes
 from golden.lad.linear.linear_module import linear, sliced
 from golden.llm import open_trace
-from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.lad.linear.linear_module import LinearModuleParameters
+from hdl.lad.parameters import LadTilesParameters
 from testbenches.applicable import Run, only_if
 from testbenches.arith.dot_operands import hard_partners, trimmed
 from testbenches.bench import Bench, catalog_parameters

@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 
 from hdl.catalog import entry_named
 from hdl.lad.control.position_prefetcher import PositionPrefetcher
-from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.parameters import LadTileParameters
 
 GROUPS: LadTileParameters = entry_named("lad_tile").parameters("tiny_groups")
 TOKENS, FIRST = 8, 24

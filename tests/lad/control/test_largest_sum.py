@@ -10,7 +10,7 @@ from golden.arith.float_values import values
 from golden.lad.control.largest_sum import argmax_token
 from hdl.catalog import entry_named
 from hdl.lad.control.largest_sum import LargestSumParameters
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from hdl.lad.presets import SMOLLM2, TINY
 
 

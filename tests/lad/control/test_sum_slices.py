@@ -10,7 +10,7 @@ from golden.lad.control.sum_slices import sum_slices
 from hdl.catalog import entry_named
 from hdl.lad.control.program import LayerProgram
 from hdl.lad.control.sum_slices import SumSlicesParameters
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.parameters import LadParameters
 from hdl.lad.presets import PAPER, SMOLLM2, TINY, TINY_PAIRS, TINY_TURNS
 
 

@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 from golden.p3llm.dram_image import key_image, value_image
 from golden.p3llm.p3llm import Cache
 from hdl.p3llm.control.append_sequencer import AppendSequencer
-from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
+from hdl.p3llm.instructions import MemoryOperation, memory_instruction
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
 from hdl.p3llm.presets import PRESETS
 from testbenches.p3llm.system_models import drawn_cache

@@ -10,8 +10,8 @@ from amaranth.hdl import Module, Value
 from amaranth.sim import Simulator
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.memory_instructions import MemoryBits, MemoryOperation, memory_instruction
 from hdl.p3llm.control.program import Program
+from hdl.p3llm.instructions import MemoryBits, MemoryOperation, memory_instruction
 from hdl.p3llm.p3llm import SEQUENCERS
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.bank_timing import RowOperation

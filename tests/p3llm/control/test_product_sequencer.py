@@ -8,8 +8,8 @@ import pytest
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
-from hdl.p3llm.control.memory_instructions import memory_instruction
 from hdl.p3llm.control.product_sequencer import ProductSequencer
+from hdl.p3llm.instructions import memory_instruction
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import ColumnOperation as Op

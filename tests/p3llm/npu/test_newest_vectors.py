@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from amaranth.sim import Simulator
 
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.npu.newest_vectors import NewestVectorUnit
-from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.target import Target, writing_for
 from tests.p3llm.test_small_layer import smallest

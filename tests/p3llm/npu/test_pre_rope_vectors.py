@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.presets import PRESETS
