@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from systola.__main__ import start
+from systola.start import start
 
 ENVIRONMENT = ("SYSTOLA_BUILD", "VERILATOR")
 """Variables that are no option of a verb; the command line sets them as the environment does."""

@@ -85,3 +85,35 @@ def test_no_docstring_claims_a_clock() -> None:
         if (found := re.findall(r"reach\w*\s+[\d.,]+\s+[MG]Hz", file.read_text()))
     }
     assert claims == {}
+
+
+def role_paths(text: str) -> tuple[list[str], dict[tuple[str, str], str]]:
+    """Return the paths of the role table as patterns, and by system and pattern what differs."""
+    rows = [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in text.splitlines()]
+    roles = {row[0]: row[1] for row in rows if len(row) == 2 and "<paper>" in row[1]}
+    systems = {
+        "Kelle": "kelle",
+        "VEDA": "veda",
+        "LAD": "lad",
+        "P3-LLM": "p3llm",
+        "MEADOW": "meadow",
+    }
+    differing = {
+        (systems[row[0]], roles[row[1]]): row[2]
+        for row in rows
+        if len(row) == 4 and row[0] in systems
+    }
+    return list(roles.values()), differing
+
+
+def test_each_system_has_each_role_at_its_path() -> None:
+    """A system has the common path or one that the page lists as different, not both."""
+    patterns, differing = role_paths((ROOT / "docs" / "README.md").read_text())
+    assert len(patterns) == 11
+    assert {paper for paper, _ in differing} <= set(PAPERS)
+    for paper in PAPERS:
+        for pattern in patterns:
+            common = pattern.replace("<paper>", paper)
+            other = differing.get((paper, pattern))
+            assert (ROOT / common).is_file() == (other is None), common
+            assert other is None or (ROOT / other).is_file(), other

@@ -84,6 +84,66 @@ def test_a_planted_import_is_found(file: str, source: str) -> None:
     assert offences(file, source)
 
 
+LOWER = {"parameters", "instructions"}
+"""Modules of a paper's folder that describe the accelerator to the modules that build it."""
+
+LEGACY = {
+    "hdl/lad/parameters.py imports hdl.lad.control.largest_sum",
+    "hdl/lad/parameters.py imports hdl.lad.control.sum_slices",
+}
+"""Imports that the rule forbids and that are not yet removed; the test fails when one is."""
+
+
+def upward(file: str, source: str) -> set[str]:
+    """Name what a file imports from a higher level of its own paper's folder.
+
+    A folder of a box imports neither ``control/`` nor the accelerator nor the catalog; the same
+    holds for parameters and instructions. ``control/`` imports neither of the last two.
+    """
+    tree, paper, *rest = Path(file).with_suffix("").parts
+    if tree != "hdl" or paper not in PAPERS:
+        return set()
+    box = rest[0] in LOWER or len(rest) > 1
+    higher = {paper, "catalog"} if box else set()
+    if box and rest[0] != "control":
+        higher |= {"control"}
+    found: set[str] = set()
+    for name in imported(source):
+        parts = name.split(".")
+        if parts[:2] == ["hdl", paper] and len(parts) > 2 and parts[2] in higher:
+            # A name of a module, not of what it defines.
+            if (ROOT / Path(*parts)).with_suffix(".py").is_file():
+                found.add(f"{file} imports {name}")
+    return found
+
+
+def test_no_import_runs_upwards_inside_a_paper() -> None:
+    found: set[str] = set()
+    for file in sorted((ROOT / "hdl").rglob("*.py")):
+        if len(file.relative_to(ROOT).parts) > 2:
+            found |= upward(str(file.relative_to(ROOT)), file.read_text())
+    assert found == LEGACY
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("hdl/kelle/array/x.py", "from hdl.kelle.control.sequencer import Scheduler"),
+        ("hdl/veda/parameters.py", "from hdl.veda.control import program"),
+        ("hdl/veda/instructions.py", "from hdl.veda.veda import Veda"),
+        ("hdl/meadow/control/x.py", "import hdl.meadow.meadow"),
+        ("hdl/lad/ac/x.py", "from hdl.lad.catalog import UNITS"),
+    ],
+)
+def test_an_upward_import_inside_a_paper_is_found(file: str, source: str) -> None:
+    assert upward(file, source)
+
+
+def test_exploration_does_not_import_the_command_line() -> None:
+    for file in (ROOT / "systola" / "exploration").rglob("*.py"):
+        assert "systola.__main__" not in set(imported(file.read_text())), file
+
+
 def test_every_unit_stands_on_a_floor() -> None:
     for entry in CATALOG:
         assert floor(entry.folder.parts) >= 0

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from systola.__main__ import start
+from systola.start import start
 
 _PR_SET_PDEATHSIG = 1
 """Linux's `prctl`: the signal that a process gets when its parent is gone."""
