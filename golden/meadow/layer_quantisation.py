@@ -134,7 +134,7 @@ def real_steps(
         found[name] = np.einsum("td,dhs->hts", found["input"], w[name])
         found[name] += biases[name][..., np.newaxis, :]
     if p.rotary:
-        angles = rotary_angles(positions, size, p.base)[np.newaxis]
+        angles = rotary_angles(positions, size, p.rope_base)[np.newaxis]
         for name in ("query", "key"):
             found[name] = rotated(found[name], np.cos(angles), np.sin(angles))
     keys, values = (

@@ -50,9 +50,9 @@ UNITS: tuple[Entry, ...] = (
         throughput="one score per cycle, a token of F scores in F cycles",
         unit=PipelinedSoftmax,
         presets={
-            "tiny": PipelinedSoftmaxParameters(features=24, probability_bits=8),
-            "smollm2": PipelinedSoftmaxParameters(features=512, probability_bits=12),
-            "paper": PipelinedSoftmaxParameters(features=512, probability_bits=16),
+            "tiny": PipelinedSoftmaxParameters(scores=24, probability_bits=8),
+            "smollm2": PipelinedSoftmaxParameters(scores=512, probability_bits=12),
+            "paper": PipelinedSoftmaxParameters(scores=512, probability_bits=16),
         },
         long=("paper",),
     ),
@@ -67,7 +67,7 @@ UNITS: tuple[Entry, ...] = (
                 lanes=3,
                 slices=2,
                 chunks=2,
-                features=16,
+                slots=16,
                 tokens=14,
                 heads=4,
                 lane_words=12,
@@ -76,10 +76,10 @@ UNITS: tuple[Entry, ...] = (
                 element=ELEMENTS["tiny"],
             ),
             "smollm2": AttentionParameters(
-                chunks=8, heads=24, rotary=True, base=100_000, element=ElementParameters()
+                chunks=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
             ),
             "smollm2_short": AttentionParameters(
-                chunks=8, heads=24, rotary=True, base=100_000, features=64, tokens=64
+                chunks=8, heads=24, rotary=True, rope_base=100_000, slots=64, tokens=64
             ),
             "paper": AttentionParameters(chunks=16, heads=48, biases=True),
         },
@@ -152,16 +152,16 @@ UNITS: tuple[Entry, ...] = (
                 intermediate_size=32,
                 lanes=3,
                 slices=2,
-                features=16,
+                slots=16,
                 tokens=14,
                 probability_bits=8,
-                base=10_000,
+                rope_base=10_000,
                 element=ELEMENTS["tiny"],
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
                     entries=512,
                 ),
-                vocabulary=45,
+                vocabulary_size=45,
                 words=512,
             ),
             "tiny_opt": MeadowParameters(
@@ -170,7 +170,7 @@ UNITS: tuple[Entry, ...] = (
                 kv_heads=6,
                 intermediate_size=48,
                 lanes=3,
-                features=16,
+                slots=16,
                 tokens=14,
                 probability_bits=8,
                 rotary=False,
@@ -183,7 +183,7 @@ UNITS: tuple[Entry, ...] = (
                     unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
                     entries=1024,
                 ),
-                vocabulary=45,
+                vocabulary_size=45,
                 words=512,
             ),
             "smollm2": MeadowParameters(
@@ -206,7 +206,7 @@ UNITS: tuple[Entry, ...] = (
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(classes=False), entries=2048
                 ),
-                vocabulary=50_272,
+                vocabulary_size=50_272,
                 words=1 << 15,
             ),
         },

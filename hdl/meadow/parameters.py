@@ -112,15 +112,15 @@ class MeadowParameters(ModelDimensions, Parameters):
         Token lanes.
     slices : int
         Processing elements over which the inner dimension of a row is split.
-    features : int
-        Maximum cached tokens.
+    slots : int
+        Tokens that the cache of a key/value head holds; also the `context_length`.
     tokens : int
         Maximum tokens per block.
     probability_bits : int
         Bits of a probability.
     rotary : bool
         Whether queries and keys can be rotated by their positions.
-    base : int
+    rope_base : int
         Base of the frequencies of the rotary embedding.
     layer_norm : bool
         Whether the norm is layer norm (subtracts the mean, adds a bias) or RMSNorm.
@@ -135,7 +135,7 @@ class MeadowParameters(ModelDimensions, Parameters):
         Dimensions of every processing element; `multipliers` is the size of a head.
     unpacker : WeightUnpackerParameters
         Dimensions of the weight unpacker.
-    vocabulary : int
+    vocabulary_size : int
         Tokens of the vocabulary, the outputs of the LM head.
     words : int
         Words of the activation memory; a word has as many elements as a head.
@@ -156,18 +156,18 @@ class MeadowParameters(ModelDimensions, Parameters):
     intermediate_size: Annotated[int, Range(2, 8192, "elements")] = 1536
     lanes: Annotated[int, Range(1, 32, "lanes")] = 12
     slices: Annotated[int, Range(2, 8, "elements")] = 3
-    features: Annotated[int, Range(2, 4096, "keys")] = 512
+    slots: Annotated[int, Range(2, 4096, "keys")] = 512
     tokens: Annotated[int, Range(1, 4096, "tokens")] = 64
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = True
-    base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
+    rope_base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
     layer_norm: bool = False
     biases: bool = False
     activation: Activation = Activation.SILU
     gated: bool = True
     element: ElementParameters = ElementParameters()
     unpacker: WeightUnpackerParameters = WeightUnpackerParameters()
-    vocabulary: Annotated[int, Range(2, 1 << 20, "tokens")] = 49_152
+    vocabulary_size: Annotated[int, Range(2, 1 << 20, "tokens")] = 49_152
     words: Annotated[int, PowerOfTwo(2, 1 << 16, "words")] = 4096
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 10
     address_bits: Annotated[int, Range(20, 48, "bits")] = 32
@@ -190,7 +190,7 @@ class MeadowParameters(ModelDimensions, Parameters):
         require(self.intermediate_size <= tiles, rule, self.intermediate_size)
         rule = "hidden_size must be heads * head_size"
         require(self.hidden_size == self.heads * self.head_size, rule, self.hidden_size)
-        require(self.heads % self.kv_heads == 0, "kv_heads must divide heads", self.kv_heads)
+        self.require_groups()
         require(
             self.head_size <= 64, "multipliers of an element must be at most 64", self.head_size
         )
@@ -207,6 +207,11 @@ class MeadowParameters(ModelDimensions, Parameters):
     def head_size(self) -> int:
         """Elements of a head, and of a word of the activation memory."""
         return self.element.multipliers
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of the longest text; no token is evicted."""
+        return self.slots
 
     @property
     def state_words(self) -> int:
@@ -251,14 +256,14 @@ class MeadowParameters(ModelDimensions, Parameters):
             lanes=self.lanes,
             slices=self.slices,
             chunks=chunks,
-            features=self.features,
+            slots=self.slots,
             tokens=self.tokens,
             heads=max(self.state_words, self.feed_forward_words),
             lane_words=chunks * -(-self.tokens // self.lanes),
             probability_bits=self.probability_bits,
             rotary=self.rotary,
             biases=self.biases,
-            base=self.base,
+            rope_base=self.rope_base,
             element=self.element,
         )
 
@@ -278,7 +283,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     @property
     def vocabulary_tiles(self) -> int:
         """Tiles of the LM head."""
-        return -(-self.vocabulary // self.head_size)
+        return -(-self.vocabulary_size // self.head_size)
 
     @property
     def prediction_layout(self) -> data.StructLayout:
@@ -334,7 +339,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     @property
     def blocks_layout(self) -> data.StructLayout:
         """`count` bursts of `length` words, whose addresses are `spacing` apart."""
-        longest = max(self.features, self.longest_rows)
+        longest = max(self.slots, self.longest_rows)
         return data.StructLayout(
             {
                 "address": self.address_bits,

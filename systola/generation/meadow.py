@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from golden.llm.language_model import LanguageModel
 from golden.meadow.whole_model import BlockResult, WholeModel, integer_model
 from hdl.meadow.parameters import MeadowParameters
+from hdl.model_shape import fitted
 from hdl.nonlinear.activation_functions import Activation
 from systola.generation.model_memory import model_arrays
 from systola.generation.system import (
@@ -44,23 +45,16 @@ class MeadowSystem(System):
         """Return the preset with the model's dimensions."""
         p: MeadowParameters = dimensions
         s = model.shape
-        cls.require_epsilon(s)
-        cls.require_whole_base(s)
-        row = p.slices * s.head_size
-        return replace(
+        return fitted(
             p,
+            s,
+            multiple=p.slices * s.head_size,
             element=replace(p.element, multipliers=s.head_size),
-            hidden_size=s.hidden_size,
-            heads=s.heads,
-            kv_heads=s.kv_heads,
-            intermediate_size=-(-s.intermediate_size // row) * row,
             rotary=True,
-            base=int(s.rope_base),
             layer_norm=False,
             biases=False,
             activation=Activation.SILU,
             gated=True,
-            vocabulary=s.vocabulary_size,
         )
 
     def __init__(
@@ -68,7 +62,7 @@ class MeadowSystem(System):
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: MeadowParameters
-        self.longest = min(self.p.features, model.shape.context_length)
+        self.longest = min(self.p.slots, model.shape.context_length)
         self.host: Host | None = None
         self.golden: WholeModel | None = None
 

@@ -161,11 +161,11 @@ class Accelerator:
             predicted = [prediction[place] for prediction in program.predictions]
             compare(f"{name} of predictions", np.array(predicted, np.int64), found[name])
         cache = self.memories["cache"].words.view(np.int8)
-        heads = p.kv_heads * p.features
+        heads = p.kv_heads * p.slots
         for layer, caches in enumerate(program.caches):
             for part, kept in enumerate(caches):
                 first = (2 * layer + part) * heads
-                got = cache[first : first + heads].reshape(p.kv_heads, p.features, p.head_size)
+                got = cache[first : first + heads].reshape(p.kv_heads, p.slots, p.head_size)
                 name = ("keys", "values")[part]
                 compare(f"{name} of layer {layer}", kept, got[:, : kept.shape[1]].astype(np.int64))
         compare(

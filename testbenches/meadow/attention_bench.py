@@ -119,7 +119,7 @@ class AttentionBench:
     def __init__(self, dut: Any, salt: str, pauses: tuple[str, str] = ("none", "none")) -> None:
         self.p: AttentionParameters = catalog_parameters()
         # While a group skips keys, no port transfers anything.
-        self.bench = Bench(dut, salt, timeout=2000 + 8 * self.p.features)
+        self.bench = Bench(dut, salt, timeout=2000 + 8 * self.p.slots)
         names = ["commands", "entries", "tokens", "query_weights", "keys", "values", "rows"]
         names += ["biases"] if self.p.biases else []
         self.sources = {name: self.bench.source(name, pauses[0]) for name in names}

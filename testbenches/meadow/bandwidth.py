@@ -52,7 +52,7 @@ def run(p: MeadowParameters, number: int, bandwidths: Sequence[int]) -> None:
     for bits in bandwidths:
         runs: list[ProgramRun] = []
         for level in (Level.RAW, Level.REINDEXED):
-            program = decode_step(p, layer, states[: p.features], level)
+            program = decode_step(p, layer, states[: p.slots], level)
             with tempfile.TemporaryDirectory() as folder:
                 runs.append(run_program(program, harness, Path(folder), bits=bits))
         used = [8 * one.moved_bytes / bits / one.cycles[0] for one in runs]

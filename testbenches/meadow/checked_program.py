@@ -110,7 +110,7 @@ class LayerProgram:
     def fill_cache(self, caches: Sequence[tuple[Integers, Integers]]) -> None:
         """Set the keys and values of each layer that are cached before the program begins."""
         p = self.p
-        rows = np.zeros((2 * len(caches), p.kv_heads, p.features, p.head_size), np.int8)
+        rows = np.zeros((2 * len(caches), p.kv_heads, p.slots, p.head_size), np.int8)
         for layer, kept in enumerate(caches):
             for part, heads in enumerate(kept):
                 rows[2 * layer + part, :, : heads.shape[1]] = heads

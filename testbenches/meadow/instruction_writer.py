@@ -46,7 +46,7 @@ class InstructionWriter:
         self, p: MeadowParameters, *, skip: bool = False, spacing: int | None = None
     ) -> None:
         self.p, self.skip = p, int(skip)
-        self.spacing = p.features if spacing is None else spacing
+        self.spacing = p.slots if spacing is None else spacing
         self.instructions: list[int] = []
         self.matrices: list[int] = []
         self.moved: dict[str, int] = dict.fromkeys(

@@ -104,12 +104,12 @@ def run_program(
         got = states_of(rows["vectors"][first : first + states.size // p.head_size])
         assert np.array_equal(got.reshape(states.shape), states), "hidden states"
         compared += states.size
-    heads = p.kv_heads * p.features
+    heads = p.kv_heads * p.slots
     cache = rows["cache"].view(np.int8)
     for layer, caches in enumerate(program.caches):
         for part, kept in enumerate(caches):
             first = (2 * layer + part) * heads
-            got = cache[first : first + heads].reshape(p.kv_heads, p.features, p.head_size)
+            got = cache[first : first + heads].reshape(p.kv_heads, p.slots, p.head_size)
             assert np.array_equal(got[:, : kept.shape[1]], kept), ("keys", "values")[part]
             compared += kept.size
     return ProgramRun(

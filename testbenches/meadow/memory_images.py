@@ -178,7 +178,7 @@ class MemoryImages:
         half = 1 << p.address_bits - 1
         starts = np.zeros(5, int) if rng is None else rng.integers(half, size=5)
         # The maximum gap allows the heads of some layers in half of the addresses.
-        most = max(half // (16 * p.kv_heads) - p.features, 1)
+        most = max(half // (16 * p.kv_heads) - p.slots, 1)
         gap = 0 if rng is None else int(rng.integers(most))
         # Packing never reduces a matrix of a few hundred weights, so it is forced.
         self.forced = p.head_size < 64
@@ -190,7 +190,7 @@ class MemoryImages:
         )
         cache, *others = map(int, starts)
         self.vectors, self.tables, self.packets, self.biases = map(Image, sizes, others)
-        self.cache = CacheImage(p.head_size, cache, features=p.features, spacing=p.features + gap)
+        self.cache = CacheImage(p.head_size, cache, features=p.slots, spacing=p.slots + gap)
 
     def packed(self, tiles: Integers) -> PackedMatrix:
         """Pack tiles [tiles, elements, size] in the order in which the pipeline reads words."""

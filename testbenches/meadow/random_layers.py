@@ -65,8 +65,8 @@ def random_weights(
 
 def random_states(p: MeadowParameters, rng: np.random.Generator, *, spread: bool = False) -> Reals:
     """Return hidden states with rows, or with `spread` elements, of widely different magnitudes."""
-    states = rng.normal(0, 1, (p.features, p.hidden_size))
-    return states * 2.0 ** rng.uniform(-6, 12, (p.features, p.hidden_size if spread else 1))
+    states = rng.normal(0, 1, (p.slots, p.hidden_size))
+    return states * 2.0 ** rng.uniform(-6, 12, (p.slots, p.hidden_size if spread else 1))
 
 
 def random_layers(
@@ -103,11 +103,11 @@ def random_vocabulary(
     With `alike`, all tokens have the logit of one token, whose sign differs between states.
     """
     states = rng.normal(0, 1, (4, p.hidden_size))
-    projection = rng.normal(0, 1, (p.hidden_size, p.vocabulary))
-    twins = rng.integers(0, p.vocabulary, p.vocabulary // 2)
-    columns = rng.permutation(p.vocabulary)[: len(twins)]
+    projection = rng.normal(0, 1, (p.hidden_size, p.vocabulary_size))
+    twins = rng.integers(0, p.vocabulary_size, p.vocabulary_size // 2)
+    columns = rng.permutation(p.vocabulary_size)[: len(twins)]
     if alike:
-        twins, columns = np.full(p.vocabulary, twins[0]), np.arange(p.vocabulary)
+        twins, columns = np.full(p.vocabulary_size, twins[0]), np.arange(p.vocabulary_size)
     projection[:, columns] = projection[:, twins]
     vocabulary = integer_vocabulary(projection, states, p, STATE_STEP)
     if p.layer_norm:
@@ -115,7 +115,7 @@ def random_vocabulary(
     if p.biases:
         # Biases of all magnitudes, up to the largest.
         most = 2 ** rng.uniform(8, BIAS.width - 1)
-        bias = rng.integers(-int(most), int(most), p.vocabulary)
+        bias = rng.integers(-int(most), int(most), p.vocabulary_size)
         bias[columns] = bias[twins]
         vocabulary = replace(vocabulary, bias=bias)
     return vocabulary

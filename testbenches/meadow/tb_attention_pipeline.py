@@ -117,7 +117,7 @@ def linear_bias(p: AttentionParameters, tiles: int, rng: np.random.Generator) ->
 
 def random_block(p: AttentionParameters, rng: np.random.Generator) -> AttentionBlock:
     """Return a random block, in 30 % of the cases with operands at the ends of their range."""
-    context = int(rng.integers(1, p.features + 1))
+    context = int(rng.integers(1, p.slots + 1))
     tokens = int(rng.integers(1, min(p.tokens, context) + 1))
     tokens = min(tokens, most_tokens(p, p.slices * p.size))
     elements = int(rng.integers(1, min(p.chunks, most_chunks(p, tokens)) + 1)) * p.slices * p.size
@@ -142,7 +142,7 @@ def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlo
     elements, tiles = chunks * p.slices * p.size, int(rng.integers(1, min(p.heads, 9) + 1))
     states = rng.integers(-128, 128, (tokens, elements))
     weights = rng.integers(-128, 128, (tiles, elements, p.size))
-    context = int(rng.integers(tokens, p.features + 1))
+    context = int(rng.integers(tokens, p.slots + 1))
     rotate = p.rotary and bool(rng.random() < 0.5)
     wide, bias = bool(rng.random() < 0.5), linear_bias(p, tiles, rng)
     return linear_of(states, weights, p, context=context, rotate=rotate, wide=wide, bias=bias)
@@ -228,7 +228,7 @@ async def decode(dut: Any) -> None:
     """Run a decode step: one token after a context, layer by layer."""
     bench = AttentionBench(dut, "decode")
     _heads, shared = heads_of(bench.p)
-    sizes = {"tokens": 1, "context": bench.p.features, "heads": shared, "shared": shared}
+    sizes = {"tokens": 1, "context": bench.p.slots, "heads": shared, "shared": shared}
     await bench.run([real_block(bench.p, layer, **sizes) for layer in LAYERS])
 
 
@@ -278,7 +278,7 @@ async def stages(dut: Any) -> None:
     p = bench.p
     heads, shared = heads_of(p)
     tokens = min(p.tokens, 2 * p.lanes + 1, most_tokens(p, width(p)))
-    sizes = {"tokens": tokens, "context": min(p.features, 65), "heads": heads, "shared": shared}
+    sizes = {"tokens": tokens, "context": min(p.slots, 65), "heads": heads, "shared": shared}
     block = real_block(p, 14, **sizes)
     await bench.run([*stages_of(block, p, wide=True), block])
 
@@ -308,7 +308,7 @@ async def random_stalls(dut: Any) -> None:
 
 @cocotb.test()
 @cocotb.parametrize(source=["none", "random", "bursty"], sink=list(PAUSES))
-@only_if(lambda run: run.full or run.parameters.features <= 32, "every pair of pauses takes long")
+@only_if(lambda run: run.full or run.parameters.slots <= 32, "every pair of pauses takes long")
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Run with pairs of pause patterns."""
     await run_stalled(dut, source, sink)
@@ -316,7 +316,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 @only_if(
-    lambda run: run.parameters.features <= 32 and not run.four_states,
+    lambda run: run.parameters.slots <= 32 and not run.four_states,
     "long for large layers or in four states",
 )
 async def any_factors(dut: Any) -> None:

@@ -58,7 +58,7 @@ async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, di
     numbers = LAYERS if p.head_size < 64 else LAYERS[: 1 if narrow else 2]
     layers, states = real_layers(p, numbers)
     program = LayerProgram(p, layers)
-    tokens = min(p.most_tokens, p.features - 1, 24 if narrow else 64)
+    tokens = min(p.most_tokens, p.slots - 1, 24 if narrow else 64)
     figures = []
     for first, last in itertools.pairwise([0, tokens, tokens + 1]):
         writer = program.writer
@@ -154,8 +154,8 @@ def probability_bytes(p: MeadowParameters) -> list[int]:
 def add_random(program: LayerProgram, states: Integers, rng: np.random.Generator) -> None:
     """Add blocks of random lengths until the cache is full."""
     p, position = program.p, 0
-    while position < p.features:
-        tokens = min(int(rng.integers(1, p.most_tokens + 1)), p.features - position)
+    while position < p.slots:
+        tokens = min(int(rng.integers(1, p.most_tokens + 1)), p.slots - position)
         block = states[position : position + tokens]
         # Each block uses TPHS or GEMM, independently of the block before.
         gemm = int(rng.choice([0, *probability_bytes(p)]))

@@ -132,8 +132,8 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path, seed: int) -> None:
     ("changes", "message"),
     [
         ({"hidden_size": 18}, "hidden_size must be a multiple of slices [*] head_size = 8, not 18"),
-        ({"norm_epsilon": 1e-6}, "the norms of a model for MEADOW must add 1e-05"),
-        ({"rope_base": 10_000.5}, "the base of a rotary embedding must be whole, not 10000.5"),
+        ({"norm_epsilon": 1e-6}, "norm_epsilon must be 1e-05, not 1e-06"),
+        ({"rope_base": 10_000.5}, "rope_base must be an integer, not 10000.5"),
     ],
 )
 def test_dimensions_that_meadow_has_not_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -28,14 +28,14 @@ from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, re
         ({"lanes": 0}, "lanes must be an integer from 1 to 32, not 0"),
         ({"slices": 1}, "slices must be an integer from 2 to 8, not 1"),
         ({"lane_words": 3}, "lane_words must be an integer from 4 to 65536, not 3"),
-        ({"tokens": 600}, "tokens must be at most features, not 600"),
+        ({"tokens": 600}, "tokens must be at most slots, not 600"),
         (
             {"probability_bits": 13},
             "scalar_bits of an element must be more than probability_bits, not 13",
         ),
         (
             {"element": ElementParameters(sum_bits=28)},
-            "sum_bits of an element must hold the sums of features, not 28",
+            "sum_bits of an element must hold the sums of slots, not 28",
         ),
         (
             {"element": ElementParameters(multipliers=2)},

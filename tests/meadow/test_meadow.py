@@ -50,13 +50,13 @@ def size_of(values: Any) -> float:
             "hidden_size must be a multiple of slices * head_size = 192, not 500",
         ),
         ({"heads": 12}, "hidden_size must be heads * head_size, not 576"),
-        ({"kv_heads": 2}, "kv_heads must divide heads, not 2"),
+        ({"kv_heads": 2}, "kv_heads must divide heads = 9, not 2"),
         ({"words": 32}, "words must hold a token's state, its norm and its gates, not 32"),
         (
             {
                 "hidden_size": 144,
                 "intermediate_size": 384,
-                "features": 4096,
+                "slots": 4096,
                 "tokens": 4096,
                 "element": ElementParameters(multipliers=16),
             },
@@ -76,7 +76,7 @@ def test_layer_in_float64_equals_that_of_the_model(trace: Trace, layer: int) -> 
     positions = np.arange(TOKENS)
     found = real_steps(real_layer(weights), before, positions, (NONE, NONE), P)
     assert size_of(found["states"] - after) < 1e-5 * size_of(after)
-    angles = rotary_angles(positions, P.head_size, P.base)
+    angles = rotary_angles(positions, P.head_size, P.rope_base)
     past = found["keys"][:, :20], found["values"][:, :20]
     one = exact_layer(weights, before[20], (np.cos(angles[20]), np.sin(angles[20])), past)
     assert np.allclose(one, found["states"][20], rtol=1e-9, atol=1e-9)

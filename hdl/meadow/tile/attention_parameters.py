@@ -55,7 +55,7 @@ class AttentionParameters(Parameters):
         many.
     chunks : int
         Maximum words per slice: a token has ``slices * chunks * multipliers`` elements.
-    features : int
+    slots : int
         Maximum keys per head.
     tokens : int
         Maximum tokens per block.
@@ -70,7 +70,7 @@ class AttentionParameters(Parameters):
         Whether queries and keys can be rotated by their positions.
     biases : bool
         Whether a bias is added to each output of a query or of a GEMM of weights.
-    base : int
+    rope_base : int
         Base of the geometric series of rotation frequencies.
     element : ElementParameters
         Dimensions of every processing element; `multipliers` is the size of a head.
@@ -84,27 +84,27 @@ class AttentionParameters(Parameters):
     lanes: Annotated[int, Range(1, 32, "lanes")] = 12
     slices: Annotated[int, Range(2, 8, "elements")] = 3
     chunks: Annotated[int, Range(1, 32, "words")] = 4
-    features: Annotated[int, Range(2, 4096, "keys")] = 512
+    slots: Annotated[int, Range(2, 4096, "keys")] = 512
     tokens: Annotated[int, Range(1, 4096, "tokens")] = 512
     heads: Annotated[int, Range(1, MOST_TILES, "heads")] = 12
     lane_words: Annotated[int, Range("chunks", 1 << 16, "words")] = 448
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = False
     biases: bool = False
-    base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10_000
+    rope_base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10_000
     element: ElementParameters = ElementParameters()
 
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
-        rule = "tokens must be at most features"
-        require(self.tokens <= self.features, rule, self.tokens)
+        rule = "tokens must be at most slots"
+        require(self.tokens <= self.slots, rule, self.tokens)
         rule = "chunks must be at most the words of an input register file"
         require(self.chunks <= self.element.input_file, rule, self.chunks)
         rule = "scalar_bits of an element must be more than probability_bits"
         require(self.element.scalar_bits > self.probability_bits, rule, self.element.scalar_bits)
-        rule = "sum_bits of an element must hold the sums of features"
-        longest = ceil_log2(self.features) + self.probability_bits + OPERAND.width
+        rule = "sum_bits of an element must hold the sums of slots"
+        longest = ceil_log2(self.slots) + self.probability_bits + OPERAND.width
         require(self.element.sum_bits >= longest, rule, self.element.sum_bits)
         rule = "multipliers of an element must be at least 4"
         require(self.element.multipliers >= 4, rule, self.element.multipliers)
@@ -144,9 +144,7 @@ class AttentionParameters(Parameters):
     @property
     def softmax(self) -> PipelinedSoftmaxParameters:
         """Dimensions of a lane's softmax."""
-        return PipelinedSoftmaxParameters(
-            features=self.features, probability_bits=self.probability_bits
-        )
+        return PipelinedSoftmaxParameters(scores=self.slots, probability_bits=self.probability_bits)
 
     @property
     def rotation(self) -> RotaryEmbeddingParameters:
@@ -154,8 +152,8 @@ class AttentionParameters(Parameters):
         return RotaryEmbeddingParameters(
             lanes=2,
             head_size=self.size,
-            base=self.base,
-            position_bits=max(ceil_log2(self.features + self.lanes), 1),
+            base=self.rope_base,
+            position_bits=max(ceil_log2(self.slots + self.lanes), 1),
             stages=4,
         )
 
@@ -194,7 +192,7 @@ class AttentionParameters(Parameters):
     @property
     def row_words(self) -> int:
         """Maximum words of a row of scores."""
-        return -(-self.features // self.size)
+        return -(-self.slots // self.size)
 
     @property
     def feature_layout(self) -> data.StructLayout:
@@ -232,7 +230,7 @@ class AttentionParameters(Parameters):
         return data.StructLayout(
             {
                 "tokens": range(self.tokens + 1),
-                "context": range(self.features + 1),
+                "context": range(self.slots + 1),
                 "heads": range(self.heads + 1),
                 "members": range(self.heads + 1),
                 "mode": BlockMode,

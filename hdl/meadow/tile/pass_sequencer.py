@@ -53,7 +53,7 @@ class PassSequencer(Unit):
     def __init__(self, *, parameters: AttentionParameters, over: Passed) -> None:
         self.parameters, self.over = parameters, over
         p, pairs = parameters, parameters.size // HALVES
-        depths = {Passed.KEYS: p.features, Passed.WEIGHTS: p.query_steps, Passed.BIASES: pairs}
+        depths = {Passed.KEYS: p.slots, Passed.WEIGHTS: p.query_steps, Passed.BIASES: pairs}
         self.depth = depths[over]
         layout = data.StructLayout({"length": range(self.depth + 1), "release": 1})
         super().__init__(

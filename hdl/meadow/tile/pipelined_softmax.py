@@ -38,7 +38,7 @@ class PipelinedSoftmaxParameters(Parameters):
 
     Parameters
     ----------
-    features : int
+    scores : int
         Maximum scores per token.
     probability_bits : int
         Bits of a probability.
@@ -49,18 +49,18 @@ class PipelinedSoftmaxParameters(Parameters):
         If a value breaks a rule; the message names the rule and the value.
     """
 
-    features: Annotated[int, Range(2, 4096, "scores")] = 512
+    scores: Annotated[int, Range(2, 4096, "scores")] = 512
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
 
     @property
     def sum_width(self) -> int:
         """Bits of a token's sum of exponentials."""
-        return EXPONENTIAL_BITS + self.features.bit_length()
+        return EXPONENTIAL_BITS + self.scores.bit_length()
 
     @property
     def highest_one(self) -> int:
         """Position of the top 1 bit of the maximum sum."""
-        return (self.features * ((1 << EXPONENTIAL_BITS) - 1)).bit_length() - 1
+        return (self.scores * ((1 << EXPONENTIAL_BITS) - 1)).bit_length() - 1
 
     @property
     def score_layout(self) -> data.StructLayout:
@@ -121,7 +121,7 @@ class PipelinedSoftmax(Unit):
     scores : In(stream)
         A `value`; `keep`, 0 if the score is masked, and 1 in at least one score of a token;
         `reload`, only with the first score; `last` with the last score of a token, which has at
-        most `features`.
+        most `scores`.
     probabilities : Out(stream)
         The `value` for each score in the order of the scores, 0 if it is masked; `last` as in
         `scores`.
@@ -146,7 +146,7 @@ class PipelinedSoftmax(Unit):
         """Connect the stages through the two buffers."""
         m = Module()
         p = self.parameters
-        depth = 2 * p.features
+        depth = 2 * p.scores
         m.submodules.scores = scores = MemoryFifo(shape=p.score_layout, depth=depth)
         m.submodules.exponentials = exponentials = MemoryFifo(
             shape=p.exponential_layout, depth=depth

@@ -144,7 +144,7 @@ class TokenLane(Unit):
         """Mask keys after the token; make the first score of a block reload the table."""
         p, command = self.parameters, self.command
         # Scores arrive in the order of the keys, so that a counter identifies the key and token.
-        feature, begins = Signal(range(p.features)), Signal(init=1)
+        feature, begins = Signal(range(p.slots)), Signal(init=1)
         taken, last = results.valid & results.ready, results.payload.last
         first, group_last = group_counter(
             m, "score_first", command.tokens, p.lanes, ends=taken & last
@@ -173,7 +173,7 @@ class TokenLane(Unit):
         """Return the scores or probabilities of a row one at a time from its words."""
         p, command, rows = self.parameters, self.command, self.rows
         features, held = (stream.Signature(p.feature_layout).create() for _ in range(2))
-        feature, last, taken = Signal(range(p.features)), Signal(), Signal()
+        feature, last, taken = Signal(range(p.slots)), Signal(), Signal()
         # The queue's output holds the word while a counter selects its elements.
         element = feature[: exact_log2(p.size)]
         m.d.comb += [

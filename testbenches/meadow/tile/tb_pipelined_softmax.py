@@ -40,7 +40,7 @@ def prepare(p: PipelinedSoftmaxParameters) -> None:
 def real_blocks(p: PipelinedSoftmaxParameters, tokens: int) -> list[Block]:
     """Return scores of SmolLM2 with as many features as the unit has, causally masked."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
-    features = min(p.features, TOKENS)
+    features = min(p.scores, TOKENS)
     rows = []
     for layer in LAYERS:
         for head in np.arange(tokens) % trace.heads:
@@ -67,7 +67,7 @@ def random_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
     for table in tables:
         rows = []
         for _ in range(tokens):
-            length = int(rng.choice((1, 2, p.features, rng.integers(1, p.features + 1))))
+            length = int(rng.choice((1, 2, p.scores, rng.integers(1, p.scores + 1))))
             scores = rng.integers(-128, 128, length) >> rng.integers(0, 8)
             keep = rng.integers(0, 2, length)
             keep[rng.integers(length)] = 1
@@ -100,7 +100,7 @@ def halves_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
 def last_bit_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[Block]:
     """Return tokens of many large exponentials whose rounding depends on the sum's last bit."""
     table = rng.integers(1 << 15, 1 << 16, DISTANCES)
-    distances = rng.integers(0, DISTANCES, (500 * tokens, min(p.features, 40)))
+    distances = rng.integers(0, DISTANCES, (500 * tokens, min(p.scores, 40)))
     distances[:, 0] = 0
     powers = table[distances]
     total = powers.sum(axis=1)
@@ -210,7 +210,7 @@ async def short_tokens(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.features >= 4, "fewer scores have few sums")
+@only_if(lambda run: run.parameters.scores >= 4, "fewer scores have few sums")
 async def halves(dut: Any) -> None:
     """Run probabilities whose rounding depends on the last bits, for sums of all magnitudes."""
     bench = SoftmaxBench(dut, "halves")

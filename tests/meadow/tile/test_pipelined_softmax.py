@@ -24,7 +24,7 @@ PRESETS = ["tiny", "smollm2", "paper"]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"features": 1}, "features must be an integer from 2 to 4096, not 1"),
+        ({"scores": 1}, "scores must be an integer from 2 to 4096, not 1"),
         ({"probability_bits": 7}, "probability_bits must be an integer from 8 to 16, not 7"),
     ],
 )
@@ -41,7 +41,7 @@ def test_division_is_within_the_bound(preset: str) -> None:
     tables = [exponential_table(step) for step in (1 / 64, 1 / 16, 1.0)]
     for table in [*tables, rng.integers(1, 1 << 16, 256)]:
         for _ in range(40):
-            length = int(rng.integers(1, p.features + 1))
+            length = int(rng.integers(1, p.scores + 1))
             scores = rng.integers(-128, 128, length) >> rng.integers(0, 8)
             keep = rng.integers(0, 2, length)
             keep[rng.integers(length)] = 1
@@ -54,7 +54,7 @@ def test_division_is_within_the_bound(preset: str) -> None:
 
 
 def test_quotients_are_within_a_step_and_a_half_of_fractions() -> None:
-    p = PipelinedSoftmaxParameters(features=512, probability_bits=16)
+    p = PipelinedSoftmaxParameters(scores=512, probability_bits=16)
     table = exponential_table(1 / 16)
     scores = np.array([5, -3, 5, 100, 99, -128])
     powers = [int(table[100 - score]) for score in scores]
@@ -67,7 +67,7 @@ def test_quotients_are_within_a_step_and_a_half_of_fractions() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 255, 510, 511, 512])
 def test_equal_scores_share_equally_at_any_length(count: int) -> None:
     """With 8 bits, rows of more than 512 equal scores are all 0; with 12 bits each has 8 steps."""
-    p = PipelinedSoftmaxParameters(features=512, probability_bits=12)
+    p = PipelinedSoftmaxParameters(scores=512, probability_bits=12)
     got = softmax(np.full(count, -7), np.ones(count, int), exponential_table(0.1), p)
     assert np.all(np.abs(got - 4096 / count) <= 1)
     assert got.min() > 0
@@ -75,7 +75,7 @@ def test_equal_scores_share_equally_at_any_length(count: int) -> None:
 
 def test_masked_score_does_not_affect_the_maximum() -> None:
     """A score of -128 that is not masked has a probability."""
-    p = PipelinedSoftmaxParameters(features=8, probability_bits=12)
+    p = PipelinedSoftmaxParameters(scores=8, probability_bits=12)
     table = np.full(256, 65535)
     got = softmax(np.array([-128, 127, -128]), np.array([1, 0, 1]), table, p)
     assert got.tolist() == [2048, 0, 2048]
@@ -85,7 +85,7 @@ def test_masked_score_does_not_affect_the_maximum() -> None:
 def test_real_attention_is_near_float64(bits: int, worst: float) -> None:
     """Compare INT8 scores of SmolLM2, with one scale per head, with the float64 softmax of them."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
-    p = PipelinedSoftmaxParameters(features=512, probability_bits=bits)
+    p = PipelinedSoftmaxParameters(scores=512, probability_bits=bits)
     for layer in trace.layers:
         for head in range(0, trace.heads, 4):
             scores = trace.attention_trace(layer, head).scores[:512, :512]
