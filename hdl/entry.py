@@ -1,5 +1,6 @@
 """An entry of the catalog: a unit's description, presets and files."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -20,8 +21,6 @@ class Entry:
         Function of the unit, in one line.
     source : str
         The paper's section, figure or equation.
-    latency, throughput : str
-        Description in words, in cycles.
     unit : type[Unit]
         Component class; takes the keyword argument `parameters`.
     presets : Mapping[str, Any]
@@ -32,8 +31,6 @@ class Entry:
 
     summary: str
     source: str
-    latency: str
-    throughput: str
     unit: type[Unit]
     presets: Mapping[str, Any]
     long: Collection[str] = ()
@@ -42,6 +39,16 @@ class Entry:
     def top(self) -> str:
         """Name of the unit, of its files, and of its Verilog module."""
         return self._module.name
+
+    @property
+    def latency(self) -> str:
+        """First clause of **Latency** in the unit's docstring."""
+        return _clause(self.unit, "Latency")
+
+    @property
+    def throughput(self) -> str:
+        """First clause of **Throughput** in the unit's docstring."""
+        return _clause(self.unit, "Throughput")
 
     @property
     def folder(self) -> PurePosixPath:
@@ -129,3 +136,13 @@ class Entry:
     def build(self, preset: str) -> Unit:
         """Build the unit with a preset's parameters."""
         return self.unit(parameters=self.parameters(preset))
+
+
+def _clause(unit: type[Unit], name: str) -> str:
+    """Return a section of a docstring up to its first semicolon or the end of its first sentence.
+
+    Empty if the docstring has no such section.
+    """
+    pattern = rf"\*\*{name}\*\*\s+(.*?)(?:;|\.?\Z|\.\s|\n\s*\n)"
+    section = re.search(pattern, unit.__doc__ or "", re.S)
+    return " ".join(section[1].split()) if section else ""

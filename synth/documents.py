@@ -172,7 +172,8 @@ def _units_of(entries: Iterable[Any], shown: _Figures, compared: dict[str, Any])
             words = [area, spread(*clocks), f"{system['figures']['memory_bits']:,}"]
         else:
             words = ["not measured", "", ""]
-        rows.append([_linked(entry), entry.summary, entry.latency, entry.throughput, *words])
+        contract = (text.replace("|", r"\|") for text in (entry.latency, entry.throughput))
+        rows.append([_linked(entry), entry.summary, *contract, *words])
     columns = ["unit", "what it does", "latency", "throughput", "um2", "MHz", "memory bits"]
     return _table(columns, rows)
 

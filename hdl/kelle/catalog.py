@@ -82,8 +82,6 @@ UNITS = (
     Entry(
         summary="multiplies vectors by a stationary tile or by its transpose",
         source="Section 5.2, Figure 11 (a, b)",
-        latency="rows + 2 + i cycles to lane i",
-        throughput="one vector per cycle, across tiles and modes",
         unit=SystolicArray,
         presets={
             "tiny": SystolicArrayParameters(rows=4, bands=2, tag_width=4),
@@ -103,8 +101,6 @@ UNITS = (
     Entry(
         summary="multiplies, requantises the sums, and finds the victim among the scores",
         source="Section 5.3, Figure 11 (c, d)",
-        latency="rows + 8 + i cycles to lane i; the victim 1 cycle after the last score",
-        throughput="one vector per cycle, across tiles and modes",
         unit=EvictingArray,
         presets={
             "tiny": EvictingArrayParameters(
@@ -125,8 +121,6 @@ UNITS = (
     Entry(
         summary="finds the least important cached token while its scores are computed",
         source="Section 5.3, Figure 11 (c, d)",
-        latency="rows cycles from a wavefront's header, 1 from its last score",
-        throughput="one score per row and cycle",
         unit=SystolicEvictor,
         presets={
             "tiny": SystolicEvictorParameters(
@@ -152,8 +146,6 @@ UNITS = (
     Entry(
         summary="computes softmax, SiLU, GeLU, RMSNorm and rotary embedding in parallel",
         source="Section 5, special function units",
-        latency="4 to 6 cycles; 10 from a row's last slice for softmax and RMSNorm",
-        throughput="lanes elements per cycle and function",
         unit=Sfu,
         presets={
             "tiny": SfuParameters(
@@ -183,8 +175,6 @@ UNITS = (
     Entry(
         summary="assigns slots to arriving tokens and decides which tokens are recomputed",
         source="Sections 4.1, 5.1 and 5.3",
-        latency="3 cycles from the evictor's victim to the placement",
-        throughput="a tile's scores every rows cycles",
         unit=EvictionController,
         presets={
             "tiny": TINY_EVICTION,
@@ -207,8 +197,6 @@ UNITS = (
     Entry(
         summary="sums a prefill's scores and selects the tokens that each head keeps",
         source="Section 4.1",
-        latency="score_width passes over the text's tiles, and one over its tokens",
-        throughput="a tile's scores per cycle; one selected token per cycle",
         unit=PrefillSelector,
         presets={
             # More vectors than sinks, so that some vectors are assigned by popularity.
@@ -222,8 +210,6 @@ UNITS = (
     Entry(
         summary="stores keys and values in 32 banks, split by bytes, with refresh ports",
         source="Section 5.1, Figure 10",
-        latency="1 cycle",
-        throughput="one row read and one row written per cycle and side",
         unit=KvEdram,
         presets={
             "tiny": KvEdramParameters(
@@ -245,8 +231,6 @@ UNITS = (
     Entry(
         summary="refreshes eDRAM by the significance of bits and the importance of tokens",
         source="Sections 4.2 and 5.1, Figure 7 (b, c)",
-        latency="1 cycle from a tick to the first address",
-        throughput="one word per cycle and half",
         unit=RefreshController,
         presets={
             "tiny": RefreshParameters(
@@ -259,8 +243,6 @@ UNITS = (
     Entry(
         summary="decodes layers with a cache that evicts, recomputes and refreshes",
         source="Sections 5 and 6, Figures 9 and 12 (b)",
-        latency="one cycle per beat of weights, keys and values",
-        throughput="one decode step at a time",
         unit=Kelle,
         presets={
             "tiny": TINY_KELLE,

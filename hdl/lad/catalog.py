@@ -33,8 +33,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="piecewise linear exp: the interval of each score, and its line",
         source="Section III-A, IV-B (3) and (4)",
-        latency="1 cycle",
-        throughput="lanes scores per cycle",
         unit=PiecewiseLinearExp,
         presets={
             "tiny": PiecewiseLinearExpParameters(intervals=5, lanes=1),
@@ -45,8 +43,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="dot products, element-wise products and scaled vectors of a head's size",
         source="Section IV-B (1), Figure 5 (b)",
-        latency="2 cycles to a vector, 23 cycles to a dot product (paper)",
-        throughput="one operation per cycle",
         unit=VectorProcessingUnit,
         presets={
             "tiny": presets.TINY_VECTOR,
@@ -59,8 +55,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="nested-loop address generator of slices, with three loops",
         source="not in the paper; decoder layers of Section IV",
-        latency="1 cycle",
-        throughput="one address per cycle",
         unit=SliceWalk,
         presets={
             "tiny": SliceWalkParameters(bits=6),
@@ -71,8 +65,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="shares a memory's requests and answers between tiles, without deadlock",
         source="not in the paper; memory of several tiles in Figures 4 and 6",
-        latency="0 cycles for a request, 2 cycles for a part of an answer",
-        throughput="one request and one part per cycle",
         unit=SharedReads,
         presets={
             "tiny": SharedReadsParameters(
@@ -85,8 +77,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="argmax over the LM head for each sample; ties resolve to the lowest token",
         source="not in the paper",
-        latency="log2(units) + 3 cycles from the last sums to the first prediction",
-        throughput="units sums per cycle, and some cycles per token",
         unit=LargestSum,
         presets={
             "tiny": presets.TINY.argmax,
@@ -100,8 +90,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="collects the sums of linear layers into slices, for each sample",
         source="not in the paper; decoder layers of Section IV",
-        latency="1 cycle from the sums that complete a slice",
-        throughput="one transfer per cycle on the narrower side",
         unit=SumSlices,
         presets={
             "tiny": presets.TINY.sum_slices,
@@ -116,8 +104,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="norms, rotary embedding, SiLU gate and residual addition, in passes over a row",
         source="Section IV-B (6)",
-        latency="add_stages + 5 cycles per slice of an RMSNorm, and some 40 more",
-        throughput="one row or vector at a time",
         unit=SpecialFunctionModule,
         presets={
             "tiny": presets.TINY_SFM,
@@ -132,8 +118,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="scores of all positions by key centres, and the centre of the new key",
         source="Section IV-B (2), Algorithm 1",
-        latency="29 cycles from the last dot product to the new key's centre (paper)",
-        throughput="one key and, in parallel, 12 positions per cycle",
         unit=AttentionScoreModule,
         presets={
             "tiny": presets.TINY_EAS,
@@ -149,8 +133,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="finds active positions, whose scores are outside the interval of their mode",
         source="Section IV-B (3), Figure 5",
-        latency="3 cycles to a group's counts, 5 cycles to its first active position",
-        throughput="12 positions in and one active position out per cycle",
         unit=ActivePositionModule,
         presets={
             "tiny": presets.TINY_APID,
@@ -162,8 +144,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="exact scores of active positions, new modes, coefficients of corrections",
         source="Section IV-B (4), Figure 5",
-        latency="34 cycles from a key to its coefficients (paper)",
-        throughput="two active positions per cycle, and one cycle per step",
         unit=ModeDiscrepancyModule,
         presets={
             "tiny": presets.TINY_MD,
@@ -178,8 +158,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="attention from intermediate caches and corrections, and the update of the caches",
         source="Section IV-B (5), Algorithm 2",
-        latency="(1 + updates) * ceil((d + 1) / 3) + ceil(active / 3) cycles, and 60 more (paper)",
-        throughput="one step at a time",
         unit=AttentionComputationModule,
         presets={
             "tiny": presets.TINY_AC,
@@ -197,8 +175,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="linear layers of a batch on all vector units, each weight fetched once",
         source="Section IV-B, IV-C",
-        latency="29 cycles from the last weights to their sums (paper)",
-        throughput="7 dot products per cycle",
         unit=LinearModule,
         presets={
             "tiny": presets.TINY_LINEAR,
@@ -217,8 +193,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="pipeline of attention steps, with linear layers on its vector units",
         source="Section IV-C, Figures 4 to 6",
-        latency="the sum of the six stages",
-        throughput="one step per interval of its slowest stage",
         unit=LadTile,
         presets={
             "tiny": presets.TINY_TILE,
@@ -231,8 +205,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="several tiles that share a memory; heads and rows of matrices are distributed",
         source="Section IV, Figures 4 and 6",
-        latency="that of a tile",
-        throughput="per tile one step per interval of its slowest stage",
         unit=LadTiles,
         presets={
             "tiny": presets.TINY_TILES,
@@ -245,8 +217,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="decoder layers of a batch, token by token, with locality-aware attention",
         source="Section IV, Figures 4 to 6",
-        latency="the sum of a layer's operations",
-        throughput="one token per sample of a batch at a time; each weight is fetched once",
         unit=Lad,
         presets={
             "tiny": presets.TINY,

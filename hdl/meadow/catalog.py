@@ -28,8 +28,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes dot products: 64 multipliers and an adder tree",
         source="Section 3, Figure 2 (b, c): parallel MAC PE",
-        latency="10 cycles from an output's last weights, 12 through the output register file",
-        throughput="one output in ceil(K / multipliers) cycles",
         unit=ParallelProcessingElement,
         presets=ELEMENTS,
         long=("paper",),
@@ -37,8 +35,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="broadcasts one input to 64 accumulators",
         source="Section 3, Figure 2 (b, c): broadcasting MAC PE",
-        latency="10 cycles from a pass's last weights, 12 through the output register file",
-        throughput="a pass over K inputs in K cycles, at least multipliers cycles",
         unit=BroadcastingProcessingElement,
         presets=ELEMENTS,
         long=("paper",),
@@ -46,8 +42,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes probabilities from INT8 scores, three tokens in three stages",
         source="Section 3, Figure 2 (d): pipelined softmax module",
-        latency="F + 24 cycles from a token's last of F scores",
-        throughput="one score per cycle, a token of F scores in F cycles",
         unit=PipelinedSoftmax,
         presets={
             "tiny": PipelinedSoftmaxParameters(scores=24, probability_bits=8),
@@ -59,8 +53,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes attention of a block of tokens, heads sequentially, one token per lane",
         source="Section 4, Figure 3: token-parallel head-sequential dataflow",
-        latency="three groups of tokens and about 60 cycles",
-        throughput="max(F, Qc) cycles per head and group of lanes tokens",
         unit=AttentionPipeline,
         presets={
             "tiny": AttentionParameters(
@@ -88,8 +80,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="extracts weight IDs from packets, several per cycle",
         source="Section 5.4, Figure 5 (b)",
-        latency="7 cycles from the first packet to the first group; 12 with classes",
-        throughput="one packet per cycle in, lanes IDs per cycle out",
         unit=ModeAwareUnpacker,
         presets={
             "tiny": UnpackerParameters(lanes=3, packet_bits=64, id_bits=9),
@@ -105,8 +95,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="unpacks weights, several chunks per cycle",
         source="Section 5.4, Figure 5 (a)",
-        latency="1 cycle more than the mode-aware unpacker",
-        throughput="lanes chunks per cycle; the next unique matrix is loaded meanwhile",
         unit=WeightUnpacker,
         presets={
             "tiny": WeightUnpackerParameters(
@@ -126,8 +114,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="adds results to hidden states, or multiplies them by an activation",
         source="Figure 2 (a): ReLU and GeLU modules; LN, residual and MLP of Section 2",
-        latency="6 cycles, 2 with ReLU",
-        throughput="one word of size elements per cycle",
         unit=Combiner,
         presets={
             "tiny": CombinerParameters(size=2),
@@ -141,8 +127,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="runs decoder layers from packed weights, by GEMM and TPHS",
         source="Sections 3 to 5, Figure 2",
-        latency="about 20 cycles per instruction in addition to its work",
-        throughput="head_size / 2 * chunks cycles per tile of a GEMM and group of lanes tokens",
         unit=Meadow,
         presets={
             "tiny": MeadowParameters(

@@ -13,8 +13,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="converts rows of scores to probabilities, with an online maximum",
         source="Kelle, Section 5: special function units",
-        latency="10 cycles from a row's last scores to its first probabilities",
-        throughput="lanes scores per cycle",
         unit=Softmax,
         presets={
             "tiny": SoftmaxParameters(lanes=2, scores=16),
@@ -26,8 +24,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="divides hidden states by their root mean square, multiplies by weights",
         source="Kelle, Section 5: special function units",
-        latency="10 cycles from a row's last slice to its first result",
-        throughput="lanes elements per cycle",
         unit=RmsNorm,
         presets={
             "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10),
@@ -38,8 +34,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="normalises hidden states by mean and deviation, applies weights and biases",
         source="MEADOW, Section 3, Figure 2: LN modules",
-        latency="13 cycles from a row's last slice to its first result",
-        throughput="lanes elements per cycle",
         unit=LayerNorm,
         presets={
             "tiny": LayerNormParameters(lanes=2, width=8, weight_fraction=10),
@@ -50,8 +44,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes SiLU and GeLU by linear interpolation in one table",
         source="Kelle, Section 5: special function units",
-        latency="4 cycles",
-        throughput="lanes values per cycle",
         unit=ActivationFunctions,
         presets={
             "tiny": ActivationFunctionsParameters(lanes=2, pieces=16),
@@ -62,8 +54,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="rotates queries and keys by their positions, with computed angles",
         source="Kelle, Section 5: special function units",
-        latency="6 cycles",
-        throughput="lanes elements per cycle",
         unit=RotaryEmbedding,
         presets={
             "tiny": RotaryEmbeddingParameters(lanes=2, head_size=4, position_bits=6),
@@ -76,8 +66,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="finds the largest value of each row and its index",
         source="not in the papers: the token that a decode step predicts",
-        latency="ceil(log2(lanes)) + 1 cycles, 2 with one lane; lanes + 1 if skewed",
-        throughput="lanes values per cycle",
         unit=Argmax,
         presets={
             "tiny": ArgmaxParameters(lanes=3, length=45, width=16, number_format=BINARY16),

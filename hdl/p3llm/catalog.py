@@ -31,8 +31,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="multiplies four inputs by four 4-bit codes, and adds in fixed point",
         source="Section V-C, Figure 6 (c)",
-        latency="3 cycles",
-        throughput="4 multiply-adds a cycle",
         unit=PimProcessingElement,
         presets={
             "tiny": PimProcessingElementParameters(pumps=1),
@@ -45,8 +43,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="multiplies a DRAM column by the inputs it holds, twice while the column stands",
         source="Sections V-C and V-D, Figures 6 (c) and 7",
-        latency="pumps + 4 cycles from the last column to its results",
-        throughput="4 multiply-adds an element and cycle",
         unit=PimComputeUnit,
         presets={
             "tiny": PimComputeUnitParameters(elements=4, steps=4),
@@ -61,8 +57,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="says of commands like HBM's whether a cycle allows them, and what they break",
         source="Section V-C, Figure 6 (c): the banks, of whose times the paper says no more",
-        latency="0 cycles",
-        throughput="a row and a column command a cycle",
         unit=BankTiming,
         presets={
             # Each time is the longest one in some case, so that none is masked by another.
@@ -87,8 +81,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="carries out commands like HBM's on compute units between banks, and judges them",
         source="Section V-C, Figure 6 (c)",
-        latency="2 cycles from a read to its result",
-        throughput="a row and a column command a cycle",
         unit=PimChannel,
         presets={
             "tiny": PimChannelParameters(
@@ -111,8 +103,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="turns FP16 activations and queries into E4M3 codes with a scale",
         source="P3-LLM, Sections IV-D and V-B",
-        latency="22 cycles from a vector's last slice to its first codes (smollm2)",
-        throughput="lanes elements a cycle",
         unit=E4m3Quantiser,
         presets={
             "tiny": E4m3QuantiserParameters(
@@ -125,8 +115,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="turns FP16 keys and values into INT4 codes with a scale and a zero point",
         source="P3-LLM, Sections IV-A and V-B",
-        latency="34 cycles from a vector's last slice to its first codes (smollm2)",
-        throughput="lanes elements a cycle",
         unit=Int4Quantiser,
         presets={
             "tiny": Int4QuantiserParameters(
@@ -139,8 +127,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="rounds FP16 attention probabilities to FP8 S0E4M4 codes",
         source="P3-LLM, Section IV-B",
-        latency="1 cycle",
-        throughput="lanes probabilities a cycle",
         unit=ProbabilityQuantiser,
         presets={
             "tiny": ProbabilityQuantiserParameters(lanes=2),
@@ -152,8 +138,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="puts the scales of values, over the largest, into attention probabilities",
         source="P3-LLM, Section V-B",
-        latency="15 cycles from a row's last scales to its first products (smollm2)",
-        throughput="lanes probabilities a cycle",
         unit=ValueScaling,
         presets={
             "tiny": ValueScalingParameters(lanes=2, tokens=8, divide_stages=1, multiply_stages=1),
@@ -164,8 +148,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="divides keys by their channels' maxima over a prompt, and puts these into queries",
         source="P3-LLM, Sections IV-A and V-B, Equation 2",
-        latency="9 cycles",
-        throughput="lanes channels a cycle",
         unit=KeySmoothing,
         presets={
             "tiny": KeySmoothingParameters(lanes=2, head_size=4, heads=2, stages=1),
@@ -177,8 +159,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="keeps the newest token's keys and values in FP16 for its own step",
         source="P3-LLM, Section V-B, and the authors' code",
-        latency="1 cycle",
-        throughput="lanes elements a cycle",
         unit=ResidualToken,
         presets={
             "tiny": ResidualTokenParameters(lanes=2, head_size=4, heads=2),
@@ -190,8 +170,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="turns integer sums of the compute units into binary32, with all their scales",
         source="Sections IV-A, IV-C and V-C",
-        latency="8 cycles",
-        throughput="lanes sums a cycle",
         unit=ResultScaler,
         presets={
             "tiny": ResultScalerParameters(lanes=2),
@@ -203,8 +181,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="gives vectors of binary32 one binary point: 16-bit integers for norm and rotary",
         source="Figure 6 (a): the NPU's vector unit",
-        latency="7 cycles from a vector's last slice to its first integers (smollm2)",
-        throughput="lanes elements a cycle",
         unit=BlockFixed,
         presets={
             "tiny": BlockFixedParameters(lanes=2, slices=6, vectors=2),
@@ -216,8 +192,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="rounds integers with a binary point, and binary32, to FP16",
         source="Figure 6 (a): the NPU's vector unit",
-        latency="3 cycles",
-        throughput="lanes numbers a cycle",
         unit=HalfLanes,
         presets={
             "tiny": HalfLanesParameters(lanes=2),
@@ -229,8 +203,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="rounds binary32 to the Q6.10 of softmax and SiLU",
         source="Figure 6 (a): the NPU's vector unit",
-        latency="2 cycles",
-        throughput="lanes numbers a cycle",
         unit=FixedLanes,
         presets={
             "tiny": FixedLanesParameters(lanes=2),
@@ -242,8 +214,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="adds in binary32, and multiplies by Q6.10: residual and gated states",
         source="Figure 6 (a): the NPU's vector unit",
-        latency="4 cycles",
-        throughput="lanes sums or products a cycle",
         unit=SingleLanes,
         presets={
             "tiny": SingleLanesParameters(lanes=2),
@@ -255,8 +225,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="finds each request's token, the first of the vocabulary's largest sums",
         source="not in the paper: the token that a decode step ends with",
-        latency="log2(lanes) + 1 cycles",
-        throughput="lanes sums a cycle",
         unit=LogitArgmax,
         presets={
             "tiny": LogitArgmaxParameters(lanes=4, vocabulary=405),
@@ -271,8 +239,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="runs decoder layers of decode steps by compute units beside DRAM banks and an NPU",
         source="Sections IV to VI, Figure 6",
-        latency="two cycles a column of all units + what else the banks and the NPU take",
-        throughput="a layer after the other",
         unit=P3llm,
         presets=PRESETS,
         long=("tiny_group_scaling", "tiny_residual", "smollm2", "paper"),

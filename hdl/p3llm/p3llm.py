@@ -62,7 +62,8 @@ class P3llm(Unit):
     multiplies it in two cycles by the inputs of two requests, or of two query heads of a key/value
     head. The three products of Figure 6 (b) are the members of `operand_decoder.Mode`.
 
-    **Latency** see docs/p3llm/p3llm.md. **Throughput** one layer at a time. **Numerics**
+    **Latency** two cycles per column of all units, and the time that banks and NPU add to it; see
+    docs/p3llm/p3llm.md. **Throughput** one layer at a time. **Numerics**
     bit-identical to `golden.p3llm.p3llm`: products are exact integers, of 32 bits in the compute
     units and 48 bits after the group scales; all other operations are in binary32, FP16 or fixed
     point and round once.

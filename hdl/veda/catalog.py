@@ -46,8 +46,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes inner and outer products on the same processing elements",
         source="Section IV, Figure 5 (a)",
-        latency="27 cycles to a dot product, 12 from a row's last beat",
-        throughput="one row of weights per cycle; 18 cycles from inner to outer, 6 after a row",
         unit=FlexiblePeArray,
         presets={
             "tiny": FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
@@ -59,8 +57,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes layernorm or RMSNorm, element by element",
         source="Section V, Figure 6 (reduction and normalisation)",
-        latency="144 cycles from a vector's last element (smollm2), 282 with the mean (paper)",
-        throughput="one element in and one out per cycle",
         unit=ElementSerialLayernorm,
         presets={
             "tiny": ElementSerialLayernormParameters(width=12),
@@ -72,8 +68,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes the SwiGLU activation, SiLU(gate) * up",
         source="not in the paper: LLaMA layers need it",
-        latency="19 cycles",
-        throughput="one element per cycle",
         unit=ElementSerialActivation,
         presets={
             "tiny": ElementSerialActivationParameters(
@@ -91,8 +85,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="applies the rotary position embedding to queries and keys",
         source="not in the paper: LLaMA layers need it",
-        latency="5 cycles",
-        throughput="one element per cycle, a pair in two cycles",
         unit=ElementSerialRotary,
         presets={
             "tiny": ElementSerialRotaryParameters(multiply_stages=1, add_stages=1),
@@ -105,8 +97,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="computes the softmax of heads of scores, element by element",
         source="Section V, Figure 6 (reduction and normalisation)",
-        latency="ceil(log2(scores)) + 27 cycles from a head's last score",
-        throughput="one score and one probability per cycle",
         unit=ElementSerialSoftmax,
         presets={
             "tiny": ElementSerialSoftmaxParameters(scores=24, heads=2),
@@ -120,8 +110,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="softmax, norm, activation and rotary embedding on shared operators",
         source="Section V, Figures 6 and 7, Table I (special function unit)",
-        latency="that of each function's unit, plus two cycles when the owner changes",
-        throughput="one element in and one out per cycle, of one function at a time",
         unit=SpecialFunctionUnit,
         presets={
             "tiny": SpecialFunctionUnitParameters(
@@ -146,8 +134,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="counts the heads' votes and selects the cached token to evict",
         source="Section III, Figure 3; Section V, Figure 7",
-        latency="length + 87 cycles from a layer's last probability to the victim",
-        throughput="one probability per lane and cycle, from head to head and layer to layer",
         unit=VotingEngine,
         presets={
             "tiny": VotingEngineParameters(
@@ -173,8 +159,6 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="executes decoder layers with a KV cache whose least important tokens are evicted",
         source="Sections IV and V, Figure 7",
-        latency="one cycle per line of matrices, keys, values + about 780 per layer (smollm2)",
-        throughput="one line of every memory channel per cycle",
         unit=Veda,
         presets={
             "tiny": VedaParameters(

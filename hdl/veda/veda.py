@@ -53,7 +53,7 @@ class Veda(Unit):
     earlier tokens only, so the work that a causal mask would discard is never done.
 
     **Latency** of an attention about ``2 * length * rounds + rounds * (fold + 1) + groups * drain +
-    60`` cycles, where `length` is the number of cached tokens and `rounds` the number of heads per
+    60`` cycles; `length` is the number of cached tokens and `rounds` the number of heads per
     lane. A layer adds all lines of its matrices, ``fold + 1`` cycles for each row of results, and
     about 190 cycles for each of its two norms. **Throughput** one beat per cycle: a line of every
     memory channel, which together have one FP16 operand for each processing element. The ends of

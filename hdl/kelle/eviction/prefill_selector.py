@@ -74,7 +74,8 @@ class PrefillSelector(Unit):
     last head, `prefill` outputs all kept tokens, head by head, in the order of their positions; the
     n-th token of a head is for slot n of an empty table.
 
-    **Latency** of a head of T tokens, between its last slice and the next head's first: 1 cycle to
+    **Latency** `score_width` passes over the text's tiles and one over its tokens. Of a head of T
+    tokens, between its last slice and the next head's first slice, it is 1 cycle to
     write, ``score_width * (tiles + 3)`` to search the threshold over the text's tiles if the text
     exceeds the budget, and T + 3 to pass over the text; after the last head 2 to the first token.
     **Throughput** one slice per cycle, also of the same tile as the previous slice; one token

@@ -70,8 +70,8 @@ class ElementSerialLayernorm(Unit):
     must include the weight of the norm.
 
     **Latency** at most ``cycles + subtract_stages + multiply_stages + 9`` from a vector's last
-    element to its first result, where ``cycles`` is that of `DeviationReciprocal` (the subtractor
-    exists only without `rms`). **Throughput** one element and one result per cycle, also from
+    element to its first result; ``cycles`` is that of `DeviationReciprocal`, and the subtractor
+    exists only without `rms`. **Throughput** one element and one result per cycle, also from
     vector to vector; a vector with fewer elements takes ``cycles + 7``.
 
     **Numerics** the sum of elements is exact; each square is truncated below 2**-28. ``variance =

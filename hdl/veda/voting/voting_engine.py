@@ -36,9 +36,9 @@ class VotingEngine(Unit):
     **Latency** `threshold.latency + length + 3` cycles from the last probability of the layer to
     the victim; several victims are output in a pass of `length` cycles after a search, as in
     `VoteCounter`. **Throughput** one probability per lane and cycle, from head to head and from
-    layer to layer, as long as each head has at least `threshold.interval` elements and a quarter of
-    the previous head's elements, and the streams of counts do not stall. A step without
-    probabilities takes `length` cycles.
+    layer to layer. Each head must have at least `threshold.interval` elements and a quarter of the
+    previous head's elements, and the streams of counts must not stall. A step without probabilities
+    takes `length` cycles.
 
     **Numerics** votes as in `VoteComparator`: against each probability strictly below the
     threshold, or only against the smallest one if the threshold is negative. Counts are unsigned
