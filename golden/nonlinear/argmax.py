@@ -23,7 +23,7 @@ def argmax(number_format: FloatFormat, codes: Any) -> tuple[int, int]:
     return index, int(_codes(number_format, keys[index]))
 
 
-def running_argmax(p: ArgmaxParameters, slices: dict[str, Any]) -> dict[str, Integers]:
+def argmax_of_slices(p: ArgmaxParameters, slices: dict[str, Any]) -> dict[str, Integers]:
     """Return the result of each slice: the argmax of its row so far.
 
     Parameters

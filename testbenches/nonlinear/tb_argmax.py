@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from golden.llm import open_trace
 from golden.llm.language_model import open_language_model
 from golden.llm.layers import rms_norm
-from golden.nonlinear.argmax import running_argmax
+from golden.nonlinear.argmax import argmax_of_slices
 from hdl.arith.float_format import BINARY16
 from hdl.nonlinear.argmax import ArgmaxParameters
 from testbenches.bench import catalog_parameters
@@ -331,7 +331,7 @@ class ArgmaxBench:
         cycles = await bench.run(until=lambda: len(sink.received) == count)
         # No further results follow.
         await bench.step(20)
-        self.streams.check(running_argmax(self.p, slices))
+        self.streams.check(argmax_of_slices(self.p, slices))
         return cycles
 
     def send(self, slices: Fields) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.nonlinear.argmax import argmax, running_argmax
+from golden.nonlinear.argmax import argmax, argmax_of_slices
 from hdl.arith.float_format import BINARY16, BINARY32, FP8_S0E4M4, FloatFormat
 from hdl.nonlinear.argmax import Argmax, ArgmaxParameters
 from testbenches.nonlinear.tb_argmax import KINDS, sliced
@@ -72,14 +72,14 @@ def test_argmax_of_examples(numbers: list[float], index: int, code: int) -> None
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_running_argmax_is_the_argmax_of_the_values_so_far(kind: str) -> None:
+def test_argmax_of_slices_is_the_argmax_of_the_values_so_far(kind: str) -> None:
     width, number_format = FORMATS[kind]
     rng = np.random.default_rng(3)
     p = ArgmaxParameters(lanes=3, length=20, width=width, number_format=number_format)
     for draw in KINDS * 4:
         row = draw(p, rng, 20)
         slices = sliced(p, rng, [row], ordered=True)
-        found = running_argmax(p, slices)
+        found = argmax_of_slices(p, slices)
         for number, end in enumerate([3, 6, 9, 12, 15, 18, 20]):
             if number_format is None:
                 expected = int(row[:end].argmax()), int(row[:end].max())
@@ -112,7 +112,7 @@ def test_unit_equals_the_model_with_any_number_of_lanes(
     rng = np.random.default_rng(lanes)
     rows = [draw(p, rng, int(rng.integers(1, 31))) for draw in KINDS * 2]
     slices = sliced(p, rng, rows)
-    expected = running_argmax(p, slices)
+    expected = argmax_of_slices(p, slices)
     check_streams(
         Argmax(parameters=p),
         {"slices": to_integers(pack(p.slice_layout, slices))},
