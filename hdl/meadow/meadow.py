@@ -6,11 +6,10 @@ weight unpacker (WILU), the on-chip memory, norm and activation, and the instruc
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Value, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.running_argmax import RunningArgmax
 from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.control.activation_memory import ActivationMemory
 from hdl.meadow.control.burst_list import BurstList
@@ -22,6 +21,7 @@ from hdl.meadow.control.weight_path import WeightPath
 from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters, Reader
 from hdl.meadow.tile.attention_parameters import HALVES
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
+from hdl.nonlinear.argmax import Argmax
 from hdl.stream.connect import connect_streams
 from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
@@ -206,21 +206,26 @@ class Meadow(Unit):
 
     def _compare(self, m: Module, now: Any, pipeline: Any, sequencer: Sequencer) -> Value:
         """Update the argmax; return whether the last result of a block is discarded."""
-        p, results = self.parameters, pipeline.results
-        layout = p.prediction_layout
-        m.submodules.argmax = argmax = RunningArgmax(
-            lanes=HALVES, width=layout["sum"].width, number_bits=layout["token"].width
-        )
+        results, sums = pipeline.results, pipeline.sums
+        m.submodules.argmax = argmax = Argmax(parameters=self.parameters.argmax)
+        slices, found = argmax.slices, argmax.results.payload
         compares = (now.kind == Kind.GEMM) & (now.combine == Combine.COMPARE)
         # The last result of a block is output many cycles after its sums, so that the argmax is
         # complete when the instruction ends.
+        begins = Signal(init=1)
+        with m.If(sequencer.predicted):
+            m.d.sync += begins.eq(1)
+        with m.Elif(slices.valid):
+            m.d.sync += begins.eq(0)
         m.d.comb += [
-            argmax.values.eq(pipeline.sums.pair),
-            argmax.strobe.eq(pipeline.sums.strobe & compares),
-            argmax.clear.eq(sequencer.predicted),
+            slices.valid.eq(sums.strobe & compares),
+            slices.payload["values"].eq(sums.pair),
+            slices.payload.count.eq(HALVES),
+            slices.payload.first.eq(begins),
+            argmax.results.ready.eq(1),
             self.predictions.valid.eq(sequencer.predict),
-            self.predictions.payload.token.eq(argmax.number),
-            self.predictions.payload.sum.eq(argmax.largest),
+            self.predictions.payload.token.eq(found.index),
+            self.predictions.payload.sum.eq(found.value),
             sequencer.predicted.eq(sequencer.predict & self.predictions.ready),
         ]
         return results.valid & results.payload.last & compares

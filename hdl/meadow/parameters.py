@@ -18,6 +18,7 @@ from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
 from hdl.memory.burst_port import BurstReadPort, BurstWritePort
 from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.activation_functions import Activation
+from hdl.nonlinear.argmax import ArgmaxParameters
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.row_norm import EPSILON_BITS
@@ -288,8 +289,17 @@ class MeadowParameters(ModelDimensions, Parameters):
     @property
     def prediction_layout(self) -> data.StructLayout:
         """Index of an output of the LM head, padded to tiles, and its sum before rounding."""
-        tokens = self.vocabulary_tiles * self.head_size
-        return data.StructLayout({"token": range(tokens), "sum": signed(self.attention.query_bits)})
+        found = self.argmax.result_layout
+        return data.StructLayout({"token": found["index"].shape, "sum": found["value"].shape})
+
+    @property
+    def argmax(self) -> ArgmaxParameters:
+        """Dimensions of the argmax over the exact sums of the first lane."""
+        return ArgmaxParameters(
+            lanes=HALVES,
+            length=self.vocabulary_tiles * self.head_size,
+            width=self.attention.query_bits,
+        )
 
     @property
     def longest_burst(self) -> int:
