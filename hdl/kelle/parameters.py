@@ -400,7 +400,7 @@ class KelleParameters(ModelDimensions, Parameters):
     def array(self) -> MatrixUnitParameters:
         """Dimensions of the array with its output stage."""
         outputs = self.vocabulary_heads * self.head_size
-        numbers = ceil_log2(outputs) if self.vocabulary_size else 0
+        totals = self.vocabulary_heads * self.head_size if self.vocabulary_size else 0
         return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands * self.density,
@@ -408,7 +408,7 @@ class KelleParameters(ModelDimensions, Parameters):
             vectors=max(self.members, self.group_size * self.slices, 2),
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
-            number_bits=numbers,
+            compared=totals,
             biases=self.biases,
         )
 

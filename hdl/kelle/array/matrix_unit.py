@@ -7,17 +7,17 @@ previous lane, for the systolic evictor; and aligned, for the memories.
 from dataclasses import replace
 from typing import Annotated, Any
 
-from amaranth.hdl import Cat, Module, signed
+from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
 from hdl.kelle.array.output_stage import OutputLane, OutputStageParameters, add_output_stage
-from hdl.kelle.array.systolic_argmax import SystolicArgmax
 from hdl.kelle.array.systolic_array import Moving, SystolicArray
 from hdl.kelle.array.tile_accumulator import TileAccumulatorParameters
 from hdl.memory.memory import Memory
+from hdl.nonlinear.argmax import Argmax, ArgmaxParameters
 from hdl.parameters import PowerOfTwo, Range, option, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.stream.skew_buffer import SkewBuffer
@@ -47,8 +47,8 @@ class MatrixUnitParameters(OutputStageParameters):
         Scales per lane.
     user_width : int
         Bits of `user`, which accompanies the results of a vector.
-    number_bits : int
-        Bits of the number of a compared total; 0 if no totals are compared.
+    compared : int
+        Totals of the longest argmax; 0 if no totals are compared.
     biases : bool
         Whether totals start from biases.
 
@@ -61,7 +61,7 @@ class MatrixUnitParameters(OutputStageParameters):
     activation_bits: Annotated[int, PowerOfTwo(8, 16, "bits")] = 16
     scales: Annotated[int, Range(2, 16384, "scales")] = 64
     user_width: Annotated[int, Range(1, 48, "bits")] = 16
-    number_bits: Annotated[int, Range(0, 32, "bits")] = 0
+    compared: Annotated[int, Range(0, 1 << 24, "totals")] = 0
     biases: bool = option(default=False)
 
     @property
@@ -91,13 +91,21 @@ class MatrixUnitParameters(OutputStageParameters):
                 "scale": ceil_log2(self.scales),
                 "user": self.user_width,
             }
-            | ({"compares": 1} if self.number_bits else {})
+            | ({"compares": 1} if self.compared else {})
         )
 
     @property
     def largest_layout(self) -> data.StructLayout:
         """Argmax of the totals: the `number` of the largest, and the `total`."""
-        return data.StructLayout({"number": self.number_bits, "total": self.accumulator.shape})
+        bits = self.argmax.index_bits if self.compared else 0
+        return data.StructLayout({"number": bits, "total": self.accumulator.shape})
+
+    @property
+    def argmax(self) -> ArgmaxParameters:
+        """Dimensions of the argmax of totals, which the array outputs lane by lane."""
+        return ArgmaxParameters(
+            lanes=self.rows, length=self.compared, width=self.accumulator.width, skewed=True
+        )
 
     @property
     def scales_layout(self) -> data.StructLayout:
@@ -123,8 +131,9 @@ class MatrixUnit(Unit):
     requantises the total with word `scale` of each lane's scales. With `biases`, the total starts
     from the bias in the same word.
 
-    With `number_bits`, `SystolicArgmax` compares the totals of vectors with `compares` before they
-    are rounded: the argmax over the rows of a matrix that is loaded tile by tile.
+    With `compared`, an argmax compares the totals of vectors with `compares` before they are
+    rounded: the argmax over the rows of a matrix that is loaded tile by tile. Its chain of
+    comparators follows the skew of the lanes, as the systolic evictor's does (Section 5.3).
 
     **Latency** lane i's result is valid `latency` + i cycles after the vector's acceptance, the
     aligned results `latency` + `rows` - 1 cycles after it. **Throughput** that of the array: one
@@ -163,7 +172,7 @@ class MatrixUnit(Unit):
 
     def __init__(self, *, parameters: MatrixUnitParameters) -> None:
         p = self.parameters = parameters
-        compared = {"clear": In(1), "largest": Out(p.largest_layout)} if p.number_bits else {}
+        compared = {"clear": In(1), "largest": Out(p.largest_layout)} if p.compared else {}
         super().__init__(
             compared
             | {
@@ -187,7 +196,7 @@ class MatrixUnit(Unit):
         m.d.comb += self.scales.ready.eq(1)
 
         lanes = add_output_stage(m, array, p)
-        if p.number_bits:
+        if p.compared:
             self._compare(m, array, [lane.requantiser.a for lane in lanes])
         if p.biases:
             self._begin_with_biases(m, lanes)
@@ -244,14 +253,23 @@ class MatrixUnit(Unit):
     def _compare(self, m: Module, array: SystolicArray, totals: list[Any]) -> None:
         """Compare complete totals, one cycle after the array outputs their last sums."""
         p = self.parameters
-        m.submodules.argmax = argmax = SystolicArgmax(
-            rows=p.rows, width=p.accumulator.width, number_bits=p.number_bits
-        )
+        m.submodules.argmax = argmax = Argmax(parameters=p.argmax)
+        slices, found = argmax.slices, argmax.results.payload
         tag = data.View(p.tag_layout, array.lanes[0].tag)
-        m.d.sync += argmax.strobe.eq(array.lanes[0].valid & tag.done & tag.compares)
+        begins = Signal(init=1)
+        m.d.sync += slices.valid.eq(array.lanes[0].valid & tag.done & tag.compares)
+        with m.If(self.clear):
+            m.d.sync += begins.eq(1)
+        with m.Elif(slices.valid):
+            m.d.sync += begins.eq(0)
         m.d.comb += [
-            *(value.eq(total) for value, total in zip(argmax.values, totals, strict=True)),
-            argmax.clear.eq(self.clear),
-            self.largest.number.eq(argmax.number),
-            self.largest.total.eq(argmax.largest),
+            *(
+                value.eq(total)
+                for value, total in zip(slices.payload["values"], totals, strict=True)
+            ),
+            slices.payload.count.eq(p.rows),
+            slices.payload.first.eq(begins),
+            argmax.results.ready.eq(1),
+            self.largest.number.eq(found.index),
+            self.largest.total.eq(found.value),
         ]
