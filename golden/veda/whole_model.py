@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm.layers import LayerWeights
+from golden.nonlinear.argmax import argmax
 from golden.veda.array.flexible_pe_array import outer_sums
 from golden.veda.decoder_layer import DecoderLayer
 from golden.veda.functions.element_serial_layernorm import layernorm
 from golden.veda.functions.element_serial_rotary import angles
 from golden.veda.veda import Codes, Step
-from hdl.arith.float_format import FloatFormat
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.parameters import VedaParameters
 
@@ -171,7 +171,7 @@ class WholeModel:
         if not block.predict:
             return BlockResult(np.stack(behind), steps, None, None)
         logits = vocabulary_sums(p, behind[-1][-1], self.vocabulary)
-        return BlockResult(np.stack(behind), steps, largest(p.array.sum_format, logits), logits)
+        return BlockResult(np.stack(behind), steps, argmax(p.array.sum_format, logits)[0], logits)
 
 
 def close_gaps(layer: DecoderLayer, step: Step) -> None:
@@ -192,10 +192,3 @@ def vocabulary_sums(p: VedaParameters, state: Codes, vocabulary: Codes) -> NDArr
     padded = np.pad(vocabulary, ((0, 0), (0, columns - vocabulary.shape[1])))
     scalars = np.repeat(normalised[:, np.newaxis], array.planes, axis=1)
     return outer_sums(array, scalars, padded)[: vocabulary.shape[1]]
-
-
-def largest(sum_format: FloatFormat, codes: NDArray[np.uint64]) -> int:
-    """Return the argmax; ties resolve to the lowest index, and a NaN is below all numbers."""
-    numbers = sum_format.decode(codes)
-    candidates = np.flatnonzero(~np.isnan(numbers))
-    return int(candidates[np.argmax(numbers[candidates])]) if len(candidates) else 0

@@ -6,6 +6,7 @@ from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
+from hdl.nonlinear.argmax import ArgmaxParameters
 from hdl.veda.dimensions import VedaDimensions
 from hdl.veda.instructions import Operation, PassKind, RowKind, SlotState, Space
 
@@ -253,6 +254,18 @@ class VedaParameters(VedaDimensions):
         """The argmax of the logits, and its logit before rounding."""
         return data.StructLayout(
             {"token": ceil_log2(self.vocabulary_size), "sum": self.array.sum_format.layout}
+        )
+
+    @property
+    def argmax(self) -> ArgmaxParameters:
+        """Dimensions of the argmax over the logits, which enter it one by one."""
+        sum_format = self.array.sum_format
+        return ArgmaxParameters(
+            lanes=1,
+            length=self.vocabulary_size,
+            width=sum_format.width,
+            number_format=sum_format,
+            contexts=self.block,
         )
 
     @property

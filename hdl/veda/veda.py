@@ -17,10 +17,10 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.array.flexible_pe_array import FlexiblePeArray
 from hdl.veda.control.linear_results import LinearResults
+from hdl.veda.control.logit_rows import LogitRows
 from hdl.veda.control.operand_feeder import OperandFeeder
 from hdl.veda.control.residual_stream import ResidualStream
 from hdl.veda.control.sequencer import Scheduler
-from hdl.veda.control.serial_argmax import SerialArgmax
 from hdl.veda.control.weight_buffer import WeightBuffer
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnit
 from hdl.veda.parameters import VedaParameters
@@ -282,13 +282,13 @@ class Veda(Unit):
 
     def _predict(self, m: Module, arrays: list[FlexiblePeArray], results: LinearResults) -> None:
         """Connect the argmax over the logits."""
-        m.submodules.argmax = argmax = SerialArgmax(parameters=self.parameters)
-        connect_streams(m, results.logits, argmax.rows)
-        connect_streams(m, argmax.predictions, self.predictions)
+        m.submodules.logit_rows = logit_rows = LogitRows(parameters=self.parameters)
+        connect_streams(m, results.logits, logit_rows.rows)
+        connect_streams(m, logit_rows.predictions, self.predictions)
         m.d.comb += [
             # All arrays operate in lock-step: the first one's `row_ends` is that of all.
-            argmax.row_ends.eq(arrays[0].row_ends),
-            Value.cast(argmax.row_sums).eq(Cat(Value.cast(a.row_sums) for a in arrays)),
+            logit_rows.row_ends.eq(arrays[0].row_ends),
+            Value.cast(logit_rows.row_sums).eq(Cat(Value.cast(a.row_sums) for a in arrays)),
         ]
 
     def _place_arrays(

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from golden.arith.float_values import codes
 from golden.llm import Trace, open_trace
 from golden.llm.layers import LayerWeights
+from golden.nonlinear.argmax import argmax
 from golden.veda.decoder_layer import DecoderLayer
 from golden.veda.functions.element_serial_softmax import LOG2_E
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
 from golden.veda.voting.vote_threshold import PAPER, Weights
-from golden.veda.whole_model import largest, vocabulary_sums
+from golden.veda.whole_model import vocabulary_sums
 from hdl.veda.instructions import Leave, Operation
 from hdl.veda.parameters import VedaParameters
 from testbenches.packing import pack, to_integers
@@ -233,8 +234,7 @@ class DecodeWork:
         assert self.vocabulary is not None
         for state in states:
             sums = vocabulary_sums(self.p, state, self.vocabulary)
-            token = largest(self.p.array.sum_format, sums)
-            self.predictions.append((token, int(sums[token])))
+            self.predictions.append(argmax(self.p.array.sum_format, sums))
         self.ideal_cycles += len(states) * self.p.vocabulary_beats
         self.ideal_lines += self.p.vocabulary_beats
 

@@ -1,14 +1,14 @@
-"""Test the argmax over unrounded logits: ties, NaNs, blocks of tokens, and a padded row."""
+"""Rows of unrounded logits to the argmax: ties, NaNs, blocks of tokens, and a padded row."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from golden.veda.whole_model import largest
+from golden.nonlinear.argmax import argmax
 from hdl.arith.float_format import BINARY32
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
-from hdl.veda.control.serial_argmax import SerialArgmax
+from hdl.veda.control.logit_rows import LogitRows
 from hdl.veda.parameters import VedaParameters
 from testbenches.stream_trial import run_streams
 
@@ -49,7 +49,7 @@ def random_logits(rng: np.random.Generator, vocabulary: int, kind: str) -> Any:
 def test_ties_resolve_to_lowest_index(vocabulary: int, pauses: str) -> None:
     rng = np.random.default_rng(vocabulary)
     p = dimensions(vocabulary)
-    unit = SerialArgmax(parameters=p)
+    unit = LogitRows(parameters=p)
     shown: list[Any] = []
     rows: list[int] = []
     wanted: list[int] = []
@@ -57,10 +57,7 @@ def test_ties_resolve_to_lowest_index(vocabulary: int, pauses: str) -> None:
         count = int(rng.integers(1, BLOCK + 1))
         block = np.array([random_logits(rng, vocabulary, kind) for _ in range(count)])
         for sums in block:
-            token = largest(p.array.sum_format, sums)
-            code = int(sums[token])
-            if np.isnan(p.array.sum_format.decode(sums[token])):
-                code = p.array.sum_format.quiet_nan or 0
+            token, code = argmax(p.array.sum_format, sums)
             wanted.append(token | code << p.prediction_layout["sum"].offset)
         # The padding of the last row is larger than all logits.
         filled = np.full((count, p.vocabulary_rows * p.row), 0x7F7FFFFF, np.uint64)
@@ -76,6 +73,9 @@ def test_ties_resolve_to_lowest_index(vocabulary: int, pauses: str) -> None:
         nonlocal taken, begun
         gone = ctx.get(unit.rows.valid) and ctx.get(unit.rows.ready)
         fresh = gone or not ctx.get(unit.rows.valid) or not begun
+        if not begun:
+            # The arrays output a row one cycle after its sums.
+            ctx.set(unit.rows.valid, 0)
         begun = True
         taken += gone
         ctx.set(unit.row_ends, fresh)
