@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes, values
-from golden.lad.control.largest_sum import argmax_token
 from golden.lad.lad import Lad, LayerWeights, decoder_layer, row_norm
 from golden.lad.lad_tile import Head, Step
 from golden.lad.lad_tiles import lad_tiles
 from golden.lad.linear.half_matrix import HalfMatrix
 from golden.llm.language_model import LanguageModel
+from golden.nonlinear.argmax import argmax
+from hdl.arith.float_format import BINARY16
 from hdl.errors import UserError
 from hdl.lad.parameters import LadParameters
 
@@ -201,7 +202,7 @@ class WholeModel:
             steps=steps,
             flags=np.logical_or.accumulate(flags),
             sums=sums,
-            predictions=[] if sums is None else [argmax_token(own) for own in sums],
+            predictions=[] if sums is None else [argmax(BINARY16, own) for own in sums],
         )
 
     def products(self, *, predict: bool) -> int:

@@ -16,6 +16,7 @@ from golden.arith import bitmod_fp4
 from golden.arith.float_to_fixed import float_to_fixed
 from golden.arith.float_values import codes, values
 from golden.nonlinear.activation_functions import activation
+from golden.nonlinear.argmax import argmax
 from golden.nonlinear.rms_norm import rms_norm
 from golden.nonlinear.rotary_embedding import rotate
 from golden.nonlinear.row_norm import quantise_weights
@@ -24,7 +25,6 @@ from golden.p3llm.dram_layout import LANES, pack_columns, unpack_columns
 from golden.p3llm.npu.block_fixed import block_fixed
 from golden.p3llm.npu.epsilon_steps import epsilon_steps
 from golden.p3llm.npu.key_reader import dequantised
-from golden.p3llm.npu.logit_argmax import logit_argmax
 from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
 from golden.p3llm.pim.operand_decoder import real
 from golden.p3llm.pim.pim_processing_element import dot_products
@@ -33,6 +33,7 @@ from golden.p3llm.quantisers.int4_quantiser import int4_quantiser
 from golden.p3llm.quantisers.key_smoothing import fused_queries, smoothed_keys, smoothing_factors
 from golden.p3llm.quantisers.probability_quantiser import probability_quantiser
 from golden.p3llm.quantisers.value_scaling import value_scaling
+from hdl.arith.float_format import BINARY32
 from hdl.nonlinear.activation_functions import Function
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -163,7 +164,7 @@ class Vocabulary:
     def predicted(self, state: Singles, p: P3llmParameters) -> tuple[int, int]:
         """Return the token that follows a hidden state, and the code of its logit."""
         sums = self.matrix.product(normed(state, self.norm, p))[: p.vocabulary_size]
-        return logit_argmax(sums)
+        return argmax(BINARY32, sums.view(np.uint32))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

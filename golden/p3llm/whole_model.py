@@ -16,9 +16,9 @@ from golden.arith import bitmod_fp4, fp8_e4m3, fp8_s0e4m4, int4_asym
 from golden.arith.float_to_fixed import float_to_fixed
 from golden.arith.float_values import codes, values
 from golden.llm.language_model import LanguageModel
+from golden.nonlinear.argmax import argmax
 from golden.nonlinear.softmax import softmax
 from golden.p3llm.dram_layout import unpack_columns
-from golden.p3llm.npu.logit_argmax import logit_argmax
 from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
 from golden.p3llm.p3llm import (
     FRACTION,
@@ -39,6 +39,7 @@ from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
 from golden.p3llm.quantisers.key_smoothing import fused_queries, smoothing_factors
 from golden.p3llm.quantisers.probability_quantiser import probability_quantiser
 from golden.p3llm.quantisers.value_scaling import value_scaling
+from hdl.arith.float_format import BINARY32
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 
@@ -312,7 +313,9 @@ class BlockResult:
     @property
     def token(self) -> int | None:
         """The argmax of the logits of the last token."""
-        return None if self.sums is None else logit_argmax(self.sums[-1])[0]
+        if self.sums is None:
+            return None
+        return argmax(BINARY32, self.sums[-1].view(np.uint32))[0]
 
 
 @dataclass(eq=False)

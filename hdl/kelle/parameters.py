@@ -399,7 +399,6 @@ class KelleParameters(ModelDimensions, Parameters):
     @property
     def array(self) -> MatrixUnitParameters:
         """Dimensions of the array with its output stage."""
-        outputs = self.vocabulary_heads * self.head_size
         totals = self.vocabulary_heads * self.head_size if self.vocabulary_size else 0
         return MatrixUnitParameters(
             rows=self.rows,

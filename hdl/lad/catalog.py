@@ -1,7 +1,5 @@
 """Catalog of LAD's units and their presets."""
 
-from dataclasses import replace
-
 from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
 from hdl.lad import presets
@@ -11,7 +9,6 @@ from hdl.lad.apid.active_position_module import (
     ActivePositionModule,
     ActivePositionModuleParameters,
 )
-from hdl.lad.control.largest_sum import LargestSum, LargestSumParameters
 from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.control.sum_slices import SumSlices, SumSlicesParameters
@@ -73,19 +70,6 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": SharedReadsParameters(request_bits=15, tiles=2, parts=171),
             "paper": SharedReadsParameters(),
         },
-    ),
-    Entry(
-        summary="argmax over the LM head for each sample; ties resolve to the lowest token",
-        source="not in the paper",
-        unit=LargestSum,
-        presets={
-            "tiny": presets.TINY.argmax,
-            "tiny_full": LargestSumParameters(units=8, batch=1, vocabulary=56, groups=7),
-            "tiny_one": LargestSumParameters(batch=3, vocabulary=1, groups=2),
-            "smollm2": replace(presets.SMOLLM2, vocabulary=49152).argmax,
-            "paper": replace(presets.PAPER, vocabulary=32000).argmax,
-        },
-        long=("paper",),
     ),
     Entry(
         summary="collects the sums of linear layers into slices, for each sample",

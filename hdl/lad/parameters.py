@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
+from hdl.arith.float_format import BINARY16
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
-from hdl.lad.control.largest_sum import LargestSumParameters
 from hdl.lad.control.sum_slices import SumSlicesParameters
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.fp16 import FP16
@@ -18,6 +18,7 @@ from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
 from hdl.memory.memory import LARGEST_DEPTH
+from hdl.nonlinear.argmax import ArgmaxParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
 
 SCORING_UNITS = 2
@@ -441,14 +442,20 @@ class LadParameters(Parameters):
         return -(-self.vocabulary // (self.pieces * self.tile.linear.units))
 
     @property
-    def argmax(self) -> LargestSumParameters:
+    def argmax(self) -> ArgmaxParameters:
         """Dimensions of the argmax over the LM head."""
-        return LargestSumParameters(
-            units=self.tile.linear.units,
-            batch=self.batch,
-            vocabulary=self.vocabulary,
-            groups=self.pieces * self.piece_groups,
+        return ArgmaxParameters(
+            lanes=self.tile.linear.units,
+            length=self.vocabulary,
+            width=BINARY16.width,
+            number_format=BINARY16,
+            contexts=self.batch,
         )
+
+    @property
+    def logits_layout(self) -> data.ArrayLayout:
+        """Sums of the LM head for a group of rows and a sample."""
+        return data.ArrayLayout(FP16, self.tile.linear.units)
 
     @property
     def sum_slices(self) -> SumSlicesParameters:
@@ -486,8 +493,8 @@ class LadParameters(Parameters):
 
     @property
     def prediction_layout(self) -> data.StructLayout:
-        """Payload of `predictions`."""
-        return self.argmax.prediction_layout
+        """The predicted token, and its sum in FP16."""
+        return data.StructLayout({"token": range(self.vocabulary), "sum": FP16})
 
     @property
     def state_layout(self) -> data.StructLayout:

@@ -5,7 +5,6 @@ from hdl.entry import Entry
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
 from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
 from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
-from hdl.p3llm.npu.logit_argmax import LogitArgmax, LogitArgmaxParameters
 from hdl.p3llm.npu.result_scaler import ResultScaler, ResultScalerParameters
 from hdl.p3llm.npu.single_lanes import SingleLanes, SingleLanesParameters
 from hdl.p3llm.p3llm import P3llm
@@ -221,20 +220,6 @@ UNITS: tuple[Entry, ...] = (
             "paper": SingleLanesParameters(),
         },
         long=("paper",),
-    ),
-    Entry(
-        summary="finds each request's token, the first of the vocabulary's largest sums",
-        source="not in the paper: the token that a decode step ends with",
-        unit=LogitArgmax,
-        presets={
-            "tiny": LogitArgmaxParameters(lanes=4, vocabulary=405),
-            "tiny_two": LogitArgmaxParameters(lanes=8, requests=2, vocabulary=45),
-            "tiny_three": LogitArgmaxParameters(lanes=2, requests=3, vocabulary=64),
-            "tiny_lane": LogitArgmaxParameters(lanes=1, vocabulary=29),
-            "tiny_slice": LogitArgmaxParameters(lanes=4, requests=2, vocabulary=3),
-            "smollm2": LogitArgmaxParameters(),
-            "paper": LogitArgmaxParameters(requests=2, vocabulary=128256),
-        },
     ),
     Entry(
         summary="runs decoder layers of decode steps by compute units beside DRAM banks and an NPU",

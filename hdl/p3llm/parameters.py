@@ -5,13 +5,14 @@ from typing import Annotated
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
+from hdl.arith.float_format import BINARY32
 from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
+from hdl.nonlinear.argmax import ArgmaxParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
 from hdl.p3llm.matrix_place import MatrixPlace
-from hdl.p3llm.npu.logit_argmax import LogitArgmaxParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ROW_BITS, PimChannelParameters
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3QuantiserParameters
@@ -251,10 +252,11 @@ class P3llmParameters(ModelDimensions, Parameters):
         return ProbabilityQuantiserParameters(lanes=self.lanes)
 
     @property
-    def argmax(self) -> LogitArgmaxParameters:
+    def argmax(self) -> ArgmaxParameters:
         """Parameters of the argmax of logits, with a vocabulary."""
-        return LogitArgmaxParameters(
-            lanes=self.lanes, requests=self.together, vocabulary=self.vocabulary_size
+        length = self.vocabulary_size
+        return ArgmaxParameters(
+            lanes=self.lanes, length=length, number_format=BINARY32, contexts=self.together
         )
 
     # Positions of a layer's data in the banks, relative to the layer.
@@ -395,10 +397,8 @@ class P3llmParameters(ModelDimensions, Parameters):
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """A step: `layer`, and for each request the `position` of its token.
-
-        The layer after the last one selects the LM head, which ignores the position.
-        """
+        """A step: `layer`, and for each request the `position` of its token."""
+        # The layer after the last one selects the LM head, which ignores the position.
         steps = self.layers + (self.vocabulary_size > 0)
         positions = data.ArrayLayout(range(self.slots), self.batch)
         return data.StructLayout({"layer": range(max(steps, 2)), "position": positions})

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
-from golden.lad.control.largest_sum import argmax_token
 from golden.lad.lad import Lad
 from golden.lad.lad_tile import Step, equation_7
 from golden.lad.lad_tiles import lad_tiles
+from golden.nonlinear.argmax import argmax
+from hdl.arith.float_format import BINARY16
 from hdl.lad.parameters import LadParameters
 from testbenches.applicable import only_if
 from testbenches.bench import TIMEOUT, Bench, catalog_parameters, record_fact
@@ -124,7 +125,9 @@ class LadBench:
         self.driver.send(self.layers, states, cosines, sines, lengths, vocabulary)
         behind, steps = model.token(self.layers, states, cosines, sines)
         sums = model.sums(*vocabulary, behind[-1]) if vocabulary else []
-        return Answer(states=behind, steps=steps, predictions=[argmax_token(one) for one in sums])
+        return Answer(
+            states=behind, steps=steps, predictions=[argmax(BINARY16, one) for one in sums]
+        )
 
     async def run(self, tokens: int) -> tuple[int, int]:
         """Run tokens through all layers; compare the states, and all data outside.

@@ -7,7 +7,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.largest_sum import LargestSum
+from hdl.lad.control.logit_groups import LogitGroups
 from hdl.lad.control.program import MOVES, Destination, LayerProgram, Source
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.control.sum_slices import SumSlices
@@ -71,7 +71,7 @@ class LayerSequencer(Unit):
         denominator of the token so far was not above 0. With a vocabulary, the states after every
         layer.
     predictions : Out(stream)
-        As in `LargestSum`; only with a vocabulary.
+        As in `LogitGroups`; only with a vocabulary.
     """
 
     def __init__(self, *, parameters: LadParameters) -> None:
@@ -206,15 +206,15 @@ class LayerSequencer(Unit):
     def _predict(self, m: Module, operation: Any, begin: Value) -> Signal:
         """Connect the argmax; return whether sums of a piece of the LM head are outstanding."""
         comparing = Signal()
-        m.submodules.largest_sum = largest = LargestSum(parameters=self.parameters.argmax)
-        connect_streams(m, largest.predictions, self.predictions)
+        m.submodules.logit_groups = logits = LogitGroups(parameters=self.parameters)
+        connect_streams(m, logits.predictions, self.predictions)
         sums = self.sums
         written = m.submodules.sum_slices.sums
         m.d.comb += [
-            largest.sums.payload.eq(sums.payload.sums),
-            largest.sums.valid.eq(sums.valid & comparing),
+            logits.sums.payload.eq(sums.payload.sums),
+            logits.sums.valid.eq(sums.valid & comparing),
             written.valid.eq(sums.valid & ~comparing),
-            sums.ready.eq(Mux(comparing, largest.sums.ready, written.ready)),
+            sums.ready.eq(Mux(comparing, logits.sums.ready, written.ready)),
         ]
         with m.If(begin):
             m.d.sync += comparing.eq(operation.compares)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
+from amaranth.utils import ceil_log2
 
 from hdl.nonlinear.activation_functions import Function
 from hdl.p3llm.instructions import NpuOperation
@@ -58,25 +59,43 @@ class Datapaths(DatapathLinks):
     def compare(self) -> None:
         """Scale the sums of the LM head, and update the argmax."""
         self._scaled()
-        results, largest = self.unit.scaler.results, self.unit.largest
+        results, argmax = self.unit.scaler.results, self.unit.argmax
+        # The last slice is still in the comparator tree when the operation ends.
         self.m.d.comb += [
             results.ready.eq(1),
-            largest.strobe.eq(results.valid),
-            largest.values.eq(results.payload["values"]),
-            largest.last.eq(results.payload.last),
-            self.finished.eq(largest.compared),
+            argmax.slices.valid.eq(results.valid),
+            argmax.slices.payload["values"].eq(results.payload["values"]),
+            argmax.slices.payload.count.eq(self.unit.parameters.lanes),
+            argmax.results.ready.eq(1),
+            self.finished.eq(results.valid & results.payload.last),
         ]
 
     def predict(self) -> None:
-        """Output the argmax and clear it, which restarts the token index at 0."""
-        predictions, largest = self.unit.predictions, self.unit.largest
+        """Output the argmax of a request's logits; a slice without values ends their row."""
+        predictions, argmax = self.unit.predictions, self.unit.argmax
+        found = argmax.results.payload
         self.m.d.comb += [
-            predictions.valid.eq(self.running),
-            predictions.payload.token.eq(largest.token),
-            predictions.payload["sum"].eq(largest.sum),
-            largest.clear.eq(self.running & predictions.ready),
-            self.finished.eq(self.running & predictions.ready),
+            argmax.slices.valid.eq(self.unit.starts),
+            argmax.slices.payload.count.eq(0),
+            argmax.slices.payload.last.eq(1),
+            predictions.valid.eq(argmax.results.valid & found.last),
+            predictions.payload.token.eq(found.index),
+            predictions.payload["sum"].eq(found.value),
+            argmax.results.ready.eq(predictions.ready | ~found.last),
+            self.finished.eq(predictions.valid & predictions.ready),
         ]
+
+    def mark_rows(self) -> None:
+        """Mark the first slice of each request's logits: the one after its last prediction."""
+        together, slices = self.unit.parameters.together, self.unit.argmax.slices
+        request = self.unit.held.scalar[: ceil_log2(together)]
+        begins = Signal(together, init=-1)
+        own = begins.bit_select(request, 1)
+        self.m.d.comb += slices.payload.first.eq(own)
+        if together > 1:
+            self.m.d.comb += slices.payload.context.eq(request)
+        with self.m.If(slices.valid & slices.ready):
+            self.m.d.sync += own.eq(slices.payload.last)
 
     def factors(self) -> None:
         """Load a head's factors into the smoothing unit."""

@@ -13,6 +13,7 @@ from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.arith.float_normal_multiply import FloatNormalMultiply
 from hdl.memory.memory import Memory
 from hdl.nonlinear.activation_functions import ActivationFunctions
+from hdl.nonlinear.argmax import Argmax
 from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.nonlinear.softmax import Softmax
@@ -29,7 +30,6 @@ from hdl.p3llm.npu.datapaths import Datapaths
 from hdl.p3llm.npu.epsilon_steps import EpsilonSteps
 from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
 from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
-from hdl.p3llm.npu.logit_argmax import LogitArgmax
 from hdl.p3llm.npu.number_lanes import score_factor
 from hdl.p3llm.npu.result_scaler import SUM_BITS, ResultScaler, ResultScalerParameters
 from hdl.p3llm.npu.single_lanes import SingleLanes, SingleLanesParameters
@@ -136,7 +136,7 @@ class VectorUnit(Unit):
         self.probability = ProbabilityQuantiser(parameters=p.probabilities)
         self.reads_sums, self.reads_factors = READS_SUMS, READS_FACTORS
         if p.vocabulary_size:
-            self.largest = LogitArgmax(parameters=p.argmax)
+            self.argmax = Argmax(parameters=p.argmax)
             # The sums of the LM head are scaled like those of any linear layer.
             self.reads_sums += (NpuOperation.COMPARE,)
             self.reads_factors += (NpuOperation.COMPARE,)
@@ -186,6 +186,8 @@ class VectorUnit(Unit):
         self._stores(m, stores, finished)
         self._scalars(m)
         datapaths = self.datapaths(m, self, stores, finished, fetching, running)
+        if self.parameters.vocabulary_size:
+            datapaths.mark_rows()
         with m.Switch(self.held.operation):
             for operation, datapath in datapaths.table.items():
                 with m.Case(operation):
@@ -398,8 +400,6 @@ class VectorUnit(Unit):
             m.d.sync += scales[scalar].eq(self.e4m3.results.payload.scale)
         with m.If(self.scaling.results.valid):
             m.d.sync += largest[scalar].eq(self.scaling.results.payload.largest)
-        if p.vocabulary_size and p.together > 1:
-            m.d.comb += self.largest.request.eq(held.scalar)
         of_scores = held.operation == NpuOperation.SCORES
         of_head = held.operation == NpuOperation.HEAD
         # Scores are in base 2.
