@@ -109,6 +109,12 @@ def special(p: ArgmaxParameters, rng: np.random.Generator, count: int) -> Row:
     return rng.choice(rng.choice(special_codes(p), rng.integers(1, 5)), count)
 
 
+def special_pairs(p: ArgmaxParameters) -> list[Row]:
+    """Return rows with each pair of special codes, in both orders, as far as a row has room."""
+    codes = special_codes(p)
+    return [np.array([one, other])[: p.length] for one in codes for other in codes]
+
+
 def least(p: ArgmaxParameters, rng: np.random.Generator, count: int) -> Row:
     """Return no number: only NaNs, or the least integer."""
     if p.number_format is None or p.number_format.infinity is None:
@@ -361,6 +367,13 @@ async def bits(dut: Any) -> None:
     """Let each bit decide in each lane."""
     one = ArgmaxBench(dut, "bits")
     await one.run(one.fitting(deciding_bits(one.p, one.rng)))
+
+
+@cocotb.test()
+async def corners(dut: Any) -> None:
+    """Compare each special code with each other one: zeros, subnormals, infinities, NaNs."""
+    one = ArgmaxBench(dut, "corners")
+    await one.run(special_pairs(one.p))
 
 
 @cocotb.test()

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amaranth.hdl import Value
 
 from golden.nonlinear.argmax import argmax, argmax_of_slices
 from hdl.arith.float_format import BINARY16, BINARY32, FP8_S0E4M4, FloatFormat
 from hdl.nonlinear.argmax import Argmax, ArgmaxParameters
-from testbenches.nonlinear.tb_argmax import KINDS, sliced
+from testbenches.nonlinear.tb_argmax import KINDS, Row, sliced, special_pairs
 from testbenches.packing import pack, to_integers
 from testbenches.stream_trial import check_streams
 
@@ -110,14 +111,31 @@ def test_unit_equals_the_model_with_any_number_of_lanes(
         lanes=lanes, length=30, width=width, number_format=number_format, contexts=contexts
     )
     rng = np.random.default_rng(lanes)
-    rows = [draw(p, rng, int(rng.integers(1, 31))) for draw in KINDS * 2]
-    slices = sliced(p, rng, rows)
-    expected = argmax_of_slices(p, slices)
+    check(p, rng, [draw(p, rng, int(rng.integers(1, 31))) for draw in KINDS * 2])
+
+
+@pytest.mark.parametrize(("lanes", "kind"), [(1, "binary16"), (2, "binary16"), (3, "integers")])
+def test_unit_equals_the_model_for_all_pairs_of_special_codes(lanes: int, kind: str) -> None:
+    width, number_format = FORMATS[kind]
+    p = ArgmaxParameters(lanes=lanes, length=8, width=width, number_format=number_format)
+    check(p, np.random.default_rng(lanes), special_pairs(p), seeds=1)
+
+
+def check(p: ArgmaxParameters, rng: np.random.Generator, rows: list[Row], seeds: int = 4) -> None:
+    """Compare the unit with the model, with pauses, random payloads in them, and resets."""
+    slices, unit = sliced(p, rng, rows), Argmax(parameters=p)
+
+    def disturb(ctx: Any, _received: Any) -> None:
+        if not ctx.get(unit.slices.valid):
+            payload = Value.cast(unit.slices.payload)
+            ctx.set(payload, int.from_bytes(rng.bytes(len(payload) // 8 + 1)) % (1 << len(payload)))
+
     check_streams(
-        Argmax(parameters=p),
+        unit,
         {"slices": to_integers(pack(p.slice_layout, slices))},
-        {"results": to_integers(pack(p.result_layout, expected))},
-        seeds=range(4),
+        {"results": to_integers(pack(p.result_layout, argmax_of_slices(p, slices)))},
+        seeds=range(seeds),
+        cycle=disturb,
     )
 
 
