@@ -88,7 +88,6 @@ LOWER = {"parameters", "instructions"}
 """Modules of a paper's folder that describe the accelerator to the modules that build it."""
 
 LEGACY = {
-    "hdl/lad/parameters.py imports hdl.lad.control.largest_sum",
     "hdl/lad/parameters.py imports hdl.lad.control.sum_slices",
 }
 """Imports that the rule forbids and that are not yet removed; the test fails when one is."""
