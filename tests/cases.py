@@ -6,6 +6,8 @@ import pytest
 
 from hdl.catalog import CATALOG
 from hdl.entry import Entry
+from hdl.target import Target
+from testbenches.quick_form import quick_form
 
 
 def is_short(entry: Entry, preset: str) -> bool:
@@ -38,4 +40,23 @@ LINTED = [
     for preset in entry.presets
     if preset not in entry.long and not is_short(entry, preset)
 ]
-"""Those that the default suite emits and lints, and leaves to the full suite to simulate."""
+"""Those whose whole design the default suite lints, and leaves to the full suite to simulate."""
+
+EMITTED = [
+    pytest.param(
+        entry,
+        preset,
+        target,
+        id=f"{entry.top}-{preset}-{target}",
+        marks=[pytest.mark.full] if preset in entry.long and target is Target.ASIC else [],
+    )
+    for entry in CATALOG
+    for preset in entry.presets
+    for target in Target
+    if preset in entry.long or target is not quick_form(entry.top, preset)
+]
+"""What is emitted and linted by module.
+
+With `CASES` and `LINTED`, which lint a whole design in its quick form, the default suite emits and
+lints every preset, and both forms of all but the long ones. The full suite has the gates of these.
+"""

@@ -17,12 +17,12 @@ from hdl.paths import BUILD
 from hdl.target import Target
 from synth.debian import icarus
 from testbenches import simulators
-from testbenches.lint import lint_files
+from testbenches.lint import lint_files, lint_modules
 from testbenches.ports import difference, kept_ports, listed
 from testbenches.quick_form import quick_form
 from testbenches.runner import Request, run_testbench, simulate
 from testbenches.verilated import Model
-from tests.cases import CASES, LINTED
+from tests.cases import CASES, EMITTED, LINTED
 
 
 def changed_ports(verilog: str, entry: Entry, preset: str) -> str:
@@ -68,6 +68,18 @@ def test_larger_preset_is_linted_and_keeps_its_ports(
     assert not lint_files(entry.top, files[:-1])
     (file,) = (file for file in files if file.name == f"{entry.top}.v")
     assert not changed_ports(file.read_text(), entry, preset), "see python -m testbenches.ports"
+
+
+@pytest.mark.parametrize(("entry", "preset", "target"), EMITTED)
+def test_modules_of_every_preset_are_clean_and_the_top_keeps_its_ports(
+    entry: Entry, preset: str, target: Target, tmp_path: Path
+) -> None:
+    emission = Emission(top=entry.build(preset), name=entry.top, target=target)
+    files = write_verilog(emission, tmp_path / "rtl")[:-1]
+    message = lint_modules(files)
+    assert not message, message
+    verilog = (tmp_path / "rtl" / f"{entry.top}.v").read_text()
+    assert not changed_ports(verilog, entry, preset), "see python -m testbenches.ports"
 
 
 @pytest.mark.full
