@@ -144,7 +144,7 @@ def chosen(record: dict[str, Pass], names: list[str], selected_by: str) -> list[
     return shard + ([short[number % len(short)]] if short else [])
 
 
-@dataclass
+@dataclass(eq=False)
 class LongHalf:
     """Plugin that orders the tests, selects some of the long half, and records those that pass.
 
