@@ -1,4 +1,4 @@
-"""`python -m systola`: the command line; the Makefile and the script `systola` call it too."""
+"""`python -m systola`: the command line, which the Makefile and the script `systola` also call."""
 
 from systola.start import start
 

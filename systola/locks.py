@@ -1,6 +1,6 @@
-"""Write the lock files from the environment: ``python -m systola.locks``.
+"""Generation of the lock files from the installed packages: ``python -m systola.locks``.
 
-To change a version, install it into ``.venv``, run this, and run the tests.
+To change a version, install it into ``.venv``, run this command, and run the tests.
 """
 
 import sys
@@ -15,11 +15,11 @@ from hdl.paths import ROOT, replace_text
 from systola.environment import DATA, GROUPS, lock_named, same_name
 
 LABELS = {"+cpu"}
-"""Labels of builds that a lock leaves out: a machine may have another build of the version."""
+"""Build labels that a lock omits, because a machine may have another build of the version."""
 
 
 def direct_requirements(group: str) -> list[Requirement]:
-    """Return what pyproject.toml requires for a group."""
+    """Return a group's requirements from pyproject.toml."""
     project = loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = project["dependencies"]
     if group != "base":
@@ -28,7 +28,7 @@ def direct_requirements(group: str) -> list[Requirement]:
 
 
 def locked(group: str) -> dict[str, str]:
-    """Return the packages that a group installs beside the base, with their installed versions.
+    """Return the packages that a group adds to the base, with their installed versions.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def locked(group: str) -> dict[str, str]:
 
 
 def closure(requirements: Iterable[Requirement]) -> set[str]:
-    """Return the names of packages and of all that they require."""
+    """Return the names of packages and of all packages that they require."""
     found: set[tuple[str, str]] = set()
     todo = list(requirements)
     while todo:

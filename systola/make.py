@@ -1,7 +1,7 @@
-"""`python -m systola.make VERB`: what the Makefile starts; make's variables become options.
+"""`python -m systola.make VERB`: the Makefile's entry point, which converts variables to options.
 
 `make sim TOP=x PACKET_BITS=64` is `python -m systola sim --top=x --packet-bits=64`. The values are
-read from make's own record, never from a shell's command or a recipe: any value arrives unchanged.
+read from make's own record, not from a shell command or a recipe, so every value is unchanged.
 """
 
 import os
@@ -13,17 +13,16 @@ from pathlib import Path
 from systola.start import start
 
 ENVIRONMENT = ("SYSTOLA_BUILD", "VERILATOR")
-"""Variables that are no option of a verb; the command line sets them as the environment does."""
+"""Variables that are not options of a verb but are set as environment variables."""
 
 BLANKS = " \t\n\v\f\r"
-
 
 VARIABLES = "SYSTOLA_VARIABLES"
 """Environment variable in which the Makefile passes MAKEOVERRIDES."""
 
 
 def given_variables(overrides: str, words: Iterable[str]) -> dict[str, str]:
-    """Return the variables of make's command line; not those of the environment or the Makefile.
+    """Return the variables of make's command line, without those of environment and Makefile.
 
     Parameters
     ----------
@@ -31,8 +30,8 @@ def given_variables(overrides: str, words: Iterable[str]) -> dict[str, str]:
         Make's variable MAKEOVERRIDES: definitions, separated by spaces. Make doubles each dollar
         and puts a backslash before each backslash, space and tab of a value.
     words : Iterable[str]
-        Arguments of the make process. Make removes blanks at the start of a value; the argument
-        still has them.
+        Arguments of the make process. Make removes leading blanks of a value; the argument
+        contains them.
 
     Returns
     -------
@@ -43,7 +42,7 @@ def given_variables(overrides: str, words: Iterable[str]) -> dict[str, str]:
     for definition in re.findall(r"(?:\\.|[^\\ \t])+", overrides, flags=re.DOTALL):
         text = re.sub(r"\\(.)|\$(\$)", r"\1\2", definition, flags=re.DOTALL)
         name, _, value = text.partition("=")
-        # A colon marks a value that make has expanded, by `NAME:=value`.
+        # Make writes an expanded variable as `NAME:=value`.
         values[name.rstrip(":")] = value
     for word in words:
         name, _, value = word.partition("=")
@@ -54,7 +53,7 @@ def given_variables(overrides: str, words: Iterable[str]) -> dict[str, str]:
 
 
 def options(values: dict[str, str]) -> list[str]:
-    """Return the options that variables are."""
+    """Convert variables to command-line options."""
     return [f"--{name.lower().replace('_', '-')}={value}" for name, value in values.items()]
 
 
@@ -63,10 +62,10 @@ def main(verbs: Sequence[str]) -> None:
     try:
         words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        # Without /proc a value loses the blanks at its start, and nothing else.
+        # Without /proc, only the leading blanks of a value are lost.
         words = []
     values = given_variables(os.environ.get(VARIABLES, ""), map(os.fsdecode, words))
-    # A make that the verb starts is none of this one's: it has neither its options nor variables.
+    # A verb may start another make, which must not inherit options and variables of this one.
     for name in [name for name in os.environ if re.fullmatch(rf"MAKE.*|MFLAGS|{VARIABLES}", name)]:
         del os.environ[name]
     for name in ENVIRONMENT:

@@ -1,4 +1,4 @@
-"""The verb ``mutate``: how many random changes of a unit's Verilog its testbench finds."""
+"""The verb ``mutate``: the share of random changes in a unit's Verilog that its testbench finds."""
 
 import random
 from pathlib import Path
@@ -16,8 +16,10 @@ from systola.options import choose, console, parameters_option, path_shown, sett
 @click.option("--preset", default="tiny", help="Dimensions; `tiny` if absent.")
 @parameters_option
 @settings_option
-@click.option("--count", type=click.IntRange(1, 4000), default=50, help="How many mutants.")
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a draw; drawn if absent.")
+@click.option("--count", type=click.IntRange(1, 4000), default=50, help="Number of mutants.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a selection; random if absent."
+)
 def mutate(
     top: str,
     preset: str,
@@ -26,7 +28,7 @@ def mutate(
     count: int,
     seed: int | None,
 ) -> None:
-    """Change a unit's Verilog at random, and count what its testbench finds."""
+    """Apply random changes to a unit's Verilog, and count those that its testbench finds."""
     unit = choose(top, preset, parameters, settings)
     environment.require(*environment.SIMULATION)
     from testbenches.mutation import Outcome
@@ -46,7 +48,7 @@ def mutate(
     left = [mutant for mutant in result.mutants if mutant.outcome is Outcome.SURVIVED]
     if left:
         table = Table(title="survivors")
-        for title in ("mutant", "change", "place", "source", "what is known"):
+        for title in ("mutant", "change", "place", "source", "analysis"):
             table.add_column(title, overflow="fold")
         for mutant in left:
             source = " ".join(mutant.source)
@@ -55,7 +57,7 @@ def mutate(
     table = Table(title=f"{unit.title}, {len(result.mutants)} mutants, seed {seed}")
     for outcome in Outcome:
         table.add_column(outcome.value)
-    table.add_column("found of those not equal")
+    table.add_column("found, of non-equivalent")
     score = "-" if result.score is None else f"{result.score:.1%}"
     table.add_row(*(str(result.count(outcome)) for outcome in Outcome), score)
     console.print(table)

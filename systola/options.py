@@ -1,4 +1,4 @@
-"""The console, the options of several verbs, and the unit that these options choose."""
+"""The console, the options that several verbs share, and the unit that these options select."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from hdl.paths import BUILD, IN_CHECKOUT, ROOT, expanded, replace_text
 console = Console(soft_wrap=True)
 
 PARAMETERS_FILE = "parameters.toml"
-"""File in the folder of a run without a preset: its parameters, as the option PARAMETERS takes."""
+"""File in the folder of a run with changed parameters; the option PARAMETERS accepts this file."""
 
 
 class UserPath(click.ParamType):
-    """A path, with the home directory in place of `~`."""
+    """A path in which `~` is expanded."""
 
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path; an empty one is refused."""
+        """Return the path; reject an empty one."""
         variable = (param.name if param and param.name else self.name).upper()
         if not value:
             raise UserError(f"{variable} must name a file or a folder, not ''")
@@ -33,7 +33,7 @@ class UserPath(click.ParamType):
 
 
 class _OutputFolder(UserPath):
-    """A folder that a verb may write; refused before any work."""
+    """A folder that a verb may write; an illegal one is rejected before any work."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the folder's path."""
@@ -43,7 +43,7 @@ class _OutputFolder(UserPath):
 
 
 preset_option = click.option(
-    "--preset", help="Dimensions; `smollm2` where the unit has it, else its first."
+    "--preset", help="Dimensions; `smollm2` if the unit has it, else its first preset."
 )
 parameters_option = click.option(
     "--parameters", type=UserPath(), help="TOML file with changes to the preset."
@@ -52,22 +52,22 @@ settings_option = click.option(
     "--set", "settings", default="", help="More changes: lanes=16 array.rows=8."
 )
 target_option = click.option(
-    "--target", default="asic", help="asic, or fpga: its tools build adders and multipliers."
+    "--target", default="asic", help="asic, or fpga, whose tools build adders and multipliers."
 )
 
 
 def out_option(default: str) -> Callable[[Any], Any]:
-    """Return the option `--out` of a verb that writes to the folder `default` without it."""
+    """Return the option `--out` with a default folder for the help text."""
     return click.option(
         "--out",
         type=_OutputFolder(),
-        help=f"Folder, {default} if absent. It must be new, empty, or written by a verb before, "
-        f"which replaces only unchanged files that {MANIFEST} in the folder lists.",
+        help=f"Folder, {default} if absent. It must be new, empty, or written by a verb. "
+        f"The verb replaces only unchanged files that {MANIFEST} in the folder lists.",
     )
 
 
 def name_option(default: str) -> Callable[[Any], Any]:
-    """Return the option `--name` of a verb that names the top module `default` without it."""
+    """Return the option `--name` with a default name of the top module for the help text."""
 
     def checked(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
         from hdl.verilog_names import require_module_name
@@ -86,7 +86,7 @@ def name_option(default: str) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The unit and the dimensions that a verb works on.
+    """The unit and the dimensions that the user selected.
 
     Parameters
     ----------
@@ -111,17 +111,17 @@ class Chosen:
 
     @property
     def configured_name(self) -> str:
-        """Name of a module that no other unit or dimensions have."""
+        """A module name that is unique to the unit and its dimensions."""
         return f"{self.top}_{self.preset}" if isinstance(self.dimensions, str) else self.preset
 
     @property
     def parameters(self) -> Any:
-        """The parameter object."""
+        """The parameter object of the dimensions."""
         return self.entry.named(self.dimensions)[1]
 
     @property
     def title(self) -> str:
-        """The unit and its dimensions."""
+        """Title for tables: the unit and its dimensions."""
         return f"{self.top} / {self.preset}"
 
     @property
@@ -131,12 +131,12 @@ class Chosen:
 
 
 def choose(top: str, preset: str | None, parameters: Path | None, settings: str) -> Chosen:
-    """Return the unit and the dimensions that options name.
+    """Return the unit and the dimensions that options select.
 
     Raises
     ------
     UserError
-        If there is no such unit, preset or parameter.
+        If the unit, the preset or a parameter does not exist.
     ValueError
         If the parameters are not legal.
     """
@@ -151,7 +151,7 @@ def choose(top: str, preset: str | None, parameters: Path | None, settings: str)
 
 
 def unit_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the options that choose a unit and its dimensions, as its first argument."""
+    """Add the options that select a unit and its dimensions; the verb's first argument is both."""
 
     @click.option("--top", required=True, help="Unit, as listed by `make list`.")
     @preset_option
@@ -172,17 +172,17 @@ def unit_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def path_shown(path: Path) -> Path:
-    """Return a path relative to the checkout where it is inside."""
+    """Return a path, relative to the checkout if the checkout contains it."""
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
 def require_checkout(verb: str) -> None:
-    """Refuse a verb that needs the sources, or a folder of the checkout.
+    """Check that a verb that needs the sources runs in a checkout.
 
     Raises
     ------
     UserError
-        If the packages are installed.
+        If the packages are installed outside a checkout.
     """
     if not IN_CHECKOUT:
         raise UserError(f"{verb} needs a checkout of Systola, not the packages in {ROOT}")

@@ -1,4 +1,4 @@
-"""The verbs ``pack`` and ``unpack``: weights of a model in MEADOW's packets."""
+"""The verbs ``pack`` and ``unpack``: conversion of a model's weights to MEADOW's packets."""
 
 from pathlib import Path
 from typing import Any
@@ -68,15 +68,15 @@ def pack(
             items[name] = Item(packed, read[1])
     if not items:
         name, reason = next(iter(unusable.items()))
-        raise UserError(f"MODEL must have a matrix that can be packed; {name!r}: {reason}")
+        raise UserError(f"MODEL must contain a matrix that can be packed; {name!r}: {reason}")
     with output_folder(folder) as scratch:
         write_packed(scratch / PACKED, items)
     _print_sizes(items)
     console.print(f"origin: {opened.origin}")
     if opened.left_out:
-        console.print(f"left out, because they are no matrices: {len(opened.left_out)} tensors")
+        console.print(f"omitted, because they are no matrices: {len(opened.left_out)} tensors")
     if unusable:
-        reasons = Table("matrix that is left out", "reason")
+        reasons = Table("omitted matrix", "reason")
         for name, reason in unusable.items():
             reasons.add_row(Text(name), Text(reason))
         console.print(reasons)
@@ -85,7 +85,7 @@ def pack(
 
 @click.command()
 @out_option("build/unpacked")
-@click.option("--model", type=UserPath(), required=True, help="Folder or file of pack.")
+@click.option("--model", type=UserPath(), required=True, help="Folder or file that pack wrote.")
 def unpack(out: Path | None, model: Path) -> None:
     """Write the integers of packed weights to a safetensors file."""
     environment.require("model")
@@ -113,16 +113,19 @@ def unpack(out: Path | None, model: Path) -> None:
 
 
 def _print_sizes(items: dict[str, Any]) -> None:
-    """Print the bytes of weights, packets and unique matrices, and the number of raw matrices."""
+    """Print the bytes of weights, packets and unique matrices, and the number of raw matrices.
+
+    A raw matrix is one that packets would not reduce.
+    """
     from golden.meadow.packing.weight_packer import Level
 
     table = Table("matrices", "raw", "weights, bytes", "packets", "unique", "bits/weight")
     matrices = [item.matrix for item in items.values()]
     raw, packets = sum(m.raw_bytes for m in matrices), sum(m.packet_bytes for m in matrices)
     unique = sum(m.unique.size for m in matrices)
-    stayed = sum(m.level is Level.RAW for m in matrices)
+    kept = sum(m.level is Level.RAW for m in matrices)
     bits = f"{8 * (packets + unique) / raw:.3f}"
-    table.add_row(str(len(matrices)), str(stayed), f"{raw:,}", f"{packets:,}", f"{unique:,}", bits)
+    table.add_row(str(len(matrices)), str(kept), f"{raw:,}", f"{packets:,}", f"{unique:,}", bits)
     console.print(table)
 
 

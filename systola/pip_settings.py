@@ -1,4 +1,4 @@
-"""Translate the settings of pip into options of uv, which does not read them."""
+"""Translation of pip's settings into options of uv, which does not read them."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ WITHOUT_EFFECT = {
     "no-color", "no-compile", "no-input", "no-warn-script-location", "prefer-binary",
     "progress-bar", "quiet", "require-virtualenv", "retries", "root-user-action", "user", "verbose",
 }  # fmt: skip
-"""Settings of pip that do not decide which packages are installed, or that set-up overrides."""
+"""Settings of pip that do not affect the selection of packages, or that the set-up overrides."""
 
 SECTIONS = ("global", "install", ":env:")
 """Sections that concern an installation; the later ones override the earlier ones."""
@@ -52,9 +52,9 @@ def uv_settings(listed: str) -> UvSettings | None:
     Returns
     -------
     UvSettings or None
-        None if pip has a setting that has no known equivalent: then only pip may install.
+        None if pip has a setting without a known equivalent; only pip may then install.
     """
-    # As in pip, all indexes rank equally, and the newest version that fits is installed.
+    # As in pip, all indexes have equal priority, and the newest compatible version is installed.
     options = ["--index-strategy", "unsafe-best-match"]
     variables = {}
     for name, value in _effective(listed).items():

@@ -38,7 +38,8 @@ def test(
     if scheduler:
         _spread([*marked, *selected], scheduler)
         return
-    # One test at a time to whoever is free: by default a worker would get all simulations at once.
+    # Send each test separately to the next free worker; by default, one worker would get all
+    # simulations in one chunk.
     workers = ["-n", "auto", "--maxschedchunk", "1"]
     records = ["--record", *(["--record-long"] if full else [])]
     records += ["--resume"] if resume else []

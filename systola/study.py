@@ -1,4 +1,4 @@
-"""The verb ``study``: what a paper claims, measured on a real model."""
+"""The verb ``study``: measurement of a paper's claims on a real model."""
 
 import difflib
 from collections.abc import Callable
@@ -14,23 +14,23 @@ from systola import environment
 from systola.options import console, path_shown
 
 WINDOWS = {"kelle": (1, 8), "lad": (1, 8), "meadow": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
-"""Windows of text by default and in full, by paper."""
+"""Number of text windows by default and with FULL=1, by paper."""
 
 CONTEXTS = ("256", "512", "1024", "2048", "4096")
-"""Tokens of a window; the last is as long as sixteen windows of the text can be."""
+"""Tokens per window; the last value is the maximum for sixteen windows of the text."""
 
 PAPERS = tuple(WINDOWS)
 
 
 @click.command()
 @click.option("--paper", required=True, help="kelle, lad, meadow, p3llm or veda.")
-@click.option("--full", type=bool, default=False, help="1 takes eight times the text.")
-@click.option("--context", type=click.Choice(CONTEXTS), default="1024", help="Tokens a window.")
+@click.option("--full", type=bool, default=False, help="1 uses eight times the text.")
+@click.option("--context", type=click.Choice(CONTEXTS), default="1024", help="Tokens per window.")
 def study(paper: str, full: bool, context: str) -> None:
-    """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""
+    """Measure a paper's claims on SmolLM2 and compare them with the paper's figures."""
     check_paper(paper)
     environment.require("llm", "data", "study")
-    # These need torch, which takes a second to import.
+    # These modules import torch, which takes a second.
     from golden.study.outcome import write_outcome
     from golden.study.subject import news
 
@@ -59,12 +59,12 @@ COMMANDS: tuple[click.Command, ...] = (study,)
 
 
 def check_paper(paper: str) -> None:
-    """Refuse a paper that has no study, and name the nearest that has one.
+    """Check that a paper has a study.
 
     Raises
     ------
     UserError
-        If there is no such study.
+        If it has none; the message suggests the nearest name.
     """
     if paper not in PAPERS:
         near = difflib.get_close_matches(paper.lower(), PAPERS, n=1)

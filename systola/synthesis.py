@@ -23,7 +23,7 @@ OPERATORS = "operators.json"
 """File in the build directory to which `operators` writes its measurements."""
 
 FLAT = {"1": "flat", "parts": "parts", "0": "hierarchy"}
-"""Forms of the netlist; small designs are flat if none is asked for."""
+"""Forms of the netlist by option value; without the option, small designs are flat."""
 
 period_option = click.option("--period", type=float, help="Clock period in picoseconds.")
 
@@ -41,7 +41,7 @@ def synth(
     vcd: Path | None,
     flat: str | None,
 ) -> None:
-    """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
+    """Map a unit to a cell library: area, timing, power, and a netlist for simulation."""
     from hdl.emitted import emit_unit
     from synth.asic import check_period
     from synth.liberty import find_library
@@ -52,10 +52,10 @@ def synth(
 
     check_period(period)
     with console.status("reading the cell library") as status:
-        # Before the long work, so that a wrong library or waveform ends the verb at once.
+        # Read the inputs first, so that a wrong library or waveform is reported immediately.
         library = find_library(liberty)
         recorded = read_waveforms(vcd, unit.top) if vcd else None
-        # With sources, so that the longest path names lines of Python.
+        # With `sources`, the report of the longest path refers to lines of Python.
         result = measure_design(
             emit_unit(unit.entry, unit.dimensions, sources=True).verilog,
             unit.top,
@@ -93,7 +93,7 @@ def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
             preset=unit.preset,
             progress=lambda words: status.update(f"{unit.title}: {words}"),
         )
-    table = Table("what", title=f"{unit.title}\n{library.name}, {library.corner}")
+    table = Table("quantity", title=f"{unit.title}\n{library.name}, {library.corner}")
     for point in result.points:
         table.add_column(point.recipe, justify="right")
     rows = {
@@ -115,7 +115,7 @@ def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
 @click.option("--device", default="ecp5-85k", help="ecp5-85k, ecp5-45k or xcup.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
 def fpga(unit: Chosen, device: str, seed: int) -> None:
-    """Map a unit to an FPGA; place and route it where the device's tools are open."""
+    """Map a unit to an FPGA; place and route it if the device has open-source tools."""
     environment.require("fpga")
     from hdl.emitted import emit_unit
     from synth.fpga import find_device, place_and_route
@@ -133,7 +133,7 @@ def fpga(unit: Chosen, device: str, seed: int) -> None:
             seed=seed,
             progress=lambda words: status.update(f"{unit.title}: {words}"),
         )
-    table = Table("what", "used", "of", "share", title=f"{unit.title}, {chosen_device.title}")
+    table = Table("resource", "used", "of", "share", title=f"{unit.title}, {chosen_device.title}")
     for kind, used in result.counts.items():
         available = getattr(chosen_device, kind)
         table.add_row(kind.upper(), f"{used:g}", str(available), f"{used / available:.2%}")
@@ -158,7 +158,7 @@ def export(
     target: str | None,
     name: str | None,
 ) -> None:
-    """Write a unit as a project of another flow."""
+    """Write a unit as a project for another flow."""
     from hdl.emitted import emit_unit
     from synth.asic import check_period
     from synth.export import (
@@ -173,7 +173,7 @@ def export(
     check_period(period)
     check_flow(for_)
     wanted = find_target(target) if target else TARGETS.get(for_, Target.ASIC)
-    # Two configurations of a unit may meet in one design.
+    # One design may contain two configurations of a unit, so the default name is unique to both.
     name = name or unit.configured_name
     emitted = emit_unit(unit.entry, unit.dimensions, wanted, name=name)
     design = Design(
@@ -191,7 +191,7 @@ def export(
         table.add_row(str(path.relative_to(written[-1].parent)), str(path.stat().st_size))
     console.print(table)
     if large := large_memories(design, for_):
-        table = Table("memory at which the flow stops", "bits")
+        table = Table("memory too large for the flow", "bits")
         for memory in large:
             table.add_row(memory.name, str(memory.bits))
         console.print(table)
@@ -201,7 +201,7 @@ def export(
 @click.command()
 @click.option("--docs", type=bool, default=False, help="1 updates the tables of README and docs.")
 def report(docs: bool) -> None:
-    """Write one page of all measurements so far, and of those kept in docs/."""
+    """Write one page with all measurements of the build directory and of docs/."""
     environment.require("synth")
     from hdl.catalog import CATALOG
     from synth.documents import write_documents
@@ -232,7 +232,7 @@ def report(docs: bool) -> None:
 @click.command()
 @click.option("--liberty", required=True, help="NanGate45, .lib or .lib.gz.")
 def operators(liberty: str) -> None:
-    """Measure the arithmetic operators as the published circuits were measured."""
+    """Measure the arithmetic operators by the method of the published circuits."""
     from synth.liberty import find_library
     from synth.operators import measure_operators, short_name
 
@@ -253,7 +253,7 @@ def operators(liberty: str) -> None:
 @click.command()
 @click.option("--top", help="One unit; all if absent.")
 def digests(top: str | None) -> None:
-    """Renew docs/digests.json: which Verilog each unit has now, by which pages mark old figures."""
+    """Update docs/digests.json, by which pages mark figures of Verilog that has changed since."""
     from hdl.catalog import CATALOG, entry_named
     from synth.digests import DIGESTS, renew
     from synth.figures import kept_figures
@@ -279,7 +279,7 @@ def _print_synthesis(result: Any) -> None:
     library = result.library
     title = f"{result.top} / {result.preset}\n{library.name}, {library.corner}; {library.origin}"
     table = Table(title=title, title_justify="left")
-    table.add_column("what")
+    table.add_column("quantity")
     for point in result.points:
         table.add_column(point.netlist.recipe, justify="right")
     rows: dict[str, list[str]] = {}
@@ -315,7 +315,7 @@ def _print_synthesis(result: Any) -> None:
             path.add_row(f"{step.time_ps:.0f}", step.cell, step.name, step.source)
         console.print(path)
     if not library.timed:
-        console.print("The areas are an estimate, without timing: no cell library was found.")
+        console.print("Areas are estimates without timing, because no cell library was found.")
     elif not result.headline.timing:
         console.print(MISSING)
 

@@ -1,4 +1,4 @@
-"""What ends a verb ends the programs that it started: simulators, compilers, place and route."""
+"""Termination of a verb with all programs that it started: simulators, compilers, routers."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Terminated(BaseException):
-    """The process was told to end; no handler of errors may take it for one."""
+    """A signal terminates the process; a `BaseException`, so that no error handler catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -16,22 +16,22 @@ class Terminated(BaseException):
 
 
 def end_children_too() -> None:
-    """Pass what ends this process on to all that it started, and raise `Terminated` here.
+    """Forward termination signals to all child processes, and raise `Terminated` in this one.
 
-    A terminal sends its interrupt to all of them by itself; it needs nothing.
+    A terminal sends its interrupt to all of them, so SIGINT needs no handler.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # What the caller ignores, as `nohup` does, stays ignored.
+        # A signal that the caller ignores, as `nohup` does, remains ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
 
 
 def descendants(process: int) -> list[int]:
-    """Return the processes that a process started, theirs, and so on."""
+    """Return the ids of all direct and indirect child processes of a process."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name, in parentheses, may hold anything.
+            # The process name, in parentheses, may contain any character: skip it.
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     found = [process]
     for known in found:

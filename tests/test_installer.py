@@ -272,7 +272,7 @@ def test_torch_with_cuda_is_refused_where_the_cpu_build_cannot_be_had(
         return subprocess.CompletedProcess(command, int(cpu), " + nvidia-cublas==13.1.1.3\n")
 
     monkeypatch.setattr(scene.environment, "_run", planned)
-    with pytest.raises(InstallationError, match=r"^torch would bring CUDA .*PIP_EXTRA_INDEX_URL"):
+    with pytest.raises(InstallationError, match=r"^torch would install CUDA .*PIP_EXTRA_INDEX_URL"):
         scene.environment._install(environment.lock_named("llm"))
 
 

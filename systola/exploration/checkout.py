@@ -1,4 +1,4 @@
-"""Whether two machines have the same sources and packages, before jobs run on both."""
+"""Comparison of the sources and packages of two machines, before jobs run on both."""
 
 import hashlib
 import subprocess
@@ -10,12 +10,12 @@ from hdl.paths import IN_CHECKOUT, ROOT
 from systola.environment import locked_packages
 
 TREES = ("hdl", "golden", "testbenches", "synth", "systola", "constraints")
-"""What a result can depend on; tests and documentation cannot change one."""
+"""Folders that a result can depend on; tests and documentation do not affect results."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
-    """What a process runs.
+    """The sources and packages of a process.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Checkout:
     packages : str
         Digest of the installed versions of the locked packages.
     commit : str
-        Git's short name of it; empty where there is none.
+        Git's short name of the commit; empty if there is none.
     """
 
     sources: str
@@ -32,19 +32,19 @@ class Checkout:
     commit: str
 
     def difference(self, other: "Checkout") -> str:
-        """Say in words how another one differs; nothing if it does not."""
-        said = []
+        """Describe how another checkout differs; return an empty string if it does not."""
+        differences = []
         if other.sources != self.sources:
             commits = f" at {other.commit or 'no commit'}, not {self.commit or 'no commit'}"
-            said.append(f"sources {other.sources}{commits}, where here are {self.sources}")
+            differences.append(f"sources {other.sources}{commits}; local sources: {self.sources}")
         if other.packages != self.packages:
-            said.append("other versions of packages; `make doctor` names them")
-        return " and ".join(said)
+            differences.append("other versions of packages; `make doctor` lists them")
+        return " and ".join(differences)
 
 
 @cache
 def this_checkout() -> Checkout:
-    """Read the checkout, or the installation, that this process runs; once a process."""
+    """Read the checkout or the installation that this process runs, once per process."""
     sources = hashlib.sha256()
     for tree in TREES:
         for file in sorted((ROOT / tree).rglob("*")):
@@ -67,9 +67,9 @@ def _commit() -> str:
     if not IN_CHECKOUT:
         return ""
     try:
-        told = subprocess.run(
+        described = subprocess.run(
             ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
         )
     except OSError:
         return ""
-    return told.stdout.strip()
+    return described.stdout.strip()

@@ -1,4 +1,4 @@
-"""Conditions over parameters, as a sweep's ``where`` has them: ``lanes * rows <= 64``."""
+"""Conditions over parameters, for a sweep's ``where``: ``lanes * rows <= 64``."""
 
 import ast
 import operator
@@ -26,17 +26,18 @@ _UNARY: dict[type, Callable[[Any], Any]] = {ast.Not: operator.not_, ast.USub: op
 
 
 def parse_constraint(text: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Read a condition of integers, parameters, ``+ - * // %``, comparisons, ``and or not``.
+    """Parse a condition of integers, parameters, ``+ - * // %``, comparisons, ``and or not``.
 
     Returns
     -------
     Callable[[Mapping[str, Any]], bool]
-        Whether it holds for parameters by their names, a part's by ``part.name``.
+        Function that evaluates the condition for parameter values by name; ``part.name`` is the
+        name of a part's parameter. It raises `UserError` for an unknown parameter.
 
     Raises
     ------
     UserError
-        If it is no such condition; when called, if it names what is no parameter.
+        If the text is not such a condition.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -50,7 +51,7 @@ def parse_constraint(text: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def _value(node: ast.expr, values: Mapping[str, Any], text: str) -> Any:
-    """Compute a node; only what the grammar above names is ever evaluated."""
+    """Evaluate a node; reject every node outside the grammar of `parse_constraint`."""
 
     def of(part: ast.expr) -> Any:
         return _value(part, values, text)
@@ -81,4 +82,4 @@ def _value(node: ast.expr, values: Mapping[str, Any], text: str) -> Any:
             pairs = zip(ops, sides, sides[1:], strict=False)
             return all(_COMPARING[type(op)](one, other) for op, one, other in pairs)
         case _:
-            raise UserError(f"where cannot have {ast.unparse(node)!r}: {text!r}")
+            raise UserError(f"where cannot contain {ast.unparse(node)!r}: {text!r}")

@@ -1,8 +1,8 @@
-"""How long a sweep takes on `n` workers: measured job times, the longest job first.
+"""Model of the wall time of a sweep on `n` workers, from measured job times.
 
-Jobs share nothing but caches, so that a cluster is a list schedule: whoever is free takes the
-longest job that is left. No schedule is shorter than the jobs' sum over the workers, nor than the
-longest job.
+Jobs share only caches, so a cluster executes a list schedule: a free worker takes the longest job
+that has not started. Two lower bounds hold for every schedule: the jobs' total time divided by the
+number of workers, and the longest job.
 """
 
 import heapq
@@ -15,16 +15,16 @@ WORKERS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A sweep on a number of workers, in seconds.
+    """The duration of a sweep on a number of workers.
 
     Parameters
     ----------
     workers : int
-        How many there are.
+        Number of workers.
     wall : float
-        Until the last job ends.
+        Seconds until the last job ends.
     ideal : float
-        The jobs' sum over the workers, or the longest job if that is more.
+        Lower bound in seconds: the jobs' total time divided by `workers`, or the longest job.
     """
 
     workers: int
@@ -33,14 +33,14 @@ class Schedule:
 
 
 def schedule(seconds: Sequence[float], workers: int, overhead: float = 0.0) -> Schedule:
-    """Give each job, the longest first, to the worker that is free first.
+    """Assign each job, the longest first, to the worker that is free first.
 
     Parameters
     ----------
     seconds : Sequence[float]
-        How long each job takes.
+        Duration of each job.
     overhead : float
-        What the engine adds to each job.
+        Seconds that the engine adds to each job.
     """
     free = [0.0] * workers
     for length in sorted(seconds, reverse=True):
@@ -50,5 +50,5 @@ def schedule(seconds: Sequence[float], workers: int, overhead: float = 0.0) -> S
 
 
 def larger(seconds: Sequence[float], jobs: int, seed: int = 1) -> list[float]:
-    """Draw the times of a larger sweep from those measured, each as likely as it was seen."""
+    """Sample the job times of a larger sweep from the measured ones, with equal probability."""
     return random.Random(seed).choices(list(seconds), k=jobs)

@@ -1,4 +1,4 @@
-"""Jobs on Dask's workers: a local cluster, or the user's own by its scheduler's address."""
+"""Execution of jobs on Dask workers: of a local cluster, or of the user's own scheduler."""
 
 import asyncio
 import logging
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from tornado.ioloop import IOLoop
 
 ANSWER_SECONDS = 30
-"""A scheduler that is silent for so long is gone."""
+"""Timeout for an answer of a scheduler."""
 
 DEATHS = 3
-"""Workers that one job may take with it before it counts as failed."""
+"""Number of workers that may end during one job before the job counts as failed."""
 
 
 @cache
 def event_loop() -> "IOLoop":
-    """Return the process's event loop for Dask, which runs in a thread of its own.
+    """Return the process's event loop for Dask, which runs in a separate thread.
 
-    Dask's own start of this thread asserts that it runs after 10 seconds, which a busy machine
-    may exceed; this one waits for as long as it takes.
+    Dask's own start of this thread fails if the thread does not run within 10 seconds, which a busy
+    machine may exceed; this one has no time limit.
     """
     from tornado.ioloop import IOLoop
 
@@ -45,15 +45,16 @@ def event_loop() -> "IOLoop":
 
 
 def check_answers(scheduler: str) -> None:
-    """Connect to a scheduler's address and hang up.
+    """Check that a scheduler accepts a connection at an address.
 
     A `Client` that finds no scheduler fails in its constructor and closes itself when Python
-    collects it, which may happen in the loop's own thread; therefore none is made before.
+    collects it, which may happen in the loop's own thread. This check therefore precedes the first
+    `Client`.
 
     Raises
     ------
     UserError
-        If nothing answers there within `ANSWER_SECONDS`.
+        If no scheduler answers within `ANSWER_SECONDS`.
     """
     from distributed.comm.core import connect
     from distributed.utils import sync
@@ -70,15 +71,15 @@ def check_answers(scheduler: str) -> None:
 
 @contextmanager
 def cluster(scheduler: str | None, workers: int | None = None) -> Iterator["Client"]:
-    """Connect to a scheduler, or start one with a worker a core on this machine.
+    """Connect to a scheduler, or start a local one with one worker per core.
 
-    Every worker is a process with one thread, so that a core has one job; the local cluster listens
-    on the loopback interface alone and ends with the block.
+    Every worker is a process with one thread, so that a core executes one job. The local cluster
+    listens only on the loopback interface and ends with the context.
 
     Raises
     ------
     UserError
-        If no scheduler answers there, it has no workers, or one of them has another checkout.
+        If no scheduler answers, it has no workers, or one of them has another checkout.
     """
     from dask import config
     from distributed import Client
@@ -87,7 +88,7 @@ def cluster(scheduler: str | None, workers: int | None = None) -> Iterator["Clie
         {
             "distributed.comm.timeouts.connect": ANSWER_SECONDS,
             "distributed.scheduler.allowed-failures": DEATHS,
-            # Jobs wait for programs that they started; a worker's own memory says nothing of them.
+            # Jobs wait for programs that they start: the worker's own memory use is no measure.
             "distributed.worker.memory.target": False,
             "distributed.worker.memory.spill": False,
             "distributed.worker.memory.pause": False,
@@ -108,14 +109,14 @@ def cluster(scheduler: str | None, workers: int | None = None) -> Iterator["Clie
 
 
 def _local_cluster(workers: int) -> Any:
-    """Return Dask's cluster of this machine, a context manager."""
+    """Return a Dask cluster on this machine, which is a context manager."""
     from distributed import LocalCluster
 
     return LocalCluster(
         n_workers=workers,
         threads_per_worker=1,
         host="127.0.0.1",
-        # Dask serves its status page in any case; on a free port several sweeps can run at once.
+        # Dask always serves its status page; a free port allows concurrent sweeps.
         dashboard_address="127.0.0.1:0",
         local_directory=str(BUILD / "explore" / "dask"),
         silence_logs=logging.CRITICAL,
@@ -124,17 +125,18 @@ def _local_cluster(workers: int) -> Any:
 
 
 def check_workers(client: "Client", here: Checkout) -> None:
-    """Hold the checkouts of all workers, and of the scheduler, beside this process's.
+    """Compare the checkouts of all workers and of the scheduler with this process's.
 
     Raises
     ------
     UserError
-        If there is no worker, one of them cannot import the project, or one differs; all are named.
+        If there is no worker, or workers cannot import the project or differ; the message lists
+        them.
     """
     try:
         client.wait_for_workers(1, timeout=ANSWER_SECONDS)
         found: Any = client.run(this_checkout, on_error="return")
-        # It reads what jobs consist of, so that it needs the sources too.
+        # The scheduler deserialises jobs, so it also needs the sources.
         found["the scheduler"] = _on_scheduler(client)
     except (OSError, TimeoutError, ValueError) as error:
         raise UserError(
@@ -147,12 +149,12 @@ def check_workers(client: "Client", here: Checkout) -> None:
         elif difference := here.difference(checkout):
             differing[worker] = f"has {difference}"
     if differing:
-        said = "; ".join(f"{worker} {what}" for worker, what in sorted(differing.items()))
-        raise UserError(f"scheduler and workers must have this checkout, but {said}")
+        listed = "; ".join(f"{worker} {what}" for worker, what in sorted(differing.items()))
+        raise UserError(f"scheduler and workers must have this checkout, but {listed}")
 
 
 def _on_scheduler(client: "Client") -> Any:
-    """Return the scheduler's checkout, or why it cannot tell."""
+    """Return the scheduler's checkout, or the exception if it cannot read the checkout."""
     try:
         return client.run_on_scheduler(this_checkout)
     except Exception as error:
@@ -160,13 +162,13 @@ def _on_scheduler(client: "Client") -> Any:
 
 
 class _Ended(NamedTuple):
-    """A job that came to its end; nothing else that Dask may answer is taken for one."""
+    """The outcome of a completed job, in a class that no other answer of Dask has."""
 
     outcome: Any
 
 
 def _checked(work: Callable[[Any], Any], here: Checkout, job: Any) -> _Ended:
-    """Run a job where it is sent to; a worker that joined later is looked at too."""
+    """Run a job on a worker, after a check that also covers workers that joined later."""
     if difference := here.difference(this_checkout()):
         raise UserError(f"scheduler and workers must have this checkout, but one has {difference}")
     return _Ended(work(job))
@@ -179,26 +181,26 @@ def run_jobs(
     keys: Sequence[str],
     lengths: Sequence[float],
 ) -> Iterator[tuple[int, Any]]:
-    """Run jobs, those expected to be the longest first, and yield results as they come.
+    """Run jobs, in order of decreasing expected duration, and yield results as they arrive.
 
-    A job whose worker is lost runs again on another one.
+    If a job's worker is lost, the job runs again on another one.
 
     Parameters
     ----------
     work : Callable[[Any], Any]
-        What is done with a job; it can be sent to a worker, and returns its result.
+        Function that executes a job on a worker and returns its result; it must be picklable.
     jobs, keys, lengths : Sequence
-        The jobs, a name for each, and how long each is expected to take.
+        The jobs, a unique name for each, and the expected duration of each.
 
     Yields
     ------
     tuple[int, Any]
-        A job's index, and its result, or the exception that it ended with.
+        A job's index, and its result or the exception that it raised.
 
     Raises
     ------
     UserError
-        If the scheduler is gone.
+        If the connection to the scheduler is lost.
     """
     from distributed import as_completed
 
@@ -217,14 +219,16 @@ def run_jobs(
             if isinstance(result, _Ended):
                 yield futures[future], result.outcome
             elif isinstance(result, tuple) and not isinstance(result[1], CancelledError):
-                # A job that raised has the exception between its type and its place.
+                # A job that failed returns the type, the exception and the traceback.
                 yield futures[future], result[1]
             else:
                 break
             future.release()
             left -= 1
         if left:
-            raise UserError(f"the scheduler is gone, {left} jobs are left; the same call goes on")
+            raise UserError(
+                f"the scheduler must remain available; {left} jobs remain, repeat the command"
+            )
     finally:
         if client.status == "running":
             client.cancel([future for future in futures if not future.done()])

@@ -1,4 +1,4 @@
-"""One job: a unit at parameters through one verb; its result is the verb's JSON."""
+"""A job: one verb, applied to a unit with given parameters; its result is the verb's JSON."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ from hdl.paths import BUILD, BUILD_VARIABLE, replace_text
 from synth.liberty_files import liberty_paths
 
 WORK = "explore/work"
-"""Where jobs build, in the build directory; what ended well is removed."""
+"""Folder in the build directory for the jobs' own build directories, each removed after its job."""
 
 SHARED = ("llm", "simulators", "debian", "liberty")
-"""Folders of the build directory that every job may use: caches behind locks."""
+"""Folders of the build directory that all jobs share: caches with locks."""
 
 RESULTS = {"synth": "synth.json", "sim": "sim.json", "fpga": "fpga.json"}
 LOG_LINES = 40
@@ -27,25 +27,25 @@ LOG_LINES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is run, and what its result depends on.
+    """A job, with everything that its result depends on.
 
     Parameters
     ----------
     top, point : str
-        The unit, and its parameters' name.
+        The unit, and the name of its parameters.
     parameters : str
-        The parameters as the TOML file that a verb takes.
+        The parameters as the text of the TOML file that a verb reads.
     verb : str
         ``synth``, ``sim`` or ``fpga``.
     sources : str
-        `Checkout.sources` that it is for.
+        `Checkout.sources` for which the result is valid.
     seed : int, optional
-        Of a simulation.
+        Seed of a simulation.
     liberty, liberty_digest : str
         Paths of a cell library's files, separated by colons, and the digest of their bytes; empty
         for the default.
     packages : str
-        `Checkout.packages` that it is for.
+        `Checkout.packages` for which the result is valid.
     """
 
     top: str
@@ -60,35 +60,35 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Sixteen hexadecimal digits that stand for all that the result depends on."""
-        told = {name: value for name, value in asdict(self).items() if name != "liberty"}
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        """Digest of everything that the result depends on: sixteen hexadecimal digits."""
+        inputs = {name: value for name, value in asdict(self).items() if name != "liberty"}
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def title(self) -> str:
-        """What a reader calls it."""
+        """Description of the job for messages: verb, point and seed."""
         seed = "" if self.seed is None else f", seed {self.seed}"
         return f"{self.verb} {self.point}{seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What became of a job.
+    """The result of a job.
 
     Parameters
     ----------
     key : str
-        The job's.
+        `Job.key` of the job.
     failure : str
-        Why there are no values; empty if there are.
+        Reason of a failure; empty for a job that succeeded.
     seconds : float
-        How long it ran.
+        Duration.
     worker : str
-        The machine.
+        Name of the machine.
     values : dict[str, Any]
-        What the verb's JSON says.
+        Contents of the verb's JSON; empty for a job that failed.
     log : str
-        The end of what the verb printed, if it failed.
+        Last lines of the verb's output for a job that failed.
     """
 
     key: str
@@ -100,15 +100,15 @@ class Result:
 
 
 def liberty_digest(paths: str) -> str:
-    """Return twelve hexadecimal digits of the bytes of liberty files, or "not there"."""
+    """Return twelve hexadecimal digits of the digest of liberty files, or "missing"."""
     files = liberty_paths(paths)
     if not all(file.is_file() for file in files):
-        return "not there"
+        return "missing"
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def run_job(job: Job) -> Result:
-    """Run a verb in a process of its own, in a build directory of its own, and read its JSON."""
+    """Run a verb in a separate process and build directory, and read its JSON."""
     started = time.monotonic()
     home = BUILD / WORK / f"{job.key}-{os.getpid()}"
     try:
@@ -120,7 +120,7 @@ def run_job(job: Job) -> Result:
     lines = [line for line in log.strip().splitlines() if line.strip()]
     return Result(
         key=job.key,
-        failure="" if values else (lines or ["the verb left no result"])[-1].strip(),
+        failure="" if values else (lines or ["the verb wrote no result"])[-1].strip(),
         seconds=round(time.monotonic() - started, 2),
         worker=platform.node(),
         values=values,
@@ -129,9 +129,9 @@ def run_job(job: Job) -> Result:
 
 
 def _run_verb(job: Job, home: Path) -> tuple[dict[str, Any], str]:
-    """Return what the verb's JSON says, nothing if it failed, and what it printed."""
+    """Return the contents of the verb's JSON, empty after a failure, and the verb's output."""
     if job.liberty and (found := liberty_digest(job.liberty)) != job.liberty_digest:
-        return {}, f"LIBERTY must be the same file everywhere: {job.liberty} is {found} here"
+        return {}, f"LIBERTY must be equal on all machines: digest of {job.liberty} here: {found}"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     for name in SHARED:

@@ -1,4 +1,4 @@
-"""What a sweep leaves to look at: fronts as pictures and tables, and what more workers would do."""
+"""Output of a sweep: fronts as plots and tables, and the modelled time for more workers."""
 
 import csv
 import io
@@ -14,18 +14,18 @@ from systola.exploration.pictures import front, label, measured, pareto_plot, pi
 from systola.exploration.results import Row
 
 JOBS = 10_000
-"""Jobs of the sweep whose times are drawn from the measured ones."""
+"""Jobs of the modelled sweep, whose times are sampled from the measured ones."""
 
 
 def write_front(
     table: Sequence[Row], home: Path, sweep: str
 ) -> Iterator[tuple[str, list[dict[str, Any]], list[Path]]]:
-    """Write the picture and the table of every front that the table of a sweep has figures for.
+    """Write the plot and the table of every front for which a sweep has figures.
 
     Yields
     ------
     tuple[str, list[dict[str, Any]], list[Path]]
-        What the front is of, its lines, and the files.
+        The front's title, the lines of its table, and the files.
     """
     lines = measured(table)
     columns = varied(lines)
@@ -54,7 +54,7 @@ def write_front(
 
 
 def write_schedule(seconds: Sequence[float], home: Path) -> list[Path]:
-    """Draw the wall time of a sweep of `JOBS` such jobs over the number of workers."""
+    """Plot the wall time of a sweep of `JOBS` such jobs over the number of workers."""
     times = larger(seconds, JOBS)
     schedules = [schedule(times, workers) for workers in WORKERS]
     lines = {

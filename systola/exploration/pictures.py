@@ -1,4 +1,4 @@
-"""Pareto fronts: which points nothing else beats in both of two figures, as pictures and tables."""
+"""Pareto fronts: the points that no other point dominates in two figures, and their plots."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from systola.exploration.results import Row
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A figure of which less is better.
+    """A figure of merit; lower is better.
 
     Parameters
     ----------
     column : str
-        Its column of `measured`.
+        Column in the table of `measured`.
     label : str
-        What it is, with its unit.
+        Name with unit.
     """
 
     column: str
@@ -39,14 +39,14 @@ PERIOD = Axis(column="period_ns", label="clock period, ns")
 PICTURES: tuple[tuple[Axis, Axis], ...] = (
     (AREA, DELAY), (AREA, CYCLES), (ERROR, ENERGY), (LUT, PERIOD), (LUT, CYCLES),
 )  # fmt: skip
-"""Pairs that are drawn where a sweep has both figures."""
+"""Pairs of figures that are plotted if a sweep has both."""
 
 
 def measured(table: Sequence[Row]) -> list[Row]:
-    """Return a line a netlist or device, with what the simulations of its point say.
+    """Return one line per netlist or device, with the results of its point's simulations.
 
     Cycles and errors are means over the seeds. Energy is the power at the netlist's own clock times
-    the simulation's cycles.
+    the duration of the simulation's cycles at this clock.
     """
     simulated: dict[str, Row] = {}
     for point in dict.fromkeys(row["point"] for row in table):
@@ -74,12 +74,12 @@ def varied(table: Sequence[Row]) -> list[str]:
 
 
 def label(row: Row, columns: Sequence[str]) -> str:
-    """Name a point by the parameters that differ."""
+    """Return a point's name from the parameters that differ."""
     return " ".join(f"{name.rpartition('.')[2]}={row[name]}" for name in columns) or row["point"]
 
 
 def front(table: Sequence[Row], x: Axis, y: Axis) -> list[Row]:
-    """Return the points that no other beats or equals in both, from the least `x` on."""
+    """Return the points that no other dominates or equals, in order of increasing `x`."""
     known = [row for row in table if _known(row, x) and _known(row, y)]
     found: list[Row] = []
     for row in sorted(known, key=lambda row: (row[x.column], row[y.column])):
@@ -89,7 +89,7 @@ def front(table: Sequence[Row], x: Axis, y: Axis) -> list[Row]:
 
 
 def pareto_plot(table: Sequence[Row], x: Axis, y: Axis) -> Figure:
-    """Draw all points, the front tied together and each of its points labelled."""
+    """Plot all points, with the front as a line with labelled points."""
     best = front(table, x, y)
     known = [row for row in table if _known(row, x) and _known(row, y)]
     columns = varied(table)
@@ -104,7 +104,7 @@ def pareto_plot(table: Sequence[Row], x: Axis, y: Axis) -> Figure:
 
 
 def pictures(table: Sequence[Row]) -> Mapping[str, tuple[Axis, Axis]]:
-    """Return the pairs of figures that a table has, by the names of their files."""
+    """Return the pairs of figures that a table contains, by the names of their files."""
     names = {name for row in table for name, value in row.items() if value is not None}
     return {
         f"{x.column}-{y.column}": (x, y)
@@ -114,7 +114,7 @@ def pictures(table: Sequence[Row]) -> Mapping[str, tuple[Axis, Axis]]:
 
 
 def _short(row: Row, columns: Sequence[str]) -> str:
-    """Name a point by its values alone, in the sequence of the plot's title."""
+    """Return a point's name from its values alone, in the order of the plot's title."""
     return " / ".join(str(row[name]) for name in columns)
 
 

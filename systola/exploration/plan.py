@@ -1,4 +1,4 @@
-"""From a sweep's points to jobs, and what each of them will take."""
+"""The jobs of a sweep, and the expected duration of each."""
 
 from collections.abc import Iterable, Mapping
 from statistics import fmean
@@ -10,7 +10,7 @@ from systola.exploration.sweep import Points, Sweep
 
 
 def plan_jobs(sweep: Sweep, points: Points, library: tuple[str, str]) -> list[Job]:
-    """Return a job a point and verb, and of simulations a job a seed."""
+    """Return one job per point and verb, and for simulations one per seed."""
     here = this_checkout()
     jobs: list[Job] = []
     for name, parameters in points.legal.items():
@@ -35,7 +35,7 @@ def plan_jobs(sweep: Sweep, points: Points, library: tuple[str, str]) -> list[Jo
 
 
 def expected_seconds(job: Job, known: Iterable[Result], weight: Mapping[str, float]) -> float:
-    """Return how long a job may take: as others of its unit did, else by its verb alone."""
+    """Return the mean duration of the unit's earlier jobs, or else the verb's weight."""
     alike = [
         result.seconds
         for result in known

@@ -1,4 +1,4 @@
-"""The tests as jobs on a cluster: a job has those of a file, or of one unit at a preset."""
+"""Tests as jobs on a cluster: one job per test file, or per unit and preset of a file."""
 
 import os
 import re
@@ -27,7 +27,7 @@ class Group:
     Parameters
     ----------
     name : str
-        A test file, or one with a unit and a preset behind it.
+        A test file, followed by a unit and a preset if the group is for one.
     tests : tuple[str, ...]
         Pytest's names of the tests.
     """
@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupResult:
-    """What became of a group: how many tests, where, and what pytest said if one failed."""
+    """The result of a group: counts of tests, the machine, and pytest's output after a failure."""
 
     name: str
     worker: str
@@ -50,31 +50,30 @@ class GroupResult:
 
 
 def collect(selection: Sequence[str], units: Collection[str]) -> list[Group]:
-    """Ask pytest for the tests that a selection has, and group them.
+    """Collect the tests of a selection with pytest, and group them.
 
     Parameters
     ----------
     selection : Sequence[str]
         Pytest's arguments: files, ``-m``, ``-k``.
     units : Collection[str]
-        Names that make a test's first parameter a unit's.
+        Names of units; a test whose first parameter is one of them belongs to that unit.
 
     Raises
     ------
     UserError
-        If there is no such test.
+        If no test matches.
     """
-    asked = _pytest("--collect-only", "-q", *selection)
-    names = [line for line in asked.stdout.splitlines() if "::" in line and " " not in line]
+    collected = _pytest("--collect-only", "-q", *selection)
+    names = [line for line in collected.stdout.splitlines() if "::" in line and " " not in line]
     if not names:
-        raise UserError(
-            f"tests must be there, and pytest finds none: {asked.stdout.strip()[-300:]}"
-        )
+        output = collected.stdout.strip()[-300:]
+        raise UserError(f"the selection must contain a test; pytest finds none: {output}")
     return group(names, units)
 
 
 def group(names: Sequence[str], units: Collection[str]) -> list[Group]:
-    """Put tests of one unit and preset together, and the others of a file."""
+    """Group tests by file, unit and preset; tests without a unit by file."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         found = _PARAMETRISED.match(name)
@@ -86,10 +85,10 @@ def group(names: Sequence[str], units: Collection[str]) -> list[Group]:
 
 
 def run_group(tests: Group) -> GroupResult:
-    """Run a group's tests in a process of their own."""
+    """Run a group's tests in a separate process."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "junit.xml")
-        # Names beyond what a command line may hold go by a file.
+        # The names may exceed the length of a command line, so pytest reads them from a file.
         arguments = Path(scratch, "tests")
         arguments.write_text("\n".join(tests.tests))
         ran = _pytest("-q", f"--junitxml={report}", f"@{arguments}")
@@ -118,7 +117,7 @@ def run_group(tests: Group) -> GroupResult:
 
 
 def closing_line(results: Sequence[GroupResult]) -> str:
-    """Count what passed and failed, and where it ran."""
+    """Return the summary line: tests passed, failed and skipped, and tests per machine."""
     counts = [sum(getattr(result, name) for result in results) for name in ("passed", "failed")]
     skipped = sum(result.skipped for result in results)
     places: dict[str, int] = defaultdict(int)

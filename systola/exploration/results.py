@@ -1,7 +1,7 @@
-"""What has been measured: a journal that every sweep shares, and a table for each sweep.
+"""Storage of measurements: a journal that all sweeps share, and a table for each sweep.
 
-The journal is the truth: a line of JSON a finished job, on the disk before the next is waited for.
-A line that an interrupted run left half written is ignored. Tables are made from it.
+The journal contains one line of JSON per finished job, and is on the disk before the next result is
+awaited. A partial line from an interrupted run is ignored. Tables are derived from the journal.
 """
 
 import csv
@@ -29,8 +29,8 @@ _SYNTH = (
 )  # fmt: skip
 _SIM = ("cycles", "ideal_cycles", "utilization", "tests", "values_checked", "mismatches")
 _FPGA = ("lut", "ff", "dsp", "bram", "fmax_mhz")
-NETLISTS = {"area": "smallest", "speed": "fastest", "period": "for the period"}
-"""Words for the netlists of one synthesis, by recipe."""
+NETLISTS = {"area": "area-optimised", "speed": "delay-optimised", "period": "for the period"}
+"""Names of the netlists of one synthesis, by recipe."""
 
 
 class Journal:
@@ -39,7 +39,7 @@ class Journal:
     Parameters
     ----------
     file : Path
-        Where they are kept.
+        The file that stores the results.
 
     Raises
     ------
@@ -62,29 +62,29 @@ class Journal:
             self.results[result.key] = result
 
     def add(self, result: Result) -> None:
-        """Keep a result: when this returns, it is on the disk.
+        """Store a result; it is on the disk when the call returns.
 
         Raises
         ------
         UserError
-            If it cannot be written, as on a full disk.
+            If the file cannot be written, for example on a full disk.
         """
         line = json.dumps(asdict(result)) + "\n"
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a+b") as file:
-                # What an interrupted run left half written must not swallow this line.
+                # End a partial line of an interrupted run, which would otherwise corrupt this one.
                 if file.tell() and not self._ends_a_line():
                     file.write(b"\n")
                 file.write(line.encode())
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise UserError(f"results cannot be kept in {self.file}: {error.strerror}") from error
+            raise UserError(f"results cannot be stored in {self.file}: {error.strerror}") from error
         self.results[result.key] = result
 
     def done(self, job: Job) -> Result | None:
-        """Return the result of a job that ended well; one that failed is run again."""
+        """Return the result of a job that succeeded; None for one that must run (again)."""
         result = self.results.get(job.key)
         return result if result and not result.failure else None
 
@@ -95,12 +95,12 @@ class Journal:
 
 
 def rows(job: Job, result: Result, parameters: Mapping[str, Any]) -> list[Row]:
-    """Return a job's lines of the table: one, or one a netlist of a synthesis.
+    """Return a job's lines of the table: one, or one per netlist or device.
 
     Parameters
     ----------
     parameters : Mapping[str, Any]
-        The point's parameters by their paths.
+        The point's parameter values by path.
     """
     values = result.values
     common: Row = {
@@ -134,12 +134,12 @@ def rows(job: Job, result: Result, parameters: Mapping[str, Any]) -> list[Row]:
 
 
 def write_table(table: Sequence[Row], stem: Path) -> list[Path]:
-    """Write a table as Parquet and as CSV; its columns are those that any line has.
+    """Write a table as Parquet and as CSV, with the union of all lines' columns.
 
     Raises
     ------
     UserError
-        If they cannot be written.
+        If a file cannot be written.
     """
     columns = list(dict.fromkeys(name for row in table for name in row))
     filled = {name: _alike([row.get(name) for row in table]) for name in columns}
@@ -158,7 +158,7 @@ def write_table(table: Sequence[Row], stem: Path) -> list[Path]:
 
 
 def read_table(file: Path) -> list[Row]:
-    """Read a table that `write_table` wrote as Parquet."""
+    """Read a Parquet table that `write_table` wrote."""
     return pq.read_table(file).to_pylist()
 
 
@@ -167,7 +167,7 @@ def _tools(measured: Mapping[str, Any]) -> str:
 
 
 def _alike(values: Iterable[Any]) -> list[Any]:
-    """Return a column's values as they are, or as words if some of them are."""
+    """Return a column's values, all converted to text if one of them is text."""
     column = list(values)
     mixed = any(isinstance(value, str) for value in column)
     return [value if value is None or not mixed else str(value) for value in column]

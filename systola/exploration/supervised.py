@@ -1,4 +1,4 @@
-"""`python -m systola.exploration.supervised VERB ...`: a verb that ends with who started it."""
+"""`python -m systola.exploration.supervised VERB ...`: a verb that ends with its parent process."""
 
 import ctypes
 import os
@@ -8,11 +8,11 @@ import sys
 from systola.start import start
 
 _PR_SET_PDEATHSIG = 1
-"""Linux's `prctl`: the signal that a process gets when its parent is gone."""
+"""Option of Linux's `prctl`: the signal that a process receives when its parent ends."""
 
 
 def end_with_parent(parent: int) -> None:
-    """Let this process be told to end when `parent` does, however that comes about."""
+    """Request a signal that ends this process when `parent` ends, even if `parent` is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Which points a sweep has: a grid, a list, or legal parameters drawn at random."""
+"""The points of a sweep: a grid, a list, or random legal parameters."""
 
 import random
 import re
@@ -18,10 +18,10 @@ from hdl.settings import dotted
 from systola.exploration.constraint import parse_constraint
 
 VERBS = ("synth", "sim", "fpga")
-"""What a sweep can measure of each point."""
+"""The verbs that can measure a point."""
 
 MOST_VALUES = 10_000
-"""Values of one range, and points of one sweep."""
+"""Maximum number of values of one range, and of points of one sweep."""
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:([:*])(\d+))?")
 _KEYS = {"top", "preset", "for", "grid", "list", "random", "seed", "seeds", "where"}
@@ -29,30 +29,30 @@ _KEYS = {"top", "preset", "for", "grid", "list", "random", "seed", "seeds", "whe
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What is varied of one unit, and what is measured of each point.
+    """The parameters of one unit to vary, and the verbs that measure each point.
 
     Parameters
     ----------
     name : str
-        Names the folder of its results.
+        Name of the sweep and of its folder of results.
     top : str
         The unit.
     preset : str, optional
-        What the changes start from; the unit's default if it is not given.
+        The preset that the sweep modifies; the unit's default if it is not given.
     verbs : tuple[str, ...]
-        Of `VERBS`.
+        Verbs of `VERBS`.
     grid : Mapping[str, tuple[Any, ...]]
         Values by parameter; every combination is a point.
     points : tuple[Mapping[str, Any], ...]
-        Changes point by point; each is combined with the grid.
+        Explicit changes; each is combined with the grid.
     random : int
-        Legal points drawn besides; not combined with anything.
+        Number of additional random legal points, which are not combined with the grid.
     seed : int
-        Of that draw, and the first seed of the simulations.
+        Seed of the random points, and the first seed of the simulations.
     seeds : int
-        Simulations of each point, with consecutive seeds.
+        Simulations per point, with consecutive seeds.
     where : str
-        A condition that points must meet, see `constraint`; empty for none.
+        A condition that selects points, see `constraint`; empty for none.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Sweep:
         """Check every rule."""
         if not re.fullmatch(r"[A-Za-z0-9][\w-]*", self.name):
             raise UserError(
-                f"a sweep's name must be of letters, digits, _ and -, not {self.name!r}"
+                f"a sweep's name must consist of letters, digits, _ and -, not {self.name!r}"
             )
         for verb in self.verbs:
             require_choice("FOR", verb, VERBS)
@@ -87,18 +87,18 @@ class Sweep:
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """What became of a sweep's combinations.
+    """The legal and illegal combinations of a sweep.
 
     Parameters
     ----------
     entry : Entry
         The unit.
     legal : Mapping[str, Any]
-        Parameter objects by name; no two are equal.
+        Distinct parameter objects by name.
     illegal : Mapping[str, str]
-        Combinations that break a rule, by their settings, with the rule's words.
+        Message of the violated rule, by the settings of each illegal combination.
     excluded : int
-        Legal combinations that the condition leaves out.
+        Number of legal combinations that the condition excludes.
     """
 
     entry: Entry
@@ -108,25 +108,25 @@ class Points:
 
 
 def values_of(parameters: Any) -> dict[str, Any]:
-    """Return every parameter of an object by its path, as tables and conditions have them."""
+    """Return every parameter's value by path, in the form for tables and conditions."""
     values: dict[str, Any] = {}
     for parameter in descriptions(type(parameters)):
         if not isinstance(parameter.field.rule, Part):
-            spelled = parameter.value(parameters)
-            values[parameter.path] = int(spelled) if re.fullmatch(r"-?\d+", spelled) else spelled
+            text = parameter.value(parameters)
+            values[parameter.path] = int(text) if re.fullmatch(r"-?\d+", text) else text
     return values
 
 
 def expand(sweep: Sweep) -> Points:
-    """Build the parameter objects of a sweep; what breaks a rule is named and left out.
+    """Build the parameter objects of a sweep; combinations that violate a rule are omitted.
 
     Raises
     ------
     UserError
-        If there is no such unit, preset or parameter, a value has the wrong type, or nothing is
-        left.
+        If the unit, the preset or a parameter does not exist, a value has the wrong type, or no
+        legal point remains.
     """
-    # Drawing parameters is the testbenches' business; importing it takes a moment.
+    # Imported here, because the import is slow.
     from testbenches.draws import draw
 
     entry = entry_named(sweep.top)
@@ -135,8 +135,8 @@ def expand(sweep: Sweep) -> Points:
     legal: dict[str, Any] = {}
     illegal: dict[str, str] = {}
     excluded = 0
-    drawn = random.Random(sweep.seed)
-    found: list[Any] = [draw(entry, drawn)[0] for _ in range(sweep.random)]
+    generator = random.Random(sweep.seed)
+    found: list[Any] = [draw(entry, generator)[0] for _ in range(sweep.random)]
     for changes in _combinations(sweep):
         try:
             dimensions = entry.dimensions(sweep.preset, changes)
@@ -151,18 +151,18 @@ def expand(sweep: Sweep) -> Points:
         else:
             excluded += 1
     if not legal:
-        why = f"; the first: {next(iter(illegal.values()))}" if illegal else ""
-        raise UserError(f"{sweep.name} must have a legal point: {len(illegal)} are illegal{why}")
+        first = f"; the first: {next(iter(illegal.values()))}" if illegal else ""
+        raise UserError(f"{sweep.name} must have a legal point: {len(illegal)} are illegal{first}")
     return Points(entry=entry, legal=legal, illegal=illegal, excluded=excluded)
 
 
 def parse_sweep(text: str) -> dict[str, tuple[Any, ...]]:
-    """Read ``name=values`` pairs, separated by blanks: ``lanes=4,8,16 stages=1..3``.
+    """Read ``name=values`` pairs, separated by spaces: ``lanes=4,8,16 stages=1..3``.
 
     Raises
     ------
     UserError
-        If a word is no such pair, or names a parameter again.
+        If a word is not such a pair, or a parameter occurs twice.
     """
     grid: dict[str, tuple[Any, ...]] = {}
     for word in text.split():
@@ -170,18 +170,18 @@ def parse_sweep(text: str) -> dict[str, tuple[Any, ...]]:
         if not (name and values):
             raise UserError(f"SWEEP must be pairs such as lanes=4,8,16, not {word!r}")
         if name in grid:
-            raise UserError(f"SWEEP must name a parameter once, not {name} again")
+            raise UserError(f"SWEEP must vary each parameter once, not {name} twice")
         grid[name] = _values(values)
     return grid
 
 
 def read_sweeps(file: Path) -> list[Sweep]:
-    """Read a TOML file, a table a sweep.
+    """Read the sweeps of a TOML file, one table per sweep.
 
     Raises
     ------
     UserError
-        If there is no such file, it is not TOML, or a sweep is none.
+        If the file does not exist, is not TOML, or contains a table that is no sweep.
     """
     try:
         tables = tomllib.loads(file.read_text())
@@ -190,7 +190,7 @@ def read_sweeps(file: Path) -> list[Sweep]:
             f"SWEEP must be pairs or a TOML file, not {str(file)!r}: {error}"
         ) from error
     if not tables:
-        raise UserError(f"{file} must have a table for each sweep, and has none")
+        raise UserError(f"{file} must contain a table for each sweep, not be empty")
     return [_sweep(name, table) for name, table in tables.items()]
 
 
@@ -221,7 +221,7 @@ def _sweep(name: str, table: Any) -> Sweep:
 
 
 def _values(given: Any) -> tuple[Any, ...]:
-    """Return the values that a list, a range, or words with commas stand for."""
+    """Return the values of a list, a range, or a text with commas."""
     if isinstance(given, list):
         return tuple(value for item in given for value in _values(item))
     if not isinstance(given, str):
@@ -230,7 +230,7 @@ def _values(given: Any) -> tuple[Any, ...]:
 
 
 def _range(word: str) -> tuple[Any, ...]:
-    """Return ``1..3`` as 1, 2, 3; ``4..16:4`` in steps of 4; ``4..64*2`` as powers."""
+    """Return the values of a range: ``1..3``, ``4..16:4`` in steps of 4, ``4..64*2`` by factors."""
     if not (match := _RANGE.fullmatch(word)):
         if not word:
             raise UserError("SWEEP must have a value between two commas")
@@ -243,7 +243,7 @@ def _range(word: str) -> tuple[Any, ...]:
         values.append(value)
         value = value * step if match[3] == "*" else value + step
     if not 0 < len(values) <= MOST_VALUES:
-        raise UserError(f"a range must have 1 to {MOST_VALUES} values, which {word!r} has not")
+        raise UserError(f"a range must have 1 to {MOST_VALUES} values, not {word!r}")
     return tuple(values)
 
 

@@ -97,7 +97,7 @@ class KelleSystem(System):
         """Return blocks of one token, of which the first one is a prefill."""
         if tokens < 2:
             raise UserError(
-                "PROMPT must hold at least two tokens for Kelle: the first is a prefill"
+                "PROMPT must contain at least two tokens for Kelle: the first is a prefill"
             )
         return super().prompt_blocks(tokens)
 

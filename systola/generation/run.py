@@ -196,7 +196,7 @@ def require_tokens(prompt: list[int], tokens: int, longest: int) -> None:
         With the rule and the value.
     """
     if not prompt:
-        raise UserError("PROMPT must hold at least one token, and is empty")
+        raise UserError("PROMPT must contain at least one token, not be empty")
     if tokens < 1:
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
     if len(prompt) + tokens > longest:

@@ -65,7 +65,7 @@ def test_half_a_line_costs_that_line_alone(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_nothing_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="results cannot be kept in"):
+    with pytest.raises(UserError, match="results cannot be stored in"):
         Journal(tmp_path / "file" / "results.jsonl").add(result(JOB))
     with pytest.raises(UserError, match="the table cannot be written to"):
         write_table([{"a": 1}], tmp_path / "file" / "results")
@@ -86,7 +86,7 @@ def test_a_synthesis_has_a_line_a_netlist() -> None:
     }
     job = replace(JOB, verb="synth", seed=None)
     lines = rows(job, replace(result(job), values=values), {"lanes": 4})
-    assert [line["netlist"] for line in lines] == ["smallest", "fastest"]
+    assert [line["netlist"] for line in lines] == ["area-optimised", "delay-optimised"]
     assert [line["area_um2"] for line in lines] == [5.0, 7.0]
     assert all(line["parameter.lanes"] == 4 and line["tools"] == "yosys 0.7" for line in lines)
 
@@ -101,7 +101,7 @@ def test_a_table_reads_as_it_was_written(tmp_path: Path) -> None:
 
 def synthesised(point: str, lanes: int, area: float, delay: float) -> Row:
     return {
-        "point": point, "verb": "synth", "netlist": "smallest", "library": "cells",
+        "point": point, "verb": "synth", "netlist": "area-optimised", "library": "cells",
         "parameter.lanes": lanes, "area_um2": area, "critical_path_ps": delay,
         "power_mw": 2.0, "fmax_mhz": 500.0,
     }  # fmt: skip

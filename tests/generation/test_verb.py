@@ -52,8 +52,8 @@ def test_prints_text_and_table(small: list[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--prompt", ""], "PROMPT must hold at least one token, and is empty"),
-        (["--prompt", "  "], "PROMPT must hold at least one token, and is empty"),
+        (["--prompt", ""], "PROMPT must contain at least one token, not be empty"),
+        (["--prompt", "  "], "PROMPT must contain at least one token, not be empty"),
         (["--prompt", "1", "--tokens", "0"], "TOKENS must be at least 1, not 0"),
         (["--prompt", "1", "--reserved", "-1"], "RESERVED must be at least 0, not -1"),
         (["--prompt", "1", "--budget", "1"], "BUDGET must be from 2 to the 16 tokens"),

@@ -67,7 +67,7 @@ def test_memories_at_which_orfs_stops_are_printed(run, tmp_path: Path) -> None:
     result = run("export", "--top", "kv_edram", "--preset", "smollm2", "--for", "orfs",
                  "--out", str(tmp_path / "out"))  # fmt: skip
     assert result.exception is None, result.output
-    assert "memory at which the flow stops" in result.output
+    assert "memory too large for the flow" in result.output
     rows = [line for line in (tmp_path / "out" / "README.md").read_text().splitlines()
             if line.startswith("| `")]  # fmt: skip
     assert rows
