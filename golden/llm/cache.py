@@ -1,4 +1,4 @@
-"""Opening a trace: tensors that `build/llm/` does not hold are captured; torch only runs then."""
+"""The cache of captured tensors in `build/llm/`: missing ones are captured, which needs torch."""
 
 import hashlib
 import sys
@@ -21,8 +21,8 @@ def open_trace(
 ) -> Trace:
     """Return the model's tensors over the first `tokens` tokens of a text.
 
-    Tensors that `build/llm/` does not hold, or holds damaged, are captured first in a single pass
-    of the model, which takes about half a minute.
+    Tensors that are missing or corrupted in `build/llm/` are captured first, in a single pass of
+    the model, which takes about half a minute.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def open_trace(
     Raises
     ------
     ValueError
-        A parameter breaks its rule.
+        A parameter violates its rule.
     DataFileError
-        A data file is missing or damaged.
+        A data file is missing or corrupted.
     """
     content = text_named(text)
     opened = tuple(sorted(set(layers)))
@@ -49,13 +49,13 @@ def open_trace(
             raise ValueError(f"layers must be between 0 and {SMOLLM2.layers - 1}, not {layer}")
     if not 1 <= tokens <= SMOLLM2.context_length:
         raise ValueError(f"tokens must be between 1 and {SMOLLM2.context_length}, not {tokens}")
-    # Cached tensors do not need the model file; the check reports a damaged one early.
+    # Cached tensors do not need the model file; the check reports a corrupted file early.
     model.find_gguf()
 
     folder = paths.BUILD / "llm"
     activations = TensorStore(folder / f"{text}-{tokens}-{_key(content, tokens)}")
     weights = TensorStore(folder / f"weights-{_key()}")
-    # The second of two processes that open the same tensors waits, and reads the first one's files.
+    # If two processes open the same tensors, the second waits and reads the files of the first.
     with paths.locked(folder / "lock"):
         tokens_stored = activations.intact("tokens")
         activations_missing = [n for n in opened if not activations.intact(group(n))]
@@ -93,9 +93,9 @@ def _first_tokens(content: str, count: int) -> np.ndarray:
 
 
 def _key(*inputs: object) -> str:
-    """Hash all that decides the captured numbers: model file, code, packages, and inputs."""
+    """Return a hash of everything that determines the tensors: model, code, packages, inputs."""
     digest = hashlib.sha256(model.GGUF_SHA256.encode())
-    # The numbers of the model's shape are in `golden.llm.model`.
+    # `golden.llm.model`, which the digest covers, contains the dimensions of the model.
     code = code_digest("golden.llm.capture", "golden.llm.model", without=("hdl.model_shape",))
     digest.update(code.encode())
     for value in inputs:
@@ -109,7 +109,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda message: None
         return
-    # A process that only reads the cache shows nothing and needs no import.
+    # Imported here, because a process that only reads the cache prints nothing.
     from rich.console import Console
 
     with Console(stderr=True).status("") as status:

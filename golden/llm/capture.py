@@ -1,4 +1,4 @@
-"""One pass of the model that records what every requested decoder layer computes."""
+"""One pass of the model that records the activations of the requested decoder layers."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -23,10 +23,10 @@ LINEAR_INPUTS = {
     "up_proj": "feed_forward_input",
     "down_proj": "feed_forward_product",
 }
-"""The recorded tensor that feeds each linear layer."""
+"""The recorded tensor that is the input of each linear layer."""
 
 NORM_WEIGHTS = {"input": "input_layernorm", "post_attention": "post_attention_layernorm"}
-"""The model's own names of the two RMSNorms of a layer."""
+"""Names of a layer's two RMSNorms in the model, by their names here."""
 
 
 def capture_activations(
@@ -110,9 +110,9 @@ def _rotate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Apply the model's rotary embedding to queries and keys of axes token, head, element.
 
-    No module lies between the projections and the scores, so no hook sees the rotated values.
-    The rotation works on each pair of elements alone: the model's own function, applied again
-    to the same numbers, gives the same bits.
+    There is no module between the projections and the scores, so no hook can record the rotated
+    values. The rotation operates on each pair of elements separately: the model's own function,
+    applied again to the same numbers, returns the same bits.
     """
     import torch
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
@@ -123,5 +123,5 @@ def _rotate(
 
 
 def _array(tensor: "Tensor") -> np.ndarray:
-    """Return a float32 copy that outlives the model's own buffers."""
+    """Return a float32 copy, because the model reuses its buffers."""
     return tensor.detach().numpy().astype(np.float32, copy=True)

@@ -1,4 +1,4 @@
-"""A model's `config.json` and `generation_config.json`: every key is understood, or refused."""
+"""Reader of a model's `config.json` and `generation_config.json`, which rejects unknown keys."""
 
 import json
 import math
@@ -51,10 +51,10 @@ FIXED: Mapping[str, Any] = {
 
 NEUTRAL = frozenset(
     (
-        # Where the file comes from, and how its numbers are stored.
+        # The file's origin, and the storage format of its numbers.
         "_commit_hash _name_or_path transformers_version transformers.js_config "
         "torch_dtype dtype unsloth_fixed unsloth_version "
-        # How a program computes the same mathematics.
+        # Implementation choices that do not change the mathematics.
         "_attn_implementation _attn_implementation_autoset _flash_attn_2_enabled "
         "attn_implementation pretraining_tp use_cache gradient_checkpointing torchscript "
         "use_bfloat16 chunk_size_feed_forward output_attentions output_hidden_states "
@@ -65,7 +65,7 @@ NEUTRAL = frozenset(
         "bos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id "
         "id2label label2id problem_type task_specific_params finetuning_task prefix "
         "tokenizer_class max_sequence_length "
-        # The choice of the next token, which is always the most probable one here.
+        # The selection of the next token, which is always the argmax here.
         "max_length min_length do_sample early_stopping num_beams num_beam_groups "
         "diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty "
         "no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences "
@@ -74,10 +74,10 @@ NEUTRAL = frozenset(
         "begin_suppress_tokens"
     ).split()
 )
-"""Keys that change none of the logits."""
+"""Keys that do not affect the logits."""
 
 END_TOKEN = 2
-"""What a Llama configuration without `eos_token_id` ends a text with."""
+"""The end token of a Llama configuration without `eos_token_id`."""
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -91,16 +91,16 @@ def read_object(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_bytes())
     except ValueError as error:
-        raise DataFileError(f"{file} cannot be read, and may be damaged: {error}") from error
+        raise DataFileError(f"{file} cannot be read and may be corrupted: {error}") from error
     if not isinstance(found, dict):
-        raise DataFileError(f"{file} must hold a JSON object, not {found!r}")
+        raise DataFileError(f"{file} must contain a JSON object, not {found!r}")
     return found
 
 
 def require_understood(file: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a configuration with a key or a value that is not implemented.
+    """Reject a configuration with a key or a value that is not implemented.
 
-    A key with the value null is not set.
+    A key with the value null counts as absent.
     """
     for key, value in config.items():
         if key in FIXED and value is not None and value != FIXED[key]:
@@ -113,7 +113,7 @@ def require_understood(file: Path, config: Mapping[str, Any]) -> None:
                 f"{file} has {key} = {json.dumps(value)}, which the accelerators do not implement"
             )
     if config.get("model_type") != FIXED["model_type"]:
-        raise DataFileError(f'model_type in {file} must be "llama", and is not set')
+        raise DataFileError(f'model_type in {file} must be "llama" but is not set')
 
 
 def shape_of(file: Path, config: Mapping[str, Any]) -> ModelShape:
@@ -142,7 +142,7 @@ def shape_of(file: Path, config: Mapping[str, Any]) -> ModelShape:
 
 
 def _rope_base(file: Path, config: Mapping[str, Any]) -> float:
-    """Return the base of a rotary embedding that is not scaled, in the old and new spellings."""
+    """Return the base of an unscaled rotary embedding, from the keys of old and new versions."""
     bases = [config.get("rope_theta")]
     for spelling in ("rope_scaling", "rope_parameters"):
         found = config.get(spelling)
@@ -177,16 +177,16 @@ def checked_shape(file: Path, **dimensions: Any) -> ModelShape:
     try:
         return ModelShape(**dimensions)
     except ValueError as error:
-        raise DataFileError(f"{file} is refused: {error}") from error
+        raise DataFileError(f"{file} is not supported: {error}") from error
 
 
 def count(file: Path, key: str, value: Any) -> int:
-    """Return a positive integer of a file.
+    """Check that a key's value is a positive integer, and return it.
 
     Raises
     ------
     DataFileError
-        It is missing, or something else.
+        The value is missing or is not a positive integer.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise DataFileError(f"{key} in {file} must be a positive integer, not {value!r}")
@@ -194,12 +194,12 @@ def count(file: Path, key: str, value: Any) -> int:
 
 
 def positive(file: Path, key: str, value: Any) -> float:
-    """Return a positive finite number of a file.
+    """Check that a key's value is a positive finite number, and return it.
 
     Raises
     ------
     DataFileError
-        It is missing, or something else.
+        The value is missing or is not a positive finite number.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value < math.inf:
@@ -218,15 +218,15 @@ def end_tokens(file: Path, key: str, value: Any) -> frozenset[int]:
 
 
 def configured(files: ModelFiles) -> tuple[ModelShape, bool, frozenset[int]]:
-    """Return dimensions, whether the LM head is the embedding, and the end tokens.
+    """Return dimensions, whether the LM head shares the embedding, and the end tokens.
 
-    `generation_config.json` decides the end tokens, and `config.json` if that has none, as in
-    `transformers`.
+    As in `transformers`, the end tokens are those of `generation_config.json`, or of `config.json`
+    if the former has none.
 
     Raises
     ------
     DataFileError
-        A file is missing or damaged, or has a key or a value that is not implemented.
+        A file is missing or corrupted, or has a key or a value that is not implemented.
     """
     file = files.neighbour(CONFIGURATION)
     if file is None:

@@ -1,4 +1,4 @@
-"""A decoder in a GGUF file: every key of its metadata is understood, or refused."""
+"""Reader of a decoder in a GGUF file, which rejects unknown metadata keys."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,7 +42,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "tokenizer.ggml.add_sep_token": (False,),
     "tokenizer.ggml.remove_extra_whitespaces": (False,),
 }
-"""Keys that are accepted with these values only; 0 is llama.cpp's word for no scaling."""
+"""Keys that are accepted only with these values; 0 means no scaling in llama.cpp."""
 
 READ = frozenset(
     (
@@ -58,7 +58,7 @@ READ = frozenset(
 """Keys that this module, `gguf` or the tokenizer reads."""
 
 NEUTRAL = ("GGUF.", "general.", "quantize.", "mradermacher.", "tokenizer.chat_template")
-"""Beginnings of keys that describe the file, and change no logits."""
+"""Prefixes of keys that describe the file and do not affect the logits."""
 
 ENDS = ("eos", "eot", "eom")
 """The tokens that end a text: end of sequence, of turn, of message."""
@@ -70,7 +70,7 @@ def open_gguf(files: ModelFiles) -> Contents:
     Raises
     ------
     DataFileError
-        A part is missing, damaged, or not understood.
+        A part is missing, corrupted, or not implemented.
     """
     import gguf
 
@@ -99,7 +99,7 @@ def open_gguf(files: ModelFiles) -> Contents:
 
 
 def _reader(file: Path, tensor: Any, dequantize: Callable[..., Any]) -> Callable[[], Singles]:
-    """Return the function that reads a tensor, whose format is tried on one row now."""
+    """Return the function that reads a tensor, after a test of its format on one row."""
 
     def read(rows: slice = slice(None)) -> Singles:
         return np.asarray(dequantize(tensor.data[rows], tensor.tensor_type), np.float32)
@@ -108,13 +108,13 @@ def _reader(file: Path, tensor: Any, dequantize: Callable[..., Any]) -> Callable
         read(slice(1))
     except NotImplementedError as error:
         raise DataFileError(
-            f"{tensor.name} in {file} has the format {tensor.tensor_type.name}, which is not read"
+            f"{tensor.name} in {file} has the unsupported format {tensor.tensor_type.name}"
         ) from error
     return read
 
 
 def _require_understood(file: Path, fields: Mapping[str, Any]) -> None:
-    """Refuse a key or a value that is not implemented."""
+    """Reject a key or a value that is not implemented."""
     if fields.get("split.count", 0) not in FIXED["split.count"]:
         raise DataFileError(
             f"{file} is a part of a split model, which must be merged into one file first "
@@ -131,11 +131,11 @@ def _require_understood(file: Path, fields: Mapping[str, Any]) -> None:
                 f"{file} has {key} = {shown}, which the accelerators do not implement"
             )
     if "general.architecture" not in fields:
-        raise DataFileError(f"general.architecture in {file} must be 'llama', and is not set")
+        raise DataFileError(f"general.architecture in {file} must be 'llama' but is not set")
 
 
 def _names_token(key: str) -> bool:
-    """Whether a key gives the number of a special token, such as that of padding."""
+    """Whether a key contains the number of a special token, such as the padding token."""
     return key.startswith("tokenizer.ggml.") and key.endswith("_token_id")
 
 
@@ -156,7 +156,7 @@ def _shape_of(file: Path, fields: Mapping[str, Any]) -> ModelShape:
         require(name, head_size)
     tokens = fields.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
-        raise DataFileError(f"{file} must have a tokenizer in tokenizer.ggml.tokens, and has none")
+        raise DataFileError(f"{file} must contain a tokenizer in tokenizer.ggml.tokens")
     require("vocab_size", len(tokens))
     return checked_shape(
         file,

@@ -1,4 +1,4 @@
-"""A whole language model of the LLaMA kind, out of a GGUF or safetensors file."""
+"""A complete language model of the LLaMA architecture, from a GGUF or safetensors file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,27 +18,27 @@ from golden.llm.texts import text_named
 from hdl.model_shape import ModelShape
 
 CALIBRATION = 256
-"""Tokens of prose on which the steps of integer systems are found."""
+"""Number of tokens of prose that calibrate the quantisation steps of integer systems."""
 
 
 @dataclass(frozen=True, eq=False)
 class LanguageModel:
-    """A model's dimensions, and its tensors when they are asked for.
+    """A model's dimensions, and a function that reads its tensors.
 
     Members
     -------
     file : Path
         The model's file, or the index of its files.
     digest : str
-        SHA-256 of all files that decide what the model computes, see `ModelFiles.digest`.
+        SHA-256 of all files that determine the model's function, see `ModelFiles.digest`.
     shape : ModelShape
-        Dimensions.
+        Dimensions of the model.
     stop : frozenset of int
         Tokens that end a text.
     tensor : Callable[[int | None, str], numpy.ndarray]
-        A layer's tensor by its name here, or one of `embedding`, `final_norm` and `projection`;
-        a matrix has a row an output. Heads of queries and keys have as neighbours what the rotary
-        embedding turns together.
+        Function from a layer and a name, or None and `embedding`, `final_norm` or `projection`, to
+        the tensor. A matrix has one row per output. In heads of queries and keys, the two elements
+        of a rotary pair are adjacent.
     """
 
     file: Path
@@ -48,7 +48,7 @@ class LanguageModel:
     tensor: Callable[[int | None, str], Singles]
 
     def layer(self, number: int) -> LayerWeights:
-        """Return a layer's matrices in float64, folded as `LayerWeights` says."""
+        """Return a layer's matrices in float64, folded as `LayerWeights` specifies."""
         s = self.shape
 
         def matrix(name: str, norm: str = "") -> Reals:
@@ -71,16 +71,16 @@ class LanguageModel:
 
     @cached_property
     def embedding(self) -> Singles:
-        """The hidden state that each token begins with, shape (vocabulary, width)."""
+        """Initial hidden state of each token, shape (vocabulary_size, hidden_size)."""
         return self.tensor(None, "embedding")
 
     def projection(self) -> Reals:
-        """Return the vocabulary's projection, the final norm folded in: (width, vocabulary)."""
+        """Return the LM head with the final norm folded in: (hidden_size, vocabulary_size)."""
         norm = self.tensor(None, "final_norm").astype(np.float64)
         return self.tensor(None, "projection").astype(np.float64).T * norm[:, np.newaxis]
 
     def calibration(self, longest: int = CALIBRATION) -> list[int]:
-        """Return the text on which steps are found, at most `longest` tokens of it."""
+        """Return the calibration text for quantisation steps, at most `longest` tokens."""
         return self.tokens_of(text_named("prose"))[: min(CALIBRATION, longest)]
 
     @cached_property
@@ -90,13 +90,13 @@ class LanguageModel:
     def tokens_of(self, text: str) -> list[int]:
         """Return a prompt's tokens, with the BOS token if the model's tokenizer adds one.
 
-        A text that already begins with BOS, as chat templates do, gets no second one.
+        A text that already begins with BOS, such as one from a chat template, gets no second BOS.
 
         Raises
         ------
         DataFileError
-            The tokenizer is missing or damaged, adds tokens after the text, or gives a number
-            that the vocabulary does not have.
+            The tokenizer is missing or corrupted, adds tokens after the text, or returns a number
+            that is not in the vocabulary.
         """
         plain, whole = (
             [int(t) for t in self._tokenizer(text, add_special_tokens=special)["input_ids"]]
@@ -105,32 +105,33 @@ class LanguageModel:
         added = whole[: len(whole) - len(plain)]
         if whole != added + plain:
             raise DataFileError(
-                f"the tokenizer of {self.file} must add tokens before a prompt only, and makes "
-                f"{whole} of {plain}"
+                f"the tokenizer of {self.file} must add tokens only before a prompt, not convert "
+                f"{plain} to {whole}"
             )
         tokens = plain if plain[: len(added)] == added else whole
         if tokens and max(tokens) >= self.shape.vocabulary_size:
             raise DataFileError(
-                f"the tokenizer of {self.file} must give tokens below the vocabulary's "
+                f"the tokenizer of {self.file} must return tokens below the vocabulary_size "
                 f"{self.shape.vocabulary_size}, not {max(tokens)}"
             )
         return tokens
 
     def text_of(self, tokens: list[int]) -> str:
-        """Return the text that tokens stand for, special ones left out."""
-        # A cleaned-up text changes spaces of earlier tokens, which may have been printed already.
+        """Return the text of tokens, without special tokens."""
+        # The clean-up would change spaces of earlier tokens, which may already be printed.
         return self._tokenizer.decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
 
 
 def open_language_model(file: Path | None = None) -> LanguageModel:
-    """Open a model's file, SmolLM2's if none is named.
+    """Open a model's file; SmolLM2's by default.
 
     Raises
     ------
     DataFileError
-        A file is missing or damaged, or has something that the accelerators do not implement.
+        A file is missing or corrupted, or requires a function that the accelerators do not
+        implement.
     """
     if file is None:
         file = packaged.verified_gguf()
@@ -139,7 +140,9 @@ def open_language_model(file: Path | None = None) -> LanguageModel:
         contents = (open_gguf if files.gguf else open_safetensors)(files)
     except DataFileError:
         raise
-    # What a damaged file makes its reader raise is not documented.
+    # The readers do not document their exceptions for corrupted files.
     except Exception as error:
-        raise DataFileError(f"{files.named} cannot be read, and may be damaged: {error}") from error
+        raise DataFileError(
+            f"{files.named} cannot be read and may be corrupted: {error}"
+        ) from error
     return LanguageModel(files.named, files.digest, contents.shape, contents.stop, contents.tensor)

@@ -1,6 +1,6 @@
-"""A decoder layer in float64, straight from its equations, and a layer's real weights.
+"""A decoder layer in float64, directly from its equations, and a layer's real weights.
 
-The steps stand apart, so that a paper's own truth can be made of them too.
+Each step is a separate function, so that a paper's own float64 reference can use it.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """A layer's matrices, what precedes them folded in: as float64, or as a system's codes.
+    """A layer's matrices with norm weights and scales folded in: float64, or codes of a system.
 
-    The norms' weights are folded into the matrices behind them, ``1 / sqrt(head_size)`` into that
-    of the queries. Elements of a head that the rotary embedding turns together are neighbours, in
-    queries and keys alike, so that no score changes.
+    Each norm's weights are folded into the matrices that follow it, and ``1 / sqrt(head_size)``
+    into that of the queries. The two elements of a rotary pair are adjacent in a head. This order
+    is equal for queries and keys, so no score changes.
 
     Members
     -------
@@ -46,12 +46,12 @@ class LayerWeights:
     down: NDArray[Any]
 
     def mapped(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "LayerWeights":
-        """Return the weights with every matrix changed, such as to codes of a format."""
+        """Return the weights with a function applied to every matrix, such as a quantiser."""
         return LayerWeights(*(change(getattr(self, field.name)) for field in fields(self)))
 
 
 def padded(weights: LayerWeights, elements: int) -> LayerWeights:
-    """Return a layer whose feed-forward matrices are filled up with zeros to so many elements."""
+    """Return a layer whose intermediate size is extended to `elements` with zeros."""
     missing = elements - weights.gate.shape[1]
     return replace(
         weights,
@@ -62,14 +62,14 @@ def padded(weights: LayerWeights, elements: int) -> LayerWeights:
 
 
 def real_weights(sizes: ModelDimensions, trace: Trace, layer: int) -> LayerWeights:
-    """Return SmolLM2's matrices in float64, folded as `LayerWeights` says.
+    """Return SmolLM2's matrices in float64, folded as `LayerWeights` specifies.
 
-    Where the system is smaller, the first elements and heads are taken, and matrices grow by the
-    root of what is missing, so that what they make is as large; where it is larger, they are
-    repeated.
+    If the system is smaller than the model, it uses the first elements and heads. Each matrix is
+    then scaled by the square root of the ratio of input sizes, which keeps its outputs at their
+    magnitude. If the system is larger, elements and heads are repeated.
     """
     size, theirs = sizes.head_size, trace.head_size
-    # Neighbours turn together; in the model an element turns with the one half a head behind.
+    # Rotary pairs are adjacent here; in the model they are half a head apart.
     half = np.arange(size // 2) % (theirs // 2)
     pairs = np.stack([half, half + theirs // 2], axis=-1).reshape(-1)
     plain = np.arange(size) % theirs
@@ -105,18 +105,18 @@ def real_weights(sizes: ModelDimensions, trace: Trace, layer: int) -> LayerWeigh
 def exact_layer(
     weights: LayerWeights, state: Reals, angles: tuple[Reals, Reals], past: tuple[Reals, Reals]
 ) -> Reals:
-    """Return the hidden state behind a layer.
+    """Return the output hidden state of a layer.
 
     Parameters
     ----------
     weights : LayerWeights
         The layer's matrices, in float64.
     state : numpy.ndarray
-        The hidden state before the layer.
+        The layer's input hidden state.
     angles : tuple
-        Cosines and sines of the token's position, shape (head_size / 2,).
+        Cosines and sines for the token's position, each of shape (head_size / 2,).
     past : tuple
-        Cached keys and values, shape (kv_heads, tokens, head_size), without the token's own.
+        Cached keys and values of earlier tokens, each of shape (kv_heads, tokens, head_size).
     """
     here = rms_norm(state)
     query, key, value = (
@@ -133,7 +133,7 @@ def exact_layer(
 
 
 def rms_norm(x: Reals) -> Reals:
-    """Return x over the root of its mean square; the weights are folded into what follows."""
+    """Return x / sqrt(mean(x**2) + epsilon); the weights are folded into the next matrices."""
     return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + NORM_EPSILON)
 
 
@@ -144,7 +144,7 @@ def rotary_angles(positions: NDArray[Any], head_size: int, base: float) -> Reals
 
 
 def rotated(heads: Reals, cosines: Reals, sines: Reals) -> Reals:
-    """Return pairs of neighbours of the last axis, rotated; angles are broadcast."""
+    """Return the adjacent pairs of the last axis, rotated; cosines and sines are broadcast."""
     x, y = heads[..., 0::2], heads[..., 1::2]
     pairs = np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
     return pairs.reshape(heads.shape)
@@ -156,7 +156,7 @@ def probabilities(queries: Reals, keys: Reals) -> Reals:
     Parameters
     ----------
     queries : numpy.ndarray
-        Shape (heads, head_size), ``1 / sqrt(head_size)`` folded in.
+        Shape (heads, head_size), scaled by ``1 / sqrt(head_size)``.
     keys : numpy.ndarray
         Shape (heads, tokens, head_size).
     """
@@ -171,9 +171,9 @@ def attended(queries: Reals, keys: Reals, values: Reals) -> Reals:
     Parameters
     ----------
     queries : numpy.ndarray
-        As of `probabilities`.
+        Shape (heads, head_size), scaled by ``1 / sqrt(head_size)``.
     keys, values : numpy.ndarray
-        Shape (kv_heads, tokens, head_size); heads share them in groups of neighbours.
+        Shape (kv_heads, tokens, head_size); each group of adjacent query heads shares one KV head.
     """
     members = len(queries) // len(keys)
     keys, values = (np.repeat(part, members, axis=0) for part in (keys, values))

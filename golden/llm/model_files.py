@@ -1,4 +1,4 @@
-"""The files of a model: which ones decide what is computed, and one digest of them all."""
+"""The files that determine a model's function, and one digest of all of them."""
 
 import hashlib
 import json
@@ -32,16 +32,16 @@ NEIGHBOURS = (
     "chat_template.json",
     "chat_template.jinja",
 )
-"""Files in the folder of a safetensors file that `transformers` reads too."""
+"""Files in the folder of a safetensors file that `transformers` also reads."""
 
 
 class DataFileError(RuntimeError):
-    """A file that the real tensors come from is missing or damaged."""
+    """A data file is missing, corrupted or not supported."""
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files that decide what a model computes, and nothing else of their folder.
+    """The files that determine a model's function, without other files of their folder.
 
     Members
     -------
@@ -50,7 +50,8 @@ class ModelFiles:
     weights : tuple of Path
         The files of the tensors, in the order of their names.
     neighbours : tuple of Path
-        Configuration and tokenizer, as far as they exist; a GGUF file contains both.
+        The existing files of configuration and tokenizer; empty for a GGUF file, which contains
+        both.
     """
 
     named: Path
@@ -80,8 +81,8 @@ class ModelFiles:
     def alone(self) -> Iterator[Path]:
         """Yield a folder with links to these files only.
 
-        A reader of folders takes the weights from `model.safetensors` or its index and lets other
-        files, such as an adapter, change them: here it finds the named weights and nothing else.
+        `transformers` reads the weights of a folder from `model.safetensors` or its index, and
+        applies other files, such as an adapter. The folder contains only the selected weights.
         """
         split = self.named.name.endswith(INDEX)
         standard = self.named.name if self.gguf else f"model{INDEX if split else '.safetensors'}"
@@ -94,18 +95,18 @@ class ModelFiles:
 
 
 def model_files(path: Path) -> ModelFiles:
-    """Return the files of the model that a path names.
+    """Return the files of the model at a path.
 
     Parameters
     ----------
     path : Path
         A GGUF file; a safetensors file; the index of a split model or one of its shards; or a
-        folder, which holds `model.safetensors`, `model.safetensors.index.json` or one model file.
+        folder that contains `model.safetensors`, `model.safetensors.index.json` or one model file.
 
     Raises
     ------
     DataFileError
-        A file does not exist, the path does not decide between several, or a GGUF file is split.
+        A file does not exist, the folder contains several models, or a GGUF file is split.
     """
     named = _in_folder(path) if path.is_dir() else path
     if not named.is_file():
@@ -127,7 +128,7 @@ def model_files(path: Path) -> ModelFiles:
 
 
 def _in_folder(folder: Path) -> Path:
-    """Return a folder's model file: the one that `transformers` takes, or the only one."""
+    """Return a folder's model file: the one that `transformers` selects, or the only one."""
     standard = folder / "model.safetensors"
     for path in (standard, folder / f"model{INDEX}"):
         if path.exists():
@@ -154,13 +155,13 @@ def _whole(shard: Path, stem: str, kind: str) -> Path:
 
 
 def _shards(index: Path) -> tuple[Path, ...]:
-    """Return the files that an index names, all of which exist."""
+    """Return the files that an index lists, after a check that all exist."""
     try:
         names = set(json.loads(index.read_bytes())["weight_map"].values())
-        # Shards are in the folder of their index: any other place is an error in the index.
+        # A name with another folder raises ValueError: shards are in the folder of their index.
         shards = sorted(index.with_name(name) for name in names)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise DataFileError(f"{index} cannot be read, and may be damaged: {error}") from error
+        raise DataFileError(f"{index} cannot be read and may be corrupted: {error}") from error
     for shard in shards:
         if not shard.is_file():
             raise DataFileError(f"{shard.name}, a part of the split model {index}, does not exist")

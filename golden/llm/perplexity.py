@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def perplexity(model: "LlamaForCausalLM", tokens: np.ndarray, *, context: int = 1024) -> float:
-    """Return how many tokens the model hesitates between, on average, at each step of a text.
+    """Return the perplexity of a model over a text.
 
-    The text is cut into windows of `context` tokens without overlap. The model predicts each
-    token of a window but the first from those before it; the result is the exponential of the
+    The text is split into windows of `context` tokens without overlap. The model predicts each
+    token of a window except the first from the preceding ones. Perplexity is the exponential of the
     mean negative log-likelihood, in float64, over all predicted tokens.
 
     Parameters
@@ -28,12 +28,12 @@ def perplexity(model: "LlamaForCausalLM", tokens: np.ndarray, *, context: int = 
     Raises
     ------
     ValueError
-        A parameter breaks its rule.
+        A parameter violates its rule.
     """
     import torch
 
     if len(tokens) < 2:
-        raise ValueError(f"tokens must hold at least 2 tokens, not {len(tokens)}")
+        raise ValueError(f"tokens must contain at least 2 tokens, not {len(tokens)}")
     if context < 2:
         raise ValueError(f"context must be at least 2, not {context}")
     loss, predicted = 0.0, 0

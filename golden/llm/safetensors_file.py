@@ -1,4 +1,4 @@
-"""A decoder in safetensors files, with the configuration in the same folder."""
+"""Reader of a decoder in safetensors files, with the configuration in the same folder."""
 
 import re
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ NAMES = Names(
     },
 )
 FORMATS = {"F32": 2.0**-23, "F16": 2.0**-10, "BF16": 2.0**-7}
-"""The formats that are read, and the distance of 1 to the next number."""
+"""The supported formats, and the distance from 1 to the next representable number."""
 
 FREQUENCIES = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
-"""Files of 2023 store the frequencies of the rotary embedding, which follow from its base."""
+"""Frequencies of the rotary embedding, which files of 2023 store and which follow from its base."""
 
 
 def open_safetensors(files: ModelFiles) -> Contents:
@@ -45,7 +45,7 @@ def open_safetensors(files: ModelFiles) -> Contents:
     Raises
     ------
     DataFileError
-        A part is missing, damaged, or not understood.
+        A part is missing, corrupted, or not implemented.
     """
     shape, tied, stop = configured(files)
     stored: dict[str, Stored] = {}
@@ -60,7 +60,7 @@ def open_safetensors(files: ModelFiles) -> Contents:
         matrix = read(layer, name)
         if name not in ("query", "key"):
             return matrix
-        # Here the rotary embedding turns an element together with the one half a head further on.
+        # In these files rotary pairs are half a head apart; make them adjacent.
         halves = matrix.reshape(-1, 2, shape.head_size // 2, matrix.shape[1])
         return halves.swapaxes(1, 2).reshape(matrix.shape)
 
@@ -83,7 +83,7 @@ def _stored(file: Path, shape: ModelShape) -> Mapping[str, Stored]:
         if kind not in FORMATS:
             raise DataFileError(
                 f"{name} in {file} must be stored as {', '.join(FORMATS)}, not {kind}: quantised "
-                "weights are read from GGUF files only"
+                "weights are supported only in GGUF files"
             )
         if not FREQUENCIES.fullmatch(name):
             own = lambda name=name: read(name)  # noqa: E731
@@ -91,7 +91,7 @@ def _stored(file: Path, shape: ModelShape) -> Mapping[str, Stored]:
             continue
         wanted = rotary_angles(np.array(1), shape.head_size, shape.rope_base)
         found = read(name)
-        # float16 has fewer bits below 2**-14.
+        # float16 has reduced precision below 2**-14, hence the absolute tolerance.
         if found.shape != wanted.shape or not np.allclose(found, wanted, FORMATS[kind], 2.0**-25):
             raise DataFileError(f"{name} in {file} must follow from rope_theta, {shape.rope_base}")
     return stored

@@ -1,4 +1,4 @@
-"""Named groups of arrays on disk, each held to the SHA-256 that was noted when it was written."""
+"""Named groups of arrays on disk, each verified against the SHA-256 from the time of writing."""
 
 import hashlib
 import logging
@@ -9,19 +9,19 @@ import numpy as np
 
 _log = logging.getLogger(__name__)
 _verified: dict[Path, tuple[int, int]] = {}
-"""Size and modification time of the files that this process has hashed and found intact."""
+"""Size and modification time of each file whose checksum this process has verified."""
 
 
 class TensorStore:
     """A folder of uncompressed ``.npz`` files and their checksums.
 
     The checksums are in ``SHA256SUMS``, in the format of ``sha256sum -c``. A file appears under
-    its name only when it is complete. Writers hold `hdl.paths.locked`; readers need not.
+    its name only when it is complete. Writers must hold `hdl.paths.locked`; readers need no lock.
 
     Parameters
     ----------
     folder
-        The folder, made on the first write.
+        The folder, which the first write creates.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,7 +32,7 @@ class TensorStore:
         return self.folder / f"{name}.npz"
 
     def intact(self, name: str) -> bool:
-        """Tell whether group `name` is stored and undamaged; warn if it was stored and is not."""
+        """Return whether group `name` is stored and intact; warn if it was stored and is not."""
         path = self.path(name)
         expected = self._checksums().get(path.name)
         if not path.is_file():
@@ -57,7 +57,7 @@ class TensorStore:
         return array
 
     def write(self, name: str, tensors: Mapping[str, np.ndarray]) -> None:
-        """Store `tensors` as group `name` in place of what was there."""
+        """Store `tensors` as group `name`, and replace an earlier group of this name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path, partial = self.path(name), self.folder / f"{name}.partial"
         with partial.open("wb") as file:

@@ -1,4 +1,4 @@
-"""A decoder's tensors in a file: each one is known by name, shape and format, or refused."""
+"""Access to a decoder's tensors in a file, with a check of every name and shape."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class Stored:
     Members
     -------
     shape : tuple of int
-        A matrix has one row per output.
+        Dimensions; a matrix has one row per output.
     read : Callable[[], numpy.ndarray]
-        Reads the tensor, float32.
+        Function that reads the tensor as float32.
     """
 
     shape: tuple[int, ...]
@@ -58,12 +58,12 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contents:
-    """What a model's files contain.
+    """The contents of a model's files.
 
     Members
     -------
     shape : ModelShape
-        Dimensions.
+        Dimensions of the model.
     stop : frozenset of int
         Tokens that end a text.
     tensor : Callable
@@ -112,20 +112,20 @@ def reader_of(
     stored : Mapping
         All tensors of the file.
     tied : bool
-        Whether the embedding is the LM head too. A file may then contain either one, or both if
+        Whether the LM head shares the embedding. A file may then contain either one, or both if
         they are equal.
 
     Raises
     ------
     DataFileError
-        A tensor is missing, has another shape, or has no place in a decoder. The reader raises it
-        for values that are not finite.
+        A tensor is missing, has another shape, or is not part of a decoder. The returned function
+        raises it for values that are not finite.
     """
     known = {key: names[key] for key, _ in tensor_shapes(shape)}
     for name in stored:
         if name not in known.values():
             raise DataFileError(
-                f"{file} has the tensor {name}, which the accelerators have no place for"
+                f"{file} has the tensor {name}, which the accelerators do not implement"
             )
     embedding, head = (None, "embedding"), (None, "projection")
     if tied and known[head] not in stored:
@@ -135,7 +135,7 @@ def reader_of(
     for key, wanted in tensor_shapes(shape):
         name = known[key]
         if name not in stored:
-            raise DataFileError(f"{file} must have the tensor {name}, and has not")
+            raise DataFileError(f"{file} must contain the tensor {name}")
         if stored[name].shape != wanted:
             raise DataFileError(
                 f"{name} in {file} must have the shape {wanted}, not {stored[name].shape}"
@@ -147,14 +147,14 @@ def reader_of(
         if not np.isfinite(values).all():
             place = np.argwhere(~np.isfinite(values))[0].tolist()
             raise DataFileError(
-                f"{own} in {file} must be finite, and has {values[tuple(place)]} at {place}"
+                f"{own} in {file} must be finite, not {values[tuple(place)]} at {place}"
             )
         return values
 
     if tied and known[head] != known[embedding]:
         if not np.array_equal(stored[known[head]].read(), stored[known[embedding]].read()):
             raise DataFileError(
-                f"{file} has {known[head]} and {known[embedding]} with different values, although "
-                "tie_word_embeddings makes them one"
+                f"{known[head]} and {known[embedding]} in {file} must be equal, because "
+                "tie_word_embeddings is true"
             )
     return tensor

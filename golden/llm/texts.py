@@ -1,4 +1,4 @@
-"""Real English text to run the model on."""
+"""Real English texts as inputs for the model."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ def text_named(name: str) -> str:
     name
         ``"prose"``: a short story with narrative, dialogue, explanation and a list of facts,
         about 1400 tokens, written for this project.
-        ``"news"``: 300 news articles, one a line, about 75 000 tokens, from the `gensim` wheel.
+        ``"news"``: 300 news articles, one per line, about 75 000 tokens, from the `gensim` wheel.
 
     Raises
     ------
     ValueError
-        There is no text of that name.
+        No text has this name.
     DataFileError
         `gensim` is not installed, or its file is missing.
     """

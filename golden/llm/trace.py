@@ -13,17 +13,17 @@ from golden.llm.store import TensorStore
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionTrace:
-    """What one query head computes over a text of T tokens; head size 64, float32 throughout.
+    """The tensors of one query head over a text of T tokens; head size 64, all float32.
 
     Members
     -------
     q, k, v : array [T, 64]
-        Query, key and value; q and k after the rotary embedding. k and v are those of the
-        key-value head that this query head shares.
+        Query, key and value; q and k after the rotary embedding; k and v of the KV head that the
+        query head uses.
     q_before_rope, k_before_rope : array [T, 64]
         The outputs of the linear layers.
     output : array [T, 64]
-        The head's output as the model computed it: `probabilities` @ `v` within float32 error.
+        The head's output from the model: `probabilities` @ `v` within float32 error.
     """
 
     q: np.ndarray
@@ -59,7 +59,7 @@ class Linear:
     weight : array [out, in]
         The weight, dequantised from the model file.
     inputs : array [T, in]
-        What the layer was given, a row a token.
+        The layer's inputs, one row per token.
     """
 
     weight: np.ndarray
@@ -68,7 +68,7 @@ class Linear:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """The tensors of some layers of SmolLM2-135M over one text, read when asked for.
+    """The tensors of selected layers of SmolLM2-135M over one text, read on first access.
 
     All arrays are read-only; ``torch.tensor(array)`` makes a tensor of one.
 
@@ -77,7 +77,7 @@ class Trace:
     tokens : int32 array [T]
         Token numbers of the text.
     layers : tuple of int
-        The layers that this trace holds, ascending.
+        The layers that this trace contains, in ascending order.
     """
 
     tokens: np.ndarray = field(repr=False)
@@ -91,12 +91,12 @@ class Trace:
     _read: dict[tuple[int, str], np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def attention_trace(self, layer: int, head: int) -> AttentionTrace:
-        """Return what query head `head` of `layer` computed.
+        """Return the tensors of query head `head` of `layer`.
 
         Raises
         ------
         ValueError
-            The trace does not hold `layer`, or the model has no such head.
+            The trace does not contain `layer`, or the model has no such head.
         """
         if not 0 <= head < self.heads:
             raise ValueError(f"head must be between 0 and {self.heads - 1}, not {head}")
@@ -121,7 +121,7 @@ class Trace:
         Raises
         ------
         ValueError
-            The trace does not hold `layer`, or there is no linear layer `name`.
+            The trace does not contain `layer`, or there is no linear layer `name`.
         """
         _check_choice("linear layer", name, LINEAR_INPUTS)
         return Linear(
@@ -139,7 +139,7 @@ class Trace:
         Raises
         ------
         ValueError
-            The trace does not hold `layer`, or there is no norm `name`.
+            The trace does not contain `layer`, or there is no norm `name`.
         """
         _check_choice("norm", name, NORM_WEIGHTS)
         return self._weight(layer, name)
@@ -151,7 +151,7 @@ class Trace:
         return self._tensor(self.weights, layer, name)
 
     def _tensor(self, store: TensorStore, layer: int, name: str) -> np.ndarray:
-        """Return one array of `layer`, from the disk the first time."""
+        """Return one array of `layer`, which the first access reads from the disk."""
         if layer not in self.layers:
             raise ValueError(f"layer must be one of the trace's layers {self.layers}, not {layer}")
         if (layer, name) not in self._read:
@@ -160,7 +160,7 @@ class Trace:
 
 
 def group(layer: int) -> str:
-    """Return the name of the stored group that holds `layer`."""
+    """Return the name of the stored group that contains `layer`."""
     return f"layer_{layer:02}"
 
 

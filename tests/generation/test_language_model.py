@@ -44,11 +44,11 @@ def test_damaged_files_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match=r"must have its config\.json in the same folder"):
         open_language_model(tmp_path)
     (tmp_path / "config.json").write_text((small / "config.json").read_text())
-    with pytest.raises(DataFileError, match="cannot be read, and may be damaged"):
+    with pytest.raises(DataFileError, match="cannot be read and may be corrupted"):
         open_language_model(tmp_path)
     other = tmp_path / "model.gguf"
     other.write_bytes(b"GGUF" + bytes(40))
-    with pytest.raises(DataFileError, match="cannot be read, and may be damaged"):
+    with pytest.raises(DataFileError, match="cannot be read and may be corrupted"):
         open_language_model(other)
     with pytest.raises(DataFileError, match="does not exist"):
         open_language_model(tmp_path / "nothing.gguf")

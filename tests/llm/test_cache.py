@@ -209,7 +209,7 @@ def test_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("SYSTOLA_GGUF", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     name = package.replace("_", "-")
-    with pytest.raises(DataFileError, match=f"package {name} must be installed, and is not"):
+    with pytest.raises(DataFileError, match=f"package {name} must be installed"):
         open_trace(text="news" if package == "gensim" else "prose", tokens=12, layers=[7])
 
 

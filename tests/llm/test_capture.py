@@ -292,7 +292,7 @@ def test_perplexity_is_the_mean_over_windows(network: "LlamaForCausalLM", trace:
 
 def test_perplexity_refuses_what_it_cannot_predict(network: "LlamaForCausalLM") -> None:
     """One token has nothing to predict."""
-    with pytest.raises(ValueError, match="tokens must hold at least 2 tokens, not 1"):
+    with pytest.raises(ValueError, match="tokens must contain at least 2 tokens, not 1"):
         perplexity(network, np.array([5]))
     with pytest.raises(ValueError, match="context must be at least 2, not 1"):
         perplexity(network, np.array([5, 6]), context=1)

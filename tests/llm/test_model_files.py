@@ -110,5 +110,5 @@ def test_missing_shard_is_named(tmp_path: Path) -> None:
 )
 def test_damaged_index_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / INDEX).write_text(text)
-    with pytest.raises(DataFileError, match="may be damaged"):
+    with pytest.raises(DataFileError, match="may be corrupted"):
         model_files(tmp_path)

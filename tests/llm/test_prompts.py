@@ -106,7 +106,7 @@ def test_calibration_begins_as_prompts_do(small: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokenizer": template("7", "A", "8")}, "must add tokens before a prompt only"),
+        ({"tokenizer": template("7", "A", "8")}, "must add tokens only before a prompt"),
         ({"tokenizer_config": {"add_bos_token": True}}, "must have the BOS token that it adds"),
     ],
 )

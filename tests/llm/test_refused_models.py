@@ -52,7 +52,7 @@ SCALED = "the accelerators do not scale the rotary embedding"
     ("change", "message"),
     [
         ({"model_type": "qwen2"}, 'must be "llama", not "qwen2"'),
-        ({"model_type": None}, 'must be "llama", and is not set'),
+        ({"model_type": None}, 'must be "llama" but is not set'),
         (
             {"architectures": ["LlamaForSequenceClassification"]},
             'must be ["LlamaForCausalLM"], n',
@@ -89,14 +89,14 @@ SCALED = "the accelerators do not scale the rotary embedding"
         ({"intermediate_size": 16}, "must have the shape (16, 20), not (12, 20)"),
         ({"vocab_size": 64}, "must have the shape (64, 20), not (45, 20)"),
         ({"num_hidden_layers": 1}, "model.layers.1.input_layernorm.weight, which the acc"),
-        ({"num_hidden_layers": 3}, "must have the tensor model.layers.2."),
+        ({"num_hidden_layers": 3}, "must contain the tensor model.layers.2."),
         ({"num_key_value_heads": 3}, "kv_heads must divide heads = 4, not 3"),
         ({"num_attention_heads": 0}, "must be a positive integer, not 0"),
         ({"head_dim": 5}, "head_size must be even, not 5"),
         ({"hidden_size": "20"}, "must be a positive integer, not '20'"),
         ({"max_position_embeddings": None}, "must be a positive integer, not None"),
         ({"rms_norm_eps": None}, "must be a positive number, not None"),
-        ({"tie_word_embeddings": True}, "with different values"),
+        ({"tie_word_embeddings": True}, "must be equal, because tie_word_embeddings is true"),
         ({"tie_word_embeddings": "yes"}, 'must be true or false, not "yes"'),
         ({"eos_token_id": "2"}, 'must be a token number or a list, not "2"'),
     ],
@@ -255,9 +255,9 @@ def value_at(number: float) -> Callable[[Any, Any], Any]:
         (MATRIX, lambda t, old: old.double(), "must be stored as F32, F16, BF16, not F64"),
         (MATRIX, lambda t, old: old.reshape(20, 12), "must have the shape (12, 20), not (20, 12)"),
         (MATRIX, value_at(float("nan")), f"{MATRIX} in"),
-        ("lm_head.weight", value_at(float("inf")), "must be finite, and has inf at [22, 10]"),
-        ("model.embed_tokens.weight", value_at(float("-inf")), "must be finite, and has -inf at"),
-        ("model.norm.weight", value_at(float("nan")), "must be finite, and has nan at [10]"),
+        ("lm_head.weight", value_at(float("inf")), "must be finite, not inf at [22, 10]"),
+        ("model.embed_tokens.weight", value_at(float("-inf")), "must be finite, not -inf at"),
+        ("model.norm.weight", value_at(float("nan")), "must be finite, not nan at [10]"),
         ("lm_head.weight", lambda t, old: old[:-1], "must have the shape (45, 20), not (44, 20)"),
         (
             "model.layers.0.self_attn.rotary_emb.inv_freq",
@@ -275,7 +275,7 @@ def test_tensors_that_are_not_understood_are_refused(
 @pytest.mark.parametrize("name", ["lm_head.weight", MATRIX, "model.norm.weight"])
 def test_missing_tensor_is_named(small: Path, tmp_path: Path, name: str) -> None:
     folder = with_tensors(tmp_path, small, lambda tensors: tensors.pop(name))
-    refuse(folder, f"must have the tensor {name}, and has not")
+    refuse(folder, f"must contain the tensor {name}")
     # The comparison refuses it too, where `transformers` takes random numbers.
     with pytest.raises(DataFileError, match=f"missing keys {re.escape(name)}"):
         load_model(folder)
@@ -331,7 +331,7 @@ def test_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
         ({"tokenizer.ggml.tokens": ["0", "1"], "llama.vocab_size": 2}, "must have the shape (2, "),
         ({"tokenizer.ggml.model": "bert"}, "must be 'gpt2' or 'llama', not 'bert'"),
         ({"tokenizer.ggml.add_eos_token": True}, "must be False, not True"),
-        ({"tokenizer.ggml.tokens": None}, "must have a tokenizer in tokenizer.ggml.tokens"),
+        ({"tokenizer.ggml.tokens": None}, "must contain a tokenizer in tokenizer.ggml.tokens"),
         ({"general.type": "adapter"}, "must be 'model', not 'adapter'"),
         ({"split.count": 2, "split.no": 0}, "is a part of a split model"),
         ({"clip.has_vision_encoder": True}, "has clip.has_vision_encoder = True"),
@@ -361,7 +361,7 @@ def test_gguf_metadata_without_effect_is_accepted(small: Path, tmp_path: Path) -
 def test_gguf_infinity_is_refused(small: Path, tmp_path: Path) -> None:
     change = setting("lm_head.weight", value_at(float("inf")))
     changed = with_tensors(tmp_path, small, change)
-    refuse(write_gguf(changed, tmp_path / "small.gguf"), "must be finite, and has inf at [22, 10]")
+    refuse(write_gguf(changed, tmp_path / "small.gguf"), "must be finite, not inf at [22, 10]")
 
 
 def test_unknown_gguf_cutting_rule_is_refused(small: Path, tmp_path: Path) -> None:
@@ -380,5 +380,7 @@ def test_token_outside_the_vocabulary_is_refused(small: Path, tmp_path: Path) ->
     folder = write_small_model(tmp_path, vocab_size=40)
     model = open_language_model(folder)
     assert model.tokens_of("39") == [39] and VOCABULARY > 40
-    with pytest.raises(DataFileError, match="must give tokens below the vocabulary's 40, not 40"):
+    with pytest.raises(
+        DataFileError, match="must return tokens below the vocabulary_size 40, not 40"
+    ):
         model.tokens_of("1 40")
