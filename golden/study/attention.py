@@ -1,8 +1,8 @@
 """Attention over an evicting cache, for a whole text at once, inside a `transformers` model.
 
-Where the text is given, layer after layer can be replayed for all tokens: what query n of a layer
-sees depends on earlier queries of that layer only. The result is that of decoding token by token
-with the cache; the linear layers still work on whole texts.
+For a given text, each layer can be replayed for all tokens at once, because the tokens that query n
+of a layer attends to depend only on earlier queries of that layer. The result equals token-by-token
+decoding with the cache, while linear layers process whole texts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ NAME = "systola_replayed"
 
 Replays = list[tuple[slice, Replay]]
 Observer = Callable[[int, int, Tensor], None]
-"""Called with layer, query and the tokens that stay, bool [lanes, key/value heads, query + 1]."""
+"""Called with layer, query and the cached tokens, bool [lanes, KV heads, query + 1]."""
 
 
 class ReplayedAttention:
@@ -39,18 +39,18 @@ class ReplayedAttention:
     Parameters
     ----------
     policies : Sequence[Policy]
-        One a sequence; equal kinds side by side.
+        One policy per sequence; policies of one class must be adjacent.
     retention : Retention, optional
-        Bit errors in what is cached; a query's own key and value are still free of them.
+        Bit errors in cached keys and values; a query's own key and value are not yet affected.
     observer : Observer, optional
-        Told after each step which tokens are cached.
+        Called after each step with the cached tokens.
     done : Callable, optional
-        Told of each finished layer.
+        Called after each layer.
 
     Members
     -------
     replays : list[tuple[slice, Replay]]
-        What the policies remember of the last layer, and the lanes that they drive.
+        The policies' state for the last layer, and the lanes that it covers.
     fallback_share : float
         Share of VEDA's voters whose threshold was negative, over the layers so far.
     """
@@ -89,7 +89,7 @@ class ReplayedAttention:
         """Attend: query [lanes, heads, tokens, size]; key, value with fewer heads."""
         shared = 1
         if any(isinstance(p, ScorePolicy) and p.unit is Unit.QUERY_HEAD for p in self.policies):
-            # Every query head has a cache of its own: it sees its own copy of the keys.
+            # Every query head has a separate cache, and so a separate copy of the keys.
             require(self._retention is None, "bit errors must be of shared caches", "query heads")
             shared = query.shape[1] // key.shape[1]
             key, value = (part.repeat_interleave(shared, 1) for part in (key, value))
@@ -113,7 +113,7 @@ class ReplayedAttention:
                     raw.diagonal(start, -2, -1).copy_(own)
             shares = self._rows(module.layer_idx, rows, alive, scores)
             if self._retention:
-                # The query's own value has not been stored yet.
+                # The query's own value has not been stored yet and has no bit errors.
                 own = torch.stack([share.diagonal(start, -2, -1) for share in shares]).sum(0)
                 outputs.append(own[..., None] * value[:, :, None, rows])
                 for share in shares:
@@ -134,14 +134,14 @@ class ReplayedAttention:
         return output.transpose(1, 2), None
 
     def _rows(self, layer: int, rows: slice, alive: Tensor, scores: list[Tensor]) -> list[Tensor]:
-        """Replay a block of queries; return each copy's share of the probabilities."""
+        """Replay a block of queries; return the probabilities of each stored copy's tokens."""
         shares = [torch.zeros_like(raw) for raw in scores]
         for now in range(rows.start, rows.stop):
             known, row = alive[..., : now + 1], now - rows.start
             raw = scores[0][..., row, : now + 1]
             strong = None
             if len(scores) > 1:
-                # Before the scores of this step: as the refresh controllers know the tokens.
+                # Refresh controllers classify the tokens by the scores before this step.
                 parts = [replay.important(known[lanes]) for lanes, replay in self.replays]
                 strong = torch.cat(parts)[:, :, None]
                 raw = torch.where(strong, raw, scores[1][..., row, : now + 1])
@@ -162,7 +162,7 @@ class ReplayedAttention:
 def begin(
     policies: Sequence[Policy], kv_heads: int, tokens: int, dtype: torch.dtype, shared: int = 1
 ) -> Replays:
-    """Return fresh replays, one for each run of policies of a kind, and their lanes."""
+    """Return initial replays, one per run of adjacent policies of a class, and their lanes."""
     replays: Replays = []
     first = 0
     for kind, run in groupby(policies, key=type):
@@ -180,7 +180,7 @@ def begin(
 
 @contextmanager
 def attending(model: Any, attention: Callable[..., Any]) -> Iterator[None]:
-    """Let a `transformers` model attend through `attention` for a while."""
+    """Replace the attention function of a `transformers` model inside the context."""
     from transformers import AttentionInterface
 
     before = model.config._attn_implementation

@@ -1,7 +1,7 @@
-"""Differences of losses between lanes over the same tokens, and which of many can be decided.
+"""Paired differences of losses between lanes over the same tokens, with significance tests.
 
-Neighbouring tokens are not independent, so standard errors are taken over blocks of them; where a
-study makes many comparisons at once, each must be the surer (Holm).
+Adjacent tokens are not independent, so standard errors are computed over blocks of tokens. Holm's
+procedure corrects the significance level for the number of comparisons in a study.
 """
 
 import math
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 BLOCK = 33
-"""Tokens whose mean difference counts as one observation."""
+"""Tokens per block; the mean difference of a block is one observation."""
 LEVEL = 0.05
-"""Probability that any of the verdicts on differences that do not exist is one at all."""
+"""Family-wise error rate: probability of at least one false verdict in a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,13 @@ class Comparison:
     Parameters
     ----------
     name : str
-        What is compared.
+        Name of the comparison.
     difference : float
-        Mean loss of the second lane less that of the first, in nats a token.
+        Mean loss of the second lane minus that of the first, in nats/token.
     error : float
-        Its standard error, over blocks.
+        Standard error of the difference, over blocks, in nats/token.
     blocks : int
-        How many there are.
+        Number of blocks.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Comparison:
 
     @property
     def probability(self) -> float:
-        """Probability of as large a difference, of either sign, if there were none."""
+        """Two-sided p-value of the difference."""
         if self.error == 0:
             return 1.0 if self.difference == 0 else 0.0
         return math.erfc(abs(self.difference) / self.error / math.sqrt(2))
 
     def shown(self) -> str:
-        """Write the change of perplexity in percent, and its standard error."""
+        """Return the change of perplexity in percent, with its standard error, as text."""
         return f"{math.expm1(self.difference):+.2%} ± {self.error:.2%}"
 
 
@@ -55,7 +55,7 @@ def compared(name: str, first: np.ndarray, second: np.ndarray) -> Comparison:
     Parameters
     ----------
     name : str
-        What is compared.
+        Name of the comparison.
     first, second : numpy.ndarray
         Losses [windows, tokens].
     """
@@ -70,12 +70,12 @@ def compared(name: str, first: np.ndarray, second: np.ndarray) -> Comparison:
 
 
 def verdicts(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return for each comparison whether the first lane loses less, by Holm's procedure.
+    """Return for each comparison whether the first lane has the lower loss, by Holm's procedure.
 
     Returns
     -------
     list[str]
-        ``"yes"``, ``"no"``, or ``"not measurable"`` where the difference may be none.
+        ``"yes"``, ``"no"``, or ``"not measurable"`` if the difference is not significant.
     """
     order = sorted(range(len(comparisons)), key=lambda n: comparisons[n].probability)
     result = ["not measurable"] * len(comparisons)
@@ -88,12 +88,12 @@ def verdicts(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def decided(pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, tuple[str, str]]:
-    """Return for each named pair whether its first losses are lower, all decided together.
+    """Return for each named pair whether its first losses are lower, by one Holm procedure.
 
     Returns
     -------
     dict
-        The verdict, and the second's change of perplexity with its standard error.
+        The verdict, and the change of perplexity of the second lane with its standard error.
     """
     comparisons = [compared(name, *losses) for name, losses in pairs.items()]
     return {

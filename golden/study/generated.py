@@ -1,7 +1,7 @@
 """Perplexity of the golden whole models of all systems, on windows of the same text.
 
-``python -m golden.study.generated SYSTEM`` prints a JSON object: `float32` is the model itself, the
-others are the bit-exact models of what the Verilog computes.
+``python -m golden.study.generated SYSTEM`` prints a JSON object. `float32` is the model
+itself; all other systems are the bit-exact models of the Verilog.
 """
 
 import argparse
@@ -38,18 +38,18 @@ from hdl.model_shape import ModelShape
 
 Logits = NDArray[np.floating[Any]]
 Reader = Callable[[list[int]], Logits]
-"""Computes the logits of a window's tokens, shape (tokens, vocabulary)."""
+"""Function from the tokens of a window to their logits, shape (tokens, vocabulary_size)."""
 
 
 def window_loss(logits: Logits, tokens: list[int]) -> float:
-    """Return the sum of negative log-likelihoods of all tokens but the first."""
+    """Return the sum of the negative log-likelihoods of all tokens except the first, in nats."""
     logits = logits[:-1] - logits[:-1].max(axis=1, keepdims=True)
     chances = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     return float(-chances[np.arange(len(tokens) - 1), tokens[1:]].sum())
 
 
 def float_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return a reader by `transformers`, in float32 with a full cache."""
+    """Return a reader that uses `transformers`, in float32 with a full cache."""
     import torch
 
     from golden.llm.model import load_model
@@ -64,7 +64,7 @@ def float_reader(model: LanguageModel, budget: int) -> Reader:
 
 
 def meadow_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return a reader by MEADOW's golden model: a window is one block of a prompt."""
+    """Return a reader that uses MEADOW's golden model: a window is one block of a prompt."""
     p = entry_named("meadow").parameters("smollm2")
     integers = integer_model(model, model.calibration(), p)
 
@@ -77,7 +77,7 @@ def meadow_reader(model: LanguageModel, budget: int) -> Reader:
 
 
 def veda_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return a reader by VEDA's golden model, which evicts a token per token above the budget."""
+    """Return a reader that uses VEDA's golden model, with one eviction per token above `budget`."""
     p = entry_named("veda").parameters("smollm2_vocabulary")
     weights = [folded(model.layer(number)) for number in range(model.shape.layers)]
     vocabulary, embedding = codes(model.projection()), codes(model.embedding)
@@ -97,11 +97,11 @@ def veda_reader(model: LanguageModel, budget: int) -> Reader:
 
 
 def kelle_parameters(s: ModelShape, budget: int) -> KelleParameters:
-    """Return SmolLM2's preset with all layers, and with as many slots as the budget."""
+    """Return SmolLM2's preset with all layers, and with one slot per token of the budget."""
     return replace(
         entry_named("kelle").parameters("smollm2"),
         layers=s.layers,
-        # The maximum of a bank; the golden model does not address it.
+        # The maximum size of a bank; the golden model does not address the bank.
         words=65536,
         slots=budget,
         window=budget // 2,
@@ -110,7 +110,7 @@ def kelle_parameters(s: ModelShape, budget: int) -> KelleParameters:
 
 
 def kelle_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return a reader by Kelle's golden model: a prefill of one token in float64, then decoding."""
+    """Return a reader that uses Kelle's golden model: float64 prefill of one token, then decode."""
     p = kelle_parameters(model.shape, budget)
     integers = kelle_integers(model, model.calibration(), p)
     golden, projection = KelleModel(p, integers), model.projection()
@@ -136,7 +136,7 @@ def lad_parameters(s: ModelShape) -> LadParameters:
 
 
 def lad_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return a reader by LAD's golden model, which decodes all tokens of a window."""
+    """Return a reader that uses LAD's golden model, which decodes all tokens of a window."""
     p = lad_parameters(model.shape)
     golden, embedding = LadModel(p, HalfModel.of(model, p)), codes(model.embedding)
 
@@ -153,7 +153,7 @@ def lad_reader(model: LanguageModel, budget: int) -> Reader:
 
 
 def p3llm_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return a reader by P3-LLM's golden model: a window is a block of decode steps."""
+    """Return a reader that uses P3-LLM's golden model: a window is a block of decode steps."""
     preset, s = entry_named("p3llm").parameters("smollm2"), model.shape
     p = replace(preset, layers=s.layers, vocabulary_size=s.vocabulary_size)
     golden = P3llmModel(p, quantised_model(model, model.calibration(), p))
@@ -178,7 +178,7 @@ READERS = {
 
 
 def measured(system: str, *, windows: int, context: int, budget: int) -> dict[str, Any]:
-    """Measure a system's perplexity on the first windows of the news, and each window's loss."""
+    """Measure a system's perplexity on the first windows of the news text, and each loss."""
     model = open_language_model()
     tokens = model.tokens_of(text_named("news"))
     read = READERS[system](model, budget)
@@ -195,7 +195,7 @@ def measured(system: str, *, windows: int, context: int, budget: int) -> dict[st
         "budget": budget if system in ("veda", "kelle") else None,
         "tokens": windows * (context - 1),
         "perplexity": math.exp(sum(losses) / windows),
-        "nats a token": losses,
+        "nats/token": losses,
     }
 
 

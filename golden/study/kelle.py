@@ -23,16 +23,16 @@ POLICIES = {
     AERP_INTEGER: lambda n: aerp(n, Source.INTEGER),
 }
 SCALES = {
-    "a layer": WordFormat.INT16_LAYER,
-    "a head": WordFormat.INT16,
-    "a channel": WordFormat.INT16_CHANNEL,
+    "per layer": WordFormat.INT16_LAYER,
+    "per head": WordFormat.INT16,
+    "per channel": WordFormat.INT16_CHANNEL,
 }
-"""What has a scale of its own; the accelerator has one a layer."""
+"""Granularity of the scales; the accelerator has one scale per layer."""
 SPLITS = {
-    "integers, a median a head": Split.HEAD,
+    "integers, median per head": Split.HEAD,
     "integers, one histogram": Split.HISTOGRAM,
 }
-"""Which tokens are high scores, where importance is the accelerator's integers."""
+"""Rules that select high-score tokens, for importance in the accelerator's integers."""
 BUDGETS = (64, 128, 256, 512)
 PREFILL, POPULAR_BUDGET, LATER = 512, 128, (64, 128, 256, 500)
 LOW_RATE, TOLERATED, RATE, HIGH_RATE = 2e-4, 1e-3, 2e-3, 1e-2
@@ -155,13 +155,13 @@ def _flips(subject: Subject) -> Section:
         **{f"{small}, uniform {p:g}": (budget, uniform(p)) for p in (RATE, high)},
         **{f"{small}, 2DRP {p:g}": (budget, two_dimensional(p)) for p in (RATE, high)},
         **{
-            f"{small}, 2DRP {p:g}, a scale {whose}": (budget, two_dimensional(p, word))
+            f"{small}, 2DRP {p:g}, scale {whose}": (budget, two_dimensional(p, word))
             for p in (RATE, high)
             for whose, word in SCALES.items()
             if word is not WordFormat.INT16
         },
         **{
-            f"{small}, none, a scale {whose}": (budget, uniform(0.0, word))
+            f"{small}, none, scale {whose}": (budget, uniform(0.0, word))
             for whose, word in SCALES.items()
             if word is not WordFormat.INT16
         },
@@ -249,14 +249,14 @@ def _precision(subject: Subject, exact: Losses) -> Section:
         columns=("bits", *lanes),
         rows=[(name, *(f"{ours[f'{name}, {lane}']:.2f}" for lane in lanes)) for name in runs],
         note=(
-            "W4A8 caches 8 bits. Plain rounding, a scale an output: the paper rotates outliers "
-            "away first (QuaRot). The model file holds 4-bit weights already, in groups of 32."
+            "W4A8 caches 8 bits. Plain rounding with one scale per output; the paper first rotates "
+            "outliers away (QuaRot). The model file already contains 4-bit weights in groups of 32."
         ),
     )
     w8, w4 = ours[f"W8A16, {evicting}"], ours[f"W4A8, {evicting}"]
     claims = [
         Claim(
-            what=f"W4A8 with AERP at {BUDGETS[-1]} costs little beside W8A16",
+            what=f"W4A8 with AERP at {BUDGETS[-1]} costs little compared with W8A16",
             paper="6.51 against 5.74: +13 % (WK2)",
             ours=f"{w4:.2f} against {w8:.2f}: {w4 / w8 - 1:+.0%}",
             holds="yes" if w4 / w8 < 1.2 else "no",
@@ -276,16 +276,16 @@ def _popularity(subject: Subject) -> tuple[Table, list[Claim]]:
         columns=("steps after the prefill", "still popular"),
         rows=[(str(steps), f"{share:.0%}") for steps, share in shares.items()],
         note=(
-            f"Tokens that more than half of {heads} key/value heads keep of a prefilled text of "
-            f"{PREFILL}, at a budget of {POPULAR_BUDGET}, without sinks and window: on average "
-            f"{seen.popular:.1f} of {seen.free} a layer."
+            f"Tokens that more than half of {heads} KV heads keep after a prefill of {PREFILL}, "
+            f"at a budget of {POPULAR_BUDGET}, without sinks and window: on average "
+            f"{seen.popular:.1f} of {seen.free} per layer."
         ),
     )
     size = subject.model.config.hidden_size
     stored = 2 * heads * subject.model.model.layers[0].self_attn.head_dim
     claims = [
         Claim(
-            what="popular tokens stay popular during decoding",
+            what="popular tokens remain popular during decoding",
             paper="86 % (Section 8.3.2)",
             ours=", ".join(f"{share:.0%} after {steps}" for steps, share in shares.items()),
             holds="yes" if min(shares.values()) >= 0.86 else "no",

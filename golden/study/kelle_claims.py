@@ -24,18 +24,18 @@ STEPS = (
     ("Kelle+eDRAM", "AERP+SRAM", 1.29, 1.45),
     ("Kelle+eDRAM", "Original+SRAM", 3.94, 4.46),
 )
-"""System, beside which, the paper's speedup and energy factor (Section 8.1)."""
+"""System, reference system, and the paper's speedup and energy factor (Section 8.1)."""
 REFRESH_GROUPS = {
     0.540: [0.180, 3.6, 0.72, 5.4],
     1.050: [0.360, 5.4, 1.44, 7.2],
     2.062: [0.720, 9.0, 2.88, 10.8],
 }
-"""Table 4: the uniform interval, and those of the four groups, ms."""
+"""Table 4: the uniform interval, and the intervals of the four groups, ms."""
 RATIOS = (0.1, 0.5, 1.0, 2.0)
 
 
 def arithmetic() -> tuple[list[Table], list[Claim]]:
-    """Return the calculators' tables, and the claims they speak about."""
+    """Return the tables of the cost model, and the claims that it checks."""
     claims = [
         _figure(f"four intervals refresh as often as {uniform * 1000:.0f} us", uniform * 1000,
                 harmonic_mean(groups) * 1000, EXACT, "us")
@@ -46,7 +46,7 @@ def arithmetic() -> tuple[list[Table], list[Claim]]:
                 100 * (1 - overlapped_us(4, 1) / overlapped_us(4, 0)), EXACT, "%"),
         _figure("loading a key and a value of LLaMA2-7B", 1.1, 2 * 4096 * 2 / 64e3, COARSE, "us"),
         _figure("recomputing them", 3.2, 2 * 4096**2 / 1024e3, COARSE, "us"),
-        _figure("operations a second, TOPS", 4.13, 4 * 1024 / 1000, EXACT, ""),
+        _figure("throughput, TOPS", 4.13, 4 * 1024 / 1000, EXACT, ""),
     ]  # fmt: skip
     lifetime = Table(
         title="Lifetime of transient data (Equations 7 and 8)",
@@ -73,7 +73,7 @@ def arithmetic() -> tuple[list[Table], list[Claim]]:
         note="Averages over four tasks. Assumptions: " + "; ".join(ASSUMPTIONS) + ".",
     )
     seconds = Table(
-        title="Decoding a batch, seconds and kilojoules",
+        title="Decoding one batch, seconds and kilojoules",
         columns=("system", *TASKS),
         rows=[
             (
@@ -87,7 +87,7 @@ def arithmetic() -> tuple[list[Table], list[Claim]]:
         ],
     )
     accountings = Table(
-        title="Kelle+eDRAM over Original+SRAM, accounting by accounting",
+        title="Kelle+eDRAM over Original+SRAM, by accounting",
         columns=("accounting", "speedup", "energy factor"),
         rows=[
             (name, *(f"{factor:.2f}x" for factor in factors(system, ORIGINAL_SRAM)))
@@ -99,13 +99,13 @@ def arithmetic() -> tuple[list[Table], list[Claim]]:
 
 
 def _lifetime_gain(ratio: float) -> float:
-    """Return the baseline's lifetime over Kelle's where reading the cache takes `ratio` weights."""
+    """Return the baseline's lifetime over Kelle's, for a ratio T_eDRAM / T_SRAM."""
     both = lifetimes(1.0, 2.0 * ratio)
     return both.baseline / both.kelle
 
 
 def _figure(what: str, paper: float, ours: float, tolerance: float, unit: str) -> Claim:
-    """Compare one figure; it holds if it is within `tolerance` of the paper's."""
+    """Compare a figure with the paper's; the claim holds within a relative `tolerance`."""
     return Claim(
         what=what,
         paper=f"{paper:.4g} {unit}".strip(),

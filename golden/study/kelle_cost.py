@@ -1,8 +1,8 @@
 """Kelle's latency and energy: Equations 4 to 8, Table 1, and the systems of Section 8.
 
-A decode step of a batch streams all weights and what is not cached on chip from off-chip memory,
-while the array computes; the longer of the two is the step's latency. Assumptions that the paper
-does not state are named in `ASSUMPTIONS`.
+A decode step of a batch reads all weights and the cached vectors from off-chip memory while the
+array computes; the longer of the two is the step's latency. `ASSUMPTIONS` lists what the paper does
+not state.
 """
 
 from dataclasses import dataclass, replace
@@ -11,43 +11,43 @@ from hdl.parameters import require
 
 SRAM_PJ_A_BYTE, EDRAM_PJ_A_BYTE = 185.9, 84.8
 SRAM_LEAKAGE_W, EDRAM_LEAKAGE_W = 0.415 / 4, 0.154 / 4
-"""Table 1, for each MB."""
+"""Leakage power per MB (Table 1)."""
 REFRESH_MJ = 1.14
-"""Table 1, all 4 MB once."""
+"""Energy of one refresh of all 4 MB (Table 1)."""
 RETENTION_MS = 0.045
 DRAM_GB_S, SRAM_GB_S, EDRAM_GB_S = 64.0, 128.0, 256.0
 DRAM_W, CHIP_W, ARRAY_SHARE, FUNCTIONS_SHARE = 11.74, 6.52, 0.17, 0.13
 GIGA = 1e9
 
 ASSUMPTIONS = (
-    "LLaMA2-7B: 32 layers of width 4096, 6.6e9 weights of 8 bits, cached vectors of 16 bits",
-    "batch 16; weights are read once a step, cached vectors once a sequence",
+    "LLaMA2-7B: 32 layers, hidden_size 4096, 6.6e9 weights of 8 bits, cached vectors of 16 bits",
+    "batch 16; weights are read once per step, cached vectors once per sequence",
     "array and off-chip memory overlap completely; the longer one is the latency",
-    "each PE multiplies 16 by 8 bits a cycle, so products of two 16-bit vectors take two cycles",
-    "off-chip memory takes 11.74 W at 64 GB/s: 183 pJ a byte, and nothing when idle",
+    "each PE multiplies 16 by 8 bits per cycle, so products of two 16-bit vectors take two cycles",
+    "off-chip memory takes 11.74 W at 64 GB/s: 183 pJ/byte, and no idle power",
     "the array takes 17 % of 6.52 W when it is busy, the functions 13 % always",
-    "4 MB on chip hold a negligible part of gigabytes of cached vectors",
+    "4 MB on chip store a negligible part of gigabytes of cached vectors",
     "every byte from off-chip is written to and read from on-chip memory once",
     "one in four cached vectors is recomputed (Section 8.3.2), in no time: the RTL takes time",
-    "prefill is left out",
+    "prefill is excluded",
 )
 
 
 def harmonic_mean(intervals: list[float]) -> float:
-    """Return the interval at which uniform refresh takes as many operations."""
+    """Return the uniform interval with the same number of refresh operations."""
     return len(intervals) / sum(1 / interval for interval in intervals)
 
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """How long transient data wait in the embedded DRAM, by Equations 7 and 8, in seconds."""
+    """Lifetimes of transient data in the embedded DRAM (Equations 7 and 8), in seconds."""
 
     baseline: float
     kelle: float
 
 
 def lifetimes(weight_bytes: float, cached_bytes: float) -> Lifetimes:
-    """Apply Equations 5 to 8: one weight matrix from SRAM, keys or values from embedded DRAM."""
+    """Apply Equations 5 to 8, for the bytes of a weight matrix in SRAM and of keys in eDRAM."""
     sram, edram = weight_bytes / (SRAM_GB_S * GIGA), cached_bytes / (EDRAM_GB_S * GIGA)
     return Lifetimes(baseline=6 * sram + 4 * edram, kelle=4 * sram + edram)
 
@@ -69,7 +69,7 @@ class System:
     recomputed : float
         Share of cached vectors that are recomputed.
     input_loads : bool
-        Whether the inputs of recomputed vectors, half as large, come from off-chip memory too.
+        Whether the inputs of recomputed vectors, half as large, are read from off-chip memory.
     multiplies : bool
         Whether the array's products of the recomputation count.
     resident : bool
@@ -113,7 +113,7 @@ ACCOUNTINGS = {
     "the array's products of the recomputation count": replace(KELLE, multiplies=True),
     "cached vectors cost no off-chip traffic": replace(KELLE, resident=True),
 }
-"""Kelle+eDRAM under other assumptions, of which the paper states none."""
+"""Kelle+eDRAM under alternative assumptions; the paper states none of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class Cost:
 
 
 def decode_cost(system: System, task: Task) -> Cost:
-    """Add up all decode steps of a batch."""
+    """Return the total cost of all decode steps of a batch."""
     seconds = joules = 0.0
     rate = system.side**2 * GIGA
     for step in range(task.decoded):
@@ -183,5 +183,5 @@ def factors(better: System, worse: System) -> tuple[float, float]:
 
 
 def overlapped_us(vectors: int, recomputed: int, load: float = 1.1, compute: float = 3.2) -> float:
-    """Return microseconds to obtain cached vectors, some of them recomputed meanwhile."""
+    """Return the time in us to load cached vectors while `recomputed` of them are recomputed."""
     return max((vectors - recomputed) * load, recomputed * compute)

@@ -1,4 +1,4 @@
-"""The study of LAD: text under its attention, the locality it lives on, and its cycle model."""
+"""The study of LAD: generated text, perplexity, locality of scores, and its cycle model."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ INTERVALS = (5, 8, 12)
 
 
 def study(subject: Subject, *, full: bool) -> Outcome:
-    """Measure everything; `full` takes more variants, more text and longer traces."""
+    """Run the study; `full` uses more variants, more text and longer traces."""
     laboratory = Laboratory(subject.model, BUILD / "study" / "lad", GGUF_SHA256, subject.progress)
     windows = subject.windows[: 3 if full else 1]
     generated, rouge_claims, scores = texts(laboratory, full=full)

@@ -1,7 +1,7 @@
 """LAD's attention inside a `transformers` model: every token is a decoding step, in float64.
 
-A head's modes depend on its earlier steps alone, so a text that is given is replayed layer by layer
-for all its tokens, as in `golden.study.attention`; what is generated continues from the same state.
+A head's modes depend only on its own earlier steps, so a given text is replayed layer by layer for
+all its tokens, as in `golden.study.attention`. Generation continues from the same state.
 `golden/lad/locality_aware_attention.py` is the same algorithm for one head, step by step.
 """
 
@@ -31,9 +31,9 @@ STATISTICS = (
     "needless",
     "nonpositive",
 )
-"""Counts of one step of one head: |C|; |M|; |J|; |U|; members of J that were in the last step's;
-positions outside their mode interval that J lacks, and inside that it contains; denominators that
-are not above 0."""
+"""Counts of one step of one head: |C|; |M|; |J|; |U|; members of J that were in J in the previous
+step; positions outside their mode interval that are not in J; positions inside it that are in J;
+denominators that are not above 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +45,13 @@ class Scheme:
     intervals : IntervalParameters
         The piecewise linear exponential; its coefficients are rounded to FP16.
     threshold : float, optional
-        Above which |cos| a key is represented by another's direction; if not given, all scores are
-        exact.
+        Value of |cos| above which another key's direction represents a key; if not given, all
+        scores are exact.
     caches : torch.dtype, optional
-        Of the intermediate caches and of the sums that update them; if not given, the caches are
-        what the modes say, without drift.
+        Type of the intermediate caches and of the sums that update them; if not given, the caches
+        are computed exactly from the modes.
     period : int, optional
-        Steps after which the caches are built anew from the modes.
+        Number of steps between recomputations of the caches from the modes.
     """
 
     intervals: IntervalParameters
@@ -61,25 +61,25 @@ class Scheme:
 
 
 class LayerState:
-    """What one layer's heads remember.
+    """The state of one layer's heads.
 
     Parameters
     ----------
     scheme : Scheme
         The variant.
     heads : tuple[int, int, int]
-        Sequences, key/value heads, query heads of a key/value head.
+        Sequences, KV heads, query heads per KV head.
     capacity : int
-        Positions at most.
+        Maximum number of positions.
     size : int
-        d.
+        Head size d.
 
     Members
     -------
     modes : array [*heads, capacity]
-        The interval that a position's coefficients in the caches are of; 0 for the latest 16.
+        Mode interval of each position, whose coefficients the caches contain; 0 for the latest 16.
     counts : array [*heads, capacity, I]
-        How often a position was in an interval.
+        Number of steps in which a position was in an interval.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class LadAttention:
     scheme : Scheme
         The variant.
     capacity : int
-        Positions of a sequence at most.
+        Maximum number of positions of a sequence.
     done : Callable, optional
-        Told of each finished layer.
+        Called after each layer.
     observe : Callable, optional
         Called after each step of a layer with the layer, the step and its statistics
         [*heads, len(STATISTICS)].
@@ -116,9 +116,9 @@ class LadAttention:
     Members
     -------
     layers : dict[int, LayerState]
-        By the layer's number.
+        The states by layer number.
     nonpositive : int
-        Denominators that were not above 0; the output of such a head is 0.
+        Number of denominators that were not above 0; the output of such a head is 0.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class LadAttention:
     def _block(
         self, layer: int, state: LayerState, block: Tensor, key: Tensor, value: Tensor
     ) -> Tensor:
-        """Attend with some queries [*heads, queries, size], from the state's length on."""
+        """Attend with a block of queries [*heads, queries, size] after the state's positions."""
         count = block.shape[-2]
         stop = state.length + count
         exact = block @ key[:, :, None, :stop].mT
@@ -192,7 +192,7 @@ class LadAttention:
 
     @property
     def _stateless(self) -> bool:
-        """Whether the modes change nothing: no position can be identified wrongly."""
+        """Whether the output is independent of the modes, because scores and caches are exact."""
         exact = self.scheme.threshold is None and self.scheme.caches is None
         return exact and self._observe is None
 
@@ -202,7 +202,7 @@ class LadAttention:
         x = scores.masked_fill(later, -torch.inf)
         x -= x.amax(-1, keepdim=True)
         slope, intercept = self._coefficients(torch.bucketize(x, self._bounds))
-        # Infinity times the tail's slope is no number.
+        # Clamp, because infinity times the tail's slope 0 is NaN.
         return (slope * x.clamp(min=-1e3) + intercept).masked_fill_(later, 0.0)
 
     def _steps(
@@ -240,7 +240,7 @@ class LadAttention:
         n = exact.shape[-1]
         old = max(n - RECENT, 0)
         modes = state.modes[..., :n]
-        # Scores of the two top intervals, of the first and of the latest positions are exact.
+        # Scores of the two top intervals, of the first position and of the latest ones are exact.
         precise = modes >= self.scheme.intervals.intervals - 2
         precise[..., :1] = True
         precise[..., old:] = True
@@ -260,11 +260,11 @@ class LadAttention:
         changed = active & risen[..., 0]
         changed[..., old:] = False
         if n >= RECENT:
-            # The graduate: its coefficients enter the caches whatever its counters say.
+            # The graduate's coefficients enter the caches regardless of its counters.
             changed[..., old] = True
         before, after = self._coefficients(modes), self._coefficients(interval)
         if state.caches:
-            # What the caches lack.
+            # Correct the caches' contribution by the difference of the coefficients.
             slope, intercept = (new - was for new, was in zip(after, before, strict=True))
             weights = torch.where(active, slope * x + intercept, 0.0)
         else:
@@ -287,7 +287,7 @@ class LadAttention:
         return self._slopes[intervals], self._intercepts[intervals]
 
     def _statistics(self, state: LayerState, step: "Step", total: Tensor) -> Tensor:
-        """Count what a step did, and remember its active positions."""
+        """Return the statistics of a step, and store its active positions."""
         n = step.active.shape[-1]
         before = state.before[..., :n]
         centres = torch.full(step.maximum.shape, n)
@@ -309,20 +309,20 @@ class LadAttention:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """What one step of a layer found, for each head and position.
+    """The result of one step of a layer, for each head and position.
 
     Members
     -------
     weights : array [*heads, n]
-        What a value is multiplied by, beside what the intermediate caches contain of it.
+        Weight of each value, in addition to its weight in the intermediate caches.
     maximum : array [*heads]
         The maximum score.
     precise, active, changed : array [*heads, n]
-        M, J and U.
+        Membership in the sets M, J and U.
     off : array [*heads, n]
         Whether the exact score is outside the mode interval.
     slopes, intercepts : array [*heads, n]
-        alpha and beta.
+        Changes alpha and beta of the coefficients.
     """
 
     weights: Tensor

@@ -1,31 +1,31 @@
-"""LAD's intermediate caches A to F as they are stored and updated in few bits."""
+"""LAD's intermediate caches A to F, stored and updated in reduced precision."""
 
 import torch
 from torch import Tensor
 
 TOGETHER = 3
-"""Positions that the reduction module adds in a cycle."""
+"""Positions that the reduction module adds per cycle."""
 
 
 class RoundedCaches:
-    """A to F of some heads; each sum and product of an update is rounded.
+    """The caches A to F of several heads; each sum and product of an update is rounded.
 
-    The order is the hardware's: products of three positions are added to each other, then to the
-    cache (AC.5 to AC.8, Algorithm 2).
+    The order is that of the hardware, which adds the products of three positions and then adds the
+    sum to the cache (AC.5 to AC.8, Algorithm 2).
 
     Parameters
     ----------
     dtype : torch.dtype
-        In which they are stored and updated.
+        Type in which the caches are stored and updated.
     heads : tuple[int, int, int]
-        Sequences, key/value heads, query heads of a key/value head.
+        Sequences, KV heads, query heads per KV head.
     size : int
-        d.
+        Head size d.
 
     Members
     -------
     matrix : array [*heads, size + 1, size + 1]
-        A with B below it and D beside it, E in the corner: sums of a* [k, 1]^T [v, 1].
+        A, with B as last row, D as last column and E in the corner: sums of a* [k, 1]^T [v, 1].
     vector : array [*heads, size + 1]
         C and F: sums of b* [v, 1].
     """
@@ -43,13 +43,13 @@ class RoundedCaches:
     def update(
         self, changed: Tensor, coefficients: tuple[Tensor, Tensor], key: Tensor, value: Tensor
     ) -> None:
-        """Add the terms of alpha and beta [*heads, n] where U says so (Equation 6)."""
+        """Add the terms of alpha and beta [*heads, n] for the positions in U (Equation 6)."""
         dtype = self.matrix.dtype
         most = int(changed.sum(-1).max())
         if not most:
             return
         most += -most % TOGETHER
-        # Ascending positions first; what fills a row up has coefficients 0.
+        # Positions of U in ascending order; the padding has coefficients 0.
         place = torch.argsort(~changed, dim=-1, stable=True)[..., :most]
         chosen = changed.gather(-1, place)
         slope, intercept = (
@@ -72,7 +72,7 @@ class RoundedCaches:
         self.vector.copy_((intercept[..., None, :] @ values)[..., 0, :])
 
     def _rows(self, part: Tensor, place: Tensor) -> Tensor:
-        """Return some positions' keys or values, extended by 1."""
+        """Return the keys or values of the positions in `place`, extended by 1."""
         lanes, kv_heads, group, most = place.shape
         size = part.shape[-1]
         index = place.reshape(lanes, kv_heads, group * most, 1).expand(-1, -1, -1, size)
@@ -85,6 +85,6 @@ def _extended(part: Tensor) -> Tensor:
 
 
 def _three(terms: Tensor, first: int, axis: int) -> Tensor:
-    """Add three terms as the adder tree does."""
+    """Add three terms in the order of the adder tree."""
     zero, one, two = (terms.select(axis, first + number) for number in range(TOGETHER))
     return (zero + one) + two

@@ -1,31 +1,31 @@
-"""Algorithm 1 of LAD for whole texts: key centres, and scores by their directions."""
+"""Algorithm 1 of LAD for whole texts: key centres, and approximate scores from them."""
 
 import torch
 from torch import Tensor
 
 
 class KeyCentres:
-    """The centres of some key/value heads, for keys that arrive one after the other.
+    """The centres of several KV heads, for keys that arrive sequentially.
 
     Parameters
     ----------
     threshold : float
-        Above which |cos| a key takes a centre's direction.
+        Value of |cos| above which a centre's direction represents a key.
     heads : tuple[int, int]
-        Sequences and key/value heads.
+        Sequences and KV heads.
     capacity : int
-        Positions at most.
+        Maximum number of positions.
     size : int
-        d.
+        Head size d.
 
     Members
     -------
     centre : array [*heads, capacity]
-        cid: the position whose key has a position's direction.
+        cid: for each position, the position of its centre.
     ratio : array [*heads, capacity]
-        dnorm: the norms' ratio, negative for opposite directions.
+        dnorm: the ratio of the norms, negative for opposite directions.
     members : array [*heads, capacity]
-        Which positions are centres.
+        Whether a position is a centre.
     """
 
     def __init__(self, threshold: float, heads: tuple[int, int], capacity: int, size: int) -> None:
@@ -38,17 +38,17 @@ class KeyCentres:
         self._length = 0
 
     def extend(self, key: Tensor) -> None:
-        """Take the keys [*heads, tokens, size] from where the last call ended."""
+        """Process the keys [*heads, tokens, size] after those of the previous call."""
         first, last = self._length, key.shape[-2]
         norms = key[..., first:, :].norm(dim=-1)
         self._norms[..., first:last] = norms
-        # A key of norm 0 is similar to none and so becomes a centre.
+        # A key of norm 0 has similarity 0 to all centres and so becomes a centre.
         self._units[..., first:last, :] = key[..., first:, :] / norms.clamp(min=1e-300)[..., None]
         cosines = self._units[..., first:last, :] @ self._units[..., :last, :].mT
         for now in range(first, last):
             row = cosines[..., now - first, :now]
             similar = row.abs() * self.members[..., :now]
-            # The first of the largest.
+            # Ties resolve to the lowest position.
             best, place = (
                 similar.max(-1) if now else (row.new_zeros(row.shape[:-1]), self.centre[..., 0])
             )
@@ -61,7 +61,7 @@ class KeyCentres:
         self._length = last
 
     def approximate(self, exact: Tensor) -> Tensor:
-        """Return scores [*heads, group, queries, n] from those of the centres among them."""
+        """Return approximate scores [*heads, group, queries, n] from those of the centres."""
         n = exact.shape[-1]
         centre = self.centre[:, :, None, None, :n].expand(exact.shape)
         return exact.gather(-1, centre) * self.ratio[:, :, None, None, :n]

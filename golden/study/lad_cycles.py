@@ -1,4 +1,4 @@
-"""LAD's pipeline stages (Equation 7), their off-chip words, and machines without them."""
+"""Cycle model of LAD's pipeline stages (Equation 7) and of rivals, and their off-chip words."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -12,21 +12,21 @@ Numbers = NDArray[np.float64]
 
 STAGES = ("EAS", "APID", "MD", "AC")
 WORDS_A_CYCLE = 128
-"""16-bit words of 1.5 TB/s that each of 6 tiles gets in a cycle of 1 ns."""
+"""16-bit words per cycle of 1 ns for each of 6 tiles, from 1.5 TB/s."""
 VPUS = 7
 G_WORDS = 4
-"""norm, dnorm, cid and (mode, count) of each position."""
+"""Words per position in G: norm, dnorm, cid, and (mode, count)."""
 COUNTER_BITS = 12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sizes:
-    """The sets of some steps of a head.
+    """The sizes of LAD's sets in each step of a head.
 
     Members
     -------
     length, centres, exact, active, changed, hits : array [steps]
-        n, |C|, |M|, |J|, |U|, and how many of J the last step's J contains.
+        n, |C|, |M|, |J|, |U|, and the number of members of J that the previous step's J contains.
     """
 
     length: Numbers
@@ -44,17 +44,17 @@ class Pipeline:
     Parameters
     ----------
     head_size : int
-        d.
+        Head size d.
     intervals : int
-        I, for the interval counters.
+        Number of intervals I, which determines the interval counters.
     cache_words : int
-        16-bit words of an element of A to F: 1 in FP16, 2 in FP32.
+        16-bit words per element of A to F: 1 in FP16, 2 in FP32.
     score_ports : int
-        Approximate scores that EAS.2 gathers in a cycle, both lanes together; not in the paper.
+        Approximate scores that EAS.2 gathers per cycle, for both lanes; not in the paper.
     shared : int
-        Query heads of the model that share one key/value head. Full attention fetches keys and
-        values once per group, so that its words per query head are divided by this number. The
-        words of LAD are not: its stages fetch for each query head.
+        Query heads of the model that share one KV head. Full attention fetches keys and values once
+        per group, so its words per query head are divided by this number. LAD's words are not
+        divided, because its stages fetch separately for each query head.
     """
 
     head_size: int = 128
@@ -72,7 +72,7 @@ class Pipeline:
         require_range("shared", self.shared, 1, 64)
 
     def formula(self, s: Sizes) -> dict[str, Numbers]:
-        """Return Equation 7's four terms, with the head's size in place of its 128."""
+        """Return the four terms of Equation 7, with the head size instead of 128."""
         d = self.head_size
         return {
             "EAS": (2 * s.centres + s.length / d + s.exact) / 2,
@@ -82,7 +82,7 @@ class Pipeline:
         }
 
     def scheduled(self, s: Sizes) -> dict[str, Numbers]:
-        """Return the stages' cycles with every ceiling of Algorithm 2 and a gather that exists.
+        """Return the stages' cycles with all ceilings of Algorithm 2 and a realisable gather.
 
         EAS.2 and the cosines of EAS.5, which need no scores, overlap. AC.2 and AC.4 take one cycle
         each; a column of A takes as many cycles as groups of three of U.
@@ -99,12 +99,12 @@ class Pipeline:
         }
 
     def shared_columns(self, s: Sizes) -> Numbers:
-        """Return AC's cycles where its lanes share out columns of A, as wide as U is narrow."""
+        """Return AC's cycles if its lanes process columns of A in parallel for a small U."""
         d = self.head_size
         return ceil(d / 3) + 2 + np.ceil(s.active / 3) + np.ceil(d * s.changed / 3) + s.changed
 
     def words(self, s: Sizes) -> dict[str, Numbers]:
-        """Return the 16-bit words that a step moves, by what they are for."""
+        """Return the 16-bit words that a step transfers, by purpose."""
         d = self.head_size
         caches = self.cache_words * (d * d + 3 * d + 2)
         return {
@@ -131,14 +131,14 @@ class Pipeline:
     def fetch(self, s: Sizes, *, prefetch: bool) -> Numbers:
         """Return the cycles of the attention period's memory access.
 
-        With `prefetch` the positions that the last step's J contains are on chip already.
+        With `prefetch`, the positions in the previous step's J are already on chip.
         """
         total = sum(self.words(s).values(), np.zeros_like(s.length))
         saved = 2 * self.head_size * s.hits if prefetch else 0.0
         return (total - saved) / WORDS_A_CYCLE
 
     def interval(self, s: Sizes, *, prefetch: bool = True) -> Numbers:
-        """Return the cycles from a head-sample to the next: the slowest stage or the memory."""
+        """Return the interval between (batch, head) pairs: the slowest stage or the memory."""
         stages = list(self.formula(s).values())
         return np.maximum.reduce([*stages, self.fetch(s, prefetch=prefetch)])
 
@@ -148,14 +148,14 @@ class Pipeline:
         return np.maximum(products, self.full_attention(s) / WORDS_A_CYCLE)
 
     def four_bits(self, s: Sizes) -> Numbers:
-        """Return the cycles with keys and values in 4 bits, a 16-bit scale and zero each."""
+        """Return the cycles with keys and values in 4 bits, with a 16-bit scale and zero each."""
         words = 2 * (self.head_size / 4 + 2) * (s.length + 1) / self.shared
         return np.maximum(2 * s.length / VPUS, words / WORDS_A_CYCLE)
 
     def heavy_hitters(self, s: Sizes, share: float = 0.2) -> Numbers:
-        """Return the cycles with a cache of a share of the positions, and a score of each.
+        """Return the cycles with a cache for a share of the positions, and a score for each.
 
-        Each query head has a cache of its own, as H2O's authors have it, and shares no words.
+        As in H2O, each query head has a separate cache and shares no words.
         """
         words = 2 * self.head_size * (share * s.length + 1) + 2 * share * s.length
         return np.maximum(2 * share * s.length / VPUS, words / WORDS_A_CYCLE)

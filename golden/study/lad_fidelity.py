@@ -1,4 +1,4 @@
-"""What LAD's attention does to a model's text: ROUGE, perplexity, and the choice of a default."""
+"""The effect of LAD's attention on a model's text: ROUGE, perplexity, and the default I."""
 
 from collections.abc import Mapping
 
@@ -17,11 +17,11 @@ from golden.study.rouge import MEASURES, rouge
 from hdl.lad.exp_intervals import Fit, IntervalParameters
 
 PROMPTS, PROMPT, GENERATED = 6, 256, 128
-"""Of each kind of prompt; tokens of a prompt; tokens generated."""
+"""Number of prompts of each kind; tokens per prompt; generated tokens."""
 SKIPPED = 2048
-"""Tokens of the text before the passages that are continued."""
+"""Tokens of the text that precede the passages."""
 GOAL = 0.95
-"""ROUGE-1 that a default must reach; the paper's lowest is 95.1 %."""
+"""Minimum ROUGE-1 of a default; the paper's minimum is 95.1 %."""
 ORIGINAL = "original"
 
 
@@ -43,7 +43,7 @@ def scheme(
 
 
 def variants(*, full: bool) -> dict[str, Variant]:
-    """Return what generates text, by name."""
+    """Return the variants that generate text, by name."""
     half = torch.float16
     few: dict[str, Variant] = {
         "I = 5": scheme(5),
@@ -66,7 +66,7 @@ def variants(*, full: bool) -> dict[str, Variant]:
 
 
 def predicted(*, full: bool) -> dict[str, Variant]:
-    """Return what predicts the text, by name."""
+    """Return the variants whose perplexity is measured, by name."""
     half = torch.float16
     few: dict[str, Variant] = {
         ORIGINAL: None,
@@ -95,7 +95,7 @@ def predicted(*, full: bool) -> dict[str, Variant]:
 
 
 def texts(laboratory: Laboratory, *, full: bool) -> tuple[Table, list[Claim], dict[str, float]]:
-    """Generate text under every variant, and compare it with the original's."""
+    """Generate text with every variant, and compare it with the original model's."""
     prompts = np.concatenate(
         [requested(PROMPTS, PROMPT), continued(PROMPTS, PROMPT, SKIPPED)]
     ).astype(np.int64)
@@ -122,10 +122,10 @@ def texts(laboratory: Laboratory, *, full: bool) -> tuple[Table, list[Claim], di
         columns=("attention", *MEASURES, "error of rouge1", "equal tokens, median", "all equal"),
         rows=rows,
         note=(
-            f"In percent. {PROMPTS} requests for a summary in the chat format and {PROMPTS} pieces "
-            f"of news to go on with, {PROMPT} tokens each, {GENERATED} generated greedily. "
-            "Attention in float64 with FP16 coefficients. One token that differs changes all that "
-            "follow."
+            f"In percent. {PROMPTS} requests for a summary in the chat format and {PROMPTS} news "
+            f"passages to continue, {PROMPT} tokens each, {GENERATED} generated greedily. "
+            "Attention in float64 with FP16 coefficients. One different token changes all later "
+            "tokens."
         ),
     )
     reached = [name for name, mean in means.items() if name.startswith("I =") and mean >= GOAL]
@@ -156,19 +156,19 @@ def texts(laboratory: Laboratory, *, full: bool) -> tuple[Table, list[Claim], di
 def predictions(
     laboratory: Laboratory, windows: np.ndarray, *, full: bool
 ) -> tuple[Table, list[Claim], dict[str, float]]:
-    """Predict the text under every variant."""
+    """Measure the perplexity of the text with every variant."""
     found: dict[str, list[Measured]] = {
         name: [laboratory.predictions(f"text's loss: {name}", variant, row) for row in windows]
         for name, variant in predicted(full=full).items()
     }
     losses = {name: np.stack([m.losses for m in some]) for name, some in found.items()}
     table = Table(
-        title="The text's perplexity, and the tokens that would be chosen",
-        columns=("attention", "perplexity", "worse", "other tokens chosen", "denominators <= 0"),
+        title="Perplexity of the text, and argmax tokens",
+        columns=("attention", "perplexity", "worse", "different argmax", "denominators <= 0"),
         rows=[_row(name, some, found[ORIGINAL], losses) for name, some in found.items()],
         note=(
             f"News, {windows.size} tokens in windows of {windows.shape[1]}; every token is a "
-            "decoding step. Worse: whether the original is measurably better, token by token. "
+            "decoding step. Worse: whether the original is significantly better, token by token. "
             "Denominators: of all layers, heads and steps."
         ),
     )

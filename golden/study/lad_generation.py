@@ -1,4 +1,4 @@
-"""Text that a model generates greedily under some attention."""
+"""Greedy text generation by a model with a given attention function."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,22 +16,22 @@ ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
 
 
 def continued(count: int, tokens: int, skip: int) -> np.ndarray:
-    """Return `count` passages of news [count, tokens], which the model is to continue."""
+    """Return `count` news passages [count, tokens] for the model to continue."""
     text = load_tokens(text_named("news"))
     return text[skip : skip + count * tokens].reshape(count, tokens)
 
 
 def requested(count: int, tokens: int) -> np.ndarray:
-    """Return requests in the model's chat format [count, tokens], cut to one length.
+    """Return requests in the model's chat format [count, tokens], truncated to one length.
 
-    The articles are the last ones of the news text, each with what follows it.
+    Each request contains several consecutive articles from the end of the news text.
     """
     request, answer = load_tokens(REQUEST), load_tokens(ANSWER)
     room = tokens - len(request) - len(answer)
     articles = text_named("news").splitlines()
     prompts = []
     for number in range(count):
-        # Articles of 250 tokens on average: some rows fill any prompt.
+        # An article has 250 tokens on average, so eight of them fill the prompt.
         rows = articles[len(articles) - (number + 1) * 8 : len(articles) - number * 8]
         passage = load_tokens("\n".join(rows))[:room]
         prompts.append(np.concatenate([request, passage, answer]))
@@ -46,7 +46,7 @@ def generate(
     *,
     done: Callable[[], None] | None = None,
 ) -> np.ndarray:
-    """Return the likeliest tokens [prompts, count], one after the other.
+    """Return the argmax tokens [prompts, count], generated sequentially.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def generate(
     count : int
         Tokens to generate.
     attention : Callable, optional
-        Takes the place of the model's own attention.
+        Replacement for the model's own attention.
     done : Callable, optional
-        Told of each token.
+        Called after each token.
     """
     from transformers import DynamicCache
 

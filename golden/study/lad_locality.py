@@ -1,4 +1,4 @@
-"""The locality of scores: likeliest intervals, and the sizes of LAD's sets by length."""
+"""The locality of scores: most frequent intervals, and the sizes of LAD's sets by length."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -13,28 +13,28 @@ from golden.study.lad_measured import Trace, interval_shares
 from golden.study.outcome import Claim, Plot, Table
 
 STEPS = 64
-"""Steps up to a length over which its figures are averaged."""
+"""Number of last steps up to a length over which figures are averaged."""
 PAPER_SHARES = "top-1 above 74 %, top-1 and 2 above 95 % in all cases (Figure 2 b)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """A trace and where it comes from.
+    """A trace with its origin.
 
     Parameters
     ----------
     name : str
-        For tables.
+        Name in tables.
     intervals : int
-        I.
+        Number of intervals I.
     trace : Trace
-        Its counts; the lengths of its shares are `lengths`.
+        The counts, and the shares at `lengths`.
     lengths : tuple[int, ...]
-        Where it is looked at.
+        Context lengths at which figures are reported.
     head_size : int
-        d.
+        Head size d.
     shared : int
-        Query heads that share one key/value head.
+        Query heads that share one KV head.
     """
 
     name: str
@@ -49,14 +49,14 @@ class Source:
         return dict(zip(STATISTICS, self._window(length).mean((0, 1, 2)).tolist(), strict=True))
 
     def error(self, length: int, name: str) -> str:
-        """Return the standard error of a mean over n, as it follows it; heads are the samples."""
+        """Return the standard error of a mean over n as text; heads are the samples."""
         each = self._window(length)[..., STATISTICS.index(name)].mean(2).ravel()
         if len(each) == 1:
             return ""
         return f" ± {each.std(ddof=1) / len(each) ** 0.5 / length:.3f}"
 
     def sizes(self, length: int) -> Sizes:
-        """Return the sets of all heads and steps up to a length, one after the other."""
+        """Return the set sizes of all heads and of the steps up to a length, as flat arrays."""
         window = self._window(length)
         steps = np.arange(length - window.shape[2] + 1, length + 1, dtype=np.float64)
 
@@ -99,7 +99,7 @@ def synthetic(scheme: Scheme, drawn: SyntheticTrace, lengths: tuple[int, ...]) -
 
 
 def locality(sources: list[Source]) -> tuple[list[Table], list[Claim], Plot]:
-    """Return Figure 2 (b), and the sets' sizes."""
+    """Return the data of Figure 2 (b), and the sizes of the sets."""
     share_rows, size_rows, curves = [], [], {}
     for source in sources:
         tops, pairs = [], []
@@ -126,7 +126,7 @@ def locality(sources: list[Source]) -> tuple[list[Table], list[Claim], Plot]:
         curves[f"{source.name}: top-1 and 2"] = (source.lengths, pairs)
     tables = [
         Table(
-            title="How probable a position's likeliest intervals are",
+            title="Probability of a position's most frequent intervals",
             columns=("trace", "length", "top-1", "top-1 and 2"),
             rows=share_rows,
             note="Mean over layers, heads, and positions of at least 16 steps.",
@@ -147,14 +147,14 @@ def locality(sources: list[Source]) -> tuple[list[Table], list[Claim], Plot]:
             rows=size_rows,
             note=(
                 f"Mean over layers, heads and the {STEPS} steps up to a length; ± is the standard "
-                "error over heads. Missed: positions outside their mode interval that J lacks; "
-                "needless: positions within it that J contains, the latest 16 at mode 0 included."
+                "error over heads. Missed: positions outside their mode interval that are not in "
+                "J; needless: positions inside it that are in J, with the latest 16 at mode 0."
             ),
         ),
     ]
     plot = Plot(
         stem="locality",
-        title="Probability of the likeliest intervals",
+        title="Probability of the most frequent intervals",
         x="positions",
         y="probability",
         curves=curves,
@@ -164,7 +164,7 @@ def locality(sources: list[Source]) -> tuple[list[Table], list[Claim], Plot]:
 
 
 def _claims(source: Source) -> list[Claim]:
-    """Compare the first trace with the paper's figures, at its longest."""
+    """Compare the first trace with the paper's figures, at its maximum length."""
     length, shares = source.lengths[-1], source.trace.shares[-1]
     m = source.means(length)
     top, pair = float(shares[..., 0].mean()), float(shares[..., :2].sum(-1).mean())
@@ -172,7 +172,7 @@ def _claims(source: Source) -> list[Claim]:
     where = f"{source.name}, n = {length}"
     return [
         Claim(
-            what="scores stay in their likeliest intervals",
+            what="scores remain in their most frequent intervals",
             paper=PAPER_SHARES,
             ours=f"{top:.1%} and {pair:.1%} ({where})",
             holds="yes" if top > 0.74 and pair > 0.95 else "no",

@@ -1,4 +1,4 @@
-"""Cycles and off-chip words of LAD and of other machines, on real and synthetic traces."""
+"""Cycles and off-chip words of LAD and of its rivals, for real and synthetic traces."""
 
 from golden.study.lad_cycles import STAGES, Pipeline
 from golden.study.lad_locality import Source
@@ -56,23 +56,23 @@ def machines(sources: list[Source]) -> tuple[list[Table], list[Claim], list[Plot
         speedups[source.name] = (source.lengths, gains)
     tables = [
         Table(
-            title="Cycles of the stages, a head-sample",
+            title="Cycles of the stages per (batch, head) pair",
             columns=(
                 "trace",
                 "length",
                 *STAGES,
-                "AC, columns shared out",
+                "AC, parallel columns",
                 "memory",
-                "memory, J of the last step there",
+                "memory, J of the previous step on chip",
             ),
             rows=stage_rows,
             note=(
-                "Equation 7 / with every ceiling, and EAS.2 gathering 32 scores a cycle during "
-                "EAS.5. Memory: all words at 256 bytes a cycle, a sixth of 1.5 TB/s at 1 GHz."
+                "Equation 7 / with all ceilings, and EAS.2 gathering 32 scores per cycle during "
+                "EAS.5. Memory: all words at 256 bytes/cycle, a sixth of 1.5 TB/s at 1 GHz."
             ),
         ),
         Table(
-            title="Off-chip words of a step, of those of grouped full attention",
+            title="Off-chip words per step, relative to grouped full attention",
             columns=(
                 "trace",
                 "length",
@@ -84,24 +84,24 @@ def machines(sources: list[Source]) -> tuple[list[Table], list[Claim], list[Plot
                 "counters",
                 "new K, V",
                 "all",
-                "all, of full attention per query head",
+                "all, relative to full attention per query head",
             ),
             rows=word_rows,
             note=(
-                "Figure 8, left. 100 % is full attention with the model's grouping of heads, whose "
-                "keys and values are fetched once per group: three query heads of SmolLM2, one of "
-                "the synthetic trace. The last column has a machine as 100 % that fetches them for "
-                "each query head. FP16 caches, read and written back; without prefetch."
+                "Figure 8, left. 100 % is full attention that fetches keys and values once per "
+                "group: three query heads for SmolLM2, one for the synthetic trace. In the last "
+                "column, 100 % is full attention that fetches them for each query head. FP16 "
+                "caches, read and written back; without prefetch."
             ),
         ),
         Table(
-            title="Cycles from a head-sample to the next",
+            title="Cycles between (batch, head) pairs",
             columns=("trace", "length", "LAD", "ideal", "KV4", "H2O", "LAD's speedup over ideal"),
             rows=speed_rows,
             note=(
                 "The slowest stage of Equation 7 or the memory. Ideal: full attention with grouped "
-                "heads on seven VPUs and the same memory; KV4 likewise; H2O (10 % and 10 %): the "
-                "same machine, a cache per query head."
+                "heads on seven VPUs and the same memory; KV4 and H2O (10 % and 10 %): the same "
+                "machine, for H2O with one cache per query head."
             ),
         ),
     ]

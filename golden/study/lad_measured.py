@@ -1,4 +1,4 @@
-"""Passes of a whole model under LAD's attention and its rivals, each measured once and kept."""
+"""Passes of a whole model with LAD's attention and its rivals; results are cached."""
 
 import hashlib
 from collections.abc import Callable
@@ -20,23 +20,23 @@ from hdl.paths import locked
 from hdl.sources import code_digest
 
 Variant = Scheme | HeavyHitters | Kv4 | None
-"""An attention; None is the model's own."""
+"""An attention function; None is the model's own."""
 
 Progress = Callable[[str, int], Callable[[], None]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
-    """A pass over a text.
+    """The results of a pass over a text.
 
     Members
     -------
     losses : float64 array [tokens - 1]
-        Negative log-likelihoods.
+        Negative log-likelihoods in nats.
     choices : int32 array [tokens - 1]
-        The likeliest tokens.
+        The argmax tokens.
     nonpositive : int
-        Denominators that were not above 0.
+        Number of denominators that were not above 0.
     """
 
     losses: np.ndarray
@@ -46,15 +46,15 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """What the steps of a text did, in every layer and query head.
+    """Statistics of the steps of a text, for every layer and query head.
 
     Members
     -------
     counts : int16 array [layers, heads, tokens, len(STATISTICS)]
-        As `golden.study.lad_attention.STATISTICS` names them.
+        The counts of `golden.study.lad_attention.STATISTICS`.
     shares : float64 array [lengths, layers, heads, I]
-        At some lengths: how probable a position's likeliest interval was, its second and so on, on
-        average over the positions with at least 16 steps.
+        At selected lengths: the probability of a position's most frequent interval, of its second
+        and so on, averaged over the positions with at least 16 steps.
     """
 
     counts: np.ndarray
@@ -62,29 +62,29 @@ class Trace:
 
 
 class Laboratory:
-    """A model, and a folder of what was measured on it.
+    """A model, and a folder that caches its measurements.
 
     Parameters
     ----------
     model
-        A causal language model of `transformers`; its linear layers work in their own precision,
+        A causal language model of `transformers`; its linear layers compute in their own precision,
         the attentions in float64.
     folder : pathlib.Path
-        Where finished passes are kept.
-    told : str
-        What stands for the model.
+        Folder for finished passes.
+    model_digest : str
+        Digest that identifies the model.
     progress : Progress
-        Told of each pass and its steps.
+        Called for each pass with its number of steps.
     """
 
-    def __init__(self, model: Any, folder: Path, told: str, progress: Progress) -> None:
+    def __init__(self, model: Any, folder: Path, model_digest: str, progress: Progress) -> None:
         self.model = model
         self._store = TensorStore(folder)
         self._progress = progress
-        self._told = f"{told} {code_digest(__name__, 'golden.llm.model')}"
+        self._inputs = f"{model_digest} {code_digest(__name__, 'golden.llm.model')}"
 
     def predictions(self, what: str, variant: Variant, tokens: np.ndarray) -> Measured:
-        """Predict each token of a text."""
+        """Measure the loss of each token of a text."""
 
         def measure() -> dict[str, np.ndarray]:
             done = self._progress(what, self.model.config.num_hidden_layers)
@@ -94,7 +94,7 @@ class Laboratory:
                 states = self.model.model(input_ids=text[None], use_cache=False)
                 hidden = states.last_hidden_state[0, :-1]
                 losses, choices = [], []
-                # All logits of a text would take hundreds of megabytes.
+                # In parts, because all logits of a text would take hundreds of megabytes.
                 parts = zip(hidden.split(LOGITS), text[1:].split(LOGITS), strict=True)
                 for part, expected in parts:
                     logits = self.model.lm_head(part)
@@ -108,8 +108,8 @@ class Laboratory:
                 "nonpositive": np.array([getattr(attention, "nonpositive", 0)]),
             }
 
-        told = f"predictions {variant!r} {tokens.tolist()}"
-        found = self._kept(told, ("losses", "choices", "nonpositive"), measure)
+        inputs = f"predictions {variant!r} {tokens.tolist()}"
+        found = self._kept(inputs, ("losses", "choices", "nonpositive"), measure)
         return Measured(
             losses=found["losses"],
             choices=found["choices"],
@@ -124,13 +124,13 @@ class Laboratory:
             attention = _attention(variant, prompts.shape[1] + count, None)
             return {"tokens": generate(self.model, prompts, count, attention, done=done)}
 
-        told = f"text {variant!r} {prompts.tolist()} {count}"
-        return self._kept(told, ("tokens",), measure)["tokens"]
+        inputs = f"text {variant!r} {prompts.tolist()} {count}"
+        return self._kept(inputs, ("tokens",), measure)["tokens"]
 
     def trace(
         self, what: str, scheme: Scheme, tokens: np.ndarray, lengths: tuple[int, ...]
     ) -> Trace:
-        """Count what each step of a text does."""
+        """Collect the statistics of each step of a text."""
 
         def measure() -> dict[str, np.ndarray]:
             layers = self.model.config.num_hidden_layers
@@ -151,17 +151,17 @@ class Laboratory:
                 self.model.model(input_ids=text[None], use_cache=False)
             return {"counts": counts, "shares": shares}
 
-        told = f"trace {scheme!r} {tokens.tolist()} {lengths}"
-        return Trace(**self._kept(told, ("counts", "shares"), measure))
+        inputs = f"trace {scheme!r} {tokens.tolist()} {lengths}"
+        return Trace(**self._kept(inputs, ("counts", "shares"), measure))
 
     def _attending(self, attention: Any) -> Any:
         return attending(self.model, attention) if attention else nullcontext()
 
     def _kept(
-        self, told: str, names: tuple[str, ...], measure: Callable[[], dict[str, np.ndarray]]
+        self, inputs: str, names: tuple[str, ...], measure: Callable[[], dict[str, np.ndarray]]
     ) -> dict[str, np.ndarray]:
-        """Return what is kept under a description, measured first if it is not there."""
-        name = hashlib.sha256(f"{self._told} {told}".encode()).hexdigest()[:16]
+        """Return the cached tensors for the inputs of a pass, after a measurement if missing."""
+        name = hashlib.sha256(f"{self._inputs} {inputs}".encode()).hexdigest()[:16]
         if not self._store.intact(name):
             found = measure()
             with locked(self._store.folder / "lock"):
@@ -173,12 +173,12 @@ def _attention(variant: Variant, capacity: int, done: Callable[[], None] | None)
     """Return the attention function of a variant."""
     if isinstance(variant, Scheme):
         return LadAttention(variant, capacity=capacity, done=done)
-    # Rivals remember their layers: each pass has its own.
+    # Rivals contain the state of their layers, so each pass needs a new object.
     return None if variant is None else type(variant)()
 
 
 def interval_shares(state: LayerState, length: int) -> np.ndarray:
-    """Return the mean probabilities [heads, I] of positions' intervals, the likeliest first."""
+    """Return the mean probabilities [heads, I] of positions' intervals, in descending order."""
     counts = state.counts[..., : max(length - 15, 1), :].double()
     shares = (counts / counts.sum(-1, keepdim=True)).sort(-1, descending=True).values
     return shares.mean(-2).flatten(0, -2).numpy()

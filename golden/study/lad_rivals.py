@@ -1,4 +1,4 @@
-"""What LAD is compared with: H2O at a tenth and a tenth, and keys and values in 4 bits."""
+"""The rivals of LAD: H2O with shares of 10 % and 10 %, and keys and values in 4 bits."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 LEVELS = 15
-"""Of a 4-bit code, less one."""
+"""Maximum 4-bit code."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kv4:
-    """Attention over keys and values in unsigned 4 bits, scale and zero of each vector exact.
+    """Attention over keys and values in unsigned 4 bits, with exact scale and zero per vector.
 
-    QServe's KV4 without its smoothing: each token's key and value of a head has its own range.
+    This is QServe's KV4 without smoothing: each key and value vector of a head has its own range.
     """
 
     def __call__(
@@ -28,22 +28,23 @@ class Kv4:
         scaling: float,
         **_: Any,
     ) -> tuple[Tensor, None]:
-        """Attend as `LadAttention` does."""
+        """Attend, with the interface of `LadAttention`."""
         queries, scores = _scores(query, _in_four_bits(key.double()), scaling)
         return _output(queries, scores.softmax(-1), _in_four_bits(value.double()), query), None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyHitters:
-    """H2O: of the prompt's length, a share of most attended and a share of latest positions.
+    """H2O: a cache of the most attended and the latest positions.
 
-    As in its published code, both budgets come from the prompt; the prompt itself is attended to
-    completely. Query heads of a key/value head share its cache, so their probabilities are added.
+    As in the published code, both budgets are shares of the prompt's length, and the prompt attends
+    to all its positions. Query heads of a KV head share its cache, so their probabilities are
+    added.
 
     Parameters
     ----------
     heavy, recent : float
-        Shares of the prompt's length.
+        Budgets of most attended and latest positions, as shares of the prompt's length.
     """
 
     heavy: float = 0.1
@@ -63,7 +64,7 @@ class HeavyHitters:
         scaling: float,
         **_: Any,
     ) -> tuple[Tensor, None]:
-        """Attend as `LadAttention` does, and forget all but the budgets."""
+        """Attend, with the interface of `LadAttention`, and reduce the cache to the budgets."""
         queries, scores = _scores(query, key.double(), scaling)
         tokens, new = key.shape[2], query.shape[2]
         if tokens > new:

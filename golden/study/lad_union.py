@@ -1,4 +1,4 @@
-"""Rows of keys and values that the query heads of a group fetch, each by itself and together."""
+"""Rows of keys and values that the query heads of a group fetch, separately and as a union."""
 
 from dataclasses import replace
 
@@ -14,15 +14,15 @@ from hdl.lad.presets import SMOLLM2_TILE
 
 LAYERS = (0, 14, 29)
 MEASURED = 64
-"""Steps of each head whose rows are shown: the last ones of a trace."""
+"""Number of last steps of a trace over which rows are averaged."""
 
 
 def group_heads(
     p: LadTileParameters, steps: int, layer: int, group: int
 ) -> list[tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]]:
-    """Return FP16 codes [steps, d] of queries, keys and values of a group's query heads.
+    """Return FP16 codes [steps, d] of queries, keys and values for each query head of a group.
 
-    The vectors are SmolLM2's over the prose text; queries are divided by the root of d.
+    The vectors are SmolLM2's for the prose text; queries are divided by sqrt(d).
     """
     trace = open_trace(text="prose", tokens=max(steps, 640), layers=LAYERS)
     heads = [trace.attention_trace(layer, group * p.shared + one) for one in range(p.shared)]
@@ -34,7 +34,7 @@ def group_heads(
 
 
 def group_steps(p: LadTileParameters, steps: int, layer: int, group: int) -> list[Step]:
-    """Return SmolLM2's decoding of the query heads of a key/value head, head after head."""
+    """Return the decode steps of all query heads of a KV head, token by token, heads in order."""
     heads = group_heads(p, steps, layer, group)
     tile = LadTile(parameters=replace(p, heads=p.shared))
     return [
@@ -45,9 +45,9 @@ def group_steps(p: LadTileParameters, steps: int, layer: int, group: int) -> lis
 
 
 def rows_of(p: LadTileParameters, steps: list[Step]) -> dict[str, float]:
-    """Return a step's rows: J, and what is fetched alone and by the union, ahead or as asked.
+    """Return the rows per step and head: J, and fetches per head and by union, with prefetch.
 
-    All but the model's own figure come from the sets J alone.
+    "model" is the tile model's own count; all other figures are computed from the sets J.
     """
     shared = p.shared
     sets = [[set(step.active.tolist()) for step in steps[at::shared]] for at in range(shared)]
@@ -66,7 +66,7 @@ def rows_of(p: LadTileParameters, steps: list[Step]) -> dict[str, float]:
 
 
 def union_table(steps: int = 640, layers: tuple[int, ...] = LAYERS) -> Table:
-    """Return the rows of the first group of some layers."""
+    """Return the table of rows for the first group of several layers."""
     rows = []
     for layer in layers:
         p = SMOLLM2_TILE
@@ -80,7 +80,7 @@ def union_table(steps: int = 640, layers: tuple[int, ...] = LAYERS) -> Table:
             )
         )
     return Table(
-        title="Rows of keys and values of a step: each head by itself, and a group's union",
+        title="Rows of keys and values per step: separate heads, and the union of a group",
         columns=(
             "layer",
             "J",

@@ -1,4 +1,4 @@
-"""Losses of a model over texts, lane by lane, and what they say about two policies."""
+"""Losses of a model over texts for several policies, and the comparison of two policies."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,9 +12,9 @@ from golden.study.policies import Policy
 from golden.study.retention import FlipRates, Retention
 
 LOGITS = 128
-"""Tokens whose logits exist at a time."""
+"""Maximum number of tokens whose logits are in memory."""
 SIGNIFICANT = 2.0
-"""Standard errors that a difference must have to count."""
+"""Minimum number of standard errors of a significant difference."""
 
 
 def measure_losses(
@@ -27,7 +27,7 @@ def measure_losses(
     observer: Observer | None = None,
     done: Callable[[], None] | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Return what the model loses at each predicted token under each policy.
+    """Return the model's loss at each predicted token under each policy.
 
     Parameters
     ----------
@@ -36,19 +36,19 @@ def measure_losses(
     windows : numpy.ndarray
         Token numbers [windows, tokens].
     policies : Sequence[Policy]
-        Policies, those of a kind side by side.
+        Policies; those of one class must be adjacent.
     rates : Sequence[FlipRates], optional
         Bit errors, one for each policy.
     seed : int
-        Of the first window's bit errors; each later window takes the next.
+        Seed of the first window's bit errors; each later window uses the next number.
     observer, done : Callable, optional
-        As in `ReplayedAttention`; `done` is called once a layer and window.
+        As in `ReplayedAttention`; `done` is called once per layer and window.
 
     Returns
     -------
     tuple[numpy.ndarray, float]
-        float64 [policies, windows, tokens - 1], negative log-likelihoods; and the share of VEDA's
-        voters that fell back.
+        Negative log-likelihoods in nats, float64 [policies, windows, tokens - 1]; and the share of
+        VEDA's voters that used the fallback.
     """
     losses = np.empty((len(policies), len(windows), windows.shape[1] - 1))
     shares = []
@@ -80,13 +80,13 @@ def perplexity_of(losses: np.ndarray) -> float:
 
 
 def ordering(better: np.ndarray, worse: np.ndarray) -> str:
-    """Tell whether `better` loses less than `worse` over the same tokens.
+    """Return whether `better` has lower losses than `worse` over the same tokens.
 
     Returns
     -------
     str
-        ``"yes"``, ``"no"``, or ``"not measurable"`` where the mean of the paired differences is
-        within two of its standard errors.
+        ``"yes"``, ``"no"``, or ``"not measurable"`` if the mean of the paired differences is within
+        two of its standard errors.
     """
     difference = (worse - better).ravel()
     error = difference.std() / math.sqrt(difference.size)

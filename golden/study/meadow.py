@@ -17,27 +17,27 @@ from golden.study.outcome import Claim, Outcome, Plot, Table
 from golden.study.subject import Subject
 
 SCHEMES = {
-    "weights a scale a tensor": Scheme(smoothing=None, activations=False),
-    "weights a scale a channel": Scheme(scale="channel", smoothing=None, activations=False),
-    "W8A8 a tensor, not smoothed": Scheme(smoothing=None),
-    "W8A8 a tensor, SmoothQuant": Scheme(),
-    "W8A8 a channel, SmoothQuant": Scheme(scale="channel"),
+    "weights, scale per tensor": Scheme(smoothing=None, activations=False),
+    "weights, scale per channel": Scheme(scale="channel", smoothing=None, activations=False),
+    "W8A8 per tensor, not smoothed": Scheme(smoothing=None),
+    "W8A8 per tensor, SmoothQuant": Scheme(),
+    "W8A8 per channel, SmoothQuant": Scheme(scale="channel"),
 }
 CALIBRATION = 1024
-"""Tokens of prose by which activations are scaled."""
+"""Tokens of prose that calibrate the scales of activations."""
 
 BLOCK = 256
-"""Tokens of a block where there is but one window; the error is over blocks."""
+"""Tokens per block if there are few windows; the standard error is computed over blocks."""
 
 LAYERS = 3
-"""Of which all settings are measured; of all layers, the levels."""
+"""Number of layers for which all settings are measured; levels are measured for all layers."""
 
 CHUNKS, PACKETS = (1, 2, 4), (64, 128, 256, 512)
-ORIGIN = "Weights are Q4_1 in the GGUF (5 bits a weight), rounded to INT8; "
+ORIGIN = "Weights are Q4_1 in the GGUF (5 bits/weight), rounded to INT8; "
 
 
 def study(subject: Subject, *, full: bool) -> Outcome:
-    """Measure everything; `full` takes more text and sweeps all layers."""
+    """Run the study; `full` uses more text and sweeps all layers."""
     perplexities, claims, integers = _perplexities(subject)
     tables, more, plots, figures = _packing(subject, integers, full)
     model_tables, model_claims, model_plots = latency()
@@ -57,7 +57,7 @@ def study(subject: Subject, *, full: bool) -> Outcome:
 
 
 def _perplexities(subject: Subject) -> tuple[Table, list[Claim], dict[str, dict[str, Weights]]]:
-    """Run the quantised models; return their perplexities and their integers."""
+    """Run the quantised models; return their perplexities and their integer weights."""
     windows = subject.windows
     blocks = windows if len(windows) > 3 else windows.reshape(-1, min(BLOCK, windows.shape[1]))
     calibration = _calibration(subject)
@@ -86,14 +86,14 @@ def _perplexities(subject: Subject) -> tuple[Table, list[Claim], dict[str, dict[
     ]
     table = Table(
         title="8-bit perplexity and packed size",
-        columns=("decoder's linear layers", "perplexity", "error", "classes, bits a weight"),
+        columns=("decoder's linear layers", "perplexity", "error", "classes, bits/weight"),
         rows=rows,
         note=f"{ORIGIN}{len(blocks)} blocks of {blocks.shape[1]} tokens; the error is one standard "
         "error of the difference to float over blocks. Three layers' matrices are packed.",
     )
-    smooth = found["W8A8 a tensor, SmoothQuant"] - found["W8A8 a tensor, not smoothed"]
+    smooth = found["W8A8 per tensor, SmoothQuant"] - found["W8A8 per tensor, not smoothed"]
     claim = Claim(
-        what="SmoothQuant makes 8-bit activations usable with a scale a tensor",
+        what="SmoothQuant makes 8-bit activations usable with a scale per tensor",
         paper="60.7 % accuracy on LAMBADA (OPT-125M, Section 6.1)",
         ours=f"perplexity {rows[4][1]} against {rows[3][1]}, float {rows[0][1]}",
         holds="yes" if smooth.mean() < -2 * _error(smooth) else "no",
@@ -102,7 +102,7 @@ def _perplexities(subject: Subject) -> tuple[Table, list[Claim], dict[str, dict[
 
 
 def _calibration(subject: Subject) -> np.ndarray:
-    """Return prose; where the model is none of language, its own text."""
+    """Return the prose; for a test model with a small vocabulary, a window of the text."""
     if subject.model.config.vocab_size < 1 << 12:
         return subject.windows[0]
     return load_tokens(text_named("prose"))[:CALIBRATION]
@@ -129,7 +129,7 @@ def _bits(matrices: Mapping[str, Weights]) -> float:
 def _packing(
     subject: Subject, integers: dict[str, dict[str, Weights]], full: bool
 ) -> tuple[list[Table], list[Claim], list[Plot], dict[str, object]]:
-    plain = integers["weights a scale a tensor"]
+    plain = integers["weights, scale per tensor"]
     done = subject.progress("packing", len(LINEARS) + 3)
     kinds: dict[str, Sizes] = {}
     for kind in LINEARS:
@@ -149,11 +149,11 @@ def _packing(
         for kind, sizes in kinds.items()
     ]
     by_kind = Table(
-        title="Packed weights, a scale a tensor",
+        title="Packed weights, scale per tensor",
         columns=("matrix", "unique pairs", "reduction ratio", *names, *libraries, "entropy"),
         rows=rows,
-        note=f"{ORIGIN}{'all' if full else 'three'} layers. Bits a weight with C = 2 in packets of "
-        "128 bits, unique matrices included; what would grow is raw. The entropy is that of single "
+        note=f"{ORIGIN}{'all' if full else 'three'} layers. Bits/weight with C = 2 in packets of "
+        "128 bits, with unique matrices; raw if packing would grow it. The entropy is of single "
         "weights, C = 1." + ("" if libraries else " zstandard and constriction are not installed."),
     )
     sweep = swept(_some(plain), CHUNKS, PACKETS)
@@ -165,12 +165,12 @@ def _packing(
             (f"{level}, {chunk}", *(f"{sweep[level, chunk, size]:.2f}" for size in PACKETS))
             for level, chunk in dict.fromkeys((level, chunk) for level, chunk, _ in sweep)
         ],
-        note="Bits a weight, unique matrices included, of three layers' matrices.",
+        note="Bits/weight, with unique matrices, for the matrices of three layers.",
     )
-    channel = measured(_some(integers["weights a scale a channel"]))
+    channel = measured(_some(integers["weights, scale per channel"]))
     some = measured(_some(plain))
     done()
-    smoothed = measured(_some(integers["W8A8 a tensor, SmoothQuant"]))
+    smoothed = measured(_some(integers["W8A8 per tensor, SmoothQuant"]))
     done()
     best = min(sweep.values())
     claims = [
@@ -202,9 +202,9 @@ def _packing(
             holds="yes" if best <= 1.06 * some.bound else "no",
         ),
         Claim(
-            what="a scale a channel, which most models have, packs too",
+            what="weights with a scale per channel, which most models have, can be packed",
             paper="-",
-            ours=f"re-indexed {channel.bits['reindexed']:.2f} bits a weight, "
+            ours=f"re-indexed {channel.bits['reindexed']:.2f} bits/weight, "
             f"classes {channel.bits['classes']:.2f}, entropy {channel.bound:.2f}",
             holds="no" if channel.bits["reindexed"] > 7.9 else "yes",
         ),
@@ -212,8 +212,8 @@ def _packing(
     plot = Plot(
         stem="packing",
         title="Packed size over the size of a packet",
-        x="bits of a packet",
-        y="bits a weight",
+        x="bits/packet",
+        y="bits/weight",
         curves={
             f"{level}, C = {chunk}": (PACKETS, [sweep[level, chunk, size] for size in PACKETS])
             for level in ("reindexed", "classes")

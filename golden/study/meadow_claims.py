@@ -1,4 +1,4 @@
-"""MEADOW's figures of Section 6 beside the latency model's, overlapped and additive."""
+"""Comparison of MEADOW's figures of Section 6 with the latency model, overlapped and additive."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,11 +21,11 @@ from golden.study.meadow_latency import (
 from golden.study.outcome import Claim, Plot, Table
 
 PREFILL_PACKING, DECODE_PACKING = 1.6, 1.55
-"""Over 8-bit weights, unique matrices included; the paper states none of a whole model."""
+"""Compression of 8-bit weights, with unique matrices; the paper states none for a whole model."""
 
 BANDWIDTHS = (1, 6, 12, 51)
 CHOICES = {(1, 14): "TPHS", (1, 96): "TPHS", (51, 14): "GEMM", (51, 96): "GEMM"}
-"""Figure 12 (a): by Gb/s and processing elements."""
+"""Figure 12 (a): selected dataflow by Gb/s and number of processing elements."""
 
 PROMPT = 512
 TTFT = {
@@ -34,7 +34,7 @@ TTFT = {
     ("OPT-125M", 1): (1.57, 2.5),
     ("OPT-1.3B", 1): (1.55, 2.0),
 }
-"""Figure 6: prompts of 64 and of 512 tokens, the smaller gain first."""
+"""Figure 6: gains for prompts of 64 and 512 tokens, the smaller gain first."""
 
 TBT = {
     ("OPT-125M", 12): (1.4, 1.46),
@@ -42,13 +42,13 @@ TBT = {
     ("OPT-125M", 1): (1.4, 1.47),
     ("OPT-1.3B", 1): (1.5, 1.53),
 }
-"""Figure 7: the 64th and the 512th token behind a prompt of 512, the smaller gain first."""
+"""Figure 7: gains for the 64th and the 512th token after a prompt of 512, the smaller first."""
 
 KEPT, SPARSITY = 0.5, 0.5
-"""Of CTA's tokens and FlightLLM's multiplications; our assumption, as the paper states neither."""
+"""Shares of CTA's tokens and of FlightLLM's multiplications; assumed, the paper states neither."""
 
 SAME = 0.1
-"""By how much a gain may differ from the paper's to count as the same."""
+"""Maximum relative difference between a gain and the paper's for a claim to hold."""
 
 
 def latency() -> tuple[list[Table], list[Claim], list[Plot]]:
@@ -76,7 +76,7 @@ def _choices() -> tuple[Table, list[Claim]]:
         rows.append((f"{gigabits} Gb/s, {elements}", paper, *cells))
     columns = ("GEMM, ms", "TPHS, ms", "choice")
     table = Table(
-        title="Choice of the dataflow, a layer of OPT-125M, 512 tokens",
+        title="Selected dataflow, one layer of OPT-125M, 512 tokens",
         columns=(
             "bandwidth, elements",
             "paper",
@@ -84,7 +84,7 @@ def _choices() -> tuple[Table, list[Claim]]:
             *(f"additive: {column}" for column in columns),
         ),
         rows=rows,
-        note="First with fetch, compute and store at once, then in turn. Weights are not packed.",
+        note="First with overlapped fetch, compute and store, then additive. Weights not packed.",
     )
     claims = [
         Claim(
@@ -127,14 +127,14 @@ def _gains() -> tuple[Table, list[Claim]]:
         columns=("what", "paper", "overlapped", "additive"),
         rows=rows,
         note=f"TTFT of 64 and 512 tokens with weights packed {PREFILL_PACKING:g} times; TBT of the "
-        f"64th and the 512th token behind {PROMPT} with {DECODE_PACKING:g} times, keys and values "
-        "counted. Decoder layers only.",
+        f"64th and the 512th token after {PROMPT} with {DECODE_PACKING:g} times, with keys and "
+        "values. Decoder layers only.",
     )
     return table, claims
 
 
 def _both(kind: str, name: str, board: Board) -> tuple[float, float]:
-    """Return the gains of both prompts, or of both tokens."""
+    """Return the gains for both prompts, or for both tokens."""
     model = MODELS[name]
     if kind == "TTFT":
         first, second = (gain(model, t, t, board, PREFILL_PACKING) for t in (64, PROMPT))
@@ -160,10 +160,10 @@ def _splits() -> Table:
                 cells = (f"{part:.3f}" for part in split(groups, board))
                 rows.append((f"{phase}, {gigabits} Gb/s, {name}", *cells))
     return Table(
-        title="Fetch, compute and store of a layer, OPT-125M",
+        title="Fetch, compute and store of one layer, OPT-125M",
         columns=("what", "fetch, ms", "compute, ms", "store, ms"),
         rows=rows,
-        note="Figures 1, 8 and 9: 512 tokens of prefill; the 64th token behind them.",
+        note="Figures 1, 8 and 9: prefill of 512 tokens, and the 64th token after it.",
     )
 
 
@@ -188,10 +188,10 @@ def _rivals() -> tuple[Table, Claim]:
             phase = "prefill" if tokens > 1 else "decode"
             rows.append((f"{phase}, {gigabits} Gb/s", *(f"{time:.3f}" for time in times)))
     table = Table(
-        title="Rivals on the same board, a layer of OPT-125M, ms",
+        title="Rivals on the same board, one layer of OPT-125M, ms",
         columns=("what", "CTA", "FlightLLM", "MEADOW"),
         rows=rows,
-        note=f"Figure 11. Assumed: CTA attends with {KEPT:g} of the tokens, FlightLLM does "
+        note=f"Figure 11. Assumed: CTA attends to {KEPT:g} of the tokens, FlightLLM executes "
         f"{SPARSITY:g} of the multiplications; the paper states neither.",
     )
     claim = Claim(
@@ -244,9 +244,9 @@ def _roofline() -> Table:
         columns=(
             "bandwidth, elements",
             "peak, GOPS",
-            "GEMM, operations a byte",
+            "GEMM, operations/byte",
             "GOPS",
-            "TPHS, operations a byte",
+            "TPHS, operations/byte",
             "GOPS ",
         ),
         rows=rows,
@@ -256,7 +256,7 @@ def _roofline() -> Table:
 def _roof(
     steps: Sequence[Step], operations: float, gigabits: float, peak: float
 ) -> tuple[str, str]:
-    """Return the operations a byte, and what bandwidth or multipliers allow."""
+    """Return the operations per byte, and the throughput bound by bandwidth or multipliers."""
     each = intensity(steps, operations)
     return f"{each:.0f}", f"{min(peak, each * gigabits / 8):.0f}"
 

@@ -1,4 +1,4 @@
-"""The latency model of MEADOW's Section 6: bytes, cycles and the choice of a dataflow."""
+"""The latency model of MEADOW's Section 6: bytes, cycles and the selection of a dataflow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from hdl.parameters import require, require_range
 
 CLOCK_HZ = 100e6
 MULTIPLIERS = 64
-"""Of a processing element."""
+"""Multipliers per processing element."""
 
 SOFTMAX_MODULES = {96: 84, 14: 12}
 BROADCASTING = {96: 12, 14: 2}
-"""By the number of elements; the paper says those of 96, of 14 we assume the same shares."""
+"""Broadcasting elements by total number; the paper specifies 96, for 14 the share is assumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Model:
     Parameters
     ----------
     layers, width, heads, feed_forward : int
-        As usual; heads have 64 elements.
+        Layers, hidden size, query heads of 64 elements, intermediate size.
     """
 
     layers: int
@@ -41,16 +41,16 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """What a design runs on.
+    """The memory bandwidth and the processing elements of a board.
 
     Parameters
     ----------
     gigabits : float
-        Of off-chip memory, a second.
+        Off-chip memory bandwidth in Gb/s.
     elements : int
-        Processing elements: 96, or 14.
+        Number of processing elements: 96 or 14.
     overlapped : bool
-        Whether fetch, compute and store go on at once, as double buffers allow; else in turn.
+        Whether double buffers overlap fetch, compute and store; otherwise their times add.
     """
 
     gigabits: float = 12.0
@@ -65,7 +65,7 @@ class Board:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A part of a layer: bytes in and out, and cycles."""
+    """A part of a layer: bytes fetched, bytes stored, and cycles."""
 
     name: str
     fetched: float
@@ -75,22 +75,22 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a layer is to do.
+    """The work of one layer.
 
     Parameters
     ----------
     model : Model
         The transformer.
     tokens : int
-        That go through the layer together: the prompt, or one.
+        Tokens that the layer processes together: the prompt, or one.
     context : int
-        That they attend to.
+        Tokens that they attend to.
     packing : float
-        Bytes of weights over those of packets and unique matrices.
+        Bytes of weights divided by bytes of packets and unique matrices.
     kept : float
-        Share of the tokens that attention is left with, where a rival drops some.
+        Share of the tokens that attention uses, for a rival that drops tokens.
     sparsity : float
-        Share of the multiplications that a rival with sparse weights does.
+        Share of the multiplications that a rival with sparse weights executes.
     """
 
     model: Model
@@ -107,7 +107,7 @@ class Work:
         require(self.packing > 0, "packing must be above 0", self.packing)
 
     def product(self, name: str, inputs: int, outputs: int, board: Board) -> Step:
-        """Return a linear layer by matrix products."""
+        """Return a linear layer as a matrix product."""
         rate = board.elements * MULTIPLIERS
         return Step(
             name=name,
@@ -124,7 +124,7 @@ class Work:
         return [*steps, self.product("MLP1", d, f, board), self.product("MLP2", f, d, board)]
 
     def attention_products(self, board: Board) -> list[Step]:
-        """Return queries, scores, softmax and outputs, each fetched and stored."""
+        """Return queries, scores, softmax and outputs as GEMMs, which fetch and store each."""
         d, heads = self.model.width, self.model.heads
         queries, keys = self.tokens * self.kept, self.context * self.kept
         scores = heads * queries * keys
@@ -143,12 +143,13 @@ class Work:
         ]
 
     def attention_pipelined(self, board: Board, *, slots: int = 5) -> list[Step]:
-        """Return the same token-parallel and head-sequential: nothing between is stored.
+        """Return the same steps as TPHS (token-parallel, head-sequential), without stores between.
 
-        `slots` are those that fill the pipeline: five with a slot a stage, as the paper draws it.
+        `slots` is the number of slots that fill the pipeline: five with one slot per stage, as in
+        the paper's figure.
         """
         d, lanes = self.model.width, BROADCASTING[board.elements]
-        # Six elements make a token's queries of a head, five where there are fourteen.
+        # Six elements compute a token's queries of a head, or five if there are fourteen.
         makers = 6 if board.elements == 96 else 5
         slot = max(self.context, ceil(d / makers))
         cycles = (self.model.heads * ceil(self.tokens / lanes) + slots) * slot
@@ -157,7 +158,7 @@ class Work:
 
 
 def seconds(steps: Sequence[Step], board: Board) -> float:
-    """Return the time of steps that follow each other closely: one's bytes under another's work."""
+    """Return the time of consecutive steps, where one's transfers may overlap another's work."""
     memory = sum(step.fetched + step.stored for step in steps) * 8 / (board.gigabits * 1e9)
     compute = sum(step.cycles for step in steps) / CLOCK_HZ
     return max(memory, compute) if board.overlapped else memory + compute
@@ -174,7 +175,7 @@ def by_products(work: Work, board: Board) -> list[list[Step]]:
 
 
 def by_meadow(work: Work, board: Board) -> list[list[Step]]:
-    """Return a layer of MEADOW with whichever dataflow is faster for the attention."""
+    """Return a layer of MEADOW with the faster of the two dataflows for the attention."""
     ways = work.attention_products(board), work.attention_pipelined(board)
     fastest = min(ways, key=lambda steps: seconds(steps, board))
     return [fastest, *([step] for step in work.linear(board))]
@@ -187,7 +188,7 @@ def choice(work: Work, board: Board) -> str:
 
 
 def gain(model: Model, tokens: int, context: int, board: Board, packing: float) -> float:
-    """Return the baseline's time of a layer over MEADOW's."""
+    """Return the baseline's time for a layer divided by MEADOW's."""
     plain = Work(model=model, tokens=tokens, context=context)
     packed = Work(model=model, tokens=tokens, context=context, packing=packing)
     baseline = layer_seconds(by_products(plain, board), board)
@@ -195,7 +196,7 @@ def gain(model: Model, tokens: int, context: int, board: Board, packing: float) 
 
 
 def split(groups: Sequence[Sequence[Step]], board: Board) -> tuple[float, float, float]:
-    """Return milliseconds of fetching, computing and storing, each by itself."""
+    """Return the separate times of fetch, compute and store in ms."""
     steps = [step for group in groups for step in group]
     rate = board.gigabits * 1e9 / 8
     fetched, stored = (sum(getattr(step, name) for step in steps) for name in ("fetched", "stored"))
@@ -204,5 +205,5 @@ def split(groups: Sequence[Sequence[Step]], board: Board) -> tuple[float, float,
 
 
 def intensity(steps: Sequence[Step], operations: float) -> float:
-    """Return operations a byte of off-chip memory."""
+    """Return the operations per byte of off-chip traffic."""
     return operations / sum(step.fetched + step.stored for step in steps)

@@ -1,4 +1,4 @@
-"""Sizes of SmolLM2's matrices, packed in every way."""
+"""Sizes of SmolLM2's matrices at every packing level."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from golden.meadow.packing.weight_packer import Level, pack_matrix
 LEVELS = (Level.NAIVE, Level.PACKET, Level.REINDEXED, Level.CLASSES)
 
 STREAM = constriction.stream  # pyright: ignore[reportAttributeAccessIssue]
-"""Part of an extension that has no stubs."""
+"""Part of an extension without type stubs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What a group of matrices takes.
+    """The sizes of a group of matrices.
 
     Members
     -------
     weights : int
-        Their number, and that of their bytes unpacked.
+        Number of weights, and of bytes before packing.
     unique, ratio : float
-        Unique chunks of two weights, and the reduction ratio, on average.
+        Mean number of unique chunks of two weights, and mean reduction ratio.
     bound : float
-        Shannon's bound of single weights, in bits a weight.
+        Shannon bound for single weights, in bits/weight.
     bits : dict[str, float]
-        Bits a weight by level or library, unique matrices and tables of frequencies included.
+        Bits/weight by level or library, with unique matrices and frequency tables.
     """
 
     weights: int
@@ -40,7 +40,7 @@ class Sizes:
 
 
 def library_bytes(matrix: Weights) -> dict[str, int]:
-    """Return the bytes that a dictionary coder and an order-0 arithmetic coder make of a matrix."""
+    """Return a matrix's bytes after a dictionary coder and after an order-0 arithmetic coder."""
     compressor = zstandard.ZstdCompressor(level=19)
     symbols = matrix.reshape(-1).astype(np.int32) + 128
     counts = np.bincount(symbols, minlength=256)
@@ -48,7 +48,7 @@ def library_bytes(matrix: Weights) -> dict[str, int]:
     coder.encode(symbols, STREAM.model.Categorical(counts / counts.sum(), perfect=False))
     return {
         "zstd -19": len(compressor.compress(matrix.tobytes())),
-        # The decoder needs the frequencies too.
+        # The decoder also needs the frequencies.
         "range coder": coder.get_compressed().nbytes + 2 * 256,
     }
 
@@ -79,7 +79,7 @@ def measured(matrices: Mapping[str, Weights], *, chunk: int = 2, packet_bits: in
 def swept(
     matrices: Mapping[str, Weights], chunks: tuple[int, ...], packets: tuple[int, ...]
 ) -> dict[tuple[str, int, int], float]:
-    """Return bits a weight by level, C and packet size, of the levels with low IDs first."""
+    """Return bits/weight by level, C and packet size, for the levels that re-index IDs."""
     weights = sum(matrix.size for matrix in matrices.values())
     return {
         (level.name.lower(), chunk, packet): 8

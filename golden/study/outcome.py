@@ -1,4 +1,4 @@
-"""What a study found: tables, plots, and each claim of the paper beside what was measured here."""
+"""The outcome of a study: tables, plots, and each claim of the paper with the measured figure."""
 
 import json
 import tempfile
@@ -23,9 +23,9 @@ class Claim:
     what : str
         The claim.
     paper, ours : str
-        The figures.
+        The paper's figure and the measured figure.
     holds : str
-        ``"yes"``, ``"no"`` or ``"not measurable"``, of the ordering or the figure claimed.
+        Verdict on the claimed ordering or figure: ``"yes"``, ``"no"`` or ``"not measurable"``.
     """
 
     what: str
@@ -36,7 +36,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Figures with a heading, and what must be known to read them."""
+    """A table with a title, and a note with the conditions of its figures."""
 
     title: str
     columns: Sequence[str]
@@ -53,13 +53,13 @@ class Plot:
     stem : str
         Name of the files.
     title, x, y : str
-        What is shown.
+        Title and labels of the axes.
     curves : Curves
-        Points of each curve by name; a name that starts with "paper" is drawn dashed.
+        Points of each curve by name; a name that begins with "paper" selects a dashed line.
     logarithmic : bool
-        Whether x doubles from mark to mark.
+        Whether the x axis is logarithmic with base 2.
     points : Curves
-        Measurements by name, drawn as marks that no line joins.
+        Measurements by name, plotted as marks without a line.
     """
 
     stem: str
@@ -73,7 +73,7 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A finished study."""
+    """The results of a study."""
 
     paper: str
     settings: Mapping[str, Any]
@@ -84,7 +84,7 @@ class Outcome:
 
 
 def write_outcome(outcome: Outcome, directory: Path) -> list[Path]:
-    """Write plots, page and JSON; they appear in `directory` only when all are complete."""
+    """Write plots, page and JSON; the files appear in `directory` only when all are complete."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as scratch:
         folder = Path(scratch)
@@ -102,7 +102,7 @@ def write_outcome(outcome: Outcome, directory: Path) -> list[Path]:
 
 
 def markdown(outcome: Outcome) -> str:
-    """Return the page."""
+    """Return the outcome as a Markdown page."""
     settings = ", ".join(f"{name} {value}" for name, value in outcome.settings.items())
     parts = [f"# Study: {outcome.paper}", settings + "."]
     claims = Table(

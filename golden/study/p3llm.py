@@ -1,4 +1,4 @@
-"""The study of P3-LLM: its formats step by step inside a whole model, and its speedups."""
+"""The study of P3-LLM: perplexity with its formats, step by step, and its speedups."""
 
 import numpy as np
 
@@ -20,14 +20,14 @@ from golden.study.p3llm_schemes import (
 from golden.study.subject import Subject
 
 OPERAND_TOKENS = 512
-"""Tokens of the one window that Figure 3 (b) is swept over; all windows in full."""
+"""Tokens of the single window for Figure 3 (b); a full study uses all windows."""
 
 Verdict = tuple[Comparison, str, str]
-"""A comparison, the paper's claim, and its figures there."""
+"""A comparison, the kind of the paper's claim, and the paper's figures."""
 
 
 def study(subject: Subject, *, full: bool) -> Outcome:
-    """Measure everything; `full` takes more text for Figure 3 (b), too."""
+    """Run the study; `full` uses more text, also for Figure 3 (b)."""
     passes = kept_passes(subject.model, subject.progress)
     windows = subject.windows
     few = windows if full else windows[:1, :OPERAND_TOKENS]
@@ -42,7 +42,7 @@ def outcome_of(
     keys: p3llm_keys.KeyErrors,
     grid: p3llm_grid.GridResults,
 ) -> Outcome:
-    """Return the outcome over windows of text."""
+    """Return the outcome for windows of text."""
     prompt = windows.shape[1] // 2
     steps = passes.losses("Table VI", ABLATION, windows)
     rope = passes.losses("keys before and after RoPE", ROPE, windows)
@@ -111,18 +111,18 @@ def outcome_of(
     )
 
 
-def _held(said: str, kind: str) -> str:
-    """Return whether a claim holds: that the first is better, or that nothing is lost.
+def _held(verdict: str, kind: str) -> str:
+    """Return whether a claim holds: that the first is better, or that both are equal.
 
-    That a difference cannot be shown does not prove that there is none.
+    A difference that is not significant does not prove equality.
     """
     if kind == "equal":
-        return "not measurable" if said == "not measurable" else "no"
-    return said
+        return "not measurable" if verdict == "not measurable" else "no"
+    return verdict
 
 
 def _ablation_verdicts(steps: Losses) -> list[Verdict]:
-    """Compare the steps of Table VI that the paper orders."""
+    """Compare the steps of Table VI for which the paper claims an ordering."""
 
     def pair(first: str, second: str, paper: str) -> Verdict:
         return compared(f"{first} against {second}", steps[first], steps[second]), "better", paper
@@ -142,7 +142,7 @@ def _ablation_verdicts(steps: Losses) -> list[Verdict]:
 def _format_verdicts(
     baseline: np.ndarray, rope: Losses, shares: Losses, fused: Losses, linear: Losses
 ) -> list[Verdict]:
-    """Compare formats as Tables II and III order them, and choices that the paper leaves open."""
+    """Compare formats in the order of Tables II and III, and options that it does not fix."""
     best = shares["FP8-S0E4M4"]
     open_choice = "not stated"
     return [
@@ -211,7 +211,7 @@ def _format_verdicts(
 
 
 def _operand_verdicts(single: Losses) -> list[Verdict]:
-    """Compare operands at four bits, as Figure 3 (b) orders them."""
+    """Compare operands at four bits in the order of Figure 3 (b)."""
     paper = "activations and probabilities lose more (Figure 3 (b))"
     return [
         (
@@ -227,7 +227,7 @@ def _operand_verdicts(single: Losses) -> list[Verdict]:
 
 
 def _decoding_verdicts(later: Losses) -> list[Verdict]:
-    """Compare smoothing factors of the prompt with those of the whole text."""
+    """Compare smoothing factors from the prompt with those from the whole text."""
     return [
         (
             compared("factors of the text against the prompt's", later["prefill"], later["decode"]),

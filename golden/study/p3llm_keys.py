@@ -1,4 +1,4 @@
-"""Figure 8: what keys lose by factors from another text, and by factors from their own."""
+"""Figure 8: error of quantised keys with smoothing factors of another text and of their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from golden.study.subject import Progress
 
 TEXTS = ("news", "prose")
 TOKENS = 1024
-WAYS = ("none", "factors of the other text", "factors of its own")
+SMOOTHINGS = ("none", "factors of the other text", "factors of its own")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +29,21 @@ class KeyErrors:
     Parameters
     ----------
     errors : dict[tuple[str, str], list[float]]
-        By text and way of smoothing.
+        Errors per layer, by text and smoothing.
     """
 
     errors: dict[tuple[str, str], list[float]]
 
     def means(self) -> dict[str, float]:
-        """Return the mean over layers by text and way."""
-        return {f"{text}, {way}": float(np.mean(x)) for (text, way), x in self.errors.items()}
+        """Return the mean over layers by text and smoothing."""
+        return {
+            f"{text}, {smoothing}": float(np.mean(x))
+            for (text, smoothing), x in self.errors.items()
+        }
 
 
 class _Watching(QuantisedAttention):
-    """Attention as it is, which keeps every layer's keys after the rotary embedding."""
+    """Unquantised attention that stores every layer's keys after the rotary embedding."""
 
     def __init__(self) -> None:
         super().__init__(Scheme())
@@ -67,7 +70,7 @@ def _watched(model: Any) -> Iterator[_Watching]:
 def key_errors(
     model: Any, progress: Progress, texts: dict[str, np.ndarray] | None = None
 ) -> KeyErrors:
-    """Return the errors over two texts; each is the other's calibration."""
+    """Return the errors for two texts, each of which is the calibration text of the other."""
     if texts is None:
         texts = {name: load_tokens(text_named(name))[:TOKENS] for name in TEXTS}
     done = progress("keys of two texts", len(texts))
@@ -80,18 +83,18 @@ def key_errors(
     errors: dict[tuple[str, str], list[float]] = {}
     first, second = texts
     for text, other in ((first, second), (second, first)):
-        for way in WAYS:
-            errors[text, way] = [
-                _error(own, _factors(way, own, others))
+        for smoothing in SMOOTHINGS:
+            errors[text, smoothing] = [
+                _error(own, _factors(smoothing, own, others))
                 for own, others in zip(keys[text], keys[other], strict=True)
             ]
     return KeyErrors(errors=errors)
 
 
-def _factors(way: str, own: Tensor, other: Tensor) -> Tensor:
-    if way == WAYS[0]:
+def _factors(smoothing: str, own: Tensor, other: Tensor) -> Tensor:
+    if smoothing == SMOOTHINGS[0]:
         return torch.ones_like(own[:, :1])
-    return smoothing_factors(own if way == WAYS[2] else other)
+    return smoothing_factors(own if smoothing == SMOOTHINGS[2] else other)
 
 
 def _error(keys: Tensor, factors: Tensor) -> float:
@@ -105,21 +108,24 @@ def table(errors: KeyErrors) -> Table:
     means = errors.means()
     return Table(
         title="Error of quantised keys",
-        columns=("text", *WAYS),
-        rows=[(text, *(f"{means[f'{text}, {way}']:.4f}" for way in WAYS)) for text in texts],
+        columns=("text", *SMOOTHINGS),
+        rows=[
+            (text, *(f"{means[f'{text}, {smoothing}']:.4f}" for smoothing in SMOOTHINGS))
+            for text in texts
+        ],
         note="Mean absolute error over mean magnitude, mean over layers; keys after RoPE.",
     )
 
 
 def claims(errors: KeyErrors) -> list[Claim]:
-    """Return whether each layer loses least with factors of its own text."""
+    """Return whether each layer has its lowest error with factors of its own text."""
     found = []
     for text in dict.fromkeys(text for text, _ in errors.errors):
-        fixed, own = (np.array(errors.errors[text, way]) for way in WAYS[1:])
+        fixed, own = (np.array(errors.errors[text, smoothing]) for smoothing in SMOOTHINGS[1:])
         layers = int((own < fixed).sum())
         found.append(
             Claim(
-                what=f"keys of {text} lose least with factors of their own text",
+                what=f"keys of {text} have the lowest error with factors of their own text",
                 paper="lowest error in all layers (Figure 8)",
                 ours=f"{own.mean():.4f} against {fixed.mean():.4f}; {layers} of {len(own)} layers",
                 holds="yes" if layers == len(own) else "no",
@@ -129,14 +135,14 @@ def claims(errors: KeyErrors) -> list[Claim]:
 
 
 def plot(errors: KeyErrors) -> Plot:
-    """Return the errors over layers."""
+    """Return the plot of the errors over layers."""
     return Plot(
         stem="keys",
         title="Error of quantised keys",
         x="layer",
         y="error over magnitude",
         curves={
-            f"{text}, {way}": (range(len(values)), values)
-            for (text, way), values in errors.errors.items()
+            f"{text}, {smoothing}": (range(len(values)), values)
+            for (text, smoothing), values in errors.errors.items()
         },
     )

@@ -1,4 +1,4 @@
-"""What SmolLM2 loses at each token under P3-LLM's formats; finished passes are kept."""
+"""Losses of SmolLM2 at each token with P3-LLM's formats; finished passes are cached."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ Schemes = Mapping[str, Scheme]
 Losses = dict[str, np.ndarray]
 CALIBRATION_TOKENS = 1024
 MIGRATION = 0.5
-"""SmoothQuant's alpha: how much of an activation's range goes to the weights."""
+"""SmoothQuant's alpha: the share of an activation's range that moves to the weights."""
 
 
 def code() -> str:
-    """Return the digest of the model's digest and of the code that measures it."""
+    """Return a digest of the model's digest and the code that measures the model."""
     return hashlib.sha256(f"{GGUF_SHA256} {code_digest(__name__)}".encode()).hexdigest()
 
 
@@ -38,12 +38,12 @@ class SchemePasses:
     model
         A causal language model of `transformers`.
     progress : Progress
-        Shows what is going on.
+        Called for each pass with its number of steps.
     store : TensorStore, optional
-        Where finished passes are kept.
+        Cache of finished passes.
     changed : str
-        What identifies a change of the model's own weights, part of the key of each pass; empty for
-        the weights of the file.
+        Identifier of a change of the model's own weights, which is part of each pass's key; empty
+        for the weights of the file.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class SchemePasses:
             scheme = schemes[name]
             return scheme.weights, scheme.group, scheme.activations == "INT8-SQ"
 
-        # Rounding all weights takes as long as many windows: once for all schemes that share them.
+        # Quantising all weights takes as long as many windows: do it once for all schemes that
+        # share them.
         for (kind, group, shifted), names in groupby(sorted(schemes, key=weights), key=weights):
             run = list(names)
             missing = [name for name in run if not self._kept(schemes[name], windows)]
@@ -95,8 +96,8 @@ class SchemePasses:
         return self._shifts
 
     def _name(self, scheme: Scheme, window: np.ndarray) -> str:
-        told = f"{self._code} {window.tolist()} {scheme!r}"
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        inputs = f"{self._code} {window.tolist()} {scheme!r}"
+        return hashlib.sha256(inputs.encode()).hexdigest()[:16]
 
     def _kept(self, scheme: Scheme, windows: np.ndarray) -> bool:
         names = [self._name(scheme, window) for window in windows]
@@ -122,7 +123,7 @@ class SchemePasses:
 
 
 def kept_passes(model: Any, progress: Progress) -> SchemePasses:
-    """Return passes that are kept under the build folder."""
+    """Return passes that are cached in the build folder."""
     return SchemePasses(model, progress, TensorStore(BUILD / "study" / "passes-p3llm"))
 
 
@@ -141,7 +142,7 @@ def window_losses(model: Any, window: np.ndarray) -> np.ndarray:
 
 
 def smooth_quant_shifts(model: Any, tokens: np.ndarray) -> dict[str, Tensor]:
-    """Return what SmoothQuant divides inputs by and multiplies weights by, layer by layer."""
+    """Return SmoothQuant's factors, which divide inputs and multiply weights, by layer."""
     largest: dict[str, Tensor] = {}
 
     def watch(name: str) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""The schemes that P3-LLM's tables and figures compare."""
+"""The quantisation schemes that P3-LLM's tables and figures compare."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from golden.p3llm.tensor_formats import Probabilities
 
 BASELINE = Scheme()
 KV4 = Scheme(cache_bits=4, smoothing=True)
-"""Keys and values alone: the upper rows of Table IV."""
+"""Only keys and values quantised: the upper rows of Table IV."""
 
 ABLATION: dict[str, Scheme] = {
     "baseline": BASELINE,
@@ -25,7 +25,7 @@ ABLATION: dict[str, Scheme] = {
     "+ INT8 activations": replace(PUBLISHED, activations="INT8"),
     "+ E4M3 activations": PUBLISHED,
 }
-"""Table VI; each step replaces the one above where it is another format of the same tensor."""
+"""Table VI; each step replaces an earlier one that is another format of the same tensor."""
 
 ROPE: dict[str, Scheme] = {
     "pre-RoPE": Scheme(cache_bits=4, rope=Rope.PRE),
@@ -56,7 +56,7 @@ SATURATION: dict[str, Scheme] = {
         KV4, probabilities=Probabilities.S1E5M4, fusion=Fusion.DIRECT
     ),
 }
-"""The scales of values inside the probabilities."""
+"""Variants of folding the scales of values into the probabilities."""
 
 LINEAR: dict[str, Scheme] = {
     f"W{'4' if weights == 'BitMoD' else '16'}, {activations}": Scheme(
@@ -82,7 +82,7 @@ OPERANDS: dict[str, Scheme] = {
 
 
 def decoding(prompt: int) -> dict[str, Scheme]:
-    """Return the schemes that decode after a prompt with its factors, and the same as prefill."""
+    """Return the schemes for decoding with the factors of a prompt, and the same for prefill."""
     return {
         "prefill": PUBLISHED,
         "decode": replace(PUBLISHED, prompt=prompt),

@@ -1,29 +1,29 @@
-"""Rooflines and a model of decoding speed: an NPU, HBM-PIM, and P3-LLM's steps from there.
+"""Rooflines and a model of decode speed for an NPU, HBM-PIM, and each step of P3-LLM.
 
-Every figure is that of the paper or of HBM2. What the model leaves out: row changes, refresh, input
-writes, and the language model's head, which stays in FP16 everywhere.
+All parameters are those of the paper or of HBM2. The model excludes row changes, refresh, input
+writes, and the LM head, which is FP16 in all systems.
 """
 
 from dataclasses import dataclass
 
 CHANNELS, UNITS = 16, 8
-"""Pseudo-channels, and compute units in each."""
+"""Pseudo-channels, and compute units per pseudo-channel."""
 COLUMN_BYTES = 32
 SHORT_GAP, LONG_GAP = 2.0, 4.0
 """tCCD_S and tCCD_L in ns, at 1 GHz."""
 NPU_OPERATIONS = 4 * 128 * 128 * 2
-"""Operations a ns: four arrays at 1 GHz."""
+"""Operations/ns: four arrays at 1 GHz."""
 SCALED_BITS = 4 + 8 / 128
-"""Bits of a weight with its group's scale."""
+"""Bits/weight, with the scale of its group."""
 CACHE_BITS = 4 + 20 / 128
-"""Bits of a key's or value's element with scale and zero point."""
+"""Bits per element of a key or value, with scale and zero point."""
 CONTEXT = 4096
 BATCHES = (1, 2, 4, 8)
 
 NORMAL_BANDWIDTH = CHANNELS * COLUMN_BYTES / SHORT_GAP
-"""Bytes a ns that leave the memory."""
+"""Bytes/ns on the external bus of the memory."""
 PIM_BANDWIDTH = CHANNELS * UNITS * COLUMN_BYTES / LONG_GAP
-"""Bytes a ns that its compute units read."""
+"""Bytes/ns that the compute units in the memory read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +40,18 @@ class Shape:
 
     @property
     def weights(self) -> int:
-        """Weights of a layer."""
+        """Number of weights per layer."""
         attention = self.width * self.head_size * (2 * self.heads + 2 * self.kv_heads)
         return attention + 3 * self.width * self.feed_forward
 
     @property
     def keys(self) -> int:
-        """Elements of the keys of a layer and request; as many are those of the values."""
+        """Number of key elements per layer and request; equal to that of value elements."""
         return CONTEXT * self.kv_heads * self.head_size
 
     @property
     def group(self) -> int:
-        """Query heads that share a key."""
+        """Query heads per KV head."""
         return self.heads // self.kv_heads
 
 
@@ -71,19 +71,22 @@ SHAPES = (
 
 
 def npu(operations: float, size: float) -> float:
-    """Return the ns of an operator on the NPU: bound by memory or by arithmetic."""
+    """Return the time of an operator on the NPU in ns, bound by memory or by arithmetic."""
     return max(size / NORMAL_BANDWIDTH, operations / NPU_OPERATIONS)
 
 
 def npu_layer(shape: Shape, batch: int) -> float:
-    """Return the ns of a layer's decode step in FP16 on the NPU."""
+    """Return the time of a layer's decode step in FP16 on the NPU, in ns."""
     linear = npu(2 * shape.weights * batch, 2 * shape.weights)
     cache = 2 * shape.keys * batch
     return linear + npu(2 * cache * shape.group, 2 * cache)
 
 
 def hbm_pim_layer(shape: Shape, batch: int) -> float:
-    """Return the ns on HBM-PIM in FP16: each input reads everything, unless the NPU is faster."""
+    """Return the time on HBM-PIM in FP16, in ns.
+
+    Each input reads all weights, unless the NPU is faster.
+    """
     linear = min(
         2 * shape.weights * batch / PIM_BANDWIDTH,
         npu(2 * shape.weights * batch, 2 * shape.weights),
@@ -96,15 +99,15 @@ def hbm_pim_layer(shape: Shape, batch: int) -> float:
 
 
 def drain_share(inputs: int, group: int, *, free_slots: bool) -> float:
-    """Return what reading group sums adds to the column reads of a linear layer.
+    """Return the share that reads of group sums add to the column reads of a linear layer.
 
-    A group is `group / 4` column reads; two reads a unit and input, of eight units, take a tCCD_S
-    each. In the free slot of each column read one of them is hidden.
+    A group is `group / 4` column reads. Two reads per unit and input, for eight units, take one
+    tCCD_S each. With `free_slots`, the free slot of each column read hides one of them.
     """
     columns = group / 4 * LONG_GAP
     reads = 2 * UNITS * inputs * SHORT_GAP
     if free_slots:
-        # One slot a column read is free, and a transfer fills it.
+        # One slot per column read is free for a transfer.
         reads = max(0.0, reads - group / 4 * SHORT_GAP)
     return reads / columns
 
@@ -118,22 +121,22 @@ def p3llm_layer(
     drains: bool = False,
     free_slots: bool = False,
 ) -> float:
-    """Return the ns of W4A8KV4 on PIM.
+    """Return the time of a layer's decode step in W4A8KV4 on PIM, in ns.
 
     Parameters
     ----------
     shape : Shape
         The model.
     batch : int
-        Requests.
+        Number of requests.
     pump : bool
-        Whether a column serves two inputs.
+        Whether each column read is used for two inputs.
     probabilities : bool
-        Whether probabilities are FP8, so that P.V runs in the memory.
+        Whether probabilities are FP8, so that P.V is computed in the memory.
     drains : bool
-        Whether reading group sums is counted.
+        Whether to include the reads of group sums.
     free_slots : bool
-        Whether they use the free tCCD_S slots.
+        Whether these reads use the free tCCD_S slots.
     """
     together = 2 if pump else 1
     weights = shape.weights * SCALED_BITS / 8
@@ -152,7 +155,7 @@ def p3llm_layer(
 
 
 def mean_speedup(baseline: str, batches: tuple[int, ...] = BATCHES, **options: bool) -> float:
-    """Return the mean over models and batches of a baseline's time over P3-LLM's."""
+    """Return the mean ratio of a baseline's time to P3-LLM's, over models and batches."""
     slow = {"NPU": npu_layer, "HBM-PIM": hbm_pim_layer}[baseline]
     ratios = [
         slow(shape, batch) / p3llm_layer(shape, batch, **options)
@@ -163,5 +166,5 @@ def mean_speedup(baseline: str, batches: tuple[int, ...] = BATCHES, **options: b
 
 
 def peak_ratio() -> float:
-    """Return P3-LLM's peak over HBM-PIM's: products a unit and clock, times the clocks."""
+    """Return the ratio of peak throughputs of P3-LLM and HBM-PIM."""
     return (64 / SHORT_GAP) / (16 / LONG_GAP)

@@ -1,4 +1,4 @@
-"""P3-LLM's published figures, and the tables that print the measured ones next to them."""
+"""P3-LLM's published figures, and the tables that compare measured figures with them."""
 
 from collections.abc import Callable
 
@@ -47,12 +47,12 @@ LINEAR_THERE = {
 }
 """Table III, the same models."""
 Layer = Callable[[Shape, int, bool], float]
-"""Nanoseconds of a layer: of a shape, at a batch, with or without drains."""
+"""Function from a shape, a batch and whether drains count to the time of a layer in ns."""
 COLUMNS = ("perplexity", "over the baseline", "Llama-2-7B", "Llama-3.1-8B")
 
 
 def rows_over(baseline: np.ndarray, losses: Losses) -> list[tuple[str, str, str]]:
-    """Return each lane's perplexity and what it loses over the baseline."""
+    """Return each lane's perplexity and its increase over the baseline."""
     return [
         (name, f"{perplexity_of(lost):.3f}", compared(name, baseline, lost).shown())
         for name, lost in losses.items()
@@ -110,7 +110,7 @@ def published(steps: Losses) -> Table:
         columns=("precision", *COLUMNS),
         rows=[(*row, *there[row[0]]) for row in rows_over(base, lanes)],
         note=(
-            "There: the change of perplexity on Wikitext-2 that the table's figures amount to. The "
+            "There: the change of perplexity on Wikitext-2 from the table's figures. The "
             "weights differ: plain rounding here, while the authors' scripts "
             "(scripts/awq/run_awq_save_4b_model.sh) apply AWQ before they round. The rows are not "
             "the same method."
@@ -132,7 +132,7 @@ def operands(single: Losses) -> Table:
 
 
 def speed() -> list[Table]:
-    """Return the model of decoding speed, and what group sums cost."""
+    """Return the tables of decode speed and of the cost of group sums."""
     rows = []
     for shape in SHAPES:
         for batch in BATCHES:
@@ -156,24 +156,24 @@ def speed() -> list[Table]:
             columns=("model", "batch", "NPU", "HBM-PIM", "NPU, drains", "HBM-PIM, drains"),
             rows=rows,
             note=(
-                "Context 4,096, decoder layers alone; bound by memory or arithmetic, without row "
+                "Context 4,096, decoder layers only; bound by memory or arithmetic, without row "
                 "changes, refresh or input writes. Drains: group sums are read after each group."
             ),
         ),
         Table(
-            title="What reading group sums adds to a linear layer's column reads",
+            title="Reads of group sums, relative to a linear layer's column reads",
             columns=("group", "inputs", "between the reads", "in their free slots"),
             rows=drains,
-            note="A lower bound in the free slots: that a sum must be complete first is left out.",
+            note="In the free slots: a lower bound, which ignores that a sum must be complete.",
         ),
     ]
 
 
 def speed_claims() -> list[Claim]:
-    """Return the speedups next to the paper's; the model is plain, so that 10 % off still holds.
+    """Compare the speedups with the paper's; a claim holds within 10 %, as the model is simple.
 
-    A verdict rests on the time with drains: the formats have group sums, and hardware reads them.
-    The figure without drains is shown, and decides nothing.
+    The verdict uses the time with drains, because the formats have group sums that the hardware
+    must read. The figure without drains is for information.
     """
 
     def near(what: str, paper: float, ours: float, without: float | None = None) -> Claim:
@@ -219,7 +219,7 @@ def speed_claims() -> list[Claim]:
 
 
 def roofline() -> Plot:
-    """Return throughput over operations a byte of each machine."""
+    """Return the plot of throughput over operations per byte for each machine."""
     intensities = [2.0**n for n in range(-1, 9)]
     hbm_pim = CHANNELS * UNITS * 16 * 2 / LONG_GAP
     ours = CHANNELS * UNITS * 64 * 2 / SHORT_GAP
@@ -229,8 +229,8 @@ def roofline() -> Plot:
 
     return Plot(
         stem="roofline",
-        title=f"Rooflines, {COLUMN_BYTES} bytes a column read",
-        x="operations a byte",
+        title=f"Rooflines, {COLUMN_BYTES} bytes per column read",
+        x="operations/byte",
         y="TOPS",
         curves={
             "NPU": (intensities, roof(NPU_OPERATIONS, NORMAL_BANDWIDTH)),

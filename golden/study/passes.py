@@ -1,4 +1,4 @@
-"""Losses of finished passes, kept so that an interrupted study does not begin again."""
+"""Cache of the losses of finished passes, so that an interrupted study can continue."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -13,23 +13,23 @@ from hdl.paths import locked
 from hdl.sources import code_digest
 
 MODULES = ("golden.study.losses", "golden.study.precision", "golden.llm.model")
-"""Code that decides the losses of a pass, together with all that it imports."""
+"""Modules that determine the losses of a pass, together with their imports."""
 
 
 def code_of(model: str) -> str:
-    """Return the digest of a model's digest and of the code that measures it."""
+    """Return a digest of a model's digest and the code that measures the model."""
     return hashlib.sha256(f"{model} {code_digest(*MODULES)}".encode()).hexdigest()
 
 
 class Passes:
-    """A folder of losses, each under what it depends on.
+    """A folder of losses, each stored under a key of its inputs.
 
     Parameters
     ----------
     folder : pathlib.Path
-        Made on the first write.
+        The folder, which the first write creates.
     code : str
-        What all passes depend on, as `code_of` gives it.
+        Digest of the model and the code, see `code_of`.
     """
 
     def __init__(self, folder: Path, code: str) -> None:
@@ -44,23 +44,23 @@ class Passes:
         variant: str,
         measure: Callable[[], np.ndarray],
     ) -> np.ndarray:
-        """Return the losses of a pass, from `measure` unless they are kept already.
+        """Return the losses of a pass from the cache, or from `measure` if they are missing.
 
         Parameters
         ----------
         window : numpy.ndarray
             Token numbers [tokens].
         policies : Sequence[Policy]
-            One a lane.
+            One policy per lane.
         rates : Sequence[FlipRates], optional
             Bit errors of each lane.
         variant : str
-            What was done to the model.
+            Identifier of a modification of the model.
         measure : Callable
-            Runs the pass.
+            Function that runs the pass.
         """
-        told = f"{self._code} {window.tolist()} {policies!r} {rates!r} {variant}"
-        name = hashlib.sha256(told.encode()).hexdigest()[:16]
+        inputs = f"{self._code} {window.tolist()} {policies!r} {rates!r} {variant}"
+        name = hashlib.sha256(inputs.encode()).hexdigest()[:16]
         if not self._store.intact(name):
             measured = measure()
             with locked(self._store.folder / "lock"):

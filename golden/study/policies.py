@@ -1,7 +1,7 @@
-"""Eviction policies, replayed for many lanes at once over a text that is given.
+"""Eviction policies, replayed for many lanes at once over a given text.
 
-A lane is one sequence under one policy. Lanes share every matrix product of the model; what
-differs is which cached tokens each of their queries sees. Tokens keep their positions in the text.
+A lane is one sequence under one policy. Lanes share every matrix product of the model and differ in
+the cached tokens that each query attends to. Tokens keep their positions in the text.
 """
 
 import math
@@ -19,13 +19,13 @@ LONGEST = 1 << 20
 SINKS = 10
 STREAMING_SINKS = 4
 SCORE_BITS, SCORE_FRACTION, SCORE_SHIFT = 16, 10, 2
-"""Kelle's scores, and the bits that one loses before it is added, in all presets of the model."""
+"""Width and fraction bits of Kelle's scores, and the bits dropped before accumulation."""
 EXPORTED_BITS = 4
-"""What Kelle's refresh controllers see of an importance."""
+"""Bits of an importance that Kelle's refresh controllers receive."""
 
 
 class Source(Enum):
-    """What is accumulated as a token's importance."""
+    """The quantity that is accumulated as a token's importance."""
 
     NONE = "nothing"
     RAW = "raw scores"
@@ -34,7 +34,7 @@ class Source(Enum):
 
 
 class Unit(Enum):
-    """Who evicts together: scores are added within a unit, and one token goes from all of it."""
+    """The heads that evict together: their scores are added, and all evict the same token."""
 
     QUERY_HEAD = "query head"
     KV_HEAD = "key/value head"
@@ -42,7 +42,7 @@ class Unit(Enum):
 
 
 class Split(Enum):
-    """Which half of the cached tokens is refreshed as high scores."""
+    """The rule that selects the half of the cached tokens with high scores for refresh."""
 
     HEAD = "a head's tokens above the median of its importances"
     HISTOGRAM = "the first half of a layer's tokens, of all heads, by four bits, as the accelerator"
@@ -50,32 +50,31 @@ class Split(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePolicy:
-    """Evict the least important token outside sinks and window, for each key/value head or unit.
+    """Evict the least important token outside sinks and window, for each KV head or unit.
 
     Parameters
     ----------
     budget : int
-        Tokens cached; the arriving one is attended to beside them.
+        Number of cached tokens, without the current token.
     sinks : int
         First tokens of the text that are never evicted.
     window : int
-        Most recent tokens that are never evicted, the arriving one included.
+        Number of most recent tokens that are never evicted, with the current one.
     source : Source
-        What the query heads that share a key/value head add to importance. With `NONE` all
-        tokens are equal. The earliest of equals goes.
+        Quantity that the query heads of a KV head add to importance. With `NONE` all tokens are
+        equally important. Ties evict the earliest token.
     prefill : int
-        First tokens of the text that all see each other; the cache is cut to its budget when the
-        last of them has been seen. 0 evicts as soon as the cache is full.
+        Number of first tokens that all attend to each other; the cache is reduced to its budget
+        after the last of them. With 0, eviction begins when the cache is full.
     unit : Unit
-        Who evicts together.
+        Heads that evict together.
     split : Split
-        Which tokens are high scores where bits are refreshed; `HISTOGRAM` needs the accelerator's
-        integers.
+        Rule for high-score tokens, for bit errors; `HISTOGRAM` requires the source `INTEGER`.
 
     Raises
     ------
     ValueError
-        If no slot would be left to evict, or the split needs another source.
+        If no slot could be evicted, or the split requires another source.
     """
 
     budget: int
@@ -102,7 +101,7 @@ class ScorePolicy:
 
 
 def full_cache(source: Source = Source.NONE) -> ScorePolicy:
-    """Keep every token; importance may be counted to split tokens by it."""
+    """Keep every token; importance, if accumulated, only splits the tokens."""
     return ScorePolicy(budget=LONGEST, sinks=0, window=1, source=source)
 
 
@@ -112,12 +111,12 @@ def streaming_llm(budget: int) -> ScorePolicy:
 
 
 def h2o(budget: int, unit: Unit = Unit.KV_HEAD) -> ScorePolicy:
-    """Keep heavy hitters by accumulated probability, and a recent half."""
+    """Keep heavy hitters by accumulated probability; half of the budget is the recent window."""
     return ScorePolicy(budget=budget, sinks=0, window=budget // 2, source=Source.PROB, unit=unit)
 
 
 def aerp(budget: int, source: Source, prefill: int = 0, split: Split = Split.HEAD) -> ScorePolicy:
-    """Keep as Kelle does: ten sinks, a recent half, and the most important others."""
+    """Keep Kelle's selection: ten sinks, a recent half, and the most important other tokens."""
     return ScorePolicy(
         budget=budget,
         sinks=min(SINKS, budget // 4),
@@ -130,27 +129,27 @@ def aerp(budget: int, source: Source, prefill: int = 0, split: Split = Split.HEA
 
 @dataclass(frozen=True, kw_only=True)
 class VotingPolicy:
-    """Evict what most queries of a layer have voted against (VEDA, Figure 3).
+    """Evict the token with the most votes of a layer's queries (VEDA, Figure 3).
 
-    A query head with probabilities s over l tokens votes against those below a/l - b*sigma, or, if
-    that is negative, against its smallest. Of tokens with equally many votes the one in the lowest
-    slot goes; an arriving token takes the slot that became free.
+    A query head with probabilities s over l tokens votes against those below a/l - b*sigma. If this
+    threshold is negative, it votes against the token with the smallest probability. Ties resolve to
+    the lowest slot; the new token is stored in the evicted slot.
 
     Parameters
     ----------
     budget : int
-        Tokens cached, at least `reserved`.
+        Number of cached tokens, at least `reserved`.
     a, b : float
         Weights of mean and standard deviation, not negative.
     reserved : int
-        First tokens of the text that do not vote (R).
+        Number of first tokens of the text that do not vote (R).
     fallback : bool
-        Whether a negative threshold means one vote, or none.
+        Whether a negative threshold causes one vote; otherwise it causes none.
 
     Raises
     ------
     ValueError
-        If a rule above is broken.
+        If a value violates a rule above.
     """
 
     budget: int
@@ -176,10 +175,10 @@ Policy = ScorePolicy | VotingPolicy
 
 
 class Replay(Protocol):
-    """What a family of policies remembers of a layer while its queries are replayed."""
+    """The state of a class of policies for one layer during the replay of its queries."""
 
     def step(self, now: int, alive: Tensor, raw: Tensor, prob: Tensor) -> None:
-        """Learn what query `now` gives each token, and evict where the cache is full.
+        """Process the scores of query `now`, and evict tokens of lanes whose cache is full.
 
         Parameters
         ----------
@@ -194,28 +193,28 @@ class Replay(Protocol):
         ...
 
     def important(self, alive: Tensor) -> Tensor:
-        """Tell which of the `alive` tokens are the more important half of their head's."""
+        """Return the more important half of each head's `alive` tokens as a mask."""
         ...
 
 
 class ScoreReplay:
-    """Importance of the tokens of one layer, for lanes that evict by it.
+    """Importance of the tokens of one layer, for lanes that evict by importance.
 
     Parameters
     ----------
     policies : Sequence[ScorePolicy]
-        One a lane.
+        One policy per lane.
     kv_heads, tokens : int
-        Dimensions.
+        Number of heads with separate caches, and length of the text.
     dtype : torch.dtype
-        Of importance.
+        Type of importance.
     shared : int
-        Where heads are query heads instead: how many of them share a key/value head.
+        Number of query heads per KV head if `kv_heads` counts query heads, otherwise 1.
 
     Raises
     ------
     ValueError
-        If a policy evicts for each query head, and heads are not query heads.
+        If a policy evicts per query head, and `kv_heads` does not count query heads.
     """
 
     def __init__(
@@ -229,7 +228,7 @@ class ScoreReplay:
         def each(values: list[int] | list[bool]) -> Tensor:
             return torch.tensor(values)[:, None, None]
 
-        # The first query after which a token goes.
+        # The first query after which a token is evicted.
         full = [max(policy.budget, policy.prefill) for policy in policies]
         self._full, self._least = each(full), min(full)
         self._policies = tuple(policies)
@@ -268,7 +267,7 @@ class ScoreReplay:
         alive.scatter_(-1, victim, alive.gather(-1, victim) & (now < self._full))
 
     def _together(self, given: Tensor) -> Tensor:
-        """Add up scores [lanes, heads, tokens] within each lane's units, and give all the sum."""
+        """Replace scores [lanes, heads, tokens] by their sums over the heads of each unit."""
         together = given
         if self._shared > 1:
             groups = given.unflatten(1, (-1, self._shared))
@@ -281,14 +280,14 @@ class ScoreReplay:
         return together
 
     def _export(self, now: int, alive: Tensor) -> None:
-        """Give the refresh controllers the importances, by the largest ones of earlier steps."""
+        """Export the importances to the refresh controllers, scaled by earlier steps' maximum."""
         importance = self.importance[..., : now + 1]
         self._exported[..., : now + 1] = exported(importance, self._largest)
         folded = torch.where(importance < 0, -importance - 1, importance).masked_fill(~alive, 0)
         self._largest = torch.maximum(self._largest, folded.amax(-1, keepdim=True))
 
     def important(self, alive: Tensor) -> Tensor:
-        """Split as each lane's policy says; the last of the tokens is the one that arrives."""
+        """Split the tokens by each lane's policy; the last token is the current one."""
         importance = self.importance[..., : alive.shape[-1]].masked_fill(~alive, torch.nan)
         high = importance > importance.nanmedian(-1, keepdim=True).values
         for lane in self._histograms:
@@ -297,7 +296,7 @@ class ScoreReplay:
 
 
 def accelerator_scores(raw: Tensor) -> Tensor:
-    """Return what Kelle's evictor adds for scores: Q6.10 in base 2, less the bits that it drops."""
+    """Return the values that Kelle's evictor accumulates: Q6.10 in base 2, without dropped bits."""
     scores = (raw * (math.log2(math.e) * (1 << SCORE_FRACTION))).round()
     limit = 1 << SCORE_BITS - 1
     return (scores.clamp(-limit, limit - 1) / (1 << SCORE_SHIFT)).floor()
@@ -314,9 +313,9 @@ def exported(importance: Tensor, largest: Tensor) -> Tensor:
 
 
 def _first_half(scores: Tensor, alive: Tensor) -> Tensor:
-    """Return the better half of stored tokens [heads, tokens]; of equal scores the first ones."""
+    """Return the better half of stored tokens [heads, tokens]; ties resolve to earlier tokens."""
     stored = alive.clone()
-    # The arriving token's key and value are not stored yet.
+    # The current token's key and value are not stored yet.
     stored[:, -1] = False
     ranked = scores.masked_fill(~stored, -1).flatten().sort(descending=True, stable=True).indices
     high = torch.zeros(alive.numel(), dtype=torch.bool)
@@ -325,7 +324,7 @@ def _first_half(scores: Tensor, alive: Tensor) -> Tensor:
 
 
 def _keep_best(policy: ScorePolicy, importance: Tensor, alive: Tensor) -> None:
-    """Cut a prefilled cache [key/value heads, tokens] to its budget; earlier equals stay."""
+    """Reduce a prefilled cache [KV heads, tokens] to its budget; ties keep the earlier token."""
     count = alive.shape[-1]
     others = slice(policy.sinks, count - policy.window)
     chosen = importance[:, others].sort(dim=-1, descending=True, stable=True).indices
@@ -334,23 +333,23 @@ def _keep_best(policy: ScorePolicy, importance: Tensor, alive: Tensor) -> None:
 
 
 class VotingReplay:
-    """Votes against the tokens of one layer, for lanes that evict by them.
+    """Votes against the tokens of one layer, for lanes that evict by votes.
 
     Parameters
     ----------
     policies : Sequence[VotingPolicy]
-        One a lane.
+        One policy per lane.
     tokens : int
         Length of the text.
     dtype : torch.dtype
-        Of thresholds.
+        Type of thresholds.
 
     Members
     -------
     counts, slots : Tensor
-        int64 [lanes, tokens], votes against each token, and where it is or was.
+        int64 [lanes, tokens], votes against each token, and its current or last slot.
     fallbacks, voters : int
-        Query heads whose threshold was negative, and all that voted.
+        Number of query heads with a negative threshold, and of all that voted.
     """
 
     def __init__(self, policies: Sequence[VotingPolicy], tokens: int, dtype: torch.dtype) -> None:
@@ -368,7 +367,7 @@ class VotingReplay:
         self.fallbacks = self.voters = 0
 
     def step(self, now: int, alive: Tensor, raw: Tensor, prob: Tensor) -> None:
-        """Count the votes of every query head; evict the token with most."""
+        """Count the votes of every query head; evict the token with the most votes."""
         counts = self.counts[:, : now + 1]
         cached = alive[:, :1, None]
         length = cached.sum(-1, keepdim=True)
@@ -395,5 +394,5 @@ class VotingReplay:
         alive.scatter_(-1, worst, alive.gather(-1, worst) & ~full)
 
     def important(self, alive: Tensor) -> Tensor:
-        """Refuse: votes rank what to drop, not what to protect."""
-        raise NotImplementedError("tokens are split by importance scores, and votes are none")
+        """Raise an error: votes rank tokens for eviction, not for protection."""
+        raise NotImplementedError("a split of tokens requires importance scores, not votes")

@@ -1,4 +1,4 @@
-"""Which tokens many heads keep of a prefill, and for how long (Kelle, Sections 4.1.2 and 8.3.2)."""
+"""Popular tokens: those that most heads keep (Kelle, Sections 4.1.2 and 8.3.2)."""
 
 from collections.abc import Sequence
 
@@ -17,16 +17,16 @@ class Popularity:
     policy : ScorePolicy
         The lane's policy, with a prefill.
     heads : int
-        Key/value heads; more than half of them make a token popular.
+        Number of KV heads; a token is popular if more than half of them keep it.
     later : Sequence[int]
-        Decode steps after which to look again.
+        Numbers of decode steps after which popularity is measured again.
 
     Members
     -------
     free : int
-        Tokens a head may choose.
+        Number of tokens that a head can select.
     popular : float
-        Popular tokens a layer, on average.
+        Mean number of popular tokens per layer.
     """
 
     def __init__(self, policy: ScorePolicy, heads: int, later: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class Popularity:
         self._popular = np.zeros(0, bool)
 
     def __call__(self, layer: int, now: int, alive: Tensor) -> None:
-        """Look at the tokens that the heads keep after query `now`."""
+        """Record the tokens that the heads keep after query `now`."""
         steps = now - self._first
         if steps not in self._counts:
             return
@@ -50,10 +50,10 @@ class Popularity:
 
     @property
     def popular(self) -> float:
-        """Popular tokens a layer."""
+        """Mean number of popular tokens per layer."""
         return float(np.mean(self._counts[0]))
 
     def shares(self) -> dict[int, float]:
-        """Return the share that is still popular, by decode steps, over all layers."""
+        """Return the share of tokens that remain popular, by decode steps, over all layers."""
         total = sum(self._counts[0])
         return {steps: sum(kept) / total for steps, kept in self._counts.items() if steps}

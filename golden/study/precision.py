@@ -1,8 +1,8 @@
-"""Weights, activations and cached vectors in few bits (Kelle, Table 6), inside a model.
+"""Low-precision weights, activations and cached vectors inside a model (Kelle, Table 6).
 
-Symmetric integers, to nearest: a scale for each output of a weight, for each token of an activation
-and for each head of a cached key or value. Outliers are not rotated away
-as in the paper's QuaRot.
+Values are symmetric integers, rounded to nearest. There is one scale per output of a weight matrix,
+per token of an activation and per head of a cached key or value. Unlike in the paper's QuaRot,
+outliers are not rotated.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from torch import Tensor
 def quantised(
     model: Any, *, weight_bits: int, activation_bits: int, cache_bits: int = 16
 ) -> Iterator[None]:
-    """Quantise the linear layers of a model's decoder for a while."""
+    """Quantise the linear layers of a model's decoder inside the context."""
     linears = [
         (name, module)
         for name, module in model.model.named_modules()
@@ -44,7 +44,7 @@ def quantised(
 
 
 def rounded(values: Tensor, bits: int) -> Tensor:
-    """Return `values` as integers of `bits` bits would give them, one scale a last axis."""
+    """Round `values` to integers of `bits` bits, with one scale per vector of the last axis."""
     limit = (1 << bits - 1) - 1
     scale = values.abs().amax(-1, keepdim=True).clamp_min(1e-12) / limit
     return (values / scale).round() * scale

@@ -1,10 +1,9 @@
 """Bit errors of an embedded DRAM in cached keys and values (Kelle, Sections 4.2 and 7.1).
 
-A word holds two's complement integers of 16 bits, with one scale per layer (as the accelerator),
-per head or per channel, or FP16. Each stored bit is wrong independently, with a probability that
-depends on its half of the word and on whether its token is among the high scores. Which tokens are
-high scores is `golden.study.policies.Split`: the paper's half of each head, or the accelerator's
-one histogram of all heads.
+A word contains FP16, or a two's complement integer of 16 bits with one scale per layer (as in the
+accelerator), per head or per channel. Bit errors are independent. Their probability depends on the
+half of the word and on whether the token is a high-score token. `golden.study.policies.Split`
+selects these tokens: the paper's half of each head, or the accelerator's histogram of all heads.
 """
 
 from collections.abc import Sequence
@@ -18,15 +17,15 @@ from hdl.parameters import require
 
 BITS = 16
 INTERVALS_MS = {"hst_msb": 0.36, "lst_msb": 1.44, "hst_lsb": 5.4, "lst_lsb": 7.2}
-"""The paper's refresh intervals."""
+"""The paper's refresh intervals in ms."""
 
 
 class WordFormat(Enum):
-    """How a value is stored."""
+    """The storage format of a value."""
 
     INT16 = "int16"
-    INT16_LAYER = "int16, a scale a layer"
-    INT16_CHANNEL = "int16, a scale a channel"
+    INT16_LAYER = "int16, scale per layer"
+    INT16_CHANNEL = "int16, scale per channel"
     FP16 = "fp16"
 
 
@@ -35,24 +34,24 @@ SCALED_OVER = {
     WordFormat.INT16_LAYER: (0, 1, 2),
     WordFormat.INT16_CHANNEL: (1,),
 }
-"""Dimensions of [heads, tokens, size] over which integers have one scale."""
+"""Dimensions of [heads, tokens, size] that share one scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlipRates:
-    """Probability that a stored bit is wrong when it is read.
+    """Probabilities of an error in a stored bit when it is read.
 
     Parameters
     ----------
     hst_msb, hst_lsb, lst_msb, lst_lsb : float
-        For high-score and low-score tokens, bits 15 to 8 and 7 to 0; each from 0 to 1.
+        Probabilities for high-score and low-score tokens, bits 15 to 8 and 7 to 0; 0 to 1.
     format : WordFormat
-        What the bits mean.
+        Storage format of the bits.
 
     Raises
     ------
     ValueError
-        If a rate is no probability.
+        If a rate is not from 0 to 1.
     """
 
     hst_msb: float = 0.0
@@ -69,19 +68,20 @@ class FlipRates:
 
     @property
     def mean(self) -> float:
-        """Average rate: groups are equally large."""
+        """Mean rate of the four groups, which are equally large."""
         return (self.hst_msb + self.hst_lsb + self.lst_msb + self.lst_lsb) / 4
 
 
 def uniform(rate: float, word: WordFormat = WordFormat.INT16) -> FlipRates:
-    """Give all bits one rate."""
+    """Return equal rates for all bits."""
     return FlipRates(hst_msb=rate, hst_lsb=rate, lst_msb=rate, lst_lsb=rate, format=word)
 
 
 def two_dimensional(mean: float, word: WordFormat = WordFormat.INT16) -> FlipRates:
-    """Give each group a rate in proportion to its refresh interval, `mean` on average.
+    """Return rates in proportion to the refresh intervals of the groups, with the given mean.
 
-    The paper's failure curve (Figure 4) is a picture; proportional is an assumption.
+    Proportionality is an assumption, because the paper plots its failure curve (Figure 4) without
+    numbers.
     """
     total = sum(INTERVALS_MS.values())
     rates = {name: 4 * mean * interval / total for name, interval in INTERVALS_MS.items()}
@@ -95,17 +95,17 @@ def two_dimensional(mean: float, word: WordFormat = WordFormat.INT16) -> FlipRat
 
 
 class Retention:
-    """What is read of keys and values that were stored, for each lane's rates.
+    """Keys and values read from the memory with bit errors, for each lane's rates.
 
-    All lanes, and the two groups of tokens, draw from the same random numbers: a bit that is wrong
-    at one rate is wrong at every higher one.
+    All lanes and both groups of tokens use the same random numbers: a bit with an error at one rate
+    has an error at every higher rate.
 
     Parameters
     ----------
     rates : Sequence[FlipRates]
-        One a lane.
+        Rates of each lane.
     seed : int
-        Repeats a run.
+        Seed of the random numbers.
     """
 
     def __init__(self, rates: Sequence[FlipRates], seed: int = 1) -> None:
@@ -113,14 +113,14 @@ class Retention:
         self.seed = seed
 
     def read(self, layer: int, key: Tensor, value: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return keys and values as read while a token is among the high scores, and the low.
+        """Return keys and values as read for high-score tokens, and for low-score tokens.
 
         Parameters
         ----------
         layer : int
-            Chooses the random numbers.
+            Layer number, which selects the random numbers.
         key, value : Tensor
-            [lanes, key/value heads, tokens, size].
+            [lanes, KV heads, tokens, size].
         """
         generator = torch.Generator().manual_seed(self.seed * 1000 + layer)
         read_keys, read_values = (self._read(stored, generator) for stored in (key, value))
@@ -146,16 +146,16 @@ class Retention:
 
 
 def flipped(values: Tensor, mask: Tensor, word: WordFormat) -> Tensor:
-    """Store `values` [heads, tokens, size] as words of a format, and flip bits of `mask`."""
+    """Convert `values` [heads, tokens, size] to words of a format, and flip the bits of `mask`."""
     if word is WordFormat.FP16:
         return flip_fp16(values, mask)
     return flip_int16(values, mask, SCALED_OVER[word])
 
 
 def flip_int16(values: Tensor, mask: Tensor, over: tuple[int, ...] = (1, 2)) -> Tensor:
-    """Store `values` [heads, tokens, size] as integers, and flip bits of `mask`.
+    """Convert `values` [heads, tokens, size] to integers, and flip the bits of `mask`.
 
-    What differs only in the dimensions `over` has one scale: by default each head.
+    The dimensions `over` share one scale; by default, there is one scale per head.
     """
     scale = values.abs().amax(over, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
     scale = scale / 32767
@@ -164,6 +164,6 @@ def flip_int16(values: Tensor, mask: Tensor, over: tuple[int, ...] = (1, 2)) -> 
 
 
 def flip_fp16(values: Tensor, mask: Tensor) -> Tensor:
-    """Store `values` as FP16 and flip bits of `mask`; what is no number is read as zero."""
+    """Convert `values` to FP16, and flip the bits of `mask`; infinities and NaN become zero."""
     words = values.to(torch.float16).view(torch.int16) ^ mask
     return words.view(torch.float16).to(values.dtype).nan_to_num(0.0, 0.0, 0.0)

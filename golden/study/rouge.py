@@ -1,4 +1,4 @@
-"""ROUGE between texts, as Google's `rouge-score` computes it."""
+"""ROUGE scores between texts, computed by Google's `rouge-score`."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 def rouge(original: Sequence[str], other: Sequence[str]) -> np.ndarray:
     """Return the F-measures [texts, len(MEASURES)] of texts against the originals, 0 to 1.
 
-    No stemming, as in the `evaluate` library; sentences of rougeLsum end at line ends.
+    As in the `evaluate` library, there is no stemming, and rougeLsum splits sentences at line ends.
     """
     scorer = RougeScorer(list(MEASURES), use_stemmer=False)
     scores = [scorer.score(target, text) for target, text in zip(original, other, strict=True)]

@@ -16,13 +16,13 @@ from golden.study.retention import FlipRates
 from hdl.paths import BUILD
 
 Progress = Callable[[str, int], Callable[[], None]]
-"""Told of a pass and its number of steps; returns what is called at each step."""
+"""Called with a pass's name and number of steps; returns a function to call at each step."""
 Lanes = dict[str, Policy]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
-    """A model, and windows of text that it has to predict.
+    """A model, and the windows of text that measure it.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ class Subject:
     windows : numpy.ndarray
         Token numbers [windows, tokens].
     progress : Progress
-        Shows what is going on.
+        Called for each pass with its number of steps.
     passes : Passes, optional
-        Where finished passes are kept.
+        Cache of finished passes.
     """
 
     model: Any
@@ -55,15 +55,15 @@ class Subject:
         Parameters
         ----------
         what : str
-            Named by the progress.
+            Name of the pass for `progress`.
         lanes : Lanes
-            Policies, those of a kind side by side.
+            Policies by name; those of one class must be adjacent.
         rates : Sequence[FlipRates], optional
             Bit errors, one for each policy.
         variant : str
-            What the caller has done to the model meanwhile.
+            Identifier of the caller's modification of the model.
         windows : int, optional
-            How many of the windows, all if not given.
+            Number of windows; all if not given.
         """
         texts = self.windows[:windows]
         done = self.progress(what, len(texts) * self.model.config.num_hidden_layers)
@@ -80,18 +80,18 @@ class Subject:
             if self.passes is None:
                 losses.append(measure())
             else:
-                # The seed of bit errors is that of the window's number.
-                told = f"{variant} {number if rates else 0}"
-                losses.append(self.passes.losses(window, policies, rates, told, measure))
+                # The window's number determines the seed of bit errors.
+                key = f"{variant} {number if rates else 0}"
+                losses.append(self.passes.losses(window, policies, rates, key, measure))
         return dict(zip(lanes, np.concatenate(losses, 1), strict=True))
 
     def observe(self, what: str, policy: Policy, observer: Observer) -> None:
-        """Show an observer which tokens a policy keeps of the first window."""
+        """Call an observer with the tokens that a policy keeps of the first window."""
         done = self.progress(what, self.model.config.num_hidden_layers)
         measure_losses(self.model, self.windows[:1], [policy], observer=observer, done=done)
 
     def fallback_share(self, what: str, policy: Policy) -> float:
-        """Return the share of VEDA's voters that fall back, over the first window."""
+        """Return the share of VEDA's voters that use the fallback, over the first window."""
         done = self.progress(what, self.model.config.num_hidden_layers)
         return measure_losses(self.model, self.windows[:1], [policy], done=done)[1]
 

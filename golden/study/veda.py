@@ -18,23 +18,23 @@ from golden.study.veda_cycles import (
 from golden.study.veda_measured import COMMANDS, MeasuredHead, measured_heads
 from hdl.paths import BUILD
 
-H2O = {unit: f"H2O a {unit.value}" for unit in Unit}
-"""H2O with one cache for each head, as its authors have it, or for heads that share one."""
+H2O = {unit: f"H2O per {unit.value}" for unit in Unit}
+"""H2O with one cache per head, as in the original paper, or one cache for several heads."""
 POLICIES = {
     "StreamingLLM": streaming_llm,
     **{name: partial(h2o, unit=unit) for unit, name in H2O.items()},
     "voting": lambda n: VotingPolicy(budget=n),
 }
-"""Equal kinds lie side by side."""
+"""Policies of one class are adjacent."""
 CONSTANTS = ((0.5, 0.2), (1.0, 0.0), (1.0, 0.1), (1.0, 0.4), (1.5, 0.2))
 SENSITIVE = 128
 MULTIPLIERS = 128
-"""Of the paper's Table I."""
+"""Number of multipliers in the paper's Table I."""
 BUDGETS = (64, 128, 256, 512)
 
 
 def study(subject: Subject, *, full: bool) -> Outcome:
-    """Measure everything; `full` has no more to measure, only more text."""
+    """Run the study; `full` uses more text but measures the same quantities."""
     budgets = BUDGETS
     policies, policy_claims, policy_plot, figures = _policies(subject, budgets)
     constants, constant_claims = _constants(subject)
@@ -93,7 +93,7 @@ def _policies(
     loss = ours[f"voting {tenth}"] / ours["full cache"] - 1
     claims.append(
         Claim(
-            what="a cache of a tenth of the context costs nothing worth mentioning",
+            what="a cache of a tenth of the context has negligible cost",
             paper="negligible at 0.1 of 4096",
             ours=f"{loss:+.1%} perplexity at {tenth} of {subject.windows.shape[1]}",
             holds="no" if worse == "yes" else "yes",
@@ -127,9 +127,9 @@ def _constants(subject: Subject) -> tuple[Table, list[Claim]]:
     ]
     table = Table(
         title=f"Constants of the vote at {SENSITIVE} tokens",
-        columns=("constants", "perplexity", "the paper's choice is better", "difference"),
+        columns=("constants", "perplexity", "the paper's values are better", "difference"),
         rows=rows,
-        note=f"{share:.1%} of the first window's voters fall back to a single vote.",
+        note=f"{share:.1%} of the first window's voters use the fallback, a single vote.",
     )
     best = min(ours, key=lambda name: ours[name])
     claims = [
@@ -162,9 +162,9 @@ def _cycles(heads: list[MeasuredHead]) -> tuple[list[Table], list[Claim], list[P
         ],
         note=(
             f"A cycle model, prompt {PROMPT}: baseline an adder tree of {model.width} inputs with "
-            f"a softmax of l/{model.softmax_rate} cycles in the way; VEDA with "
-            f"{model.overhead} cycles a head beside its products. The paper states none of the "
-            "three; they were chosen because they reproduce its ranges."
+            f"a softmax of l/{model.softmax_rate} cycles that is not hidden; VEDA with "
+            f"{model.overhead} cycles per head in addition to its products. The paper states none "
+            "of the three; these values reproduce its ranges."
         ),
     )
     speedups = {(g, r): eviction_speedup(g, r) for g in GENERATED for r in RATIOS}
@@ -210,8 +210,8 @@ def _cycles(heads: list[MeasuredHead]) -> tuple[list[Table], list[Claim], list[P
 
 
 def _published_machine(heads: list[MeasuredHead]) -> Table:
-    """Return the latency with Table I's multipliers, and where each row's figures come from."""
-    overheads = {"arithmetic: nothing is lost": 0, "fitted: what meets the paper's ranges": 135}
+    """Return the latency with Table I's multipliers, for overheads of several origins."""
+    overheads = {"arithmetic: no overhead": 0, "fitted: to the paper's ranges": 135}
     overheads |= {
         f"measured: {head.top} {head.preset}": round(head.overhead)
         for head in heads
@@ -223,20 +223,20 @@ def _published_machine(heads: list[MeasuredHead]) -> Table:
         first, last = model.ratios(0)[1], model.ratios(GENERATED[-1])[1]
         rows.append((source, str(overhead), f"{first:.3f}", f"{last:.3f}"))
     return Table(
-        title=f"Latency with {MULTIPLIERS} multipliers on either machine",
-        columns=("where the overhead is from", "cycles a head", "generated 0", f"{GENERATED[-1]}"),
+        title=f"Latency with {MULTIPLIERS} multipliers on both machines",
+        columns=("origin of the overhead", "cycles/head", "generated 0", f"{GENERATED[-1]}"),
         rows=rows,
         note=(
             f"VEDA with element-serial softmax over an adder tree. Table I has {MULTIPLIERS} "
-            "multipliers; a head of 128 elements fills them, so that the tree wastes nothing and "
-            "the flexible product alone gains nothing at multiples of 128 tokens. The tree's "
-            "softmax of l/2 cycles is fitted in all rows. The paper has 0.63 and 0.55."
+            "multipliers. A head of 128 elements uses all of them, so that the tree has no idle "
+            "multiplier and the flexible product has no gain at multiples of 128 tokens. The "
+            "tree's softmax of l/2 cycles is fitted in all rows. The paper states 0.63 and 0.55."
         ),
     )
 
 
 def _ratios_of_rtl(heads: list[MeasuredHead]) -> dict[str, tuple[list[int], list[float]]]:
-    """Return the first ratio of the figure with the overhead that simulations of it measured."""
+    """Return the figure's first ratio for each overhead that a simulation measured."""
     ratios = {
         f"RTL's overhead, {head.top} {head.preset}": AttentionCycles(overhead=round(head.overhead))
         for head in heads
@@ -262,7 +262,7 @@ def _simulated(heads: list[MeasuredHead]) -> tuple[Table, Plot]:
     ]
     commands = " and ".join(f"`{command}`" for command in COMMANDS)
     table = Table(
-        title="Cycles of a head, simulated",
+        title="Cycles per head, simulated",
         columns=(
             "RTL",
             "tokens",
@@ -276,18 +276,18 @@ def _simulated(heads: list[MeasuredHead]) -> tuple[Table, Plot]:
         ),
         rows=rows,
         note=(
-            "Model and adder tree have as many multipliers as the head has elements, which are the "
-            "RTL's. The array by itself has no softmax, the accelerator has. "
-            + (f"From {commands}." if heads else f"No results: {commands} make them.")
+            "Model and adder tree have one multiplier per element of the head, like the RTL. The "
+            "array alone has no softmax; the accelerator has one. "
+            + (f"From {commands}." if heads else f"No results yet: run {commands}.")
         ),
     )
     lengths = sorted({*(head.length for head in heads), PROMPT // 4, PROMPT // 2, PROMPT})
-    # A head of as many elements as there are multipliers, as in all simulations.
+    # In all simulations, a head has as many elements as there are multipliers.
     model = AttentionCycles(width=AttentionCycles.head_size)
     tops = sorted({f"RTL: {head.top} {head.preset}" for head in heads})
     plot = Plot(
         stem="cycles",
-        title="Cycles of a head",
+        title="Cycles per head",
         x="tokens attended to",
         y="cycles",
         curves={
@@ -310,7 +310,7 @@ def _simulated(heads: list[MeasuredHead]) -> tuple[Table, Plot]:
 
 
 def _near(what: str, paper: tuple[float, float], ours: tuple[float, float]) -> Claim:
-    """Compare two ends of a range; 3 % is the rounding of the paper's figures."""
+    """Compare both ends of a range within 3 %, the rounding of the paper's figures."""
     close = all(abs(mine / theirs - 1) <= 0.03 for mine, theirs in zip(ours, paper, strict=True))
     return Claim(
         what=what,

@@ -1,4 +1,4 @@
-"""Cycles of decode attention on VEDA and on an adder tree, and what eviction saves (Section VI)."""
+"""Cycles of decode attention on VEDA and an adder tree, and speedup by eviction (Section VI)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ GENERATED = (128, 256, 512, 1024)
 class AttentionCycles:
     """Cycles for one head of `head_size` attending to l tokens.
 
-    The paper gives neither the width of its baseline nor the latency of its softmax. Three
+    The paper states neither the width of its baseline nor the latency of its softmax. Three
     assumptions reproduce the ends of all four of its ranges within 0.02: both machines multiply 256
-    pairs a cycle; a softmax that is not hidden stops the array for l/2 cycles; and a head on VEDA
-    costs 135 cycles beside its products.
+    pairs per cycle, a softmax that is not hidden stops the array for l/2 cycles, and a head on VEDA
+    takes 135 cycles in addition to its products.
 
     Parameters
     ----------
     width : int
-        Multiplications a cycle.
+        Multiplications per cycle.
     head_size : int
-        d.
+        Head size d.
     softmax_rate : int
-        Elements a cycle of a softmax that is not hidden.
+        Elements per cycle of a softmax that is not hidden.
     overhead : int
-        Cycles a head between its products where the softmax is hidden.
+        Cycles per head between its products if the softmax is hidden.
     """
 
     width: int = 256
@@ -44,21 +44,21 @@ class AttentionCycles:
         require_range("overhead", self.overhead, 0, 1 << 16)
 
     def baseline(self, length: int) -> float:
-        """Adder tree: one dot product a cycle, of `width` elements at most."""
+        """Return the cycles of an adder tree: one dot product of `width` elements per cycle."""
         scores = length * ceil(self.head_size / self.width)
         values = self.head_size * ceil(length / self.width)
         return scores + values + length / self.softmax_rate
 
     def flexible(self, length: int) -> float:
-        """Flexible product: every multiplier busy in both products, the softmax still between."""
+        """Return the cycles of the flexible product, with an unhidden softmax between products."""
         return 2 * length * self.head_size / self.width + length / self.softmax_rate
 
     def element_serial(self, length: int) -> float:
-        """Flexible product with the softmax hidden under both."""
+        """Return the cycles of the flexible product with the softmax hidden by both products."""
         return 2 * length * self.head_size / self.width + self.overhead
 
     def ratios(self, generated: int) -> tuple[float, float]:
-        """Return latency over the baseline's, averaged over a generation: flexible, and both."""
+        """Return mean latencies relative to the baseline: flexible product; with serial softmax."""
         lengths = range(PROMPT, PROMPT + max(generated, 1))
 
         def total(cycles: Callable[[int], float]) -> float:
@@ -69,7 +69,7 @@ class AttentionCycles:
 
 
 def eviction_speedup(generated: int, ratio: float) -> float:
-    """Return the average length without eviction, over the constant one with it."""
+    """Return the mean length without eviction, divided by the constant length with eviction."""
     require_range("generated", generated, 1, 1 << 20)
     require(0 < ratio <= 1, "ratio must be above 0 and at most 1", ratio)
     return (PROMPT + generated / 2) / (PROMPT * ratio)

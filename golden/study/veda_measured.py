@@ -1,4 +1,4 @@
-"""Cycles of attention heads that simulations of VEDA's RTL have measured."""
+"""Cycles per attention head, measured by simulations of VEDA's RTL."""
 
 import json
 import re
@@ -15,24 +15,24 @@ COMMANDS = (
     f"make sim TOP={ARRAY} PRESET=paper FULL=1",
     f"make sim TOP={ACCELERATOR} PRESET=smollm2 FULL=1",
 )
-"""What makes the files that are read here."""
+"""Commands that generate the result files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredHead:
-    """What one head took, on average over those that followed each other.
+    """The mean cycles of one head over consecutive heads.
 
     Parameters
     ----------
     top, preset : str
-        What was simulated.
+        The simulated unit and preset.
     length : int
         Tokens attended to.
     width : int
-        Multipliers that worked on the head, as many as it has elements.
+        Multipliers for the head, equal to its number of elements.
     cycles : float
-        From the head's first cycle to the next head's; in the accelerator, the share of a layer
-        from its instruction to its last output.
+        Cycles from the head's first cycle to the next head's; in the accelerator, the head's share
+        of the cycles from a layer's instruction to its last output.
     """
 
     top: str
@@ -43,22 +43,22 @@ class MeasuredHead:
 
     @property
     def model(self) -> AttentionCycles:
-        """The cycle model of a head on as many multipliers."""
+        """The cycle model of a head for the same number of multipliers."""
         return AttentionCycles(width=self.width, head_size=self.width)
 
     @property
     def products(self) -> int:
-        """Cycles of the two products alone."""
+        """Cycles of the two products."""
         return 2 * self.length
 
     @property
     def overhead(self) -> float:
-        """Cycles beside the products."""
+        """Cycles in addition to the products."""
         return self.cycles - self.products
 
 
 def measured_heads(build: Path) -> list[MeasuredHead]:
-    """Return what passed simulations left in `build`; an absent or failed one gives nothing."""
+    """Return the results of passed simulations in `build`; skip missing and failed ones."""
     heads = []
     for top, read in ((ARRAY, _of_the_array), (ACCELERATOR, _of_the_accelerator)):
         for preset in PRESETS:

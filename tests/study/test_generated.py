@@ -61,6 +61,6 @@ def test_perplexity_is_of_all_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(READERS, "veda", lambda model, budget: sure)
     found = measured("veda", windows=2, context=3, budget=64)
     # What comes never is the first token again: it has one of 14 parts.
-    assert found["nats a token"] == pytest.approx([np.log(14)] * 2)
+    assert found["nats/token"] == pytest.approx([np.log(14)] * 2)
     assert found["perplexity"] == pytest.approx(14)
     assert (found["tokens"], found["budget"]) == (4, 64)
