@@ -1,9 +1,9 @@
-"""From Verilog to a netlist of a cell library's cells, with area and the mapper's delay.
+"""Mapping of Verilog to a netlist of a cell library's cells, with area and the mapper's delay.
 
-The steps are Yosys and ABC scripts in ``scripts/``. Three recipes map the logic: ``area`` looks for
-the smallest netlist, ``speed`` for the fastest, ``balanced`` for one between; all then buffer every
-net of high fan-out and size the cells: ABC does both, or, where modules of a dissolved design are
-mapped by themselves, `synth.buffer_trees` the former.
+The steps are Yosys and ABC scripts in ``scripts/``. Three recipes map the logic: ``area`` minimises
+area, ``speed`` minimises delay, ``balanced`` is between the two. All recipes then buffer nets of
+high fan-out and size the cells. ABC does both; for a partly flattened design, whose kept modules
+are mapped separately, `synth.buffer_trees` inserts the buffers.
 """
 
 import json
@@ -26,11 +26,11 @@ from synth.mapped_design import Memory, Netlist, count_cells
 from synth.sizing import size_cells
 
 RELAXED_PS = 1_000_000.0
-"""The period that stands for no period: with it, sizing gives back all the area it can."""
+"""The period for sizing without a target: with it, sizing recovers as much area as possible."""
 
 SCRIPTS = Path(__file__).with_name("scripts")
 RECIPES = ("area", "balanced", "speed")
-"""How logic is mapped, from the smallest to the fastest."""
+"""The recipes, from area-optimised to delay-optimised."""
 
 LOAD_FF = 10.0
 """Load on an output, in femtofarad, that sizing assumes."""
@@ -45,12 +45,12 @@ class WordLevel:
     top : str
         The top module.
     directory : Path
-        Where the files are.
+        Folder of the files.
     form : str
-        ``flat`` if the modules are dissolved, ``parts`` if some are kept, else ``hierarchy``; stem
+        ``flat`` if all modules are flattened, ``parts`` if some are kept, else ``hierarchy``; stem
         of the files.
     memories : tuple[Memory, ...]
-        The memories that are kept apart.
+        The memories, which are not mapped to cells.
     """
 
     top: str
@@ -68,7 +68,7 @@ def elaborate(
     kept: Sequence[str] = (),
     memories_as_flops: bool = False,
 ) -> WordLevel:
-    """Read a design, refuse structural faults, and reduce it to word-level cells.
+    """Read a design, reject structural faults, and reduce it to word-level cells.
 
     Parameters
     ----------
@@ -77,14 +77,14 @@ def elaborate(
     top : str
         Its top module.
     directory : Path
-        Where the netlist and the tools' files go.
+        Folder for the netlist and the tools' files.
     flatten : bool
-        Whether to dissolve the modules; otherwise each module is mapped by itself.
+        Whether to flatten the modules; otherwise each module is mapped separately.
     kept : Sequence[str]
-        Modules that are not dissolved into those above them, while what is below them is. Faults
-        across them are found where nothing is kept.
+        Modules that are not flattened into their parents, while their own submodules are. Faults
+        across them are detected only if no module is kept.
     memories_as_flops : bool
-        Whether memories become flip-flops and multiplexers instead of being kept apart.
+        Whether to map memories to flip-flops and multiplexers.
 
     Raises
     ------
@@ -139,10 +139,10 @@ def map_to_cells(
     library : Library
         The cells.
     recipe : str
-        One of `RECIPES`, or ``plain``, which is what Yosys does by itself, without sizing.
+        One of `RECIPES`, or ``plain``, which is Yosys's own script without sizing.
     target_ps : float, optional
-        Delay of the logic between registers that sizing aims at. Without it ``speed`` is as
-        fast as it gets and the others as small.
+        Target delay of the logic between registers for sizing. Without it, ``speed`` minimises
+        delay and the other recipes minimise area.
     """
     directory, name = design.directory, f"{design.form}.{recipe}"
     _write_abc_files(design, library, recipe, target_ps)
@@ -199,19 +199,19 @@ def map_to_cells(
 
 
 def check_period(period_ps: float | None) -> None:
-    """Raise a worded error unless the period is None or positive.
+    """Check that the period is None or positive.
 
     Raises
     ------
     UserError
-        If it is zero or negative.
+        If the period is zero or negative.
     """
     if period_ps is not None and not period_ps > 0:
         raise UserError(f"PERIOD must be a positive number of picoseconds, not {period_ps:g}")
 
 
 def script(file: str, /, **values: str) -> list[str]:
-    """Return the commands of a script in ``scripts/``, its placeholders filled in."""
+    """Return the commands of a script in ``scripts/``, with its placeholders replaced."""
     text = (SCRIPTS / file).read_text()
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", value)
@@ -231,7 +231,7 @@ def tool_versions() -> dict[str, str]:
 
 
 def _modules(form: str, kept: Sequence[str]) -> str:
-    """Return the commands that dissolve modules, and look for faults across them."""
+    """Return the commands that flatten modules and check for faults across them."""
     check = ["opt_expr", "opt_clean", "check -assert -nolatches"]
     mark, unmark = (
         [f"setattr -mod {change} {_escaped(name)}" for name in kept]
@@ -240,7 +240,7 @@ def _modules(form: str, kept: Sequence[str]) -> str:
     return "\n".join(
         {
             "flat": ["flatten", *check],
-            # Faults are those of the flat design, which is thrown away.
+            # The check uses a flat copy of the design, which is then discarded.
             "hierarchy": ["design -save all", "flatten", *check, "design -load all"],
             "parts": [*mark, "flatten", *unmark, *check],
         }[form]
@@ -250,10 +250,10 @@ def _modules(form: str, kept: Sequence[str]) -> str:
 def _write_abc_files(
     design: WordLevel, library: Library, recipe: str, target_ps: float | None
 ) -> None:
-    """Write what ABC reads: the recipe with sizing, and the environment of the logic."""
+    """Write ABC's input files: the recipe with sizing, and the environment of the logic."""
     directory = design.directory
     lines = script(f"{recipe}.abc")
-    # Buffers of nets through several modules come before sizes, and where ABC does not see them.
+    # In the form `parts`, `buffer_trees` inserts buffers across modules before sizing.
     if recipe in RECIPES and design.form != "parts":
         lines += [*script("buffer.abc"), *_sizing(recipe, target_ps)]
     (directory / f"{recipe}.script").write_text("\n".join(lines) + "\n")
@@ -264,19 +264,19 @@ def _write_abc_files(
 
 
 def _sizing(recipe: str, target_ps: float | None) -> list[str]:
-    """Return ABC's commands that choose sizes."""
+    """Return ABC's commands that size the cells."""
     target = target_ps or (None if recipe == RECIPES[-1] else RELAXED_PS)
     return script("size.abc", target=f"-D {target:.0f}" if target else "")
 
 
 def _map_constants(cells: dict[int, tuple[str, str]]) -> str:
-    """Return the command that lets cells give all constants."""
+    """Return the command that maps all constants to cells."""
     ties = (f"-{'hi' if value else 'lo'}cell {' '.join(cells[value])}" for value in (0, 1))
     return f"hilomap -singleton {' '.join(ties)}"
 
 
 def _fault(top: str, log: str) -> str | None:
-    """Say in one sentence which structural fault stopped the design."""
+    """Return the message for a structural fault of the design; None if there is none."""
     faults = (
         (r"found logic loop|logic loop in module", "combinational loop"),
         (r"multiple conflicting drivers", "wire with two drivers"),
@@ -292,10 +292,10 @@ def _fault(top: str, log: str) -> str | None:
 
 
 def _submodule(memory: Memory) -> str:
-    """Name that makes `submod` call the module as the memory says: it prefixes the parent."""
+    """Return the name for `submod`, which adds the parent as prefix, to get `Memory.module`."""
     return memory.module.removeprefix(memory.name.split("/")[0] + "_")
 
 
 def _escaped(path: str) -> str:
-    """Spell ``module/cell`` as a selection."""
+    """Return ``module/cell`` in the notation of a selection."""
     return path.replace("[", "\\[").replace("]", "\\]")

@@ -1,4 +1,4 @@
-"""An AXI4-Stream face for a unit: a Verilog wrapper that Vivado's IP packager understands.
+"""An AXI4-Stream interface for a unit: a Verilog wrapper that Vivado's IP packager supports.
 
 Every input stream becomes ``s_axis_<name>_*``, every output stream ``m_axis_<name>_*``, with data
 padded to whole bytes: padding of an input is ignored, of an output it is zero. Ports that are no
@@ -44,7 +44,7 @@ class StreamPorts:
 
 
 def find_streams(ports: Sequence[Port]) -> tuple[list[StreamPorts], list[Port]]:
-    """Split ports into streams and the others, clock and reset apart."""
+    """Split ports into streams and others, without clock and reset."""
     groups: dict[str, dict[str, Port]] = {}
     for port in ports:
         *path, member = port.path
@@ -124,7 +124,7 @@ def write_wrapper(top: str, ports: Sequence[Port]) -> str:
 
 
 def _is_sink(members: dict[str, Port]) -> bool:
-    """Tell from the directions whether the unit receives the stream."""
+    """Return whether the unit receives the stream, from the directions of the ports."""
     if "ready" in members:
         return members["ready"].direction == "output"
     return members["valid"].direction == "input"
@@ -149,7 +149,7 @@ def _axis_ports(stream: StreamPorts) -> list[str]:
 
 
 def _connect(stream: StreamPorts) -> tuple[list[str], list[str]]:
-    """Connect one stream; a member that is no port is constant by the stream's own contract."""
+    """Connect one stream; a member without a port is constant by the stream's contract."""
     interface, body, nets = stream.interface, [], []
     tdata = f"{interface}_tdata"
     values = {

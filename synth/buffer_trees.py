@@ -1,8 +1,9 @@
-"""Buffer trees across modules that are mapped by themselves, built before cells have their sizes.
+"""Buffer trees across separately mapped modules, built before cells are sized.
 
-The mapper sees one module at a time: a net that leaves it counts as the least urgent, behind all
-of its buffers, and the registers that a net ends at count as one. Here nets are followed through
-all modules: what the ends of a net have ahead of them decides how near to its root they are.
+The mapper processes one module at a time. It treats a net that ends at an output port as least
+urgent, at the end of its buffer tree, and all registers at the end of a net as one sink. This
+module traces nets through all modules: the delay downstream of each sink determines its distance
+from the root of the tree.
 """
 
 from bisect import insort
@@ -14,26 +15,26 @@ from synth.buffering import Buffers, Loads, Sink, Sinks, add_sinks, innermost_fi
 from synth.liberty import Library
 
 BUFFER = 1.0
-"""Delay of a buffer without its pins. The unit is that of a two-input NAND; another cell's is taken
-to be in proportion to its area, as it has no size yet."""
+"""Delay of a buffer without its load, in units of a two-input NAND's delay. Delays of other cells
+are estimated in proportion to their areas, because they have no size yet."""
 
 PIN = 0.1
-"""What a pin adds to the delay of what drives it."""
+"""Delay that each driven pin adds to its driver."""
 
 MARGIN = 4.0
-"""Time beyond a buffer's delay that the less urgent half of a net must have to go behind one."""
+"""Slack, in addition to a buffer's delay, at which the less urgent half of a net gets a buffer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a net may drive.
+    """Limits on the number of pins that a net drives.
 
     Parameters
     ----------
     fan_out : int
-        Pins at most, behind an input port half of them.
+        Maximum number of pins; half of it for the net of an input port.
     near : int
-        Pins above which the less urgent ones go behind a buffer even so, if they have the time.
+        Number of pins above which less urgent sinks get a buffer, if they have slack.
     """
 
     fan_out: int
@@ -45,21 +46,21 @@ LIMITS = {
     "balanced": Limits(fan_out=16, near=16),
     "speed": Limits(fan_out=12, near=4),
 }
-"""By recipe."""
+"""The limits of each recipe."""
 
 
 def buffer_trees(design: dict[str, Any], library: Library, recipe: str) -> int:
-    """Give every net that drives more pins than its recipe allows a tree of buffers.
+    """Insert a buffer tree into every net that exceeds the limits of a recipe.
 
     Parameters
     ----------
     design : dict[str, Any]
-        A mapped design without buffers as Yosys writes it in JSON, with memories as modules of
-        their own; changed in place.
+        A mapped design without buffers in Yosys's JSON format, with each memory as a separate
+        module; changed in place.
     library : Library
-        The cells; clocks are ideal. One without a buffer leaves the design as it is.
+        The cells; clocks are ideal. Without a buffer cell, the design is not changed.
     recipe : str
-        What the design was mapped with, a key of `LIMITS`.
+        The recipe of the mapping, a key of `LIMITS`.
 
     Returns
     -------
@@ -72,12 +73,12 @@ def buffer_trees(design: dict[str, Any], library: Library, recipe: str) -> int:
     names = innermost_first(design["modules"])
     modules = {name: _Module(design["modules"][name], library, limits) for name in names}
     loads: dict[str, Loads] = {}
-    # What is ahead of inputs is known from within a module, what is ahead of outputs from outside.
+    # The downstream delay of inputs depends on the module, that of outputs on its parents.
     for name, module in modules.items():
         loads[name] = module.follow(loads)
     for module in reversed(modules.values()):
         module.follow(loads)
-        module.tell(modules)
+        module.export_delays(modules)
     added = 0
     for name, module in modules.items():
         buffers = Buffers(module.content, library.buffer)
@@ -87,7 +88,7 @@ def buffer_trees(design: dict[str, Any], library: Library, recipe: str) -> int:
 
 
 class _Module:
-    """One module: its gates from the ends to the beginnings, and what is ahead of its nets."""
+    """One module: its gates in reverse topological order, and the downstream delay of its nets."""
 
     def __init__(self, content: dict[str, Any], library: Library, limits: Limits) -> None:
         self.content = content
@@ -115,9 +116,9 @@ class _Module:
         self._gates = [gates[name] for name in order][::-1]
 
     def follow(self, loads: dict[str, Loads], buffers: Buffers | None = None) -> Loads:
-        """Find what is ahead of each net, with trees; build them if there are `buffers`.
+        """Compute the downstream delay of each net with its tree; build the trees with `buffers`.
 
-        `loads` are those of the modules below; returned are this one's.
+        `loads` are the loads of the submodules' ports; the result is the loads of this module's.
         """
         sinks: Sinks = {}
         roots: dict[int | str, tuple[int, float]] = {}
@@ -126,7 +127,7 @@ class _Module:
         halved = Limits(fan_out=limits.fan_out // 2, near=limits.near)
 
         def root(net: int | str, within: Limits = limits) -> float:
-            """Return the delay that is ahead of what drives a net, all of whose sinks are known."""
+            """Return the downstream delay of a net's driver; all sinks must be known."""
             pins, ahead = roots[net] = _tree(net, sinks.get(net, []), within, buffers)
             self._ahead[net] = max(ahead, self._outside.get(net, 0.0)) + PIN * pins
             return self._ahead[net]
@@ -146,8 +147,8 @@ class _Module:
             root(net)
         return {port: [roots[bit] for bit in bits] for port, bits in inputs}
 
-    def tell(self, modules: dict[str, "_Module"]) -> None:
-        """Let the modules below know what is ahead of their outputs; the most of all places."""
+    def export_delays(self, modules: dict[str, "_Module"]) -> None:
+        """Update the delays downstream of the submodules' outputs, the maximum over instances."""
         for cell in self._others:
             if below := modules.get(cell["type"]):
                 for name, port in below.content["ports"].items():
@@ -160,9 +161,9 @@ class _Module:
 def _tree(
     net: int | str, ends: list[Sink], limits: Limits, buffers: Buffers | None
 ) -> tuple[int, float]:
-    """Put the less urgent sinks of a net behind buffers; return the pins and the delay of its root.
+    """Drive the less urgent sinks of a net by buffers; return the pins and the delay of its root.
 
-    Again and again the least urgent ones get a buffer, which then is a sink among the others.
+    Each iteration groups the least urgent sinks into one buffer, which replaces them as a sink.
     """
     left = sorted(ends, key=lambda sink: -sink.ahead)
     total = sum(sink.pins for sink in left)
@@ -171,7 +172,7 @@ def _tree(
         if total <= limits.fan_out:
             late = left[len(left) // 2 :]
             budget = sum(sink.pins for sink in late)
-            # One pin alone would gain nothing.
+            # A buffer for a single pin would not reduce the load.
             if budget < 2 or late[0].ahead + BUFFER + PIN * budget + MARGIN > left[0].ahead:
                 break
         group, pins = [], 0

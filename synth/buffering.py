@@ -1,8 +1,8 @@
-"""Buffer trees between modules: no net of a mapped design drives more than a few pins.
+"""Buffer trees between modules, which bound the number of pins per net of a mapped design.
 
-The mapper buffers what it sees, one module at a time, and takes a port for one load. What a
-register or an input port of a module drives inside a hundred others is found here, from the
-innermost modules outwards, and gets a tree of buffers in the module where it is spread.
+The mapper buffers one module at a time and counts a port as one load. This module determines the
+loads across module boundaries, from the innermost modules outwards, and inserts a buffer tree into
+the module in which a net branches.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from typing import Any
 from synth.liberty import Cell, Library
 
 FAN_OUT = 16
-"""Pins that a net drives at most, as in the mapper's own buffering."""
+"""Maximum number of pins per net, as in the mapper's own buffering."""
 
 
 Loads = dict[str, list[tuple[int, float]]]
@@ -22,9 +22,9 @@ Loads = dict[str, list[tuple[int, float]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """Where a net ends: an entry of a cell's connection, and the pins that it drives there.
+    """A sink of a net: an entry of a cell's connection, and the pins that it drives there.
 
-    `ahead` is the delay from there on, where somebody wants to know it.
+    `ahead` is the delay downstream of the sink, if it is needed.
     """
 
     bits: list[int | str]
@@ -34,7 +34,7 @@ class Sink:
 
 
 Sinks = dict[int | str, list[Sink]]
-"""By net, in the order of the cells."""
+"""The sinks of each net, in the order of the cells."""
 
 
 class Buffers:
@@ -69,15 +69,15 @@ class Buffers:
 
 
 def buffer_modules(design: dict[str, Any], library: Library) -> int:
-    """Give every net that drives more than `FAN_OUT` pins a tree of buffers; clocks are ideal.
+    """Insert a buffer tree into every net that drives more than `FAN_OUT` pins; clocks are ideal.
 
     Parameters
     ----------
     design : dict[str, Any]
-        A mapped design as Yosys writes it in JSON, with memories as modules of their own; changed
-        in place.
+        A mapped design in Yosys's JSON format, with each memory as a separate module; changed in
+        place.
     library : Library
-        The cells. One without a buffer leaves the design as it is.
+        The cells. Without a buffer cell, the design is not changed.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def buffer_modules(design: dict[str, Any], library: Library) -> int:
 
 
 def innermost_first(modules: dict[str, Any]) -> list[str]:
-    """Return the modules' names, each behind all that it contains."""
+    """Return the modules' names, each after all modules that it contains."""
     below = {
         name: {cell["type"] for cell in module["cells"].values()} & modules.keys()
         for name, module in modules.items()
@@ -129,20 +129,20 @@ def add_sinks(
     *,
     beyond: float = 0.0,
 ) -> None:
-    """Add where nets end at a cell, a memory or a module; constants end nowhere.
+    """Add the sinks at the inputs of a cell, a memory or a module, except for constant inputs.
 
     Parameters
     ----------
     sinks : Sinks
-        What is added to.
+        The sinks, extended in place.
     cell : dict[str, Any]
-        The cell, as Yosys writes it.
+        The cell in Yosys's JSON format.
     library : Library
-        The cells that are known; clocks are ideal.
+        The cell library; clocks are ideal.
     loads : dict[str, Loads]
-        What the modules' ports drive.
+        Loads of the modules' input ports.
     beyond : float
-        The delay through the cell and ahead of it, if it is one that ends no path.
+        The delay through the cell and downstream of it, if the cell ends no path.
     """
     connections, kind = cell["connections"], cell["type"]
     if kind in loads:
@@ -164,7 +164,7 @@ def add_sinks(
 
 
 def _groups(sinks: list[Sink]) -> list[list[Sink]]:
-    """Share sinks out in their order, so that no group has more than `FAN_OUT` pins if it can."""
+    """Group sinks in order, with at most `FAN_OUT` pins per group unless one sink exceeds it."""
     groups: list[list[Sink]] = [[]]
     pins = 0
     for sink in sinks:

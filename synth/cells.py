@@ -1,4 +1,4 @@
-"""What the report's tables are made of: figures that say where they were read."""
+"""Elements of the report's tables: cells with links to the files of their figures."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from synth.results import Record
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One figure or a few words; the file that they were read from, and whether that is kept."""
+    """A figure or a short text, with a link to its file, and whether it is from `docs/`."""
 
     text: str
     link: str = ""
@@ -21,7 +21,7 @@ class Cell:
 
 
 EMPTY = Cell(text="", number=True)
-"""The place of a figure that was not measured."""
+"""The cell for a figure that was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,33 +35,33 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """Makes cells of one file's figures, with links from the report's `directory`."""
+    """Creates cells from one file's figures, with links relative to the report's `directory`."""
 
     record: Record
     directory: Path
 
     def __call__(self, key: str, form: str) -> Cell:
-        """Return one figure, or nothing where it was not measured."""
+        """Return the cell of a figure, or `EMPTY` if it was not measured."""
         value = self.record.values.get(key)
         return EMPTY if value is None else self.cell(form.format(value))
 
     def cell(self, text: str) -> Cell:
-        """Return what was worked out from the file's figures."""
+        """Return the cell of a value that is derived from the file's figures."""
         link = os.path.relpath(self.record.file, self.directory)
         return Cell(text=text, link=link, kept=self.record.kept, number=True)
 
     def part(self, values: dict[str, Any]) -> "Read":
-        """Return figures of a part of the same file."""
+        """Return a reader for a part of the same file."""
         return replace(self, record=replace(self.record, values=values))
 
 
 def page_link(page: str, directory: Path) -> str:
-    """Return the way from the report to a page below ``docs/``."""
+    """Return the path from the report to a page below ``docs/``."""
     return os.path.relpath(ROOT / "docs" / page, directory)
 
 
 def spread(low: float | None, high: float | None, form: str) -> str:
-    """Return a figure of the smallest netlist and of the fastest."""
+    """Return a figure of the area-optimised and of the delay-optimised netlist, as a range."""
     shown = [form.format(value) for value in (low, high) if value is not None]
     return " – ".join(dict.fromkeys(shown))  # noqa: RUF001 (a range)
 

@@ -28,13 +28,13 @@ class Box:
     Parameters
     ----------
     name : str
-        What arrows call it.
+        Identifier for arrows.
     text, note : str
-        What stands in it, and below that in small letters.
+        Label, and a note below it in a smaller font.
     at, size : Sequence[float]
         Lower left corner; width and height.
     kind : str
-        One of `synth.svg.FILLS`: what the colour says.
+        Key of `synth.svg.FILLS`, which selects the colour.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Box:
 
     @property
     def spans(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """From where to where the box goes, in x and in y."""
+        """The intervals that the box covers in x and in y."""
         (x, y), (width, height) = self.at, self.size
         return (x, x + width), (y, y + height)
 
@@ -58,13 +58,13 @@ class Arrow:
     Parameters
     ----------
     between : Sequence[str]
-        The box that it leaves and the one that it reaches.
+        Source box and target box.
     via : Sequence[Sequence[float]]
-        Corners on the way; without any, the boxes face each other and the arrow is straight.
+        Corners between them; without corners, the boxes must face each other.
     both : bool
-        Whether it has a head at both ends.
+        Whether the arrow has heads at both ends.
     text, text_at
-        What it carries, and where the middle of that text is.
+        Label, and the position of its centre.
     """
 
     between: Sequence[str]
@@ -76,7 +76,7 @@ class Arrow:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagram:
-    """The boxes of a paper's `figure`, on a sheet of a `size`."""
+    """The boxes and arrows of a paper's `figure`, and the `size` of the drawing."""
 
     figure: str
     size: Sequence[float]
@@ -85,7 +85,7 @@ class Diagram:
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> "Diagram":
-        """Make a diagram of what a file says."""
+        """Create a diagram from a table of a TOML file."""
         return cls(
             figure=table["figure"],
             size=table["size"],
@@ -94,12 +94,12 @@ class Diagram:
         )
 
     def routes(self) -> Iterator[tuple[Arrow, list[Point]]]:
-        """Give each arrow and its corners, ends included.
+        """Yield each arrow and its corners, with both ends.
 
         Raises
         ------
         ValueError
-            If a piece would be neither horizontal nor vertical.
+            If a segment is neither horizontal nor vertical.
         """
         boxes = {box.name: box for box in self.boxes}
         for arrow in self.arrows:
@@ -114,7 +114,7 @@ class Diagram:
 
 
 def draw_diagram(diagram: Diagram) -> Figure:
-    """Draw a diagram."""
+    """Return the figure of a diagram."""
     width, height = diagram.size
     figure = Figure(figsize=(width * UNIT, height * UNIT))
     axes = figure.add_axes((0, 0, 1, 1))
@@ -136,7 +136,7 @@ def draw_diagram(diagram: Diagram) -> Figure:
 
 
 def _draw_box(axes: Axes, box: Box) -> None:
-    """Draw a box with its words."""
+    """Add a box with its label and note to the axes."""
     (left, right), (bottom, top) = box.spans
     axes.add_patch(
         FancyBboxPatch(
@@ -150,7 +150,7 @@ def _draw_box(axes: Axes, box: Box) -> None:
             linewidth=1.1,
         )
     )
-    # The words stand in the middle together: each line of the note takes a quarter of a unit.
+    # Centre label and note together: each line of the note takes a quarter of a unit.
     x, y = (left + right) / 2, (bottom + top) / 2
     lines = len(box.note.splitlines())
     lift = 0.15 * lines
@@ -163,7 +163,7 @@ def _draw_box(axes: Axes, box: Box) -> None:
 
 
 def _between(start: Box, end: Box) -> Point:
-    """Return a point of the straight way from one box to the other."""
+    """Return a point on the straight line from one box to the other."""
     middles = []
     for (low, high), (other_low, other_high) in zip(start.spans, end.spans, strict=True):
         middles.append((max(low, other_low) + min(high, other_high)) / 2)
@@ -171,6 +171,6 @@ def _between(start: Box, end: Box) -> Point:
 
 
 def _edge(box: Box, corner: Point) -> Point:
-    """Return the point of a box's edge that a horizontal or vertical line to a corner leaves."""
+    """Return the point where a horizontal or vertical line to a corner crosses a box's edge."""
     x, y = (min(max(at, low), high) for at, (low, high) in zip(corner, box.spans, strict=True))
     return x, y

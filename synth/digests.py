@@ -33,21 +33,21 @@ from synth.json_rows import json_rows
 DIGESTS = ROOT / "docs" / "digests.json"
 
 MARK = "†"
-"""What a page shows at a figure that was measured on other Verilog than the present one."""
+"""Mark on pages for figures that were measured on other than the present Verilog."""
 
 TABLES = (*LIBRARIES, *DEVICES, "netlists", "mutants", "simulations")
 """Tables of `synth.figures.Figures` whose figures carry a digest."""
 
 EMITTERS = ("hdl.emitted", "hdl.digest")
-"""Modules that decide a digest whatever the unit is."""
+"""Modules that affect the digests of all units."""
 
 TOOLS = ("amaranth", "pyosys")
-"""Packages whose versions decide a digest."""
+"""Packages whose versions affect digests."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A preset, and what its Verilog is for."""
+    """A preset and the target of its Verilog."""
 
     preset: str
     target: Target
@@ -59,7 +59,7 @@ class Form:
 
 
 SMALLEST = Form(NETLIST_PRESET, Target.ASIC)
-"""The form that every unit has a digest of, and that the default test suite emits."""
+"""The form for which every unit has a digest, and which the default test suite emits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Digest:
     Parameters
     ----------
     verilog : str
-        What `hdl.digest.verilog_digest` returned.
+        Result of `hdl.digest.verilog_digest`.
     parameters : str
         Digest of the preset's parameters.
     sources : str
@@ -82,11 +82,11 @@ class Digest:
 
 
 Digests = dict[str, dict[str, Digest]]
-"""By unit and form's name."""
+"""Digests by unit and name of the form."""
 
 
 def kept_digests(file: Path = DIGESTS) -> Digests:
-    """Return what `docs/digests.json` holds."""
+    """Return the contents of `docs/digests.json`."""
     tables = json.loads(file.read_text()) if file.exists() else {}
     return {
         top: {name: Digest(**values) for name, values in forms.items()}
@@ -100,7 +100,7 @@ def form_of(table: str, figure: Mapping[str, Any]) -> Form:
 
 
 def forms_of(top: str, figures: Figures) -> list[Form]:
-    """Return the forms of a unit that need a digest: the smallest, and those with figures."""
+    """Return the forms of a unit that need a digest: `SMALLEST`, and those with figures."""
     measured = (
         form_of(table, figures[table][top]) for table in TABLES if top in figures.get(table, {})
     )
@@ -108,7 +108,7 @@ def forms_of(top: str, figures: Figures) -> list[Form]:
 
 
 def is_old(top: str, form: Form, verilog: str, digests: Digests) -> bool:
-    """Tell whether Verilog with a digest is not known to be the present Verilog of a unit.
+    """Return whether a digest differs from that of the unit's present Verilog.
 
     Parameters
     ----------
@@ -131,21 +131,21 @@ def parameters_key(entry: Entry, preset: str) -> str:
 
 
 def sources_key(entry: Entry, preset: str) -> str:
-    """Return a digest of all sources that decide a unit's Verilog, and of the tools' versions."""
+    """Return a digest of all sources that determine a unit's Verilog, and of tools' versions."""
     modules = {entry.unit.__module__, type(entry.parameters(preset)).__module__, *EMITTERS}
     tools = (f"{tool} {version(tool)}" for tool in TOOLS)
     return _hash([*tools, *(code for _, code in sorted(imported(modules).items()))])
 
 
 def imported(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
-    """Return the modules of `hdl` that some modules import, directly or not, and their digests.
+    """Return the modules of `hdl` that modules import, directly or indirectly, with digests.
 
     Parameters
     ----------
     modules : Iterable[str]
         Names of modules, which are part of the result.
     root : pathlib.Path
-        The folder that holds the package `hdl`.
+        The folder that contains the package `hdl`.
 
     Returns
     -------
@@ -172,23 +172,23 @@ def renew(
 ) -> list[str]:
     """Emit each form of a unit whose key differs, and write its digest.
 
-    The file is written after each unit, so that an interrupted run loses one unit's work at most.
+    The file is written after each unit, so that an interruption loses the work of one unit.
 
     Parameters
     ----------
     entries : Iterable[Entry]
         The units.
     figures : Figures
-        What is measured of them, which decides the forms that need a digest.
+        The units' figures, which determine the forms that need a digest.
     progress : Callable
         Called with each unit and form that is emitted.
     file : pathlib.Path
-        What to bring up to date.
+        The file to update.
 
     Returns
     -------
     list[str]
-        The units and forms whose digest is another one than before, or new.
+        The units and forms whose digest is new or has changed.
     """
     changed = []
     for entry in entries:
@@ -199,7 +199,7 @@ def renew(
             for name, digest in forms.items()
             if name not in before or before[name].verilog != digest.verilog
         ]
-        # Another process may have written other units meanwhile.
+        # Another process may have written other units since the file was read.
         with locked(BUILD / "digests.lock"):
             _write({**kept_digests(file), entry.top: forms}, file)
     return changed
@@ -230,7 +230,7 @@ def _renewed(
 
 
 def _write(digests: Digests, file: Path) -> None:
-    """Write one line per digest, so that two branches seldom change the same line."""
+    """Write one line per digest, so that two branches rarely change the same line."""
     units = {
         top: {name: vars(own) for name, own in forms.items()}
         for top, forms in sorted(digests.items())
@@ -258,7 +258,7 @@ def _read(file: Path) -> tuple[str, tuple[str, ...]]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            # What is imported from a package may be a module of it; other names have no file.
+            # A name imported from a package may be one of its modules; other names have no file.
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return _hash(_code(text, tree)), tuple(names)
 
@@ -281,7 +281,7 @@ def _code(text: str, tree: ast.Module) -> Iterator[str]:
 
 
 def _is_text(node: ast.AST) -> TypeGuard[ast.Expr]:
-    """Tell whether a statement is a string alone: a docstring of a module, unit or member."""
+    """Return whether a statement is only a string: a docstring of a module, unit or member."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

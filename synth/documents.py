@@ -1,8 +1,9 @@
-"""The figures that `docs/` shows, written into its tables from `docs/figures.json`.
+"""Generation of the tables in `docs/` from `docs/figures.json`.
 
-``make report DOCS=1`` takes into that file what the build directory has and writes each table of
-the pages anew. A row whose figures were measured on other Verilog than the present one, by
-`docs/digests.json`, gets a mark and its table a legend. Tests compare the pages with both files.
+``make report DOCS=1`` copies the results of the build directory into that file and writes each
+table of the pages. If a row's figures were measured on other than the present Verilog, by
+`docs/digests.json`, the row gets a mark and the table a legend. Tests compare the pages with both
+files.
 """
 
 import re
@@ -17,7 +18,7 @@ from hdl.paths import ROOT, replace_text
 from synth import comparison
 from synth.digests import MARK, Digests, form_of, is_old, kept_digests
 from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, figures_text, kept_figures, merged
-from synth.operators import Costs, beside, operators_of_pages, short_name
+from synth.operators import Costs, compared_circuits, operators_of_pages, short_name
 from synth.papers import read_papers
 from synth.plots import all_peers_plot
 from synth.results import Measured, Record
@@ -37,19 +38,19 @@ _MUTANTS = (
     "found by its operator's trial",
     "proven equal",
     "survived",
-    "found of those not equal",
+    "found, of non-equivalent",
 )
 
 
 def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Path, dict[str, str]]:
-    """Return every page's tables by their names, as Markdown, units in the catalog's order.
+    """Return every page's tables by name, as Markdown, with units in the catalog's order.
 
     Parameters
     ----------
     catalog : Iterable[hdl.entry.Entry]
         The units.
     figures : Figures
-        What was measured of them.
+        The units' measured figures.
     digests : Digests
         The digests of their present Verilog, by which rows are marked.
     """
@@ -75,7 +76,7 @@ def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Pa
 
 @dataclass(frozen=True)
 class _Figures:
-    """Figures, and which of them are of other Verilog than the present one."""
+    """Figures, with the digests that identify figures of earlier Verilog."""
 
     figures: Figures
     digests: Digests
@@ -85,14 +86,14 @@ class _Figures:
         return self.figures[table]
 
     def marked(self, title: str, table: str, top: str) -> str:
-        """Return the title of a row, with a mark if the figures of a unit are old."""
+        """Return the title of a row, with a mark if the unit's figures are of earlier Verilog."""
         own = self.figures[table][top]
         old = is_old(top, form_of(table, own), own["verilog_digest"], self.digests)
         return f"{title} {MARK}" if old else title
 
 
 def renewed(text: str, tables: dict[str, str], page: str) -> str:
-    """Return a page with its tables written anew between their marks.
+    """Return a page with its tables replaced between their marks.
 
     Raises
     ------
@@ -113,13 +114,13 @@ def renewed(text: str, tables: dict[str, str], page: str) -> str:
 def write_documents(
     catalog: Iterable[Any], results: Iterable[Measured], operators: Record
 ) -> list[Path]:
-    """Renew `docs/figures.json`, the tables of every page and the plot; return the files."""
+    """Update `docs/figures.json`, the tables of every page and the plot; return the files."""
     figures = merged(kept_figures(), results, operators)
     texts = {
         page: renewed(page.read_text(), tables, page.name)
         for page, tables in pages(catalog, figures, kept_digests()).items()
     }
-    groups = beside(figures["operators"].get("costs", {}))
+    groups = compared_circuits(figures["operators"].get("costs", {}))
     plot = svg(all_peers_plot(groups), "Area and delay of circuits that do the same work")
     files = {FIGURES: figures_text(figures), PEERS_PLOT: plot, **texts}
     files[comparison.PLOT] = comparison.drawing(comparison.kept())
@@ -138,7 +139,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _units(entries: Sequence[Any], shown: _Figures) -> str:
-    """Return the tables of units: of the common floor, and of each paper."""
+    """Return the tables of units: of the common folders, and of each paper."""
     titles = {paper.name: paper.title for paper in read_papers()}
     compared = comparison.kept()["systems"]
     tables = []
@@ -149,7 +150,7 @@ def _units(entries: Sequence[Any], shown: _Figures) -> str:
 
 
 def _units_of(entries: Iterable[Any], shown: _Figures, compared: dict[str, Any]) -> str:
-    """Return the table of some units; large systems have the figures of the comparison.
+    """Return the table of several units; large systems use the figures of the comparison.
 
     A system's netlist without a legal clock is in no cell (`synth.comparison.netlists`).
     """
@@ -174,7 +175,7 @@ def _units_of(entries: Iterable[Any], shown: _Figures, compared: dict[str, Any])
             words = ["not measured", "", ""]
         contract = (text.replace("|", r"\|") for text in (entry.latency, entry.throughput))
         rows.append([_linked(entry), entry.summary, *contract, *words])
-    columns = ["unit", "what it does", "latency", "throughput", "um2", "MHz", "memory bits"]
+    columns = ["unit", "function", "latency", "throughput", "um2", "MHz", "memory bits"]
     return _table(columns, rows)
 
 
@@ -190,7 +191,7 @@ def _by_unit(
     columns: Sequence[str],
     cells: Callable[[dict[str, Any]], list[str]],
 ) -> str:
-    """Return a table with a row for each unit that was measured."""
+    """Return a table with one row per measured unit."""
     measured = shown[table]
     rows = (
         [shown.marked(_linked(entry), table, entry.top), *cells(measured[entry.top])]
@@ -241,15 +242,15 @@ def _mutants(figures: dict[str, Any]) -> list[str]:
 
 
 def _peers(costs: Costs) -> str:
-    """Return the table of circuits beside each other, numbered as in the plot."""
+    """Return the comparison table of circuits, numbered as in the plot."""
     rows = []
-    for work, circuits in beside(costs).items():
+    for work, circuits in compared_circuits(costs).items():
         for number, circuit in enumerate(circuits, 1):
             shown = f"**{circuit.name}**" if circuit.ours else circuit.name
             for recipe, area, delay in circuit.points:
                 rows.append([work, str(number), shown, recipe, f"{area:,.0f}", f"{delay:,.0f}"])
                 work = ""
-    return _table(["does", "in the plot", "circuit", "mapped for", "um2", "ABC, ps"], rows)
+    return _table(["function", "number in the plot", "circuit", "mapped for", "um2", "ABC, ps"], rows)
 
 
 def _operators(units: Sequence[str], costs: Costs) -> str:

@@ -1,10 +1,10 @@
-"""The verb ``export``: a directory that another flow takes as it is.
+"""The verb ``export``: a project directory for another flow.
 
-Each export has the Verilog in ``rtl/``, the flow's own files, and a README with the one command
-that runs it. Nothing in it points outside the directory.
+Each export contains the Verilog in ``rtl/``, the flow's own files, and a README with the command
+that runs the flow. No file refers to a path outside the directory.
 
-Exports of several units go into one design: their tops have different names, and files of one name
-have one text if they are written for one target.
+One design can contain the exports of several units: their tops have different names, and files with
+equal names have equal contents if they are written for the same target.
 """
 
 import shutil
@@ -30,29 +30,29 @@ DEFAULT_PART = "xczu9eg-ffvb1156-2-e"
 LOAD_FF = 10.0
 
 ORFS_MEMORY_BITS = 4096
-"""What a memory may have in OpenROAD-flow-scripts: `SYNTH_MEMORY_MAX_BITS`, by default."""
+"""Maximum bits per memory in OpenROAD-flow-scripts: the default of `SYNTH_MEMORY_MAX_BITS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """What an export is made of.
+    """The design to export.
 
     Parameters
     ----------
     top : str
         The top module.
     summary : str
-        What it does, in one line.
+        Function of the unit, in one line.
     verilog : tuple[Path, ...]
-        Its files, each before those that use it.
+        The Verilog files, each before those that use it.
     ports : Sequence[Port]
         The top's ports.
     memories : tuple[Storage, ...]
         Its memories.
     target : Target
-        What the Verilog is for.
+        The target of the Verilog.
     period_ps : float
-        Clock period.
+        Clock period in ps.
     """
 
     top: str
@@ -84,33 +84,33 @@ class Design:
 
     @property
     def has_streams(self) -> bool:
-        """Whether an AXI4-Stream wrapper makes sense."""
+        """Whether the design can have an AXI4-Stream wrapper."""
         return self.has_clock and bool(find_streams(self.ports)[0])
 
 
 def check_flow(for_: str) -> None:
-    """Raise a worded error unless there is such a flow.
+    """Check the name of a flow.
 
     Raises
     ------
     UserError
-        If there is none.
+        If no flow has this name.
     """
     if for_ not in EXPORTS:
         raise UserError(f"FOR must be one of {', '.join(EXPORTS)}, not {for_!r}")
 
 
 def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
-    """Write a design as another flow's project.
+    """Write a design as a project for another flow.
 
     Parameters
     ----------
     design : Design
-        What to hand over.
+        The design.
     for_ : str
         ``orfs``, ``librelane``, ``vivado`` or ``fusesoc``.
     directory : Path
-        The project; what was written there before is replaced, see `hdl.output_folder`.
+        Folder of the project; earlier generated files are replaced, see `hdl.output_folder`.
 
     Returns
     -------
@@ -120,8 +120,8 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
     Raises
     ------
     UserError
-        If the flow is unknown, needs a clock that the design does not have, or the directory is
-        not a verb's to write.
+        If the flow is unknown, requires a clock that the design does not have, or
+        `hdl.output_folder` rejects the directory.
     """
     check_flow(for_)
     if not design.has_clock:
@@ -156,7 +156,7 @@ def _orfs(design: Design, directory: Path) -> tuple[str, str]:
 
 
 def large_memories(design: Design, for_: str) -> list[Storage]:
-    """Return the memories at which a flow stops, the largest first."""
+    """Return the memories that are too large for a flow, in descending order of size."""
     if for_ != "orfs":
         return []
     large = [memory for memory in design.memories if memory.bits > ORFS_MEMORY_BITS]
@@ -164,7 +164,7 @@ def large_memories(design: Design, for_: str) -> list[Storage]:
 
 
 def _memory_limit(design: Design) -> str:
-    """Describe what the flow does with the memories above its limit; nothing if there are none."""
+    """Return the paragraph on memories above the flow's limit; empty if there are none."""
     large = large_memories(design, "orfs")
     if not large:
         return ""
@@ -228,7 +228,7 @@ def _vivado(design: Design, directory: Path) -> tuple[str, str]:
 
 
 def _fusesoc(design: Design, directory: Path) -> tuple[str, str]:
-    """Write FuseSoC cores, CAPI2: one a module, so that two designs share those that both have."""
+    """Write one FuseSoC core (CAPI2) per module, so that designs can share common modules."""
     *parts, top = (name.removesuffix(".v") for name in design.files)
     files = [f"{top}.v"]
     targets = {"default": design.top, "lint": design.top}
@@ -262,13 +262,13 @@ def _fusesoc(design: Design, directory: Path) -> tuple[str, str]:
 
 
 def _core_name(design: Design, module: str) -> str:
-    """Name a module's core; modules of one name differ between targets."""
+    """Return the name of a module's core, which includes the target."""
     library = "llm" if design.target is Target.ASIC else f"llm_{design.target}"
     return f"systola:{library}:{module}:{__version__}"
 
 
 def _core(name: str, summary: str, files: Sequence[str], needs: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a core up to its targets."""
+    """Return the lines of a core before its targets."""
     return [
         "CAPI=2:",
         f"name: {name}",
@@ -292,7 +292,7 @@ EXPORTS: dict[str, Callable[[Design, Path], tuple[str, str]]] = {
 
 
 TARGETS = {"vivado": Target.FPGA}
-"""What the Verilog of a flow is written for, if it is not `Target.ASIC`."""
+"""Target of the Verilog by flow; `Target.ASIC` for all other flows."""
 
 
 def _fill(template: str, path: Path, **values: str) -> None:

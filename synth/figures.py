@@ -1,6 +1,7 @@
-"""The figures that are kept: `docs/figures.json`, what was measured of every unit.
+"""The stored figures of all units in `docs/figures.json`.
 
-It has what the pages of `docs/` show, and stands in for whatever a build directory lacks.
+The file contains the figures for the pages of `docs/`, and replaces results that a build directory
+lacks.
 """
 
 import json
@@ -22,7 +23,7 @@ LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
 """Tables of areas by the library's name in its liberty file."""
 
 PRESET, NETLIST_PRESET = "smollm2", "tiny"
-"""What the pages show areas of, and what netlists and mutants are simulated of."""
+"""Preset for the areas on pages, and preset for simulations of netlists and mutants."""
 
 _FPGA = ("title", "verilog_digest", "lut", "ff", "dsp", "bram", "fmax_mhz", "method", "tools")
 _SYNTH = (
@@ -45,7 +46,7 @@ Figures = dict[str, dict[str, Any]]
 
 
 def kept_figures() -> Figures:
-    """Return what `docs/figures.json` holds."""
+    """Return the contents of `docs/figures.json`."""
     return json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
 
 
@@ -63,7 +64,7 @@ def figures_text(figures: Figures) -> str:
 
 
 def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> Figures:
-    """Return the figures with what was measured now in the place of what was known."""
+    """Return the figures, updated with new results."""
     names = (*LIBRARIES, *DEVICES, "simulations", "netlists", "mutants")
     tables = {name: dict(figures.get(name, {})) for name in names}
     of_library = {library: name for name, library in LIBRARIES.items()}
@@ -89,9 +90,9 @@ def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> 
 
 
 def _synthesis(values: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what is kept of a ``synth.json``; None if it has not all that the pages show."""
+    """Return the stored part of a ``synth.json``; None if a figure for the pages is missing."""
     points = [{key: point[key] for key in _POINT} for point in values["points"]]
-    # Without OpenSTA there is area only, and with a period there is one netlist.
+    # Without OpenSTA there are only areas, and with a period there is only one netlist.
     if values["period_ps"] is not None or any(None in point.values() for point in points):
         return None
     kept = {key: values[key] for key in _SYNTH} | {"points": points}
@@ -99,7 +100,7 @@ def _synthesis(values: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def parts_of(values: dict[str, Any]) -> dict[str, float]:
-    """Return the areas of a system's parts from its ``synth.json``, or as they were kept."""
+    """Return the areas of a system's parts, from its ``synth.json`` or from stored figures."""
     modules = values.get("modules", [])
     if "parts" in values or not modules:
         return values.get("parts", {})
@@ -110,7 +111,7 @@ def parts_of(values: dict[str, Any]) -> dict[str, float]:
 
 
 def completed(results: Iterable[Measured], figures: Figures) -> list[Measured]:
-    """Return the results, and what is kept of everything that they lack, in the names' order."""
+    """Return the results, completed by stored figures, sorted by name."""
     known = {(result.top, result.preset): result for result in results}
     libraries = {name: figures.get(name, {}) for name in LIBRARIES}
     devices = {name: figures.get(name, {}) for name in DEVICES}
@@ -135,17 +136,17 @@ def completed(results: Iterable[Measured], figures: Figures) -> list[Measured]:
 
 
 def _kept(values: dict[str, Any]) -> Record:
-    """Return kept figures as a record."""
+    """Return stored figures as a record."""
     return Record(file=FIGURES, values=values, kept=True)
 
 
 def _first(built: Record, values: dict[str, Any] | None) -> Record:
-    """Return what was built, or else what was kept."""
+    """Return the built record, or else the stored one."""
     return built if built.values or not values else _kept(values)
 
 
 def _nothing(top: str, preset: str) -> Measured:
-    """Return a unit of which nothing is measured."""
+    """Return a unit without measurements."""
     none = Record(file=FIGURES)
     return Measured(
         top=top, preset=preset, sim=none, netlist_sim=none, fpga=none, mutants=none, synth=()

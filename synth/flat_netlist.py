@@ -1,4 +1,4 @@
-"""A mapped netlist without its hierarchy: cells, and the nets between them by number."""
+"""A flattened mapped netlist: cells, and numbered nets between them."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from synth.mapped_design import Netlist
 
 @dataclass(frozen=True, kw_only=True)
 class FlatCell:
-    """One cell of the library: its path in OpenSTA's words, and the net at each pin."""
+    """One library cell: its path in OpenSTA's notation, and the net at each pin."""
 
     path: str
     kind: str
@@ -25,14 +25,14 @@ class FlatNetlist:
     cells : list[FlatCell]
         The library's cells; memories are none.
     names : list[list[str]]
-        Of each net its names, in all modules that it runs through, as paths below the top module.
-        Nets 0 and 1 are the constants.
+        The names of each net in all modules that contain it, as paths below the top module. Nets 0
+        and 1 are the constants.
     same : dict[int, int]
-        Of nets that a module ties together, the one that stands for both.
+        For each net that a module connects to another, the representative of both.
     ports : dict[str, int]
-        The nets of the inputs from outside.
+        The nets of the top module's inputs.
     memories : set[int]
-        The nets that memories give.
+        The nets that memories drive.
     """
 
     cells: list[FlatCell] = field(default_factory=list)
@@ -43,7 +43,7 @@ class FlatNetlist:
 
     @classmethod
     def read(cls, netlist: Netlist) -> "FlatNetlist":
-        """Dissolve what a mapping wrote, module by module."""
+        """Read a mapped netlist and flatten it, module by module."""
         design = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())
         flat = cls()
         top = design["modules"][netlist.top]
@@ -55,28 +55,28 @@ class FlatNetlist:
                     own = f"{name}[{index}]" if len(bits) > 1 else name
                     flat.ports[own] = outside[bit]
         memories = {memory.module for memory in netlist.memories}
-        flat._dissolve(design["modules"], netlist, memories, netlist.top, [], outside)
+        flat._flatten(design["modules"], netlist, memories, netlist.top, [], outside)
         return flat._united()
 
     def _net(self) -> int:
-        """Make a net."""
+        """Create a net."""
         self.names.append([])
         return len(self.names) - 1
 
     def _one(self, net: int) -> int:
-        """Return the net that stands for this one."""
+        """Return the representative of a net."""
         while net in self.same:
             net = self.same[net]
         return net
 
     def _tie(self, left: int, right: int) -> None:
-        """Note that two nets are one, such as an output that is a module's input."""
+        """Merge two nets, such as an output port that a module connects to an input port."""
         low, high = sorted((self._one(left), self._one(right)))
         if low != high:
             self.same[high] = low
 
     def _united(self) -> "FlatNetlist":
-        """Return the netlist in which nets that are one have one number."""
+        """Return the netlist in which merged nets have one number."""
         for net in self.same:
             self.names[self._one(net)] += self.names[net]
         for cell in self.cells:
@@ -88,7 +88,7 @@ class FlatNetlist:
             memories={self._one(net) for net in self.memories},
         )
 
-    def _dissolve(
+    def _flatten(
         self,
         modules: dict[str, Any],
         netlist: Netlist,
@@ -97,7 +97,7 @@ class FlatNetlist:
         path: list[str],
         bound: dict[int, int],
     ) -> None:
-        """Take a module's cells and names; its ports' nets are bound already."""
+        """Add a module's cells and names; `bound` contains the nets of its ports."""
         content, prefix = modules[module], "".join(f"{name}." for name in path)
         nets = dict(bound)
 
@@ -135,7 +135,7 @@ class FlatNetlist:
                             self._tie(inner.setdefault(inside, number(outside)), number(outside))
                         elif isinstance(outside, int):
                             self._tie(int(inside == "1"), number(outside))
-                self._dissolve(modules, netlist, memories, kind, [*path, name], inner)
+                self._flatten(modules, netlist, memories, kind, [*path, name], inner)
 
 
 def _nets(port: dict[str, Any]) -> list[int]:

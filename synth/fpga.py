@@ -1,8 +1,8 @@
-"""The verb ``fpga``: what a design takes of a device, and how fast it is when placed and routed.
+"""The verb ``fpga``: resource use of a design on a device, and its frequency after routing.
 
-ECP5 devices are placed and routed by nextpnr, so their frequency is a real one. For UltraScale+
-there is no open place and route, so only the counts are told; large designs are mapped module by
-module, where no constant or unused bit crosses from one to the next.
+nextpnr places and routes ECP5 devices, so their frequency includes wires. For UltraScale+ there is
+no open-source place and route, so only resource counts are reported. Large designs are mapped
+module by module, without optimisation of constants and unused bits across modules.
 """
 
 import json
@@ -27,20 +27,20 @@ from synth.harness import HARNESS, write_harness
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device and what it has.
+    """A device and its resources.
 
     Parameters
     ----------
     name : str
-        As written in ``DEVICE=``.
+        Value of ``DEVICE=``.
     family : str
-        ``ecp5`` or ``xcup``; the script of that name maps to it.
+        ``ecp5`` or ``xcup``, which is also the name of the mapping script.
     title : str
-        Its name in a table.
+        Name in tables.
     options : tuple[str, ...]
         Options of nextpnr.
     lut, ff, dsp, bram : int
-        What the device has.
+        Number of resources of each kind.
     """
 
     name: str
@@ -130,7 +130,7 @@ sys.exit(run_nextpnr_ecp5(sys.argv[1:]))
 
 @dataclass(frozen=True, kw_only=True)
 class FpgaResult:
-    """What ``fpga`` found out about a design, how, and in which file that is kept."""
+    """The results of ``fpga`` for a design, the method, and the file that contains them."""
 
     device: Device
     counts: dict[str, float]
@@ -146,7 +146,7 @@ def find_device(name: str) -> Device:
     Raises
     ------
     UserError
-        If there is none of that name.
+        If no device has this name.
     """
     if name not in DEVICES:
         raise UserError(f"DEVICE must be one of {', '.join(DEVICES)}, not {name!r}")
@@ -164,7 +164,7 @@ def place_and_route(
     seed: int = 1,
     progress: Callable[[str], None] = lambda _: None,
 ) -> FpgaResult:
-    """Map a design to a device, place and route it where that can be done, write ``fpga.json``.
+    """Map a design to a device, place and route it if possible, and write ``fpga.json``.
 
     Parameters
     ----------
@@ -177,11 +177,11 @@ def place_and_route(
     device : Device
         The device.
     directory : Path
-        ``build/<top>/<preset>``: the JSON goes here, the tools' files into ``fpga/`` below.
+        ``build/<top>/<preset>`` for the JSON, with ``fpga/`` for the tools' files.
     seed : int
         Seed of the placer.
     progress : Callable[[str], None], optional
-        Told what is being done.
+        Called with a description of each step.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:
 
 
 def _merge(result: FpgaResult, top: str, preset: str, digest: str) -> None:
-    """Put the result into ``fpga.json``, which holds one entry a device."""
+    """Merge the result into ``fpga.json``, which contains one entry per device."""
     entries: dict[str, Any] = {}
     if result.file.exists():
         entries = json.loads(result.file.read_text())["devices"]

@@ -1,4 +1,4 @@
-"""From Verilog to an FPGA's cells, as a whole or, if the design is large, module by module."""
+"""Mapping of Verilog to an FPGA's cells, flat or, for a large design, module by module."""
 
 import json
 from collections import Counter
@@ -10,13 +10,13 @@ from synth.asic import read_commands, script
 from synth.harness import HARNESS
 
 FLATTEN_LIMIT = 800_000
-"""Bits of all wires above which a design is not dissolved: it would take hours."""
+"""Maximum number of wire bits of a design that is flattened; a larger one would take hours."""
 
 
 def map_to_device(
     verilog: Sequence[Path], top: str, family: str, work: Path
 ) -> tuple[dict[str, int], bool]:
-    """Return how many cells of each type a design takes, and whether it was mapped as a whole.
+    """Return the number of cells of each type, and whether the design was mapped flat.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ def map_to_device(
     top : str
         The design.
     family : str
-        ``ecp5``, always as a whole, or ``xcup``; the script of that name maps to it.
+        ``ecp5``, which is always mapped flat, or ``xcup``; also the name of the mapping script.
     work : Path
-        Where the tools' files are.
+        Folder for the tools' files.
 
     Raises
     ------
@@ -35,12 +35,12 @@ def map_to_device(
         If the design cannot be mapped.
     """
     read = read_commands(verilog, work)
-    modules: list[str] = []  # Those that are mapped by themselves; without any, all is dissolved.
+    modules: list[str] = []  # Modules that are mapped separately; none if the design is flattened.
     if family == "xcup":
         names, bits = _modules(read, top, work)
         if bits > FLATTEN_LIMIT:
             modules = names
-    luts = _each_by_itself(modules) or script("xcup_luts.ys", module=top, stat=f"{top}.stat.json")
+    luts = _each_separately(modules) or script("xcup_luts.ys", module=top, stat=f"{top}.stat.json")
     passes = script(
         f"{family}.ys",
         read=read,
@@ -58,19 +58,16 @@ def map_to_device(
 
 
 def _modules(read: str, top: str, work: Path) -> tuple[list[str], int]:
-    """Return the names of all modules, and the bits of all wires.
-
-    Those of a module count as often as it is used.
-    """
+    """Return the names of all modules, and the number of wire bits over all instances."""
     run_yosys(script("width.ys", read=read, top=top), directory=work, log=work / "width.log")
     found = json.loads((work / f"{top}.width.json").read_text())
     return [name.removeprefix("\\") for name in found["modules"]], found["design"]["num_wire_bits"]
 
 
-def _each_by_itself(modules: list[str]) -> list[str]:
-    """Return commands that map the LUTs of each module beside empty ones.
+def _each_separately(modules: list[str]) -> list[str]:
+    """Return commands that map the LUTs of each module, with the other modules as black boxes.
 
-    ABC9 goes over the whole design for each module of it.
+    Otherwise ABC9 would process the whole design for each of its modules.
     """
     commands = ["design -save mapped", "blackbox", "design -save empty"] if modules else []
     for number, name in enumerate(modules):
@@ -84,7 +81,7 @@ def _each_by_itself(modules: list[str]) -> list[str]:
 
 
 def _cells(statistics: Path, module: str) -> dict[str, int]:
-    """Read the cells of a module by their types."""
+    """Read the number of a module's cells by type."""
     found = json.loads(statistics.read_text())["modules"]
     return {
         name.removeprefix("\\"): number
@@ -94,7 +91,7 @@ def _cells(statistics: Path, module: str) -> dict[str, int]:
 
 
 def _total(module: str, each: dict[str, dict[str, int]]) -> Counter[str]:
-    """Add up the cells of a module and of all below it."""
+    """Return the total cells of a module and of its submodules."""
     total: Counter[str] = Counter()
     for cell, number in each[module].items():
         below = _total(cell, each) if cell in each else {cell: 1}

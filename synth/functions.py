@@ -1,4 +1,4 @@
-"""Logic functions as liberty files write them, computed over many cases at once."""
+"""Logic functions in liberty syntax, evaluated for many cases at once."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,23 +6,23 @@ from functools import lru_cache
 from operator import and_, or_, xor
 
 Values = Mapping[str, int]
-"""Inputs by name, each an integer with a bit for each case."""
+"""Inputs by name; each is an integer with one bit per case."""
 
 Function = Callable[[Values, int], int]
-"""From inputs, and an integer of which every case's bit is 1, to the output."""
+"""Function from inputs, and an integer in which the bit of every case is 1, to the output."""
 
 
 @lru_cache(maxsize=4096)
 def logic_function(text: str) -> Function:
-    """Return what a liberty function says, as a Python function on integers.
+    """Convert a liberty function to a Python function on integers.
 
-    ``!`` and a prefix or postfix quote invert, ``* &`` and a blank are AND, ``^`` is XOR, ``+ |``
+    ``!`` and a prefix or postfix quote invert, ``* &`` and a space are AND, ``^`` is XOR, ``+ |``
     are OR.
 
     Raises
     ------
     ValueError
-        If the text is no function.
+        If the text is not a function.
     """
     tokens = re.findall(r"\w+|[!'()*&+|^]", text)
     try:
@@ -30,12 +30,12 @@ def logic_function(text: str) -> Function:
     except IndexError:
         tokens = [""]
     if tokens:
-        raise ValueError(f"a function must be whole, not {text!r}")
+        raise ValueError(f"a function must be complete, not {text!r}")
     return found
 
 
 def names(text: str) -> list[str]:
-    """Return the inputs that a function names, each once."""
+    """Return the distinct inputs of a function."""
     return list(dict.fromkeys(name for name in re.findall(r"\w+", text) if name not in "01"))
 
 

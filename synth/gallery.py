@@ -1,4 +1,4 @@
-"""Pictures side by side on the report, with what their numbers stand for."""
+"""Galleries of plots in the report, with legends for their numbers."""
 
 import csv
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from synth.results import Record
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """One picture, as text of an SVG image, with what its numbers stand for."""
+    """One plot as the text of an SVG image, with the legend of its numbers."""
 
     title: str
     svg: str
@@ -22,7 +22,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """Pictures of one kind, `columns` beside each other."""
+    """Plots of one kind, in a number of `columns`."""
 
     title: str
     note: str
@@ -32,7 +32,7 @@ class Gallery:
 
 
 def explored(sweeps: Sequence[Record], directory: Path) -> Gallery:
-    """Show the Pareto fronts that sweeps over parameters left, and their points as a table."""
+    """Return the Pareto fronts of parameter sweeps, with their points as a table."""
     pictures: list[Picture] = []
     rows: list[list[Cell]] = []
     for sweep in sweeps:

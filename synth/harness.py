@@ -1,8 +1,8 @@
-"""A wrapper with four pins around a design that has more ports than a package has pins.
+"""A wrapper with four pins for a design that has more ports than a package has pins.
 
-Every input comes from a shift register and every output goes, through a register, into a signature
-register, so that nothing is optimised away and every path of the design starts and ends in a
-register, as it does inside a larger system.
+A shift register drives every input. Every output is registered and feeds a signature register, so
+that no logic is optimised away. Every path of the design begins and ends in a register, as in a
+larger system.
 """
 
 from collections.abc import Sequence
@@ -47,12 +47,12 @@ endmodule
 
 
 def _bits(ports: Sequence[Port]) -> int:
-    """Count bits; a side without any keeps one register."""
+    """Return the number of bits, at least one."""
     return max(1, sum(port.width for port in ports))
 
 
 def _slices(ports: Sequence[Port], vector: str) -> list[str]:
-    """Connect each port to its part of a vector."""
+    """Return the connections of each port to its slice of a vector."""
     connections, low = [], 0
     for port in ports:
         connections.append(f".{port.name}({vector}[{low + port.width - 1}:{low}])")
@@ -61,5 +61,5 @@ def _slices(ports: Sequence[Port], vector: str) -> list[str]:
 
 
 def _shifted(vector: str, width: int, first: str) -> str:
-    """Shift a vector up by one and put a bit in."""
+    """Return a vector shifted up by one, with a new lowest bit."""
     return f"{{{vector}[{width - 2}:0], {first}}}" if width > 1 else first

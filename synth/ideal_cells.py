@@ -1,6 +1,6 @@
-"""Cells that OpenSTA takes as ideal: memories, and constants if the library has no cells for them.
+"""Ideal cells for OpenSTA: memories, and constants if the library has no cells for them.
 
-Each memory is a block that takes no time.
+Each memory is a block without delay.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from synth.mapped_design import Netlist
 
 CONSTANTS = {0: ("constant_zero", "Z"), 1: ("constant_one", "Z")}
-"""Cell and pin that give a constant in OpenSTA's netlist, unless the library has such cells."""
+"""Cell and pin of each constant in OpenSTA's netlist, unless the library has such cells."""
 
 _BACKSLASH = "\\"
 
@@ -32,11 +32,12 @@ def write_ideal_cells(netlist: Netlist) -> list[Path]:
 
 
 def hide_constants(netlist: Netlist, libraries: Sequence[Path]) -> tuple[list[Path], str]:
-    """Return liberty files in which no cell is known to be constant, and commands beside them.
+    """Return liberty files in which no cell is constant, and commands that set their outputs.
 
-    Where constants of one module block logic of another, OpenSTA 2.0.17 may add to the very queue
-    that it reads while it carries activities from level to level, and stops once that has moved.
-    So the cells of constants lose their function; what they give is told like an input's.
+    If constants of one module block logic of another, OpenSTA 2.0.17 may append to the queue that
+    it iterates over while it propagates activities by level, and crashes when the queue is
+    reallocated. Constant cells therefore lose their function, and commands set their activities
+    like those of inputs.
     """
     hidden: list[Path] = []
     for library in libraries:
@@ -49,7 +50,7 @@ def hide_constants(netlist: Netlist, libraries: Sequence[Path]) -> tuple[list[Pa
 
 
 def _write_memories(netlist: Netlist) -> list[Path]:
-    """Write a liberty file in which every memory is a block that takes no time."""
+    """Write a liberty file in which every memory is a block without delay."""
     if not netlist.memories:
         return []
     design = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())["modules"]
@@ -99,7 +100,7 @@ def _write_memories(netlist: Netlist) -> list[Path]:
 
 
 def _header(name: str) -> list[str]:
-    """Begin a library."""
+    """Return the first lines of a library."""
     lines = [f"library ({name}) {{", '  time_unit : "1ps";', "  capacitive_load_unit (1, ff);"]
     lines += ["  delay_model : table_lookup;", "  nom_voltage : 1;"]
     for edge in ("rise", "fall"):
@@ -110,7 +111,7 @@ def _header(name: str) -> list[str]:
 
 
 def _name_memory_ports(netlist: Netlist, design: dict[str, Any]) -> dict[tuple[str, str], str]:
-    """Rename the memories' ports in OpenSTA's netlist to what liberty can spell."""
+    """Rename the memories' ports in OpenSTA's netlist to names that are legal in liberty."""
     file = netlist.directory / f"{netlist.stem}.sta.v"
     text = file.read_text()
     names = {
@@ -119,7 +120,7 @@ def _name_memory_ports(netlist: Netlist, design: dict[str, Any]) -> dict[tuple[s
         for index, port in enumerate(design[memory.module]["ports"])
     }
 
-    # Yosys keeps the backslash of a name like \$signal in JSON, where it drops that of others.
+    # In JSON, Yosys keeps the backslash of a name such as \$signal and omits that of other names.
     spelled = {(module, port.lstrip(_BACKSLASH)): name for (module, port), name in names.items()}
 
     def rename(connection: re.Match[str]) -> str:
@@ -138,7 +139,7 @@ def _name_memory_ports(netlist: Netlist, design: dict[str, Any]) -> dict[tuple[s
 
 
 def _memory_arc(origin: str, kind: str, table: str) -> str:
-    """Write one timing arc of a memory pin, of no length."""
+    """Return one timing arc of a memory pin, without delay."""
     names = [f"rise_{table}", f"fall_{table}"]
     if table == "transition":
         names += ["cell_rise", "cell_fall"]

@@ -1,6 +1,6 @@
 """Cell libraries: names, areas, pins, functions and flip-flops of the cells in liberty files.
 
-The flow decides by these. Yosys, ABC and OpenSTA read the tables of delays and power.
+The flow uses this information. Yosys, ABC and OpenSTA read the tables of delays and power.
 """
 
 import hashlib
@@ -16,8 +16,8 @@ from synth.liberty_files import collect_liberty, liberty_paths, library_head, wi
 
 GENERIC = Path(__file__).with_name("generic.lib")
 ENABLE_LIMIT = 1.6
-"""Largest area of an enable flip-flop, in plain ones, that the flow uses; a plain one and a
-multiplexer are smaller than a larger one."""
+"""Maximum area of an enable flip-flop, in areas of a plain one, for use by the flow. If it is
+larger, a plain flip-flop and a multiplexer are smaller."""
 
 _TOKEN = re.compile(
     r"""(?P<group>[A-Za-z_]\w*)\s*\(\s*(?P<argument>[^(){};]*?)\s*\)\s*\{"""
@@ -39,9 +39,9 @@ class Pin:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One cell: its area in the library's unit, its pins, and the kind of its state.
+    """One cell: area in the library's unit, pins, and kind of state.
 
-    `state_names` are the names of the state and its inverse in the functions of the outputs.
+    `state_names` are the names of the state and its inverse in the outputs' functions.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Library:
         """Area of the smallest two-input NAND, the unit of a gate equivalent."""
         cell = self._smallest(2, "!(A B)")
         if not cell:
-            raise UserError(f"the library must have a two-input NAND cell; {self.name} has none")
+            raise UserError(f"the library {self.name} must contain a two-input NAND cell")
         return cell.area
 
     @property
@@ -128,7 +128,7 @@ class Library:
 
     @property
     def ties(self) -> dict[int, tuple[str, str]]:
-        """Cell and pin that give a constant, by the constant, if the library has both."""
+        """Cell and pin for each constant, if the library has cells for both."""
         found = {}
         for cell in sorted(self.cells.values(), key=lambda cell: -cell.area):
             for pin in cell.outputs:
@@ -242,7 +242,7 @@ def _parse(path: Path, text: str, given: str, origin: str, timed: bool) -> Libra
     scale = {"ff": 1.0, "pf": 1000.0}.get(unit[2].lower(), 1.0) if unit else 1000.0
     return Library(
         path=path,
-        # Folders of results have this name.
+        # The name must be legal for a folder of results.
         name=re.sub(r"[^\w.+-]", "_", head[1]).lstrip(".") or "unnamed",
         corner=_corner(library),
         origin=origin,
@@ -254,7 +254,7 @@ def _parse(path: Path, text: str, given: str, origin: str, timed: bool) -> Libra
 
 
 def _pin(name: str, attributes: dict[str, str]) -> Pin:
-    """Make a pin of its attributes."""
+    """Create a pin from its attributes."""
     return Pin(
         name=name,
         direction=attributes.get("direction", ""),
@@ -265,7 +265,7 @@ def _pin(name: str, attributes: dict[str, str]) -> Pin:
 
 
 def _cell(name: str, attributes: dict[str, str], pins: list[Pin]) -> Cell:
-    """Make a cell of its attributes."""
+    """Create a cell from its attributes."""
     return Cell(
         name=name,
         area=float(attributes.get("area", 0) or 0),

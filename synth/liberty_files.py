@@ -1,8 +1,8 @@
-"""The liberty files that a user names, as one file with a plain path in the build directory.
+"""The user's liberty files, merged into one file with a plain path in the build directory.
 
-Yosys, ABC and OpenSTA read the path from scripts, each with other rules for spaces and quotes. None
-of these rules matters for a copy. Several files of one library become one file: its
-head, then the groups of all files.
+Yosys, ABC and OpenSTA read the path from scripts with different rules for spaces and quotes, which
+do not matter for the path of the copy. Several files of one library are merged into one file: the
+head of the library, then the groups of all files.
 """
 
 import gzip
@@ -16,13 +16,13 @@ from hdl.errors import UserError
 from hdl.paths import BUILD, expanded, replace_bytes
 
 SEPARATOR = ":"
-"""Between the files of `LIBERTY`, as in `PATH`; spaces are part of a name."""
+"""Separator between the files of `LIBERTY`, as in `PATH`; a file name may contain spaces."""
 
 REMARKS = ("comment", "date", "revision")
 """Attributes of a library in which its files may differ."""
 
 ONCE = ("operating_conditions", "type", "input_voltage", "output_voltage", "wire_load")
-"""Groups that cells or the library name; files must agree on each."""
+"""Groups that cells or the library refer to; their definitions must be equal in all files."""
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _SKIPPED = re.compile(rf"{_TEXT}|/\*.*?\*/|//[^\n]*|\\\r?\n", re.DOTALL)
@@ -53,7 +53,7 @@ class _Statement:
 
 
 def liberty_paths(given: Path | str) -> list[Path]:
-    """Return the absolute paths of the files that `LIBERTY` names.
+    """Return the absolute paths of the files in `LIBERTY`.
 
     Raises
     ------
@@ -80,14 +80,14 @@ def collect_liberty(files: Sequence[Path]) -> tuple[Path, str]:
     Raises
     ------
     UserError
-        If a file does not exist, is not a whole liberty file, or contradicts another.
+        If a file does not exist, is not a complete liberty file, or contradicts another.
     """
     texts = [_read(file) for file in files]
     text = texts[0] if len(files) == 1 else _merged(files, texts)
     data = text.encode("latin-1")
     name = re.sub(r"[^\w.+-]", "_", files[0].name.removesuffix(".gz"), flags=re.ASCII)
     copy = BUILD / "liberty" / hashlib.sha256(data).hexdigest()[:12] / name
-    # An interrupted run leaves no part of a file here, but a user may have edited one.
+    # Writing is atomic, but a user may have edited the copy: compare it.
     if not copy.is_file() or copy.read_bytes() != data:
         replace_bytes(copy, data)
     return copy, text
@@ -99,12 +99,12 @@ def without_comments(text: str) -> str:
 
 
 def library_head(text: str, file: Path) -> re.Match[str]:
-    """Return the match of `library (NAME) {`, with which a liberty text without comments opens.
+    """Return the match of `library (NAME) {`, with which a liberty text without comments begins.
 
     Raises
     ------
     UserError
-        If the text opens otherwise.
+        If the text begins differently.
     """
     if head := _HEAD.match(text):
         return head
@@ -169,7 +169,7 @@ def _merged(files: Sequence[Path], texts: Sequence[str]) -> str:
 
 
 def _identity(statement: _Statement) -> tuple[str, str]:
-    """Return what two statements have in common if they define the same thing."""
+    """Return a key that is equal for two statements that define the same object."""
     if statement.is_group:
         if statement.name in ONCE or statement.name.endswith("_template"):
             return statement.name, statement.argument.strip('"')

@@ -1,4 +1,4 @@
-"""A mapped design: its memories, and what its modules cost."""
+"""A mapped design: its memories, and the costs of its modules."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,22 +9,22 @@ from synth.liberty import Library
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """One memory: it is kept out of the cells and can be replaced by an SRAM macro.
+    """One memory, which is not mapped to cells and can be replaced by an SRAM macro.
 
     Parameters
     ----------
     name : str
         The memory's path below the module.
     module : str
-        Verilog module of the netlist that holds it and nothing else.
+        Verilog module of the netlist that contains only this memory.
     words, width : int
-        Its size.
+        Number of words, and bits per word.
     read_ports, write_ports : int
-        Its ports.
+        Number of ports.
     synchronous : bool
-        Whether every read takes a clock edge.
+        Whether every read is clocked.
     instances : int
-        How often the design has it.
+        Number of instances in the design.
     """
 
     name: str
@@ -44,9 +44,9 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleArea:
-    """What one module costs, without the modules below it.
+    """The costs of one module, without its submodules.
 
-    `below` counts those, by their names, in one instance.
+    `below` contains the number of submodules in one instance, by name.
     """
 
     name: str
@@ -70,20 +70,20 @@ class Netlist:
     library : Library
         The cells.
     recipe : str
-        What it was mapped with.
+        The recipe of the mapping.
     target_ps : float or None
-        The delay that sizing aimed at.
+        The target delay of sizing.
     directory : Path
-        Where its files are.
+        Folder of the files.
     stem : str
         Stem of its files: ``.v`` netlist, ``.sta.v`` the same without memories, ``.json`` the
         netlist with its attributes, ``.log``.
     modules : tuple[ModuleArea, ...]
         Costs, the top first; one module if the design was flattened.
     memories : tuple[Memory, ...]
-        The memories, which are in none of the areas.
+        The memories, which the areas exclude.
     abc_delay_ps : float
-        Longest combinational path that ABC saw inside one module, 0 if there is no logic.
+        Longest combinational path inside one module, by ABC; 0 if there is no logic.
     """
 
     top: str
@@ -99,12 +99,12 @@ class Netlist:
 
     @property
     def verilog(self) -> Path:
-        """The netlist; a design's memories are in it as behavioural modules."""
+        """The netlist, with memories as behavioural modules."""
         return self.directory / f"{self.stem}.v"
 
     @property
     def area_um2(self) -> float:
-        """Area of all cells, memories apart."""
+        """Area of all cells; logic only, SRAM excluded."""
         return sum(module.area_um2 * module.instances for module in self.modules)
 
     @property
@@ -131,7 +131,7 @@ class Netlist:
 def count_cells(
     statistics: dict[str, Any], top: str, library: Library, memories: tuple[Memory, ...]
 ) -> tuple[tuple[ModuleArea, ...], tuple[Memory, ...], dict[str, int]]:
-    """Turn Yosys's statistics into costs a module, and count instances from the top down."""
+    """Convert Yosys's statistics to costs per module, and count instances from the top down."""
     cells = {
         name.removeprefix("\\"): content["num_cells_by_type"]
         for name, content in statistics["modules"].items()

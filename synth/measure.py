@@ -1,8 +1,8 @@
-"""Measure one unit or operator in seconds: area and delay by every recipe, in one table.
+"""Fast measurement of one unit or operator: area and delay for every recipe, in one table.
 
-``python -m synth.measure --liberty FILE 'hdl.arith.float_add:FloatAdd(...)'`` builds the unit,
-emits it, maps it flat and prints what it costs. ``plain`` is what Yosys's own script gives, without
-sizing; figures of other people's circuits in ``synth/reference/peers.toml`` were taken that way.
+``python -m synth.measure --liberty FILE 'hdl.arith.float_add:FloatAdd(...)'`` builds, emits and
+maps the unit flat, and prints its costs. ``plain`` is Yosys's own script without sizing, which was
+also used for the other projects' circuits in ``synth/reference/peers.toml``.
 """
 
 import importlib
@@ -27,7 +27,7 @@ MEASURED_RECIPES = ("plain", "area", "speed")
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Cost of a unit by one recipe.
+    """Costs of a unit for one recipe.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Measurement:
     nand2_equivalents : float
         The area in two-input NAND gates.
     memory_bits : int
-        Bits in memories, which are in no area.
+        Bits in memories, which the areas exclude.
     mapper_delay_ps : float
         The longest combinational path by ABC.
     critical_path_ps : float or None
@@ -57,18 +57,18 @@ class Measurement:
 def measure(
     unit: Unit, library: Library, *, directory: Path, memories_as_flops: bool = False
 ) -> list[Measurement]:
-    """Emit a unit, map it flat by every recipe, and return what it costs.
+    """Emit a unit, map it flat with every recipe, and return its costs.
 
     Parameters
     ----------
     unit : Unit
-        What to measure.
+        The unit.
     library : Library
         The cells.
     directory : Path
-        Where the files go.
+        Folder for the files.
     memories_as_flops : bool
-        Whether memories become flip-flops instead of being kept apart.
+        Whether to map memories to flip-flops.
     """
     files = write_verilog(Emission(top=unit, name="measured"), directory / "rtl")
     design = elaborate(files, "measured", directory / "synth", memories_as_flops=memories_as_flops)
@@ -115,7 +115,7 @@ def build_unit(text: str) -> Unit:
 
 
 def table(measurements: list[Measurement], library: Library, title: str) -> Table:
-    """Lay the measurements out for the terminal."""
+    """Return the measurements as a table for the terminal."""
     result = Table(title=f"{title}\n{library.name}, {library.corner}", title_justify="left")
     for column in ("recipe", "area um2", "flops um2", "NAND2", "memory bits", "ABC ps", "STA ps"):
         result.add_column(column, justify="left" if column == "recipe" else "right")

@@ -1,4 +1,4 @@
-"""Verilog sources that simulate a netlist: the mapped design and models of the library's cells."""
+"""Verilog sources for netlist simulation: the mapped design and models of the library's cells."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from synth.mapped_design import Netlist
 
 
 def netlist_sources(netlist: Netlist, directory: Path) -> list[Path]:
-    """Write the sources that simulate in place of the RTL, and return their paths.
+    """Write the sources that replace the RTL in simulation, and return their paths.
 
     Yosys derives the cell models from the functions in the liberty file, for the cells that the
     netlist uses. Models have no delays. Flip-flops are unknown until reset, as in the RTL;
@@ -51,7 +51,7 @@ def netlist_sources(netlist: Netlist, directory: Path) -> list[Path]:
 def mapped_sources(
     verilog: list[Path], top: str, library: Library, directory: Path, *, flatten: bool = False
 ) -> list[Path]:
-    """Map a design and return the sources that simulate in place of the RTL.
+    """Map a design and return the sources that replace the RTL in simulation.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The verb ``operators``: what arithmetic costs, and where that stands beside other people's work.
+"""The verb ``operators``: costs of arithmetic, compared with the circuits of other projects.
 
-Every circuit is mapped flat by Yosys's own script without sizing (recipe ``plain``), as the
-circuits of other people were, and by the recipes ``area`` and ``speed``.
+Every circuit is mapped flat by Yosys's own script without sizing (recipe ``plain``), like the
+circuits of other projects, and by the recipes ``area`` and ``speed``.
 """
 
 import json
@@ -21,11 +21,11 @@ from synth.measure import build_unit, measure
 REFERENCE = Path(__file__).with_name("reference")
 
 Costs = dict[str, list[dict[str, Any]]]
-"""By the unit as `synth.measure` takes it: its `synth.measure.Measurement` by every recipe."""
+"""For each unit, as text for `synth.measure`: one `synth.measure.Measurement` per recipe."""
 
 
 def reference() -> dict[str, Any]:
-    """Return other people's circuits (``peer``), ours (``ours``) and the ``library``'s name."""
+    """Return the circuits of other projects (``peer``), ours (``ours``) and the ``library``."""
     return tomllib.loads((REFERENCE / "peers.toml").read_text())
 
 
@@ -37,12 +37,12 @@ def operators_of_pages() -> dict[str, list[str]]:
 def measure_operators(
     library: Library, file: Path, *, progress: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
-    """Measure everything that a page shows, write the JSON file and return what it holds.
+    """Measure every operator that a page contains, write the JSON file and return its contents.
 
     Raises
     ------
     UserError
-        If the library is not the one in which the others were measured.
+        If the library is not that of the other projects' figures.
     """
     known = reference()
     if library.name != known["library"]:
@@ -76,14 +76,14 @@ def short_name(unit: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Circuit:
-    """One circuit beside others that do the same work.
+    """One circuit of a comparison.
 
     Parameters
     ----------
     name : str
-        What it is called.
+        Name in tables.
     ours : bool
-        Whose it is.
+        Whether the circuit is part of this project.
     points : tuple[tuple[str, float, float], ...]
         Recipe, area in um2 and delay in ps.
     """
@@ -93,11 +93,8 @@ class Circuit:
     points: tuple[tuple[str, float, float], ...]
 
 
-def beside(costs: Costs) -> dict[str, list[Circuit]]:
-    """Return all circuits by what they do, ours first.
-
-    What none of ours does is left out.
-    """
+def compared_circuits(costs: Costs) -> dict[str, list[Circuit]]:
+    """Return all circuits by function, ours first, without functions that none of ours has."""
     known = reference()
     groups: dict[str, list[Circuit]] = {}
     for ours in known["ours"]:

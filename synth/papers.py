@@ -1,8 +1,8 @@
-"""What the report says of each paper: one file a paper below ``synth/reference/papers/``.
+"""Reader of the papers' data for the report: one file per paper in ``synth/reference/papers/``.
 
-A paper's file has its title and ``[[headline]]``, what the paper says of itself; where it is built
-also ``[[cycles]]``, measured cycles beside a formula; ``[[part]]``, what its area is divided into;
-and ``[diagram]``, the boxes of its figure. A new paper is a new file.
+A file contains the paper's title and ``[[headline]]`` tables with its claims. An implemented paper
+also has ``[[cycles]]`` (measured cycles and the paper's formula), ``[[part]]`` (parts of its area),
+and ``[diagram]`` (the boxes of its figure). A new paper is a new file.
 """
 
 import math
@@ -20,22 +20,22 @@ PAPERS = Path(__file__).with_name("reference") / "papers"
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """One claim of the paper, and what is measured here.
+    """One claim of the paper, and the measured figure.
 
     Parameters
     ----------
     claim, paper : str
-        What is claimed, in our words, and the paper's figure.
+        Summary of the claim, and the paper's figure.
     ratio : tuple[str, str], optional
-        Two units; ours is the ratio of their areas.
+        Two units whose area ratio is the measured figure.
     quantity : tuple[str, str], optional
-        A unit, and a member of its fastest netlist; `form` formats it.
+        A unit, and a member of its delay-optimised netlist; `form` formats it.
     ours : str
-        Otherwise: what a page below ``docs/`` says was measured.
+        Otherwise: the measured figure on a page below ``docs/``.
     page, command : str
-        That page, and what gives the figure.
+        That page, and the command that measures the figure.
     quotes : Sequence[str]
-        What stands on that page; `ours` itself unless it is put in other words.
+        Text on that page; `ours` itself if empty.
     """
 
     claim: str
@@ -51,7 +51,7 @@ class Headline:
 
 @dataclass(frozen=True, kw_only=True)
 class Cycles:
-    """Measured cycles beside the product of a formula's factors, as a page of `docs/` has them."""
+    """Measured cycles and the product of a formula's factors, from a page of `docs/`."""
 
     what: str
     formula: str
@@ -62,7 +62,7 @@ class Cycles:
 
     @property
     def ideal(self) -> int:
-        """Cycles by the formula."""
+        """Cycles from the formula."""
         return math.prod(self.factors)
 
 
@@ -75,9 +75,9 @@ class Part:
     name : str
         The part.
     modules : Sequence[str]
-        Patterns of its Verilog modules; what is below them belongs to it too.
+        Patterns of its Verilog modules; their submodules are included.
     paper : float
-        The paper's figure, in any unit that its other parts share; 0 if it has none.
+        The paper's figure, in a unit common to all parts; 0 if it has none.
     """
 
     name: str
@@ -120,12 +120,12 @@ def _read(file: Path) -> Paper:
 
 
 def divided(parts: Sequence[Part], modules: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Divide the area of a design among its parts; what is left is the last, ``rest``.
+    """Divide the area of a design among its parts; the last, ``rest``, is the remainder.
 
     Parameters
     ----------
     parts : Sequence[Part]
-        The parts; a part below another one is the inner one's.
+        The parts; a module below several parts belongs to the innermost.
     modules : Sequence[dict]
         `synth.mapped_design.ModuleArea` of a ``synth.json``, the top first.
 

@@ -1,4 +1,4 @@
-"""Which modules of a large design stay modules while all others are dissolved."""
+"""Selection of the modules of a large design that are kept while all others are flattened."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,36 +8,36 @@ from synth.mapped_design import ModuleArea
 
 
 def kept_modules(modules: Sequence[ModuleArea], limit: int) -> tuple[str, ...]:
-    """Return the modules that are mapped by themselves, so that nothing is much larger than that.
+    """Return the modules that are mapped separately, so that none has far more than `limit` cells.
 
-    Everything is dissolved that fits: a module of up to `limit` cells takes in all that is below
-    it, and the top takes in what is larger, then the other modules, the smallest first, until it
-    has `limit` cells itself. What stays is mapped once, however often the design has it.
+    A module of up to `limit` cells absorbs all its submodules. The top absorbs larger modules, then
+    the other modules in ascending order of size, until it has `limit` cells. A kept module is
+    mapped once, regardless of its number of instances.
 
     Parameters
     ----------
     modules : Sequence[ModuleArea]
         All modules of the design mapped module by module, the top first.
     limit : int
-        Cells of a module and all below it.
+        Maximum number of cells of a module with its submodules.
 
     Returns
     -------
     tuple[str, ...]
-        Names; none for a design that is dissolved as a whole.
+        Names of the modules; empty for a design that is flattened completely.
     """
     by_name = {module.name: module for module in modules}
 
     @cache
     def cells(name: str) -> int:
-        """Return the cells of a module and all below it."""
+        """Return the cells of a module with its submodules."""
         module = by_name[name]
         return module.cells + sum(n * cells(one) for one, n in module.below.items())
 
     parts: Counter[str] = Counter()
 
     def taken_in(name: str, times: int) -> int:
-        """Return what the top gets of a module that is too large; count what stands below it."""
+        """Return the cells that the top absorbs of a module that is too large."""
         own = times * by_name[name].cells
         for one, n in by_name[name].below.items():
             if cells(one) > limit and by_name[one].below:

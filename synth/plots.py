@@ -1,7 +1,7 @@
 """Plots of the report and of `docs/`.
 
-No word can meet another: circuits are numbers whose names stand in a table, each number is put
-where nothing else is, and bars have a row each with its words to the left and to the right.
+Labels cannot overlap. Circuits are numbered, and a table contains their names; each number is
+placed at a free position. Each bar has a row with labels to its left and right.
 """
 
 import math
@@ -17,7 +17,7 @@ from synth.operators import Circuit
 from synth.svg import INK, KEPT, LINES, MUTED, OURS, SHEET, THEIRS
 
 MARKERS = {"plain": "o", "area": "s", "speed": "^"}
-"""Shapes by recipe; other people's circuits are plain."""
+"""Markers by recipe; circuits of other projects are mapped by ``plain``."""
 
 _SMALL, _SIZE = 10, 11
 _DIRECTIONS = 16
@@ -25,29 +25,29 @@ _DIRECTIONS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One row of a plot of bars.
+    """One row of a bar plot.
 
     Parameters
     ----------
     name, words : str
-        What stands to the left and to the right.
+        Labels to the left and to the right.
     value : float
         Length of the bar.
-    beside : float, optional
-        The paper's figure, as a mark.
+    reference : float, optional
+        The paper's figure, plotted as a mark.
     kept : bool
-        Whether the figure is from `docs/figures.json`; its bar is pale.
+        Whether the figure is from `docs/figures.json`; its bar has a pale colour.
     """
 
     name: str
     words: str
     value: float
-    beside: float | None = None
+    reference: float | None = None
     kept: bool = False
 
 
 def bars_plot(bars: Sequence[Bar], *, label: str, limits: tuple[float, float]) -> Figure:
-    """Draw a row for each bar, on an axis from limit to limit."""
+    """Return a plot with one row per bar, on an axis between the limits."""
     figure = Figure(figsize=(7.6, 0.75 + 0.3 * len(bars)), layout="constrained")
     axes = figure.subplots()
     rows = range(len(bars))
@@ -57,8 +57,8 @@ def bars_plot(bars: Sequence[Bar], *, label: str, limits: tuple[float, float]) -
     colors = [KEPT if bar.kept else OURS for bar in bars]
     axes.barh(rows, lengths, left=low, height=0.62, color=colors)
     for row, bar in enumerate(bars):
-        if bar.beside is not None:
-            axes.plot(bar.beside, row, "D", markersize=6, color=THEIRS, markeredgecolor=SHEET)
+        if bar.reference is not None:
+            axes.plot(bar.reference, row, "D", markersize=6, color=THEIRS, markeredgecolor=SHEET)
         axes.annotate(
             bar.words, (1, row), xycoords=("axes fraction", "data"), xytext=(8, 0),
             textcoords="offset points", fontsize=_SMALL, color=MUTED, va="center",
@@ -72,7 +72,7 @@ def bars_plot(bars: Sequence[Bar], *, label: str, limits: tuple[float, float]) -
 
 
 def peers_plot(circuits: Sequence[Circuit]) -> Figure:
-    """Draw circuits that do the same work, each with its place in the sequence from 1."""
+    """Return a plot of circuits with the same function, numbered from 1."""
     figure = Figure(figsize=(4.9, 3.1), layout="constrained")
     _draw_circuits(figure.subplots(), circuits)
     _number(figure, [(figure.axes[0], circuits)])
@@ -80,7 +80,7 @@ def peers_plot(circuits: Sequence[Circuit]) -> Figure:
 
 
 def all_peers_plot(groups: Mapping[str, Sequence[Circuit]]) -> Figure:
-    """Draw a panel for each kind of work."""
+    """Return a plot with one panel per function."""
     columns = 2
     rows = max(-(-len(groups) // columns), 1)
     figure = Figure(figsize=(10.4, 3.2 * rows), layout="constrained")
@@ -103,18 +103,18 @@ def draw_points(
     x: str,
     y: str,
 ) -> Figure:
-    """Draw points, those of a front tied together and labelled.
+    """Return a plot of points, with a front as a line with labelled points.
 
     Parameters
     ----------
     others, front : Sequence[tuple[float, float]]
-        Points beside the front and on it, the front's from left to right.
+        Points not on the front, and points on it from left to right.
     labels : Sequence[str]
-        A label for each point of the front. Where they have no room, numbers stand in their place.
+        A label for each point of the front; replaced by numbers if the space is insufficient.
     title : str
-        What the labels are values of.
+        Names of the parameters in the labels.
     x, y : str
-        What the axes are.
+        Labels of the axes.
     """
 
     def drawn() -> Figure:
@@ -146,7 +146,7 @@ def draw_points(
 def lines_plot(
     lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, log: bool = False
 ) -> Figure:
-    """Draw lines of points, each with its name at its end."""
+    """Return a plot of lines, each with its name at its end."""
     figure = Figure(figsize=(7.6, 4.2), layout="constrained")
     axes = figure.subplots()
     shades = (OURS, THEIRS, MUTED, KEPT)
@@ -166,7 +166,7 @@ def lines_plot(
 
 
 def _draw_circuits(axes: Axes, circuits: Sequence[Circuit]) -> None:
-    """Draw the points of circuits, those of one circuit tied together."""
+    """Plot the points of circuits, with a line between the points of each circuit."""
     axes.margins(0.14, 0.16)
     for circuit in circuits:
         color = OURS if circuit.ours else THEIRS
@@ -184,7 +184,7 @@ def _draw_circuits(axes: Axes, circuits: Sequence[Circuit]) -> None:
 
 
 def _number(figure: Figure, panels: Sequence[tuple[Axes, Sequence[Circuit]]]) -> None:
-    """Put each circuit's number beside its first point."""
+    """Place each circuit's number next to its first point."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes, circuits in panels:
@@ -201,25 +201,25 @@ def place_numbers(
     inch: float,
     labels: Sequence[str] | None = None,
 ) -> None:
-    """Write a number from 1 on beside each line of points, near its first, where nothing else is.
+    """Place a number from 1 for each line of points, at a free position near its first point.
 
     Parameters
     ----------
     axes : Axes
-        Where; its limits and its place in the figure are final.
+        The axes, with final limits and position in the figure.
     tied : Sequence[Sequence[tuple[float, float]]]
-        Points that are drawn, and between which lines are, which no number may cover.
+        Plotted points of each line; no number may cover points or lines.
     colors : Sequence[str]
         The numbers' colours.
     inch : float
-        Pixels of an inch of the figure.
+        Pixels per inch of the figure.
     labels : Sequence[str], optional
-        Words in the place of the numbers.
+        Labels that replace the numbers.
 
     Raises
     ------
     ValueError
-        If there is no room left for a number.
+        If there is no free position for a number.
     """
     lines = [axes.transData.transform(list(points)) for points in tied]
     taken = [_around(x, y, 0.05 * inch) for line in lines for x, y in line]
@@ -250,24 +250,24 @@ def place_numbers(
 
 
 _NEAR = 0.16
-"""Inches from a point up to which its number needs no line to it."""
+"""Maximum distance in inches between a point and a number without a connecting line."""
 
 
 def _places() -> Iterator[tuple[float, tuple[float, float]]]:
-    """Give the distances in inches and the directions in which a number is tried."""
+    """Yield the candidate positions of a number: distance in inches, and direction."""
     rings = [0.13 + 0.03 * ring for ring in range(60)]
     turns = [2 * math.pi * turn / _DIRECTIONS for turn in range(_DIRECTIONS)]
     return product(rings, [(math.cos(turn + 0.8), math.sin(turn + 0.8)) for turn in turns])
 
 
 def _around(x: float, y: float, half_width: float, half_height: float | None = None) -> Bbox:
-    """Return the box around a point, a square if it is told one length."""
+    """Return the box around a point; a square if only one length is given."""
     half_height = half_width if half_height is None else half_height
     return Bbox.from_extents(x - half_width, y - half_height, x + half_width, y + half_height)
 
 
 def _plain(axes: Axes) -> None:
-    """Leave what a plot needs."""
+    """Remove the decoration of the axes that a plot does not need."""
     axes.set_facecolor("none")
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=_SMALL, color=LINES, labelcolor=MUTED)

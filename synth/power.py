@@ -1,6 +1,6 @@
-"""The verb ``power``: what a simulation takes of netlists that ``synth`` left.
+"""The verb ``power``: power of stored netlists of ``synth`` during a simulation.
 
-Mapping a large design takes most of an hour; its netlists are kept, and any simulation can be
+Mapping a large design takes most of an hour. Its netlists are stored, and any simulation can be
 replayed through them.
 """
 
@@ -22,20 +22,20 @@ from synth.waveforms import read_waveforms
 
 @dataclass(frozen=True, kw_only=True)
 class PowerPoint:
-    """What one netlist takes.
+    """The power of one netlist.
 
     Parameters
     ----------
     recipe : str
-        What it was mapped with.
+        The recipe of the mapping.
     frequency_mhz : float
-        The clock's: the netlist's highest, or one over the period that it was made for.
+        Clock frequency: the netlist's maximum, or that of the period of the mapping.
     dynamic_mw, leakage_mw : float
-        At that frequency.
+        Switching and leakage power at that frequency.
     dynamic_pj, leakage_pj : float
-        The same of one cycle.
+        Switching and leakage energy per cycle.
     activity : str
-        Of what simulation.
+        Description of the simulation.
     """
 
     recipe: str
@@ -49,7 +49,7 @@ class PowerPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class PowerResult:
-    """What ``power.json`` holds, which is `file`; memories are in no figure."""
+    """The contents of ``power.json``, which is `file`; all figures exclude memories."""
 
     top: str
     preset: str
@@ -71,27 +71,27 @@ def measure_power(
     preset: str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> PowerResult:
-    """Replay a simulation through the kept netlists, and write ``power.json``.
+    """Replay a simulation through the stored netlists, and write ``power.json``.
 
     Parameters
     ----------
     verilog : Sequence[Path]
-        The emitted Verilog, which the netlists must be of.
+        The emitted Verilog; the netlists must be of this Verilog.
     top, preset : str
         The design.
     library : Library
-        The cells, which the netlists must be made of.
+        The cells; the netlists must be mapped to this library.
     directory : Path
         ``build/<top>/<preset>``.
     vcd : Path
         The simulation, of RTL or of a netlist.
     progress : Callable[[str], None], optional
-        Told what is being done.
+        Called with a description of each step.
 
     Raises
     ------
     UserError
-        If there are no such netlists, or no OpenSTA, or the file is no dump of the design.
+        If there are no such netlists, OpenSTA is missing, or the file is no dump of the design.
     """
     digest = verilog_digest(verilog)
     points: list[PowerPoint] = []
@@ -111,7 +111,7 @@ def measure_power(
                 frequency_mhz=round(power.frequency_mhz, 2),
                 dynamic_mw=round(power.dynamic_mw, 6),
                 leakage_mw=round(power.leakage_mw, 6),
-                # A milliwatt for a picosecond is a femtojoule.
+                # 1 mW * 1 ps = 1 fJ.
                 dynamic_pj=round(power.dynamic_mw * power.period_ps / 1e3, 6),
                 leakage_pj=round(power.leakage_mw * power.period_ps / 1e3, 6),
                 activity=timing.activity,
@@ -135,9 +135,9 @@ def measure_power(
 def kept_netlists(
     directory: Path, top: str, library: Library, digest: str
 ) -> list[tuple[Netlist, float]]:
-    """Return the netlists that ``synth`` left for a library, each with its period.
+    """Return the netlists that ``synth`` stored for a library, each with its period.
 
-    That is the one that it was made for, or else the shortest that it meets.
+    The period is that of the mapping, or else the netlist's minimum.
 
     Raises
     ------
@@ -147,15 +147,14 @@ def kept_netlists(
     file = directory / "synth" / library.name / "synth.json"
     if not file.is_file():
         raise UserError(
-            f"TOP={top} must have been through `make synth` with {library.name} before its power "
-            "can be told"
+            f"TOP={top} must be synthesised by `make synth` with {library.name} before `make power`"
         )
     values = json.loads(file.read_text())
     for key, own in (("verilog_digest", digest), ("liberty_digest", library.digest)):
         if values[key] != own:
             raise UserError(
-                f"the netlists of TOP={top} must be of today's design and library; they have "
-                f"{key} {values[key]} instead of {own}: run `make synth` again"
+                f"the netlists of TOP={top} must be of the present design and library: "
+                f"{key} must be {own}, not {values[key]}; run `make synth` again"
             )
     memories = tuple(
         Memory(**{name: value for name, value in memory.items() if name != "bits"})
@@ -177,7 +176,7 @@ def _kept_netlist(
     point: dict[str, Any],
     memories: tuple[Memory, ...],
 ) -> Netlist:
-    """Return what is needed of a netlist to time it; its costs are told elsewhere."""
+    """Return a netlist for timing analysis, without costs."""
     return Netlist(
         top=top,
         library=library,

@@ -1,9 +1,9 @@
-"""A simulation of the RTL replayed through the mapped netlist: what every pin does in every cycle.
+"""Replay of an RTL simulation through the mapped netlist: the value of every pin in every cycle.
 
-Registers, ports and what memories give keep their names through synthesis, so the RTL's waveforms
-are theirs; the logic between them is computed from them, without delays and so without glitches. A
-register that the waveforms do not know, such as one inside an operator that simulates as ``*``,
-repeats its input a cycle later.
+Registers, ports and memory outputs keep their names through synthesis, so their waveforms are those
+of the RTL. The replay computes the logic between them without delays, and so without glitches. A
+register without a waveform, such as one inside an operator that simulates as ``*``, repeats its
+input one cycle later.
 """
 
 from collections import defaultdict
@@ -17,12 +17,12 @@ from synth.mapped_design import Netlist
 from synth.waveforms import Waveforms
 
 UNKNOWN_TRANSITIONS = 0.1
-"""Transitions in a cycle of a net that cannot be computed."""
+"""Assumed transitions per cycle of a net whose waveform cannot be computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PinActivity:
-    """How often a pin changes in a cycle, and the part of the cycles in which it is 1."""
+    """Transitions of a pin per cycle, and the share of cycles in which it is 1."""
 
     transitions: float
     ones: float
@@ -30,16 +30,16 @@ class PinActivity:
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """What a simulation says of a netlist.
+    """The switching activity of a netlist during a simulation.
 
     Parameters
     ----------
     pins : dict[str, PinActivity]
-        Every data pin of every cell, by its path; ports by their names.
+        Activity of every data pin by path, and of ports by name.
     cycles : int
-        Of the simulation.
+        Cycles of the simulation.
     replayed : float
-        Part of the cells' nets whose waveform is known.
+        Share of the cells' nets with a known waveform.
     """
 
     pins: dict[str, PinActivity] = field(repr=False)
@@ -48,13 +48,13 @@ class Activity:
 
     @property
     def words(self) -> str:
-        """What a report says of it."""
+        """Description of the simulation for reports."""
         return f"{self.cycles:,} simulated cycles, replayed through {self.replayed:.1%} of the nets"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Step:
-    """One output of a cell, computed from nets; `late` by a cycle if the cell is a register."""
+    """One output of a cell as a function of nets; `late` for a register, by one cycle."""
 
     net: int
     compute: Function
@@ -63,7 +63,7 @@ class _Step:
 
 
 def activity_of(recorded: Waveforms, netlist: Netlist) -> Activity:
-    """Replay what was recorded, of the RTL or of the netlist, through a netlist."""
+    """Replay the waveforms of an RTL or a netlist simulation through a netlist."""
     flat = FlatNetlist.read(netlist)
     waves = replay(flat, netlist.library, recorded)
     by_net: dict[int, PinActivity] = {
@@ -86,7 +86,7 @@ def activity_of(recorded: Waveforms, netlist: Netlist) -> Activity:
 
 
 def replay(flat: FlatNetlist, library: Library, recorded: Waveforms) -> dict[int, int]:
-    """Return the waveforms of all nets that are recorded, or follow from what is."""
+    """Return the waveforms of all nets that are recorded or can be computed."""
     waves = {0: 0, 1: recorded.every}
     for net in _sources(flat, library):
         for name in flat.names[net]:
@@ -101,14 +101,14 @@ def replay(flat: FlatNetlist, library: Library, recorded: Waveforms) -> dict[int
             continue
         values = {pin: waves[net] for pin, net in step.inputs.items()}
         wave = step.compute(values, recorded.every)
-        # What a register had before the first edge is not known: it stays.
+        # A register's value before the first edge is unknown: assume its next value.
         waves[step.net] = (wave << 1 | wave & 1) & recorded.every if step.late else wave
         ready += [s for s in waiting.pop(step.net, ()) if not _wait(s, waves, waiting)]
     return waves
 
 
 def _wait(step: _Step, waves: dict[int, int], waiting: dict[int, list[_Step]]) -> bool:
-    """Put a step off until the first of its inputs that is not known yet is."""
+    """Defer a step until its first unknown input is known."""
     for net in step.inputs.values():
         if net not in waves:
             waiting[net].append(step)
@@ -117,7 +117,7 @@ def _wait(step: _Step, waves: dict[int, int], waiting: dict[int, list[_Step]]) -
 
 
 def _sources(flat: FlatNetlist, library: Library) -> Iterator[int]:
-    """Yield the nets whose waveforms the RTL has: of inputs, memories and registers."""
+    """Yield the nets that have waveforms in the RTL: those of inputs, memories and registers."""
     yield from flat.ports.values()
     yield from flat.memories
     for cell in flat.cells:
@@ -130,7 +130,7 @@ def _sources(flat: FlatNetlist, library: Library) -> Iterator[int]:
 
 
 def _steps(flat: FlatNetlist, library: Library) -> Iterator[_Step]:
-    """Yield how each cell's outputs follow from its inputs, or a register's from each other."""
+    """Yield the functions of all cells' outputs, and of a register's outputs from each other."""
     for cell in flat.cells:
         kind = library.cells[cell.kind]
         state = set(kind.state_names)
@@ -151,6 +151,6 @@ def _steps(flat: FlatNetlist, library: Library) -> Iterator[_Step]:
 
 
 def _step(cell: FlatCell, pin: str, text: str, *, late: bool) -> _Step:
-    """Return how an output is computed."""
+    """Return the function of an output."""
     inputs = {name: cell.nets[name] for name in names(text)}
     return _Step(net=cell.nets[pin], compute=logic_function(text), inputs=inputs, late=late)

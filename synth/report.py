@@ -1,7 +1,7 @@
-"""The verb ``report``: one page of everything measured, beside the papers and other people's work.
+"""The verb ``report``: one page with all measurements, the papers' figures and other projects'.
 
-Nothing is measured here: each figure carries a link to the file it was read from, and what this
-build lacks is taken from what is kept in `docs/figures.json`, and marked.
+The verb measures nothing. Each figure has a link to its file. Figures that this build lacks are
+read from `docs/figures.json` and marked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from hdl.paths import replace_text
 from synth.cells import Cell, Read, Table
 from synth.figures import FIGURES, Figures, completed
 from synth.gallery import Gallery, Picture, explored
-from synth.operators import beside
+from synth.operators import compared_circuits
 from synth.papers import Paper, read_papers
 from synth.plots import Bar, bars_plot, peers_plot
 from synth.results import Measured, Record
@@ -43,17 +43,17 @@ def write_report(
         The units, with `top`, `paper`, `summary`, `source`, `latency`, `throughput`,
         `presets` and `files`.
     results : Sequence[Measured]
-        What `collect` found.
+        Results of `collect`.
     operators : Record
-        What `synth.operators.measure_operators` wrote.
+        Output of `synth.operators.measure_operators`.
     directory : Path
-        Where the page goes.
+        Folder of the page.
     figures : Figures
-        What is kept, for what the results lack.
+        Stored figures, which complete the results.
     studies : Mapping[str, Record]
-        What `collect_studies` found.
+        Results of `collect_studies`.
     sweeps : Sequence[Record]
-        What `collect_sweeps` found.
+        Results of `collect_sweeps`.
 
     Returns
     -------
@@ -106,15 +106,15 @@ def write_report(
 
 
 def _records(units: Mapping[str, Sequence[Measured]]) -> Iterable[Record]:
-    """Give all records."""
+    """Yield all records."""
     for results in units.values():
         for result in results:
             yield from (result.sim, result.netlist_sim, result.fpga, *result.synth)
 
 
 def _peers(operators: Record, directory: Path) -> Gallery:
-    """Draw other people's circuits beside ours."""
-    groups = beside(operators.values.get("costs", {}))
+    """Return the comparison of our circuits with those of other projects."""
+    groups = compared_circuits(operators.values.get("costs", {}))
     read = Read(record=operators, directory=directory)
     rows = [
         [
@@ -137,7 +137,7 @@ def _peers(operators: Record, directory: Path) -> Gallery:
         "triangles are ours by our flow, for area and for speed. Differences under 5 % are noise."
     )
     return Gallery(
-        title="Area and delay beside other designs",
+        title="Area and delay compared with other designs",
         note=note,
         columns=3,
         pictures=[
@@ -155,7 +155,7 @@ def _peers(operators: Record, directory: Path) -> Gallery:
 
 
 def _shares(papers: Sequence[Paper], units: Mapping[str, Sequence[Measured]]) -> Gallery:
-    """Draw what each system's area is made of."""
+    """Return the plots of each system's area by part."""
     pictures = []
     for paper in papers:
         if bars := shares_bars(paper, units.get(paper.name, ())):
@@ -170,7 +170,7 @@ def _shares(papers: Sequence[Paper], units: Mapping[str, Sequence[Measured]]) ->
 
 
 def _utilisation(entries: Sequence[Any], units: Mapping[str, Sequence[Measured]]) -> Gallery:
-    """Draw how near each unit comes to its ideal."""
+    """Return the plot of each unit's utilisation."""
     bars = []
     for entry in entries:
         real = (result for result in units.get(entry.top, ()) if result.preset in SHOWN)
@@ -196,17 +196,17 @@ def _utilisation(entries: Sequence[Any], units: Mapping[str, Sequence[Measured]]
 
 
 def _cycles(papers: Sequence[Paper], directory: Path) -> Gallery:
-    """Draw measured cycles beside those of the papers' formulas."""
+    """Return the plots of measured cycles in excess of the papers' formulas."""
     note = "How many cycles the hardware took beyond the formula, measured of formula to the right."
     pictures = []
     for paper in papers:
         if bars := cycles_bars(paper):
-            # A formula that is met leaves bars of no length.
+            # A measurement equal to the formula results in a bar without length.
             limits = 0, max(1.05 * max(bar.value for bar in bars), 1.0)
             plot = bars_plot(bars, label="% of cycles beyond the formula's", limits=limits)
             drawing = svg(plot, f"Cycles of {paper.title} beyond its formulas")
             formulas = cycles_rows(paper.cycles, directory)
             pictures.append(Picture(title=paper.title, svg=drawing, formulas=formulas))
     return Gallery(
-        title="Cycles beside the papers' formulas", note=note, columns=2, pictures=pictures
+        title="Cycles compared with the papers' formulas", note=note, columns=2, pictures=pictures
     )

@@ -1,4 +1,4 @@
-"""What the build directory knows: the JSON files that the verbs left there."""
+"""Reader of the JSON files that verbs write into the build directory."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One JSON file and what it says; without values if it is not there.
+    """One JSON file and its contents; empty if the file does not exist.
 
-    `kept` says that they are figures of `synth.figures` and not of this build.
+    `kept` marks figures of `synth.figures` instead of this build.
     """
 
     file: Path
@@ -19,20 +19,20 @@ class Record:
 
     @classmethod
     def read(cls, file: Path) -> "Record":
-        """Read a file if it is there."""
+        """Read a file if it exists."""
         return cls(file=file, values=json.loads(file.read_text()) if file.is_file() else {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What is known of one unit at one preset.
+    """The results of one unit at one preset.
 
     Parameters
     ----------
     sim, netlist_sim, fpga, mutants : Record
-        Simulation of the RTL and of a netlist; FPGA devices; what a testbench finds of mutants.
+        Simulation of the RTL and of a netlist; FPGA devices; detection of mutants.
     synth : tuple[Record, ...]
-        One record for each library, by its name.
+        One record per library, sorted by name.
     """
 
     top: str
@@ -50,7 +50,7 @@ class Measured:
 
 
 def collect(build: Path) -> list[Measured]:
-    """Read everything below ``build/<top>/<preset>/``, in the order of the names."""
+    """Read all results below ``build/<top>/<preset>/``, sorted by name."""
     kinds = ("sim", "netlist_sim", "fpga", "mutate")
     homes = {path.parent for kind in kinds for path in build.glob(f"*/*/{kind}.json")}
     homes |= {path.parents[2] for path in build.glob("*/*/synth/*/synth.json")}
@@ -74,5 +74,5 @@ def collect_studies(build: Path) -> dict[str, Record]:
 
 
 def collect_sweeps(build: Path) -> list[Record]:
-    """Read what `make explore` left below ``build/explore``, by the sweeps' names."""
+    """Read the results of `make explore` below ``build/explore``, sorted by the sweeps' names."""
     return [Record.read(file) for file in sorted((build / "explore").glob("*/explore.json"))]

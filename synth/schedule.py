@@ -1,7 +1,7 @@
-"""The picture of LAD's schedule, as the paper's Figure 6: projections and head-samples by cycles.
+"""The plot of LAD's schedule (Figure 6): projections and (batch, head) pairs over cycles.
 
 ``make sim TOP=lad PRESET=tiny_turns SEED=1 TARGET=fpga`` measures it at the hardware's ports;
-``python -m synth.schedule`` takes it from there into `docs/lad/schedule.json` and draws it.
+``python -m synth.schedule`` copies the result to `docs/lad/schedule.json` and plots it.
 """
 
 import json
@@ -19,12 +19,12 @@ TITLE = "cycles of three heads of four samples in two tiles"
 
 
 def drawing(data: dict[str, Any]) -> str:
-    """Draw a row for each head-sample below the tile that has it.
+    """Return the plot with one row per (batch, head) pair below its tile.
 
     Parameters
     ----------
     data : dict
-        `batch`, `projections` and `steps`, as `testbenches.lad.schedule` gives them.
+        `batch`, `projections` and `steps` from `testbenches.lad.schedule`.
     """
     tiles = 1 + max(step[0] for step in data["steps"])
     rows = [
@@ -63,7 +63,7 @@ def drawing(data: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Take what was measured, and draw it."""
+    """Copy the measured schedule, and write its plot."""
     run = BUILD / "lad" / "tiny_turns" / "fpga_sim.json"
     schedule = json.loads(run.read_text())["facts"]["schedule"]
     DATA.write_text(json.dumps(schedule, indent=1) + "\n")

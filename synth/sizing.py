@@ -1,4 +1,4 @@
-"""Sizes of a mapped design's cells, chosen by ABC when all buffers are in place."""
+"""Sizing of a mapped design's cells by ABC, after all buffers are inserted."""
 
 import re
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ from synth.buffering import innermost_first
 from synth.liberty import Cell, Library
 
 Net = int | str
-"""A net of the design without its modules: a number, or the constant that it is."""
+"""A net of the flattened design: a number, or a constant."""
 
 
 def size_cells(
     design: dict[str, Any], library: Library, directory: Path, commands: Sequence[str]
 ) -> float:
-    """Give a design's gates the sizes that ABC's commands choose.
+    """Set a design's gates to the sizes that ABC's commands select.
 
-    ABC sees the design without its modules, each as often as it stands there: what is before and
-    behind a module's ports counts. A gate of which there are several gets the largest of the sizes.
+    ABC processes the flattened design with all instances, so it includes the logic upstream and
+    downstream of a module's ports. A gate with several instances gets the maximum of their sizes.
 
     Parameters
     ----------
     design : dict[str, Any]
-        A mapped design as Yosys writes it in JSON; types of cells are changed in place.
+        A mapped design in Yosys's JSON format; types of cells are changed in place.
     library : Library
         The cells.
     directory : Path
-        Where ``abc.constr`` is and ABC's files go.
+        Folder of ``abc.constr`` and of ABC's files.
     commands : Sequence[str]
-        They neither add gates nor remove any, and ``stime`` is the last.
+        ABC commands, which must not add or remove gates; the last is ``stime``.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def size_cells(
     Raises
     ------
     YosysError
-        If ABC stops, or the gates are not the same any more.
+        If ABC stops or changes the gates' functions.
     """
     network = Network(design["modules"], library)
     if not network.drivers:
@@ -65,10 +65,10 @@ def size_cells(
 
 
 class Network:
-    """The gates between registers, memories and ports, as ABC has them.
+    """The network of gates between registers, memories and ports, for ABC.
 
-    Nets are numbered over all modules; `drivers` are the gates by their outputs, each a cell that
-    may have several places, and its inputs.
+    Nets are numbered over all modules. `drivers` contains the gates by their outputs: a cell, which
+    may have several instances, and its inputs.
     """
 
     def __init__(self, modules: dict[str, Any], library: Library) -> None:
@@ -82,7 +82,7 @@ class Network:
         self._place(modules[top], nets)
         ports = modules[top]["ports"].values()
         self._ends += [self._net(bit, nets) for port in ports for bit in port["bits"]]
-        # What a port joins is one net from here on.
+        # Nets that a port connects are one net from here on.
         self.drivers = {
             self._root(net): (cell, [self._root(source) for source in sources])
             for net, (cell, sources) in self.drivers.items()
@@ -91,7 +91,7 @@ class Network:
         self._ends = [net for net in ends if net in self.drivers]
 
     def _net(self, bit: Net, nets: dict[int, Net]) -> Net:
-        """Return the net of a module's bit at one place."""
+        """Return the net of a module's bit in one instance."""
         if isinstance(bit, str):
             return bit
         if bit not in nets:
@@ -99,19 +99,19 @@ class Network:
         return nets[bit]
 
     def _root(self, net: Net) -> Net:
-        """Return what stands for all nets that are joined with one."""
+        """Return the representative of all nets that are joined with a net."""
         while isinstance(net, int) and net in self._same:
             net = self._same[net]
         return net
 
     def _join(self, one: Net, other: Net) -> None:
-        """Let two nets be the same; a constant stands for both."""
+        """Merge two nets; a constant becomes the representative."""
         one, other = sorted((self._root(one), self._root(other)), key=lambda n: isinstance(n, str))
         if one != other and isinstance(one, int):
             self._same[one] = other
 
     def _place(self, module: dict[str, Any], nets: dict[int, Net]) -> None:
-        """Take in a module at a place where its ports have `nets`, and all below it."""
+        """Add an instance of a module, whose ports have `nets`, and its submodules."""
         for cell in module["cells"].values():
             kind = self._library.cells.get(cell["type"])
             pins = cell["connections"]
@@ -123,7 +123,7 @@ class Network:
                 for name, port in below["ports"].items():
                     for bit, outer in zip(port["bits"], pins[name], strict=True):
                         outside = self._net(outer, nets)
-                        # A wire from port to port, or a constant, has a net already.
+                        # A connection between ports, or a constant, already has a net.
                         inside = bit if isinstance(bit, str) else inner.setdefault(bit, outside)
                         self._join(outside, inside)
                 self._place(below, inner)
@@ -144,9 +144,9 @@ class Network:
         )
 
     def take_sizes(self, blif: str) -> None:
-        """Find each gate in what ABC wrote, from the ends backwards, and take its type.
+        """Match each gate with ABC's output, from the endpoints backwards, and copy its type.
 
-        ABC keeps the names of the ends only.
+        ABC keeps only the names of the endpoints.
         """
         lines = blif.replace("\\\n", "").splitlines()
         found = {line.rpartition("=")[2]: line for line in lines if line.startswith(".gate")}
@@ -172,13 +172,13 @@ class Network:
             self._change(cell, new)
 
     def _compare(self, net: Net, cell: dict[str, Any], new: Cell) -> None:
-        """Require that another cell does the same."""
+        """Check that another cell has the same function."""
         old = self._library.cells[cell["type"]]
         if (old.truth_table, len(old.inputs)) != (new.truth_table, len(new.inputs)):
             raise YosysError(f"ABC changed the network: n{net} comes from {new.name}")
 
     def _change(self, cell: dict[str, Any], new: Cell) -> None:
-        """Let another cell do it; it may call its pins differently, as `and2b` is `nor2b`."""
+        """Replace a cell by another, whose pins may have other names: `and2b` is a `nor2b`."""
         old = self._library.cells[cell["type"]]
         pins = zip([*old.inputs, *old.outputs], [*new.inputs, *new.outputs], strict=True)
         cell["type"] = new.name

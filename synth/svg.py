@@ -1,9 +1,8 @@
-"""Figures as SVG text that is the same in every run and follows the page's colours.
+"""Reproducible SVG text of figures, with the colours of the page.
 
-A colour of the figures is a variable of style sheets with the light page's value as what holds
-without one: on a page with a dark half the same drawing is dark, and a file by itself is light.
-Words stay words, in the reader's font; a figure is laid out in DejaVu Sans, which is wider than
-what browsers choose.
+Each colour is a CSS variable with the light theme's value as fallback: the same figure is dark on a
+page with a dark theme, and light as a separate file. Text remains text in the reader's font. The
+layout uses DejaVu Sans, which is wider than the fonts that browsers select.
 """
 
 import io
@@ -16,7 +15,7 @@ INK, MUTED, LINES, SHEET = "#1f2933", "#5f6b77", "#d5dae0", "#fefefe"
 OURS, THEIRS, KEPT = "#b8402a", "#6b7f93", "#d69a8c"
 
 FILLS = {"compute": "#fbe3dc", "memory": "#dfeaf6", "control": "#e6efdf", "outside": "#f4f5f6"}
-"""What boxes of a diagram are filled with, by their kind."""
+"""Fill colours of a diagram's boxes by kind."""
 
 VARIABLES = {
     "ink": INK,
@@ -41,7 +40,7 @@ def svg(figure: Figure, title: str) -> str:
     drawing = drawing[drawing.index("<svg") :]
     drawing = re.sub(r"\s*<metadata>.*?</metadata>", "", drawing, flags=re.S)
     drawing = re.sub(r"font-family: [^;\"]*", "font-family: system-ui, sans-serif", drawing)
-    # Names that nothing refers to would be those of the next figure on the page too.
+    # Remove unused identifiers, which would be duplicates in the next figure of the page.
     used = set(re.findall(r"#(\w+)", drawing))
     drawing = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", drawing)
     for name, color in VARIABLES.items():

@@ -1,8 +1,8 @@
-"""The verb ``synth``: everything that is measured of one design, and ``synth.json``.
+"""The verb ``synth``: synthesis and measurement of one design, and ``synth.json``.
 
-Without a period two netlists are made, the smallest and the fastest; the first is the headline, and
-both are in the JSON, because area and delay only mean something together. With a period there is
-one, the smallest that meets it.
+Without a period, there are two netlists, area-optimised and delay-optimised. The first is the
+headline; the JSON contains both, because area and delay must be compared together. With a period,
+there is one netlist: the smallest that meets timing.
 """
 
 import json
@@ -21,14 +21,14 @@ from synth.replay import Activity
 from synth.timing import Timing, analyse
 
 FLATTEN_LIMIT = 150_000
-"""Cells of a module and all below it above which modules are kept unless asked otherwise, as
-mapping takes longer than in proportion to them."""
+"""Maximum number of cells of a design that is flattened by default, because the time of mapping
+grows faster than linearly."""
 
 ATTEMPTS = 3
-"""Mappings with one recipe before the next is tried."""
+"""Maximum number of mappings with one recipe before the next recipe."""
 
 EXTERNAL = 0.2
-"""Part of a given period that lies outside each port."""
+"""Share of a given period for external delay at each port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesisResult:
-    """What ``synth`` found out about a design.
+    """The results of ``synth`` for a design.
 
     Parameters
     ----------
@@ -50,15 +50,15 @@ class SynthesisResult:
     library : Library
         The cells.
     period_ps : float or None
-        The clock period that was asked for.
+        The requested clock period.
     form : str
-        What the points are of: ``flat``, ``parts`` or ``hierarchy``, as in `WordLevel`.
+        Form of the netlists: ``flat``, ``parts`` or ``hierarchy``, as in `WordLevel`.
     points : tuple[Point, ...]
         The netlists, the headline first.
     hierarchy : Netlist
         The netlist mapped module by module, for the areas of the modules.
     verilog_digest : str
-        Which Verilog was measured, see `hdl.digest.verilog_digest`.
+        Digest of the measured Verilog, see `hdl.digest.verilog_digest`.
     file : Path
         ``synth.json``.
     """
@@ -75,7 +75,7 @@ class SynthesisResult:
 
     @property
     def headline(self) -> Point:
-        """The netlist that the figures are of."""
+        """The netlist for headline figures."""
         return self.points[0]
 
 
@@ -102,17 +102,17 @@ def measure_design(
     library : Library
         The cells.
     directory : Path
-        ``build/<top>/<preset>``: the latest JSON goes here, and with the netlists into
-        ``synth/<library>/`` below, which the other libraries leave alone.
+        ``build/<top>/<preset>`` for the latest JSON; ``synth/<library>/`` below contains the JSON
+        and the netlists of each library.
     period_ps : float, optional
-        Clock period to meet.
+        Required clock period.
     form : str, optional
-        ``flat``, ``parts``, where `kept_modules` stay modules, or ``hierarchy``; if absent,
+        ``flat``, ``parts``, which keeps `kept_modules`, or ``hierarchy``; if absent,
         ``flat`` up to `FLATTEN_LIMIT` cells and ``hierarchy`` above.
     activity : Callable, optional
-        Returns what a netlist's pins do, or None.
+        Function that returns the switching activity of a netlist, or None.
     progress : Callable[[str], None], optional
-        Told what is being done.
+        Called with a description of each step.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def measure_design(
     if not library.timed:
         period_ps = None
     work = directory / "synth" / library.name
-    # It describes the netlists next to it, which change from here on.
+    # The old JSON describes netlists that change from here on.
     (work / "synth.json").unlink(missing_ok=True)
     progress("mapping each module")
     hierarchical = elaborate(verilog, top, work, flatten=False)
@@ -171,10 +171,10 @@ def measure_design(
 
 
 def _meet(point: Callable[[str, float], Point], period_ps: float) -> Point:
-    """Return the smallest netlist that meets the period, or the one that misses it least.
+    """Return the minimum-area netlist with non-negative slack, or the one with the best slack.
 
-    The mapper knows only the logic; what registers and neighbours take of the period is found from
-    the slack of the attempt before.
+    The mapper's target covers only the logic. The slack of the previous attempt determines the
+    share of the period for registers and external delays.
     """
     best: tuple[float, Point] | None = None
     for recipe in RECIPES:
@@ -196,14 +196,14 @@ def _meet(point: Callable[[str, float], Point], period_ps: float) -> Point:
 
 
 def _slack(point: Point, period_ps: float) -> float:
-    """Return the worst slack, by the mapper's own delay where there is no timing."""
+    """Return the worst slack, from the mapper's own delay if there is no timing analysis."""
     if point.timing:
         return min((path.slack_ps for path in point.timing.paths), default=period_ps)
     return period_ps - point.netlist.abc_delay_ps
 
 
 def as_json(result: SynthesisResult) -> dict[str, Any]:
-    """Return what ``synth.json`` holds."""
+    """Return the contents of ``synth.json``."""
     library, headline = result.library, result.headline
     return {
         "top": result.top,

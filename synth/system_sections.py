@@ -1,4 +1,4 @@
-"""The report's systems: the paper's figure as a diagram, and its headline numbers beside ours."""
+"""The report's sections on systems: the paper's figure as a diagram, and its claims with ours."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ _NOTHING = Cell(text="")
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One paper's section; `diagram` is text of an SVG image, empty where there is none."""
+    """One paper's section; `diagram` is the text of an SVG image, or empty."""
 
     paper: Paper
     link: str
@@ -30,7 +30,7 @@ class System:
 def system(
     paper: Paper, units: Mapping[str, Sequence[Measured]], study: Record, directory: Path
 ) -> System:
-    """Make a paper's section."""
+    """Return a paper's section."""
     return System(
         paper=paper,
         link=page_link(f"{paper.name}/README.md", directory),
@@ -48,7 +48,7 @@ def system(
 
 
 def shares_bars(paper: Paper, results: Sequence[Measured]) -> list[Bar]:
-    """Return what part of a system's logic is what, in percent; nothing if it is not known."""
+    """Return the shares of a system's parts in its logic area, in percent; empty if unknown."""
     real = [result for result in results if result.preset in SHOWN]
     records = [main_synthesis(result) for result in real if result.synth]
     record = next((record for record in records if parts_of(record.values)), None)
@@ -63,7 +63,7 @@ def shares_bars(paper: Paper, results: Sequence[Measured]) -> list[Bar]:
             name=name,
             words=f"{area / whole:.1%}, {area:,.0f} µm²",
             value=100 * area / whole,
-            beside=100 * papers[name] if name in papers else None,
+            reference=100 * papers[name] if name in papers else None,
             kept=record.kept,
         )
         for name, area in areas.items()
@@ -71,7 +71,7 @@ def shares_bars(paper: Paper, results: Sequence[Measured]) -> list[Bar]:
 
 
 def cycles_bars(paper: Paper) -> list[Bar]:
-    """Return by how many percent measured cycles exceed those of formulas, numbered."""
+    """Return the excess of measured cycles over the formulas in percent, numbered."""
     return [
         Bar(
             name=f"{number}  {item.what}",
@@ -84,7 +84,7 @@ def cycles_bars(paper: Paper) -> list[Bar]:
 
 
 def cycles_rows(items: Sequence[Cycles], directory: Path) -> list[tuple[str, str, str]]:
-    """Return each formula, the command that measures it, and the page that says so."""
+    """Return each formula, the command that measures its cycles, and the page with the result."""
     return [(item.formula, item.command, page_link(item.page, directory)) for item in items]
 
 
@@ -109,7 +109,7 @@ def _headline(
 def _ratio(
     headline: Headline, units: Mapping[str, Sequence[Measured]], directory: Path
 ) -> tuple[Cell, Cell]:
-    """Return how large one unit is beside another, of the same preset and library."""
+    """Return the area ratio of two units, for the same preset and library."""
     part, whole = headline.ratio
     command = f"make synth TOP={part}, TOP={whole}"
     for preset in SHOWN:
@@ -130,7 +130,7 @@ def _ratio(
 def _quantity(
     headline: Headline, units: Mapping[str, Sequence[Measured]], directory: Path
 ) -> tuple[Cell, Cell]:
-    """Return a member of the fastest netlist of a unit."""
+    """Return a figure of the delay-optimised netlist of a unit."""
     top, key = headline.quantity
     for result in units.get(top, ()):
         record = main_synthesis(result)

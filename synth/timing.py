@@ -21,19 +21,19 @@ from synth.mapped_design import Netlist
 from synth.replay import Activity
 
 DEFAULT_ACTIVITY = 0.2
-"""Transitions of a data input in a clock cycle where no simulation says better."""
+"""Assumed transitions of a data input per clock cycle without a simulation."""
 
 _CARRIED = (
-    f"{DEFAULT_ACTIVITY:g} transitions a cycle on inputs, carried through the logic",
+    f"{DEFAULT_ACTIVITY:g} transitions/cycle on inputs, propagated through the logic",
     f"set_power_activity -input -activity {DEFAULT_ACTIVITY:g} -duty 0.5",
 )
-"""In words and as a command."""
+"""The default activity as a description and as a command."""
 
 _TOTAL = re.compile(r"^Total\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+", flags=re.M)
 """A power report's last line: internal, switching and leakage power, and their sum."""
 
 RELAXED_PS = 20_000.0
-"""Period for measuring paths when none is asked for; a path may be longer."""
+"""Period for path measurements without a requested period; a path may be longer."""
 
 KINDS = ("register_to_register", "input_to_register", "register_to_output", "input_to_output")
 
@@ -50,7 +50,7 @@ class Step:
     Parameters
     ----------
     time_ps, delay_ps : float
-        Arrival at the step's output, and what the step added.
+        Arrival time at the step's output, and the step's own delay.
     edge : str
         ``rise`` or ``fall``.
     pin : str
@@ -58,9 +58,9 @@ class Step:
     cell : str
         Cell of the library, or ``in``, ``out``.
     name : str
-        Name of the net in the Amaranth source where it has one, with its bit.
+        Name of the net in the Amaranth source, if it has one, with its bit.
     source : str
-        File and line of that name, or nothing.
+        File and line of that name, or an empty string.
     """
 
     time_ps: float
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class TimingPath:
-    """The longest path of one kind; its length includes setup, not what is outside the ports."""
+    """The longest path of one kind; its length includes setup but no external delay."""
 
     kind: str
     length_ps: float
@@ -91,7 +91,7 @@ class Power:
     period_ps : float
         The clock period.
     dynamic_mw, leakage_mw : float
-        What switching takes, in the cells and on the nets, and what flows without it.
+        Switching power of cells and nets, and leakage power.
     """
 
     period_ps: float
@@ -100,7 +100,7 @@ class Power:
 
     @property
     def total_mw(self) -> float:
-        """All of it."""
+        """Switching plus leakage power."""
         return self.dynamic_mw + self.leakage_mw
 
     @property
@@ -109,14 +109,14 @@ class Power:
         return 1e6 / self.period_ps
 
     def at(self, period_ps: float) -> "Power":
-        """Return the power at another period: each cycle takes the same energy."""
+        """Return the power at another period, with equal switching energy per cycle."""
         dynamic_mw = self.dynamic_mw * self.period_ps / period_ps
         return replace(self, period_ps=period_ps, dynamic_mw=dynamic_mw)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """What OpenSTA says of a netlist.
+    """The results of OpenSTA for a netlist.
 
     Parameters
     ----------
@@ -125,9 +125,9 @@ class Timing:
     paths : tuple[TimingPath, ...]
         The longest path of each kind that the design has.
     power : Power or None
-        Power at one frequency, or None if it cannot be told.
+        Power at one frequency, or None if OpenSTA does not report it.
     activity : str
-        Where the switching activity comes from.
+        Source of the switching activity.
     """
 
     version: str
@@ -142,7 +142,7 @@ class Timing:
 
     @property
     def fmax_mhz(self) -> float | None:
-        """Highest clock frequency at which every path fits, with nothing outside the ports."""
+        """Maximum clock frequency without external delays."""
         return 1e6 / self.critical.length_ps if self.critical else None
 
 
@@ -155,27 +155,27 @@ def analyse(
     kinds: Sequence[str] = KINDS,
     program: Program | None = None,
 ) -> Timing | None:
-    """Measure a netlist's paths and power, or return None if OpenSTA cannot be had.
+    """Measure a netlist's paths and power; return None if OpenSTA is not available.
 
     Parameters
     ----------
     netlist : Netlist
         The mapped design.
     period_ps : float, optional
-        Clock period. Without it, power is told at the highest frequency.
+        Clock period. Without it, power is computed at the maximum frequency.
     external : float
-        Part of the period that lies outside each port.
+        Share of the period for external delay at each port.
     activity : Activity, optional
-        What every pin does, from a simulation.
+        Activity of every pin, from a simulation.
     kinds : Sequence[str]
-        Of the paths; in a large design each takes minutes, and power needs none.
+        Kinds of paths to report; each takes minutes in a large design, and power needs none.
     program : Program, optional
         OpenSTA; found or fetched by default.
 
     Raises
     ------
     UserError
-        If OpenSTA refuses the netlist or the library.
+        If OpenSTA rejects the netlist or the library.
     """
     program = program or opensta()
     if not program or not netlist.library.timed:
@@ -200,9 +200,9 @@ def write_sdc(
     period_ps : float
         Clock period.
     external : float
-        Part of the period that lies outside each port.
+        Share of the period for external delay at each port.
     load_ff : float
-        Load of each output. The file has the same meaning with libraries of any units.
+        Load of each output in fF. The file is valid for libraries with any units.
     """
     text = (ROOT / "constraints" / "systola.sdc").read_text()
     values = {
@@ -245,16 +245,16 @@ class _ModuleNames:
         }
 
     def _rank(self, name: str) -> tuple[bool, bool, bool, int, str]:
-        """Order the names of one net: the best one reads well and has a source line."""
+        """Return the sort key of a net's names: the best one is readable and has a source line."""
         return (_is_private(name), not self.sources[name], "$" in name, len(name), name)
 
     def source(self, name: str) -> str:
-        """Return the file and line of a name, or nothing."""
+        """Return the file and line of a name, or an empty string."""
         return self.sources.get(re.sub(r"\[\d+\]$", "", name), "")
 
 
 class _Names:
-    """Names and source lines of a netlist's pins, through all its modules."""
+    """Names and source lines of a netlist's pins in all modules."""
 
     def __init__(self, netlist: Netlist) -> None:
         design = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())
@@ -264,13 +264,13 @@ class _Names:
         self.ports = set(self._modules[netlist.top]["ports"])
 
     def _names(self, module: str) -> _ModuleNames:
-        """Return the names in one module, looked up once."""
+        """Return the names in one module, from a cache."""
         if module not in self._named:
             self._named[module] = _ModuleNames(self._modules[module], self._library)
         return self._named[module]
 
     def find(self, pin: str) -> tuple[str, str]:
-        """Return the name and the source line of what a pin drives, or of the register it feeds."""
+        """Return name and source line of the net that a pin drives, or of the register it feeds."""
         *instances, cell, _ = pin.split("/") if "/" in pin else (pin, "")
         module = self._top
         for instance in instances:
@@ -283,7 +283,7 @@ class _Names:
 
 
 def _is_private(net: str) -> bool:
-    """Tell whether a net's name was made up by a tool."""
+    """Return whether a tool generated a net's name."""
     return bool(re.search(r"(^|[./])(cell)?_\d+_(\[\d+\])?$", net)) or net.startswith("$")
 
 
@@ -295,7 +295,7 @@ def _run(
     activity: Activity | None,
     kinds: Sequence[str],
 ) -> Timing:
-    """Run OpenSTA, once more for the power if it stops there, and read its report."""
+    """Run OpenSTA, a second time for power if it crashes there, and read its report."""
     directory, stem, names = netlist.directory, netlist.stem, _Names(netlist)
     libraries = [netlist.library.path, *write_ideal_cells(netlist)]
     write_sdc(
@@ -309,7 +309,7 @@ def _run(
     result, sections = _measure(program, netlist, libraries, kinds, commands)
     report = result.stdout + result.stderr
     if "power" in sections and not _TOTAL.search(sections["power"]):
-        # Its paths are told; what it stopped at, or knows no number for, is the constants.
+        # The paths are complete; constants caused the crash or the missing number.
         libraries, constants = hide_constants(netlist, libraries)
         told = result.stdout.split("@@ power")[0]
         result, power = _measure(program, netlist, libraries, (), f"{constants}\n{commands}")
@@ -365,7 +365,7 @@ def _measure(
 
 
 def _set_pins(activity: Activity) -> tuple[str, str]:
-    """Return in words, and as commands, what every pin does."""
+    """Return the activity of every pin, as a description and as commands."""
     commands = [
         f"{'pin' if '/' in name else 'port'}_activity {{{name}}} {pin.transitions:g} {pin.ones:g}"
         for name, pin in activity.pins.items()
@@ -397,7 +397,7 @@ def _path(kind: str, section: str, period_ps: float, names: _Names) -> TimingPat
             )
     for outside in re.findall(r"(-?[\d.]+) +-?[\d.]+ .*(?:in|out)put external delay", section):
         length -= abs(float(outside))
-    # What only wires join, from port to port, takes no time, and no frequency is the highest.
+    # A connection between ports has no delay and so no maximum frequency.
     if length <= 0:
         return None
     return TimingPath(kind=kind, length_ps=length, slack_ps=float(slack[1]), steps=tuple(steps))

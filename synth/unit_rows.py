@@ -1,4 +1,4 @@
-"""The report's units: one row each, with all presets, devices and netlists folded below it."""
+"""The report's units: one row each, with folded tables of all presets, devices and netlists."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from synth.results import Measured, Record
 REFERENCE = Path(__file__).with_name("reference")
 
 SHOWN = ("smollm2", "paper")
-"""Presets of real dimensions, the one to show first."""
+"""Presets with real dimensions, in order of preference."""
 
 COLUMNS = ("unit", "utilisation", "area, µm²", "MHz", "mW", "memory bits")
 
@@ -29,13 +29,13 @@ class UnitRow:
     Parameters
     ----------
     name, link, summary : str
-        The unit, its page, and what it does.
+        The unit, its page, and its function.
     cells : Sequence[Cell]
-        Figures of `COLUMNS`, at the preset that is shown.
+        Figures of `COLUMNS` at the selected preset.
     facts : Sequence[tuple[str, str]]
-        What the catalog says of it.
+        The unit's entry in the catalog.
     tables : Sequence[Table]
-        Everything measured of it.
+        All measurements of the unit.
     """
 
     name: str
@@ -56,13 +56,13 @@ def by_unit(results: Iterable[Measured]) -> dict[str, list[Measured]]:
 
 
 def main_synthesis(result: Measured) -> Record:
-    """Return the synthesis to show: in the library in which others are measured, else the first."""
+    """Return the synthesis in the common library of the report, or else the first one."""
     first = [r for r in result.synth if r.values["liberty"] == next(iter(LIBRARIES.values()))]
     return next(iter((*first, *result.synth)), Record(file=FIGURES))
 
 
 def unit_row(entry: Any, results: Sequence[Measured], directory: Path) -> UnitRow:
-    """Make the row of one unit; a figure is of the first preset of `SHOWN` that has it."""
+    """Return the row of one unit; a figure is of the first preset of `SHOWN` that has it."""
     real = [result for result in results if result.preset in SHOWN]
     nothing = Record(file=FIGURES)
     simulated = next((r.sim for r in real if r.sim.values.get("utilization")), nothing)
@@ -93,7 +93,7 @@ def unit_row(entry: Any, results: Sequence[Measured], directory: Path) -> UnitRo
 
 
 def operations_each_cycle(top: str, parameters: Any) -> tuple[str, int] | None:
-    """Return what a unit does in a cycle at full rate, and how many of it; None if not known."""
+    """Return a unit's kind and number of operations per cycle at full rate; None if unknown."""
     known = tomllib.loads((REFERENCE / "throughput.toml").read_text()).get(top)
     if known is None or parameters is None:
         return None
@@ -105,7 +105,7 @@ def operations_each_cycle(top: str, parameters: Any) -> tuple[str, int] | None:
 
 
 def _area(synth: Read) -> list[Cell]:
-    """Return area, frequency, power and memory of the smallest netlist and of the fastest."""
+    """Return area, frequency, power and memory of the area- and the delay-optimised netlist."""
     points = synth.record.values.get("points")
     if not points:
         return [EMPTY] * (len(COLUMNS) - 2)
@@ -122,7 +122,7 @@ def _area(synth: Read) -> list[Cell]:
 
 
 def _simulations(results: Sequence[Measured], directory: Path) -> Table:
-    """Make the table of simulations, of the RTL and of netlists."""
+    """Return the table of simulations, of the RTL and of netlists."""
     rows = []
     for result in results:
         for what, record in (("RTL", result.sim), ("netlist", result.netlist_sim)):
@@ -147,7 +147,7 @@ def _simulations(results: Sequence[Measured], directory: Path) -> Table:
 
 
 def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Table:
-    """Make the table of netlists by preset and library."""
+    """Return the table of netlists by preset and library."""
     rows = []
     for result in results:
         known = operations_each_cycle(entry.top, entry.presets.get(result.preset))
@@ -177,7 +177,7 @@ def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Tabl
 
 
 def _devices(results: Sequence[Measured], directory: Path) -> Table:
-    """Make the table of FPGA devices."""
+    """Return the table of FPGA devices."""
     rows = []
     for result in results:
         for device in result.fpga.values.get("devices", {}).values():

@@ -1,7 +1,7 @@
-"""What nets carried in a simulation, cycle by cycle, read from a value change dump.
+"""Waveforms of nets in a simulation, cycle by cycle, read from a value change dump.
 
-A waveform is an integer: bit t is the net's value just before the clock's edge number t. So the
-logic between two registers can be computed for all cycles at once, by an operator on integers.
+A waveform is an integer whose bit t is the net's value before clock edge t. An operator on integers
+therefore computes the logic between two registers for all cycles at once.
 """
 
 import re
@@ -21,9 +21,9 @@ class Waveforms:
     Parameters
     ----------
     cycles : int
-        How many cycles there are.
+        Number of cycles.
     changes : int
-        Bit t says that cycle t + 1 follows cycle t without a gap.
+        Bit t is 1 if cycle t + 1 follows cycle t without a gap.
     nets : dict[str, int]
         Waveforms, by the path below the top module; a bit of a vector is ``path[bit]``.
     """
@@ -38,12 +38,12 @@ class Waveforms:
         return (1 << self.cycles) - 1
 
     def transitions(self, waveform: int) -> float:
-        """Return how often a net changes in a cycle."""
+        """Return the transitions of a net per cycle."""
         changed = (waveform ^ waveform >> 1) & self.changes
         return changed.bit_count() / max(self.changes.bit_count(), 1)
 
     def ones(self, waveform: int) -> float:
-        """Return the part of the cycles in which a net is 1."""
+        """Return the share of cycles in which a net is 1."""
         return waveform.bit_count() / self.cycles
 
 
@@ -57,7 +57,7 @@ class _Variable:
     values: list[str] = field(default_factory=list)
 
     def take(self, cycle: int, value: str) -> None:
-        """Note what holds from a cycle on; of several values before its edge the last."""
+        """Record a value from a cycle on; the last value before the cycle's edge is valid."""
         if self.since and self.since[-1] == cycle:
             self.values[-1] = value
         else:
@@ -65,7 +65,7 @@ class _Variable:
             self.values.append(value)
 
     def waveforms(self, cycles: int) -> list[int]:
-        """Return the waveform of every bit, the lowest first; what is no 0 or 1 counts as 0."""
+        """Return the waveform of every bit, the lowest first; x and z count as 0."""
         seen = sum(cycle < cycles for cycle in self.since)
         if not seen:
             return [0] * self.width
@@ -87,15 +87,15 @@ def read_waveforms(vcd: Path, top: str, clock: str = "clk") -> Waveforms:
     vcd : Path
         The value change dump, of RTL or of a netlist.
     top : str
-        Scope that is the design.
+        Scope of the design.
     clock : str
-        Its clock, whose rising edges count the cycles. Edges farther apart than the nearest two
-        have a gap between them, over which no change is counted.
+        Clock, whose rising edges delimit the cycles. Edges with more than the minimum distance have
+        a gap between them, over which no transition counts.
 
     Raises
     ------
     UserError
-        If the file is no VCD, has no such scope, or its clock never moves.
+        If the file is no VCD, has no such scope, or its clock never changes.
     """
     if not vcd.is_file():
         raise UserError(f"VCD must be a file that exists, not '{vcd}'")
@@ -106,14 +106,14 @@ def read_waveforms(vcd: Path, top: str, clock: str = "clk") -> Waveforms:
         )
         edges: list[int] = []
         for time, changes in _moments(lines):
-            # The edge comes first: what changes with it is seen by the next one.
+            # Process the edge first: registers sample simultaneous changes at the next edge.
             if ticking is not None and changes.get(ticking) == "1":
                 edges.append(time)
             for code, value in changes.items():
                 if code in variables:
                     variables[code].take(len(edges), value)
     if not edges:
-        raise UserError(f"VCD must hold a clock that moves; '{vcd}' has none called {clock}")
+        raise UserError(f"VCD must contain a running clock {clock}, not '{vcd}'")
     nets: dict[str, int] = {}
     for code, variable in variables.items():
         if code == ticking:
@@ -151,12 +151,12 @@ def _variables(lines: Iterable[str], vcd: Path, top: str) -> dict[str, _Variable
     else:
         raise UserError(f"VCD must be a value change dump, not '{vcd}'")
     if not variables:
-        raise UserError(f"VCD must hold the signals of {top}; '{vcd}' does not")
+        raise UserError(f"VCD must contain the signals of {top}, not '{vcd}'")
     return variables
 
 
 def _moments(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield each time of a dump with what changes at it."""
+    """Yield each time of a dump with the changes at that time."""
     time, changes = 0, dict[str, str]()
     for line in lines:
         if line[0] in "01xzXZ":
@@ -179,5 +179,5 @@ def _range(words: list[str], width: int) -> tuple[int, int]:
 
 
 def _extend(value: str, width: int) -> str:
-    """Extend a value to its width, as the standard says."""
+    """Extend a value to its width by the rules of the standard."""
     return value.rjust(width, value[0] if value[0] in "xzXZ" else "0")[-width:]

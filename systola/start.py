@@ -12,9 +12,9 @@ def start(arguments: Sequence[str] | None = None, program: str | None = None) ->
     arguments : Sequence[str], optional
         A verb and its options; by default the arguments of the process.
     program : str, optional
-        Command that messages name; by default the one that started the process.
+        Command name for messages; by default the one that started the process.
     """
-    # While modules are imported, Ctrl-C ends the process at once and without a traceback.
+    # During imports, Ctrl-C ends the process immediately and without a traceback.
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

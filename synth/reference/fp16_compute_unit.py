@@ -1,7 +1,7 @@
-"""A compute unit of HBM-PIM's kind from this project's FP16 operators: what P3-LLM's is held to.
+"""A compute unit like HBM-PIM's, from this project's FP16 operators, as reference for P3-LLM's.
 
-Sixteen lanes and registers as HBM-PIM has them, without its program memory. It is measured beside
-`hdl.p3llm.pim.pim_compute_unit`; no system uses it.
+It has the sixteen lanes and the registers of HBM-PIM, without the program memory. It is measured
+for comparison with `hdl.p3llm.pim.pim_compute_unit`; no system uses it.
 """
 
 from typing import Any
@@ -17,13 +17,13 @@ from hdl.parameters import require_range
 from hdl.unit import Unit
 
 WORDS = 8
-"""Words of inputs, and of sums."""
+"""Number of input words, and of words of sums."""
 
 SCALARS = 16
 
 
 class Operation(enum.Enum, shape=2):
-    """What the unit is told; a multiplication takes the column that comes a cycle later."""
+    """The commands; a multiplication uses the column that arrives one cycle later."""
 
     MULTIPLY = 0
     WRITE_INPUTS = 1
@@ -34,8 +34,8 @@ class Operation(enum.Enum, shape=2):
 def command_layout(lanes: int) -> data.StructLayout:
     """Return a command's fields.
 
-    A multiplication names its inputs' `word` and its `sum`; with `broadcast` the word is a scalar's
-    number and all lanes have it; with `first` the sum begins.
+    A multiplication selects its input `word` and its `sum`. With `broadcast`, `word` is the number
+    of a scalar for all lanes. With `first`, a new sum begins.
     """
     return data.StructLayout(
         {
@@ -52,9 +52,9 @@ def command_layout(lanes: int) -> data.StructLayout:
 class Fp16ComputeUnit(Unit):
     """Multiply columns of 16 FP16 weights by inputs or a scalar, and add to one of eight sums.
 
-    **Latency** 2 cycles from a command to sums that are read. **Throughput** one command a cycle,
-    16 multiply-adds a column, so its clock is one of columns (tCCD_L). **Numerics** a fused FP16
-    multiply-add, rounded once.
+    **Latency** 2 cycles from a read command to the sums. **Throughput** one command per cycle, 16
+    multiply-adds per column, so the clock period is tCCD_L. **Numerics** a fused FP16 multiply-add,
+    rounded once.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ class Fp16ComputeUnit(Unit):
     Members
     -------
     valid, command : In
-        A command; none waits.
+        A command, which the unit always accepts.
     column : In
-        The weights, a cycle behind the multiplication.
+        The weights, one cycle after the multiplication.
     results : Out
-        The sums, two cycles behind `READ_SUMS`.
+        The sums, two cycles after `READ_SUMS`.
 
     Raises
     ------
@@ -136,7 +136,7 @@ class Fp16ComputeUnit(Unit):
             sums.write_address.eq(number),
             sums.write_data.eq(written),
         ]
-        # A sum that is written while it is read comes from this register.
+        # This register forwards a sum that is written while it is read.
         before = Signal(column, reset_less=True)
         m.d.sync += [before.eq(written), newest.eq(begun & (stages[1][3:] == number))]
         m.d.comb += self.results.eq(Mux(newest, before, sums.read_data))

@@ -1,7 +1,7 @@
-"""Elements of MANT's and BitMoD's kind, from this project's operators: what P3-LLM's is held to.
+"""Processing elements like MANT's and BitMoD's, from this project's operators, as references.
 
-Each does two multiply-adds a cycle with weights of 4 bits (Table VIII). They are made from what
-P3-LLM says of them and from their formats, not from their authors' circuits; no system uses them.
+Each executes two multiply-adds per cycle with 4-bit weights (Table VIII). They implement P3-LLM's
+description and the formats, not the authors' circuits; no system uses them.
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ MANT_LANES = 2
 COEFFICIENT_BITS = 7
 
 BITMOD_LANES = 4
-"""Terms that are added in a cycle; a weight is two terms, in two cycles."""
+"""Terms added per cycle; a weight is two terms, which take two cycles."""
 
 GUARD = 3
-"""Bits behind the largest term's last one that smaller terms keep."""
+"""Number of bits below the largest term's last bit that smaller terms keep."""
 
 BIAS = 24 + GUARD
 """Binary point of aligned terms whose exponents add up to 0: an FP16 subnormal counts 2**-24."""
@@ -91,9 +91,9 @@ class BitmodElement(Unit):
 
     A BitMoD weight, in half-units, is two such terms, so that a weight takes two cycles.
 
-    **Latency** 4 cycles. **Throughput** 4 terms a cycle: 2 multiply-adds. **Numerics** terms lose
-    what stands more than `GUARD` bits below the largest one's last bit, towards zero; their sum
-    and the sum of sums are rounded to nearest.
+    **Latency** 4 cycles. **Throughput** 4 terms per cycle: 2 multiply-adds. **Numerics** terms are
+    truncated towards zero at `GUARD` bits below the largest one's last bit; their sum and the sum
+    of sums are rounded to nearest.
 
     Members
     -------

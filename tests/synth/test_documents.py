@@ -22,7 +22,7 @@ from synth.figures import (
     kept_figures,
     merged,
 )
-from synth.operators import beside
+from synth.operators import compared_circuits
 from synth.plots import all_peers_plot
 from synth.results import Measured, Record
 from synth.svg import svg
@@ -89,7 +89,7 @@ def test_the_comparison_is_of_the_figures_that_are_kept() -> None:
 
 
 def test_the_plot_is_of_the_figures_that_are_kept() -> None:
-    plot = all_peers_plot(beside(kept_figures()["operators"]["costs"]))
+    plot = all_peers_plot(compared_circuits(kept_figures()["operators"]["costs"]))
     written = svg(plot, "Area and delay of circuits that do the same work")
     assert PEERS_PLOT.read_text() == written, "run make report DOCS=1"
 

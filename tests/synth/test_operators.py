@@ -10,7 +10,7 @@ from synth.liberty import GENERIC, find_library, read_library
 from synth.measure import build_unit
 from synth.operators import (
     Circuit,
-    beside,
+    compared_circuits,
     measure_operators,
     operators_of_pages,
     reference,
@@ -52,7 +52,7 @@ def test_what_is_measured_stands_beside_the_others(
     monkeypatch.setattr(operators, "operators_of_pages", dict)
     results = measure_operators(library, tmp_path / "operators.json")
     assert json.loads((tmp_path / "operators.json").read_text()) == results
-    (group,) = beside(results["costs"]).items()
+    (group,) = compared_circuits(results["costs"]).items()
     assert group[0] == "sums"
     recipes = results["costs"][ours["unit"]]
     points = tuple((i["recipe"], i["area_um2"], i["mapper_delay_ps"]) for i in recipes)

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from synth.figures import completed, kept_figures
-from synth.operators import beside
+from synth.operators import compared_circuits
 from synth.papers import read_papers
 from synth.plots import Bar, all_peers_plot, bars_plot, peers_plot, place_numbers
 from synth.svg import OURS, VARIABLES, svg
 from synth.system_sections import cycles_bars, shares_bars
 from tests.synth.drawings import faults_of, words_of
 
-GROUPS = beside(kept_figures()["operators"]["costs"])
+GROUPS = compared_circuits(kept_figures()["operators"]["costs"])
 
 
 def test_the_check_finds_words_on_words_and_words_outside() -> None:
@@ -63,7 +63,7 @@ def test_a_crowd_is_refused() -> None:
 def test_no_words_meet_beside_bars_of_any_length() -> None:
     bars = [
         Bar(name="a_unit_with_a_very_long_name" * 2, words="1,595,756 of 1,589,248", value=99.0),
-        Bar(name="b", words="0", value=0.0, beside=40.0, kept=True),
+        Bar(name="b", words="0", value=0.0, reference=40.0, kept=True),
         Bar(name="c", words="beyond", value=140.0),
     ]
     figure = bars_plot(bars, label="% of the ideal", limits=(0, 100))
@@ -85,7 +85,7 @@ def test_the_shares_and_cycles_that_are_kept_can_be_read() -> None:
             assert not shares
             continue
         assert sum(bar.value for bar in shares) == pytest.approx(100)
-        theirs = [bar.beside for bar in shares if bar.beside is not None]
+        theirs = [bar.reference for bar in shares if bar.reference is not None]
         assert sum(theirs) == pytest.approx(100)
         assert not list(faults_of(bars_plot(shares, label="%", limits=(0, 100))))
         assert not list(faults_of(bars_plot(cycles_bars(paper), label="%", limits=(0, 10))))

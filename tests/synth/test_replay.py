@@ -102,5 +102,5 @@ def test_functions_are_those_of_liberty(text: str, table: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "A +", "(A", "A)"])
 def test_what_is_no_function_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="a function must be whole"):
+    with pytest.raises(ValueError, match="a function must be complete"):
         logic_function(text)

@@ -1,4 +1,4 @@
-"""The picture of LAD's schedule is that of the cycles beside it, in the order of the paper's."""
+"""The plot of LAD's schedule shows the stored cycles, in the order of the paper's figure."""
 
 import json
 

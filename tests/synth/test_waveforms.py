@@ -37,10 +37,10 @@ def test_no_change_is_counted_over_a_gap(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("not a waveform", "VCD must be a value change dump"),
-        ("$scope module other $end\n$enddefinitions $end\n", "VCD must hold the signals of"),
+        ("$scope module other $end\n$enddefinitions $end\n", "VCD must contain the signals of"),
         (
             f"$scope module {TOP} $end\n$var wire 1 ! clk $end\n$enddefinitions $end\n0!\n",
-            "VCD must hold a clock that moves",
+            "VCD must contain a running clock",
         ),
     ],
 )
