@@ -1,6 +1,7 @@
-"""From a unit to Verilog-2005: one file a module, a file list, a header.
+"""Emission of a unit as Verilog-2005: one file with a header per module, and a file list.
 
-The output depends on nothing but the design: no date, no absolute path, no order of a hash table.
+The output depends only on the design: it contains no date, no absolute path, and no order of a hash
+table.
 """
 
 import gc
@@ -29,11 +30,11 @@ from hdl.verilog_names import require_module_name
 from hdl.yosys import run_yosys
 
 LINE_LENGTH = 100
-"""Where lines of Verilog are broken."""
+"""Maximum length of a line of Verilog, in characters."""
 
 _FIRST_NUMBER = "autoidx 1000000000"
-"""Yosys writes cells in the order of their names, and numbers those that it makes. With as many
-digits in every number the order is that of the making, whichever modules came before."""
+"""First number for cells that Yosys creates. Yosys writes cells sorted by name; if all numbers have
+equally many digits, the order is that of creation and independent of preceding modules."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Port:
     direction : str
         ``"input"`` or ``"output"``.
     width : int
-        Bits.
+        Width in bits.
     """
 
     path: tuple[str, ...]
@@ -67,11 +68,11 @@ class Storage:
     Parameters
     ----------
     name : str
-        Its name in the Verilog, after that of its module: ``module.memory``.
+        Name in the Verilog, with that of its module: ``module.memory``.
     width : int
-        Bits of a word.
+        Width of a word in bits.
     depth : int
-        Words.
+        Number of words.
     """
 
     name: str
@@ -80,16 +81,16 @@ class Storage:
 
     @property
     def bits(self) -> int:
-        """All of its bits."""
+        """Capacity in bits."""
         return self.width * self.depth
 
 
 @dataclass(frozen=True)
 class EmittedModule:
-    """One Verilog file: its module's name, its unit's identity, its ports, its RTLIL.
+    """One Verilog file: the module's name, the unit's identity, ports and RTLIL.
 
-    `parts` are the names of all its modules, those of components that are no units with it, and
-    `uses` the modules of the units in it.
+    `parts` are the names of all modules in the file: the unit's, and those of components that are
+    no units. `uses` are the modules of the units that it instantiates.
     """
 
     name: str
@@ -107,7 +108,7 @@ class EmittedModule:
 
     @property
     def memories(self) -> tuple[Storage, ...]:
-        """Its memories, without those of the units in it."""
+        """The memories of this file, without those of the units that it instantiates."""
         found, part = list[Storage](), self.name
         for line in re.findall(r"^ *(?:module|memory) .*$", self.rtlil, re.M):
             word, *options, name = line.split()
@@ -120,7 +121,7 @@ class EmittedModule:
 
 
 _emitted: dict[tuple[Any, ...], EmittedModule] = {}
-"""What this process has emitted: designs share most of their modules with others."""
+"""The modules that this process has emitted: designs share most of their modules."""
 
 
 class Emission:
@@ -133,20 +134,20 @@ class Emission:
     name : str, optional
         Name of the top module; the unit's own `module_name` by default.
     target : Target
-        What the Verilog is for.
+        The technology that the Verilog is optimised for.
     sources : bool
-        Whether the Verilog names the lines of Python that it comes from.
+        Whether `src` attributes in the Verilog refer to the lines of Python that generate it.
 
     Members
     -------
     modules : list[EmittedModule]
-        Every distinct module, each before those that use it; the top is last.
+        Every distinct module, each before those that instantiate it; the top is last.
 
     Raises
     ------
     ValueError
-        If two modules, or two ports of one module, would have the same name, or a module's name is
-        none in Verilog.
+        If two modules, or two ports of one module, would have equal names, or a module's name is
+        not legal in Verilog.
     """
 
     def __init__(
@@ -163,12 +164,13 @@ class Emission:
         self._being_emitted: list[tuple[Any, dict[str, EmittedModule]]] = [(self, {})]
         with writing_for(target), _no_collection():
             self._emit(top, top.module_name if name is None else name)
-            # Amaranth warns of what nobody elaborates, which a known design need not be.
+            # Elaborate the top, because Amaranth warns of components that are never elaborated and
+            # a cached design is not.
             Fragment.get(top, self)
 
     @property
     def modules(self) -> list[EmittedModule]:
-        """Every distinct module, each before those that use it."""
+        """Every distinct module, each before those that instantiate it."""
         return list(self._by_identity.values())
 
     def boundary(self, unit: Unit) -> Instance | None:
@@ -184,16 +186,17 @@ class Emission:
 
     def _emit(self, unit: Unit, name: str) -> EmittedModule:
         require_module_name(name)
-        # Equal values, such as 1 and True, may be written differently.
+        # Equal values, such as 1 and True, may have different text in the Verilog header.
         key = (unit.identity, repr(unit.identity), name, self.target)
-        # Where a port comes from is a line of the design that uses the unit.
+        # With `sources`, a port's attribute refers to the design that instantiates the unit, so
+        # designs cannot share the module.
         kept = {} if self.sources else _emitted
         module = kept[key] = kept.get(key) or self._converted(unit, name)
         self._add(module)
         return module
 
     def _converted(self, unit: Unit, name: str) -> EmittedModule:
-        """Return the module of a unit, whose units have been emitted before."""
+        """Convert a unit to its module; the conversion emits the units in it first."""
         uses: dict[str, EmittedModule] = {}
         self._being_emitted.append((unit, uses))
         text = convert(unit, name=name, platform=self, sources=self.sources)
@@ -208,7 +211,7 @@ class Emission:
         return EmittedModule(name, summary, unit.identity, ports, parts, tuple(uses.values()), text)
 
     def _add(self, module: EmittedModule) -> None:
-        """Add a module behind those that it uses."""
+        """Add a module after those that it uses."""
         if module.identity in self._by_identity:
             return
         for used in module.uses:
@@ -219,7 +222,7 @@ class Emission:
         self._by_identity[module.identity] = module
 
     def _make_readable(self, modules: list[Module], ports: tuple[Port, ...]) -> None:
-        """Tidy a unit and its parts, which come before it, and give them plain names."""
+        """Simplify and rename a unit's modules, of which the unit's own is last."""
         outputs = {
             f"\\{module.name}": {port.name for port in module.ports if port.direction == "output"}
             for module in self.modules
@@ -242,21 +245,21 @@ class Emission:
 
 
 def write_verilog(emission: Emission, directory: Path) -> list[Path]:
-    """Write one ``.v`` file a module and the file list ``<top>.f`` into a directory.
+    """Write one ``.v`` file per module and the file list ``<top>.f`` into a directory.
 
-    What was written there before is replaced, and nothing else, see `hdl.output_folder`.
+    Only files of an earlier emission are replaced, see `hdl.output_folder`.
 
     Returns
     -------
     list[Path]
-        The Verilog files, each before those that use it, and last the file list.
+        The Verilog files, each before those that instantiate it, and the file list last.
 
     Raises
     ------
     hdl.yosys.YosysError
         If Yosys cannot write the design.
     UserError
-        If the directory is not a verb's to write.
+        If `hdl.output_folder` rejects the directory.
     """
     with output_folder(directory) as new:
         names = [module.name for module in emission.modules]
@@ -291,7 +294,7 @@ def write_verilog(emission: Emission, directory: Path) -> list[Path]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Spare Python's collector the millions of objects of a netlist, a third of the time."""
+    """Disable Python's garbage collector, which takes a third of the time for a large netlist."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -302,7 +305,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _ports(unit: Unit) -> Iterator[tuple[Port, Value]]:
-    """Yield every port that a unit may have, with the value that it is in the unit."""
+    """Yield every port that a unit may have, with the port's value inside the unit."""
     yield Port(("clk",), "input", 1), ClockSignal()
     yield Port(("rst",), "input", 1), ResetSignal()
     for path, member, value in unit.signature.flatten(unit):
@@ -312,7 +315,7 @@ def _ports(unit: Unit) -> Iterator[tuple[Port, Value]]:
 
 
 def _place_ports(module: Module, order: list[Port]) -> Iterator[Port]:
-    """Put a module's ports into an order, and yield those that it has."""
+    """Set the positions of a module's ports, and yield those ports that the module has."""
     for position, port in enumerate(order, 1):
         wire = module.wires.get(f"\\{'__'.join(port.path)}")
         if wire and wire.direction:
@@ -321,7 +324,7 @@ def _place_ports(module: Module, order: list[Port]) -> Iterator[Port]:
 
 
 def _lines(text: str, sources: bool) -> Iterator[str]:
-    """Yield the lines of Amaranth's RTLIL, of attributes only those that name a line in `hdl/`."""
+    """Yield the lines of Amaranth's RTLIL, without attributes other than sources in `hdl/`."""
     for line in text.splitlines():
         line = line.strip()
         if line.startswith("attribute "):
@@ -332,15 +335,15 @@ def _lines(text: str, sources: bool) -> Iterator[str]:
 
 
 def _finish(text: str) -> str:
-    """Drop what the writer says of itself and what has no bits, and break long lines."""
+    """Remove the writer's header and declarations without bits, and break long lines."""
     text = re.sub(r"\A/\* Generated by Yosys.*?\*/\n+", "", text, flags=re.S)
     text = re.sub(r"^(?:  \(\*.*\*\)\n)?  (?:wire|reg) \[-1:0\].*\n", "", text, flags=re.M)
-    # This register lets blocks that read nothing but constants run once.
+    # With this register, blocks that read only constants run once.
     text = re.sub(r"\\\$auto\$verilog_backend\S+ ?", "_start_", text)
     text = re.sub(r"(?<='h)0+(?=[0-9a-f])", "", text)
     lines = text.splitlines(keepends=True)
     for end in (number for number, line in enumerate(lines) if line == "endmodule\n"):
-        # The connections of a module follow its cells, in arbitrary order.
+        # Yosys writes a module's connections after its cells, in no defined order.
         start = end
         while lines[start - 1].startswith("  assign "):
             start -= 1
@@ -349,7 +352,7 @@ def _finish(text: str) -> str:
 
 
 def _broken(line: str) -> str:
-    """Break a line that is too long where it has a blank, but never in a string."""
+    """Break a long line at spaces, unless it contains a string."""
     if len(line) <= LINE_LENGTH + 1 or '"' in line:
         return line
     indent = " " * (len(line) - len(line.lstrip()))
@@ -367,7 +370,7 @@ def _broken(line: str) -> str:
 
 
 def _header(module: EmittedModule, target: Target) -> str:
-    """Write the comment that opens a Verilog file."""
+    """Return the comment at the beginning of a Verilog file."""
     lines = [
         f"{module.name}: {module.summary}",
         f"Generated by Systola {__version__}. The generated text is yours, under any terms.",
@@ -391,7 +394,7 @@ class _CommentWrapper(textwrap.TextWrapper):
 
 
 def _broken_comment(line: str) -> str:
-    """Write a line of a comment, broken if it is too long."""
+    """Return a line of a comment, broken if it is too long."""
     inner = len(line) - len(line.lstrip()) + 2
     wrapper = _CommentWrapper(
         LINE_LENGTH,

@@ -9,7 +9,7 @@ machine: ``make verilog TOP=kelle SET="kv_heads=2 rows=16"``. It has no field of
 `ModelShape`, for three reasons. Each accelerator has legal values of its own for a word, which a
 field of the parameter object declares. Some accelerators derive a word from the machine: a
 processing element of MEADOW is as wide as a head. Some do not have a word: VEDA reads its rotary
-angles from memory and has no `rope_base`. A word is a field where the accelerator leaves it free,
+angles from memory and has no `rope_base`. A word is a field if the accelerator does not fix it,
 and a property where another parameter determines it.
 
 The machine has words of its own, which are the same in all accelerators: `slots` are the tokens

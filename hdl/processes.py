@@ -1,12 +1,12 @@
-"""What a process drives: constants and plain copies leave it, and no variable has two drivers.
+"""Restructuring of processes so that ``always @*`` blocks simulate correctly.
 
 Yosys writes a process as ``always @*``, and such a block runs only when a signal that it reads
-changes. A block that reads no signal never runs, and one that reads what it drives misses what
-changes while it runs. Neither block is left here:
+changes. A block that reads no signal never runs. A block that reads a signal that it drives misses
+changes during its own run. This module removes both kinds of block:
 
-- bits that no condition decides become connections, which Yosys writes as ``assign``;
-- the other bits have a variable of their own where a signal has both kinds;
-- where a process reads the signal that it drives, each part of it has a process of its own.
+- bits that do not depend on a condition become connections, which Yosys writes as ``assign``;
+- if a signal has both kinds of bits, the conditional bits get a separate variable;
+- if a process reads a signal that it drives, each part of the signal gets a separate process.
 """
 
 from collections import defaultdict
@@ -16,18 +16,18 @@ from dataclasses import dataclass, field, replace
 from hdl.rtlil import Line, Module, Process, Signal, Slice, Wire, names_in
 
 Variables = Mapping[str, Mapping[tuple[int, int], str]]
-"""Of each wire: the variables that hold bits of it, by the first bit and the bit after the last."""
+"""For each wire: the variables that hold its bits, by the first bit and the bit after the last."""
 
 Sources = Mapping[str, Mapping[tuple[int, int], Signal]]
-"""Of each wire: what drives its bits, likewise. Bits that another process drives are absent."""
+"""For each wire: the drivers of its bits, by the same keys, without bits of other processes."""
 
 Fields = Mapping[str, Mapping[tuple[int, int], str]]
-"""Of each struct: the wires that read one field, by the field's first bit and the bit after it."""
+"""For each struct: the wires that read a field, by the field's first bit and the bit after it."""
 
 
 @dataclass
 class _Case:
-    """Assignments, and after them switches, in the order of their effect."""
+    """A case: its assignments, followed by its switches, in order of evaluation."""
 
     line: Line
     assignments: list[Line] = field(default_factory=list)
@@ -36,22 +36,22 @@ class _Case:
 
 @dataclass
 class _Switch:
-    """A switch and its cases, of which the first that matches is taken."""
+    """A switch and its cases; the first case that matches takes effect."""
 
     line: Line
     cases: list[_Case] = field(default_factory=list)
 
     @property
     def is_condition(self) -> bool:
-        """Whether a signal decides which case is taken."""
+        """Whether a signal selects the case."""
         return self.line.text != "switch {}"
 
 
 @dataclass(frozen=True)
 class _Range:
-    """Bits of a wire from `low` up to but without `high`.
+    """Bits of a wire from `low` (included) to `high` (excluded).
 
-    `value` is what drives them, or None where a condition decides.
+    `value` is their driver, or None if they depend on a condition.
     """
 
     low: int
@@ -60,12 +60,12 @@ class _Range:
 
 
 def settle(module: Module) -> None:
-    """Connect what no condition decides, and give each remaining process variables of its own.
+    """Connect unconditional bits, and give each remaining process separate variables.
 
     Parameters
     ----------
     module : Module
-        Changed in place.
+        The module, changed in place.
     """
     fields = module.fields()
     kept = []
@@ -90,7 +90,7 @@ def settle(module: Module) -> None:
 
 
 def _reads(case: _Case) -> set[str]:
-    """Return the names of the wires that a case and what it contains read."""
+    """Return the names of the wires that a case and its nested cases read."""
     names = {name for line in case.assignments for name in names_in(line.sides[1])}
     for switch in case.switches:
         names.update(names_in(switch.line.sides[1]))
@@ -101,18 +101,18 @@ def _reads(case: _Case) -> set[str]:
 def _reading(
     line: Line, module: Module, parts: Mapping[str, tuple[str, int]], sources: Sources
 ) -> Line:
-    """Return a line that reads what drives a wire where it read the wire, or a field of it.
+    """Replace a line's reads of a wire, or of one of its fields, by reads of the wire's drivers.
 
     Parameters
     ----------
     line : Line
-        Of a process.
+        A line of a process.
     module : Module
-        Its module.
+        The module of the process.
     parts : Mapping[str, tuple[str, int]]
-        For each wire and each field of it, the wire and the field's first bit.
+        For each wire and each of its fields: the wire and the field's first bit.
     sources : Sources
-        What drives the wires.
+        The drivers of the wires.
     """
     right = line.sides[1]
     if parts.keys().isdisjoint(names_in(right)):
@@ -136,7 +136,7 @@ def _reading(
 
 
 def _groups(variables: Variables, apart: bool) -> Iterator[Variables]:
-    """Yield the variables of each process: all in one, or each in one of its own."""
+    """Yield the variables of each process: all in one process, or one process per variable."""
     if not apart:
         yield variables
         return
@@ -146,7 +146,7 @@ def _groups(variables: Variables, apart: bool) -> Iterator[Variables]:
 
 
 def _read(process: Process) -> _Case:
-    """Return the tree of a process, with the taken case in the place of a constant switch."""
+    """Return the tree of a process, with constant switches replaced by the selected case."""
     lines = iter(process.lines)
     root = _Case(Line("case"))
     _read_case(root, lines)
@@ -154,7 +154,7 @@ def _read(process: Process) -> _Case:
 
 
 def _read_case(case: _Case, lines: Iterator[Line]) -> Line:
-    """Read what a case contains, and return the line that ends it."""
+    """Read the contents of a case, and return the line that ends it."""
     for line in lines:
         word = line.text.partition(" ")[0]
         if word == "assign":
@@ -172,7 +172,7 @@ def _read_case(case: _Case, lines: Iterator[Line]) -> Line:
 
 
 def _decided(switch: _Switch) -> list[_Switch]:
-    """Return a switch, or where it reads no signal one that has the taken case alone, if any."""
+    """Return a switch; if it reads no signal, keep only the selected case, if there is one."""
     test = switch.line.sides[1]
     if names_in(test):
         return [switch]
@@ -184,7 +184,7 @@ def _decided(switch: _Switch) -> list[_Switch]:
 
 
 def _matches(test: str, case: str) -> bool:
-    """Whether a constant matches one of a case's patterns; a case without any is the default."""
+    """Whether a constant matches a pattern of a case; a case without patterns is the default."""
     bits = test.partition("'")[2]
     patterns = [pattern.partition("'")[2] for pattern in case.removeprefix("case").split(",")]
     return patterns == [""] or any(
@@ -194,9 +194,9 @@ def _matches(test: str, case: str) -> bool:
 
 
 def _drives(root: _Case, module: Module) -> dict[str, list[_Range]]:
-    """Return what drives the bits of each wire that a process drives, in the order of the bits.
+    """Return the drivers of each wire that a process drives, sorted by bit.
 
-    Ranges that a condition decides are as small as the slices that assignments drive and read.
+    Conditional ranges are as small as the slices that assignments drive and read.
     """
     driven = defaultdict[str, list[_Range]](list)
 
@@ -223,7 +223,7 @@ def _drives(root: _Case, module: Module) -> dict[str, list[_Range]]:
 
 
 def _overlaid(ranges: list[_Range], new: _Range) -> list[_Range]:
-    """Replace what drove the bits of a range."""
+    """Replace the previous drivers of a range's bits."""
     result = [new]
     for old in ranges:
         for low, high in ((old.low, min(old.high, new.low)), (max(old.low, new.high), old.high)):
@@ -234,7 +234,7 @@ def _overlaid(ranges: list[_Range], new: _Range) -> list[_Range]:
 
 
 def _joined(ranges: list[_Range]) -> Iterator[_Range]:
-    """Join neighbouring ranges that conditions decide."""
+    """Join adjacent conditional ranges."""
     last = ranges[0]
     for one in ranges[1:]:
         if last.high == one.low and last.value is None and one.value is None:
@@ -248,12 +248,12 @@ def _joined(ranges: list[_Range]) -> Iterator[_Range]:
 def _connect(
     module: Module, fields: Fields, driven: Mapping[str, list[_Range]], apart: bool
 ) -> tuple[Variables, Sources]:
-    """Connect the wires that a process drives to what drives them.
+    """Connect the wires that a process drives to their drivers.
 
     Returns
     -------
     tuple[Variables, Sources]
-        What the process is to drive, and what drives each bit.
+        The variables that the process must drive, and the driver of each bit.
     """
     variables: dict[str, dict[tuple[int, int], str]] = {}
     sources: dict[str, dict[tuple[int, int], Signal]] = {}
@@ -274,7 +274,7 @@ def _connect(
 
 
 def _by_field(one: _Range, fields: Mapping[tuple[int, int], str]) -> Iterator[tuple[int, int]]:
-    """Cut a range into the largest fields that lie in it, and what is between them."""
+    """Cut a range into the largest fields that it contains and the bits between them."""
     inside = sorted(
         (low, -high) for low, high in fields if one.low <= low and high <= one.high and low < high
     )
@@ -290,9 +290,9 @@ def _by_field(one: _Range, fields: Mapping[tuple[int, int], str]) -> Iterator[tu
 
 
 def _variable(module: Module, fields: Fields, name: str, place: tuple[int, int]) -> str:
-    """Return the variable for some bits of a wire, and connect the bits to it.
+    """Return the variable for a range of a wire's bits, and connect the bits to it.
 
-    It is the wire that read these bits as a field, or a new one.
+    The variable is the wire that reads these bits as a field, or else a new wire.
     """
     low, high = place
     bits = Signal.of(name, low, high)
@@ -308,7 +308,7 @@ def _variable(module: Module, fields: Fields, name: str, place: tuple[int, int])
 
 
 def _rewritten(case: _Case, module: Module, variables: Variables) -> _Case:
-    """Return a case that drives variables alone, without switches that then drive nothing."""
+    """Return a case that drives only variables, without switches that then drive nothing."""
     switches = [
         replace(switch, cases=[_rewritten(one, module, variables) for one in switch.cases])
         for switch in case.switches
@@ -325,7 +325,7 @@ def _rewritten(case: _Case, module: Module, variables: Variables) -> _Case:
 
 
 def _assignments(line: Line, module: Module, variables: Variables) -> Iterator[Line]:
-    """Yield what an assignment assigns to variables."""
+    """Yield the parts of an assignment that drive variables."""
     left, right = (Signal.read(side, module.wires) for side in line.sides)
     position = 0
     for name, low, width in left.slices:
@@ -339,7 +339,7 @@ def _assignments(line: Line, module: Module, variables: Variables) -> Iterator[L
 
 
 def _lines(root: _Case) -> Iterator[Line]:
-    """Yield the lines of a case, without that of the case itself."""
+    """Yield the lines of a case, without the line that begins it."""
     yield from root.assignments
     for switch in root.switches:
         yield switch.line

@@ -1,7 +1,7 @@
-"""RTLIL as Amaranth writes it: read into parts that can be changed, and written again.
+"""Reader, mutable representation and writer for the subset of RTLIL that Amaranth generates.
 
-The subset is Amaranth's: one module after another, attributes before what they describe, signals
-that are a wire, a slice of one, a constant, or a flat concatenation of these.
+A text is a sequence of modules. Attributes precede the object that they describe. A signal is a
+wire, a slice of a wire, a constant, or a flat concatenation of these.
 """
 
 import re
@@ -18,7 +18,7 @@ _SIGNAL = re.compile(r"\{.*?\}(?!\S)|\S+(?: \[[\d:]+\])?")
 
 @dataclass
 class Wire:
-    """A wire: its width, its place among the ports if it is one, its attributes."""
+    """A wire: its width in bits, its direction and position if it is a port, its attributes."""
 
     width: int
     direction: str = ""
@@ -27,9 +27,9 @@ class Wire:
 
 
 class Slice(NamedTuple):
-    """Neighbouring bits of a wire or of a constant.
+    """Adjacent bits of a wire or of a constant.
 
-    `source` is the wire's name, or the constant's bits with the highest first.
+    `source` is the wire's name, or the constant's bits, most significant bit first.
     """
 
     source: str
@@ -38,7 +38,7 @@ class Slice(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether the bits are those of a constant."""
+        """Whether the source is a constant."""
         return not self.source.startswith(("\\", "$"))
 
     @property
@@ -46,7 +46,7 @@ class Slice(NamedTuple):
         return self.low + self.width
 
     def __str__(self) -> str:
-        """Spell the bits as RTLIL."""
+        """Return the bits in RTLIL's notation."""
         if self.is_constant:
             end = len(self.source)
             return f"{self.width}'{self.source[end - self._high : end - self.low]}"
@@ -56,18 +56,18 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class Signal:
-    """Bits in a row: slices of wires and constants, the lowest first."""
+    """A concatenation of slices of wires and constants, least significant first."""
 
     slices: tuple[Slice, ...]
 
     @classmethod
     def of(cls, name: str, low: int, high: int) -> Self:
-        """Return the bits of a wire from `low` up to but without `high`."""
+        """Return the bits of a wire from `low` (included) to `high` (excluded)."""
         return cls((Slice(name, low, high - low),))
 
     @classmethod
     def read(cls, text: str, wires: Mapping[str, "Wire"]) -> Self:
-        """Return the signal that a text spells.
+        """Parse a signal.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class Signal:
         return cls(tuple(one for one in slices[::-1] if one.width))
 
     def part(self, low: int, high: int) -> "Signal":
-        """Return the bits from `low` up to but without `high`."""
+        """Return the bits from `low` (included) to `high` (excluded)."""
         parts, position = list[Slice](), 0
         for source, first, width in self.slices:
             start, stop = max(low, position), min(high, position + width)
@@ -101,14 +101,14 @@ class Signal:
         return Signal(tuple(parts))
 
     def __str__(self) -> str:
-        """Spell the signal as RTLIL."""
+        """Return the signal in RTLIL's notation."""
         words = [str(one) for one in self.slices[::-1]]
         return words[0] if len(words) == 1 else f"{{ {' '.join(words)} }}"
 
 
 @dataclass
 class Cell:
-    """A cell: an operator, a flip-flop, a port of a memory, or an instance of a module."""
+    """A cell: an operator, a flip-flop, a memory port, or an instance of a module."""
 
     kind: str
     name: str
@@ -118,20 +118,20 @@ class Cell:
 
     @property
     def is_instance(self) -> bool:
-        """Whether the cell is another module."""
+        """Whether the cell is an instance of a module."""
         return self.kind.startswith("\\")
 
 
 @dataclass
 class Line:
-    """One line of a process: an assignment, or where a switch or a case begins or ends."""
+    """One line of a process: an assignment, or the beginning or end of a switch or a case."""
 
     text: str
     attributes: list[str] = field(default_factory=list)
 
     @property
     def sides(self) -> tuple[str, str]:
-        """What the line drives and what it reads; the empty text for nothing."""
+        """The signal that the line drives and the one that it reads; an empty string for none."""
         word, _, tail = self.text.partition(" ")
         if word == "assign":
             return _two_signals(tail)
@@ -140,7 +140,7 @@ class Line:
 
 @dataclass
 class Process:
-    """Assignments under conditions."""
+    """A process: a sequence of conditional assignments."""
 
     name: str
     lines: list[Line] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Module:
     connections: list[tuple[str, str]] = field(default_factory=list)
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Give wires other names, wherever they are spelled; those without one keep theirs."""
+        """Rename wires in all declarations and signals; wires that `names` omits keep theirs."""
         self.wires = {names.get(name, name): wire for name, wire in self.wires.items()}
         for cell in self.cells:
             for port, signal in cell.connections.items():
@@ -176,7 +176,7 @@ class Module:
     def fields(self) -> dict[str, dict[tuple[int, int], str]]:
         """Return the wires that read a field of a struct, by the struct's wire and the bits.
 
-        The bits are the number of the field's first and that after its last.
+        The bits are a pair: the field's first bit, and the bit after its last.
         """
         fields: dict[str, dict[tuple[int, int], str]] = {}
         for left, right in self.connections:
@@ -191,17 +191,17 @@ class Module:
         return fields
 
     def connect(self, left: Signal, right: Signal) -> None:
-        """Let one signal drive another."""
+        """Add a connection in which `right` drives `left`."""
         self.connections.append((str(left), str(right)))
 
     def free_name(self, name: str) -> str:
-        """Return the name, or the first that a number makes free."""
+        """Return the name, or the first free name with a number appended."""
         if name not in self.wires:
             return name
         return next(free for i in count(1) if (free := f"{name}${i}") not in self.wires)
 
     def __str__(self) -> str:
-        """Write the module."""
+        """Return the module in RTLIL's notation."""
         return "\n".join(_write(self)) + "\n"
 
 
@@ -211,17 +211,17 @@ def names_in(signal: str) -> list[str]:
 
 
 def substituted(signal: str, names: Mapping[str, str]) -> str:
-    """Return a signal with wires under their other names, where they have one."""
+    """Return a signal with the wires in `names` renamed."""
     return _NAME.sub(lambda match: names.get(match[0], match[0]), signal)
 
 
 def bits(name: str, width: int) -> str:
-    """Spell all bits of a wire as Amaranth does where it reads one."""
+    """Return all bits of a wire in the notation that Amaranth uses for reads."""
     return f"{name} [{width - 1}:0]" if width > 1 else f"{name} [0]"
 
 
 def read_modules(lines: Iterable[str]) -> list[Module]:
-    """Read every module of a text, whose lines come without what indents them."""
+    """Read every module of a text, whose lines must have no indentation."""
     rest = (line for line in lines if line)
     return [_read_module(line[7:], rest) for line in rest if line.startswith("module ")]
 
@@ -252,8 +252,8 @@ def _read_module(name: str, lines: Iterator[str]) -> Module:
 
 
 def _read_wire(module: Module, tail: str, attributes: list[str]) -> None:
-    # Cells say themselves which operands are signed; a signed wire would say it again, and wrongly
-    # where an operator reads it as unsigned.
+    # Cells specify which operands are signed. A signed wire would repeat this, and would be wrong
+    # if an operator reads the wire as unsigned.
     words = [word for word in tail.split() if word != "signed"]
     wire = Wire(int(words[words.index("width") + 1]), attributes=attributes)
     for direction in ("input", "output"):
@@ -293,7 +293,7 @@ def _read_process(name: str, lines: Iterator[str], attributes: list[str]) -> Pro
 
 
 def _two_signals(text: str) -> tuple[str, str]:
-    """Split what an assignment or a connection says into its left and its right side."""
+    """Split the text of an assignment or a connection into its left and its right side."""
     left = _SIGNAL.match(text)
     assert left is not None
     return left[0], text[left.end() + 1 :]

@@ -1,6 +1,6 @@
-"""What readers of Verilog are spared: copies, wires that nobody reads, bits that have a name.
+"""Simplifications that make Verilog readable: no copies, no unread wires, no bits with a name.
 
-Nothing here changes what the hardware does: `hdl.digest` says the same before and after.
+The function of the hardware does not change: `hdl.digest` is equal before and after.
 """
 
 import re
@@ -16,14 +16,14 @@ Outputs = Mapping[str, Collection[str]]
 
 
 def share_operators(module: Module) -> None:
-    """Write an operator once: Amaranth writes it for every reader of an expression again."""
+    """Merge copies of an operator: Amaranth writes one copy for each reader of an expression."""
     operators = {
         cell.connections["Y"]: cell
         for cell in module.cells
         if not cell.is_instance and {"A", "Y"} <= cell.connections.keys()
         if cell.connections["Y"] in module.wires
     }
-    # Operators whose operands turn out to be shared may be shared in their turn.
+    # Merging operands can make further operators equal: iterate until nothing changes.
     first: dict[str, str] = {}
     before = None
     while first != before:
@@ -32,7 +32,7 @@ def share_operators(module: Module) -> None:
             output: known.setdefault(_function(cell, before), output)
             for output, cell in operators.items()
         }
-    # Readers of a copy that the source does not name read one that it names, if there is any.
+    # Readers of an unnamed copy read a copy that the source names, if one exists.
     named: dict[str, str] = {}
     for output, copied in first.items():
         if output.startswith("\\"):
@@ -55,7 +55,7 @@ def share_operators(module: Module) -> None:
 
 
 def _function(cell: Cell, copied: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what an operator does to what, copies of a signal being the same."""
+    """Return an operator's kind, parameters and operands, with copies of a signal merged."""
     operands = (
         f"{port} {substituted(signal, copied)}"
         for port, signal in cell.connections.items()
@@ -65,7 +65,7 @@ def _function(cell: Cell, copied: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def name_fields(module: Module, outputs: Outputs) -> None:
-    """Read a struct's field by the field's name instead of by its bits."""
+    """Replace reads of a struct's bits by reads of the named field."""
     fields = {
         str(Signal.of(name, *place)): bits(field, module.wires[field].width)
         for name, places in module.fields().items()
@@ -87,7 +87,7 @@ def name_fields(module: Module, outputs: Outputs) -> None:
 
 
 def drop_unread(module: Module, outputs: Outputs) -> None:
-    """Drop what neither an output, an instance nor a memory depends on."""
+    """Remove logic that no output, instance or memory depends on."""
     drivers = defaultdict[str, list[Cell | Process | tuple[str, str]]](list)
     live = [name for name, wire in module.wires.items() if wire.direction]
     for cell in module.cells:
@@ -115,7 +115,7 @@ def drop_unread(module: Module, outputs: Outputs) -> None:
 
 
 def _keep(module: Module, read: set[str], outputs: Outputs) -> None:
-    """Keep what drives the wires that are read, and all memories and instances."""
+    """Keep the drivers of wires that are read, and all memories and instances."""
 
     def reaches(signal: str) -> bool:
         return not read.isdisjoint(names_in(signal))
