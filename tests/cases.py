@@ -11,11 +11,11 @@ from testbenches.quick_form import quick_form
 
 
 def is_short(entry: Entry, preset: str) -> bool:
-    """Tell whether the default suite simulates a preset.
+    """Return whether the default suite simulates a preset.
 
-    It has the tiny ones, which turn every corner, and one of the size of a real model: SmolLM2's,
-    else the paper's. Those that take minutes are left to the full suite, and tiny ones of composed
-    units whose own corners are those of a part or of the whole, which have benches of their own.
+    It simulates the tiny presets, which cover all corner cases, and one with a real model's
+    dimensions: SmolLM2's, or else the paper's. The full suite simulates presets that take minutes,
+    and tiny presets of composed units whose corner cases other testbenches cover.
     """
     if preset in entry.long:
         return False
@@ -32,7 +32,7 @@ CASES = [
     for entry in CATALOG
     for preset in entry.presets
 ]
-"""All; those that are not short are marked for the full suite."""
+"""All presets; those that are not short have the mark `full`."""
 
 LINTED = [
     case(entry, preset)

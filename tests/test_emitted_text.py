@@ -183,7 +183,7 @@ def test_an_expression_is_written_once(tmp_path: Path) -> None:
     assert re.findall(r"posedge clk\)\n +(\w+) <=", text) == ["later", "kept"]
 
 
-def test_constants_are_connected_beside_what_a_condition_decides(tmp_path: Path) -> None:
+def test_constants_are_connected_next_to_conditional_bits(tmp_path: Path) -> None:
     """In a block they would wait for a change of what it reads."""
     file, *_rest = write_verilog(Emission(top=Partly(), name="partly"), tmp_path / "rtl")
     text = file.read_text()

@@ -350,7 +350,7 @@ def wrong_fields(structs: Structs, vector: Vector, found: dict[str, str]) -> Ite
     for i, fields in enumerate(structs.structs):
         low = 0
         kinds = {field.kind for field in fields}
-        # What drives no bit of a register leaves it as the reset set it.
+        # A statement that drives no bit of a register preserves its reset value.
         known = ALWAYS - ({"nothing"} if "stored" in kinds else set())
         for j, field in enumerate(fields):
             high = low + field.width

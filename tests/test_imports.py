@@ -11,7 +11,7 @@ from hdl.paths import ROOT
 
 PAPERS = {"kelle", "veda", "lad", "p3llm", "meadow"}
 FLOORS = ("arith", "stream", "memory", "nonlinear", "paper", "catalog")
-"""The floors of `hdl`, lowest first; what stands on none of them is below all."""
+"""The floors of `hdl`, lowest first; other modules are below all floors."""
 ABOVE = {
     "hdl": {"golden", "testbenches", "synth", "systola", "tests"},
     "golden": {"testbenches", "synth", "systola", "tests"},
@@ -33,7 +33,7 @@ def imported(source: str) -> Iterator[str]:
 
 
 def floor(parts: tuple[str, ...]) -> int:
-    """Return the height of a module of `hdl`, by its name's parts behind the tree."""
+    """Return the height of a module of `hdl`, by the parts of its name after `hdl`."""
     name = "paper" if parts[0] in PAPERS else parts[0]
     return FLOORS.index(name) if name in FLOORS else -1
 
@@ -143,6 +143,6 @@ def test_exploration_does_not_import_the_command_line() -> None:
         assert "systola.__main__" not in set(imported(file.read_text())), file
 
 
-def test_every_unit_stands_on_a_floor() -> None:
+def test_every_unit_is_on_a_floor() -> None:
     for entry in CATALOG:
         assert floor(entry.folder.parts) >= 0

@@ -162,7 +162,7 @@ def test_a_package_with_another_size_is_installed_again(scene: Scene) -> None:
     assert (scene.site / "alpha.py").read_text() == "VERSION = '1.0'\n"
 
 
-def test_damage_in_a_complete_group_is_repaired_on_request(scene: Scene) -> None:
+def test_corrupted_complete_group_is_repaired_on_request(scene: Scene) -> None:
     scene.wheel("alpha")
     scene.environment.install(["base"])
     (scene.site / "alpha.py").unlink()
@@ -172,7 +172,7 @@ def test_damage_in_a_complete_group_is_repaired_on_request(scene: Scene) -> None
     assert (scene.site / "alpha.py").exists()
 
 
-def test_a_package_that_cannot_be_had_leaves_its_group_incomplete(scene: Scene) -> None:
+def test_group_is_incomplete_if_a_package_is_unavailable(scene: Scene) -> None:
     scene.wheel("alpha")
     scene.environment.install(["base"])
     with pytest.raises(InstallationError, match=r"^sim cannot be installed: .*set-up.log has all"):

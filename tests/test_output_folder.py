@@ -224,7 +224,7 @@ def test_out_may_be_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "zz" / "systolic_evictor.f").is_file()
 
 
-def test_who_comes_while_another_writes_waits_for_the_end(tmp_path: Path) -> None:
+def test_second_writer_waits_for_the_first(tmp_path: Path) -> None:
     """Between two files of another process the list is not that of what is there."""
     directory = tmp_path / "out"
     write(directory, a_v="one")

@@ -88,7 +88,7 @@ class WithOptions(Unit):
         super().__init__({"width": Out(parameters.width)})
 
 
-def test_an_option_is_told_by_name_where_it_is_chosen() -> None:
+def test_selected_option_is_in_the_name() -> None:
     named = {
         WithOptions(parameters=Optional(first=first, second=second)).module_name
         for first in (False, True)

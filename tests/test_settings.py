@@ -31,7 +31,7 @@ def described(entry: Entry) -> list[Description]:
 
 
 @UNITS
-def test_every_parameter_says_what_it_means(entry: Entry) -> None:
+def test_every_parameter_has_a_meaning(entry: Entry) -> None:
     for parameter in described(entry):
         where = f"{entry.top}.{parameter.path}"
         assert parameter.meaning.endswith("."), f"{where} has no meaning"
@@ -61,7 +61,7 @@ def test_what_is_not_legal_is_refused_in_words(entry: Entry) -> None:
 
 
 @UNITS
-def test_every_preset_is_what_its_own_file_says(entry: Entry, tmp_path: Path) -> None:
+def test_every_preset_equals_its_own_file(entry: Entry, tmp_path: Path) -> None:
     file = tmp_path / "parameters.toml"
     for preset in entry.presets.values():
         file.write_text(settings_text(preset))
@@ -131,7 +131,7 @@ def test_wrong_files_end_with_2(tmp_path: Path) -> None:
     assert run("list", "--set", "lanes=4").exit_code == 2
 
 
-def test_settings_come_after_the_file(tmp_path: Path) -> None:
+def test_settings_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("heads = 4\ncount_bits = 5\n[threshold]\ncapacity = 44\n")
     arguments = ["--top", "voting_engine", "--preset", "tiny", "--parameters", str(file)]

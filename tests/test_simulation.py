@@ -85,7 +85,7 @@ def test_modules_of_every_preset_are_clean_and_the_top_keeps_its_ports(
 @pytest.mark.full
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 def test_any_seed_will_do(entry: Entry) -> None:
-    """Seeds as a user draws them; the one that fails stays in ``sim.json``."""
+    """Random seeds pass; the seed of a failure remains in ``sim.json``."""
     for _ in range(4):
         result = simulate(entry, "tiny", Request())
         assert result.passed, f"SEED={result.seed}: {result.first_failure}"

@@ -73,7 +73,7 @@ def test_a_worker_of_another_checkout_is_named(two_workers: Any) -> None:
         check_workers(two_workers, other)
 
 
-def test_a_difference_is_said_in_words() -> None:
+def test_difference_is_described() -> None:
     here = Checkout(sources="aa", packages="bb", commit="c1")
     assert not here.difference(here)
     said = here.difference(Checkout(sources="ab", packages="bc", commit="c2"))
@@ -88,7 +88,7 @@ def test_an_address_without_a_scheduler_is_a_sentence(monkeypatch: pytest.Monkey
             pass
 
 
-def test_a_scheduler_that_ends_leaves_what_was_finished(tmp_path: Path) -> None:
+def test_finished_jobs_remain_if_the_scheduler_ends(tmp_path: Path) -> None:
     """A real scheduler and worker; the scheduler is ended after the third result."""
     address = tmp_path / "scheduler.json"
     python = [sys.executable, "-m"]
@@ -131,7 +131,7 @@ def test_a_scheduler_that_ends_leaves_what_was_finished(tmp_path: Path) -> None:
 
 
 def wait_for_address(file: Path) -> str:
-    """Return the address that a scheduler writes into its file, once its worker has come."""
+    """Return the address that a scheduler writes into its file, after its worker has joined."""
     import json
 
     for _ in range(600):

@@ -1,4 +1,4 @@
-"""The journal and the tables: nothing lost, nothing twice, and what cannot be written is said."""
+"""The journal and the tables: no lost or duplicate results, and errors of writing are reported."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def result(job: Job, failure: str = "") -> Result:
     )
 
 
-def test_a_key_stands_for_all_that_a_result_depends_on() -> None:
+def test_key_covers_all_inputs_of_a_result() -> None:
     others = [
         replace(JOB, top="sfu"),
         replace(JOB, parameters="lanes = 2\n"),
@@ -70,7 +70,7 @@ def test_a_disk_that_takes_nothing_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the table cannot be written to"):
         write_table([{"a": 1}], tmp_path / "file" / "results")
     full = Journal(tmp_path / "results.jsonl")
-    # Whoever read this device would read zeros for ever.
+    # A read of this device would return zeros without end.
     full.file = Path("/dev/full")
     with pytest.raises(UserError, match="No space left on device"):
         full.add(result(JOB))
@@ -156,7 +156,7 @@ def test_the_report_shows_every_front(tmp_path: Path) -> None:
     assert gallery.table.rows[0][3].link == "../explore/arrays/pareto-area_um2-critical_path_ps.csv"
 
 
-def test_ten_thousand_results_are_read_and_drawn(tmp_path: Path) -> None:
+def test_ten_thousand_results_are_read_and_plotted(tmp_path: Path) -> None:
     """The sizes hold; how long it takes is on the page of exploration."""
     file = tmp_path / "results.jsonl"
     with file.open("w") as lines:

@@ -44,7 +44,7 @@ def test_a_grid_has_every_legal_combination_once() -> None:
     assert "lanes must be a power of two" in points.illegal["lanes=3 scores=8"]
 
 
-def test_a_condition_leaves_points_out() -> None:
+def test_condition_excludes_points() -> None:
     grid = parse_sweep("lanes=1,2,4 scores=8,16")
     where = "lanes * 4 <= scores and not scores == 8"
     points = expand(Sweep(name="a", top="softmax", preset="tiny", grid=grid, where=where))
@@ -52,7 +52,7 @@ def test_a_condition_leaves_points_out() -> None:
     assert points.excluded == 3
 
 
-def test_drawn_points_are_legal_and_repeat() -> None:
+def test_random_points_are_legal_and_repeatable() -> None:
     sweep = Sweep(name="a", top="rms_norm", random=12, seed=5)
     first, again = expand(sweep), expand(sweep)
     assert list(first.legal) == list(again.legal)
@@ -116,7 +116,7 @@ def test_a_parameter_that_is_none_ends_the_sweep(grid: str, sentence: str) -> No
         expand(Sweep(name="a", top="softmax", grid=parse_sweep(grid)))
 
 
-def test_a_sweep_without_a_legal_point_says_why() -> None:
+def test_sweep_without_a_legal_point_reports_the_reason() -> None:
     sweep = Sweep(name="a", top="softmax", grid=parse_sweep("lanes=3,5"))
     with pytest.raises(UserError, match="2 are illegal; the first: lanes must be a power of two"):
         expand(sweep)

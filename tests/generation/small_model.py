@@ -83,7 +83,7 @@ def write_gguf(
     kind : str
         Format of the matrices: F32, F16, BF16 or Q8_0.
     fields : dict
-        Further metadata, or other values; None leaves a key out.
+        Further metadata, or other values; None omits a key.
     """
     import gguf
     from transformers import AutoConfig, LlamaForCausalLM

@@ -120,7 +120,7 @@ def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     (tmp_path / "cache-999999999.memory").touch()
     tokens = generated(run)
     assert len(tokens) == 8 and len(set(tokens)) > 2
-    # From the token on that fills the budget, each layer evicts one a token.
+    # After the token that fills the budget, each layer evicts one slot per token.
     evicted = [len(figures["evictions"]) for figures in run.progress.figures]
     assert evicted[-3:] == [SHAPE.layers] * 3 and evicted[0] == 0
     for figures in run.progress.figures:
@@ -136,7 +136,7 @@ def interrupted(
     blocks: int,
     before: Callable[..., None] = lambda *arguments: None,
 ) -> None:
-    """Interrupt a run in the block after so many; the message says how to continue."""
+    """Interrupt a run in the block after `blocks`; the message states how to continue."""
     own, done = run.system.run, []
 
     def interrupting(*arguments: Any) -> Any:

@@ -64,7 +64,7 @@ def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_sampled_waveform_is_left_beside_the_run(tmp_path: Path) -> None:
+def test_sampled_waveform_is_stored_next_to_the_run(tmp_path: Path) -> None:
     """Twenty cycles of each twenty thousand, in the folder of the system's runs."""
     run = prepared(tmp_path, 2, settings=replace(SETTINGS, waves=True))
     assert len(generated(run)) == 2

@@ -89,7 +89,7 @@ def flip(run: Run, place: int) -> None:
 
 
 def test_reports_layer_and_cycle_of_a_corrupted_weight(tmp_path: Path) -> None:
-    """In the second layer, and in the vocabulary, where the sum says it."""
+    """The check detects it in the second layer, and in the LM head by the sum."""
     run = prepared(tmp_path, 1)
     system: Any = run.system
     layer = file_items(system.weights, system.p)[1]
@@ -100,7 +100,7 @@ def test_reports_layer_and_cycle_of_a_corrupted_weight(tmp_path: Path) -> None:
 
 
 def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mode that nobody decided."""
+    """A mode that no step selected is detected."""
     run = prepared(tmp_path, 1)
     system: Any = run.system
     own = system._compare

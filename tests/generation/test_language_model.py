@@ -38,7 +38,7 @@ def test_gguf_gives_the_matrices_of_the_trace() -> None:
             assert np.array_equal(matrix, getattr(theirs, name)), (number, name)
 
 
-def test_damaged_files_are_refused(small: Path, tmp_path: Path) -> None:
+def test_corrupted_files_are_rejected(small: Path, tmp_path: Path) -> None:
     whole = (small / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[:-100])
     with pytest.raises(DataFileError, match=r"must have its config\.json in the same folder"):

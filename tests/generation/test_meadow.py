@@ -97,7 +97,7 @@ def test_reports_the_place_of_a_corrupted_byte(
         generated(run)
 
 
-def test_long_prompt_comes_in_blocks(tmp_path: Path) -> None:
+def test_long_prompt_is_split_into_blocks(tmp_path: Path) -> None:
     """Of at most 14 tokens; only the last block predicts."""
     prompt = np.random.default_rng(1).integers(0, 45, 15).tolist()
     run = prepared(tmp_path, 1, prompt)

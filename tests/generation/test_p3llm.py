@@ -52,7 +52,7 @@ def test_tokens_equal_those_of_the_golden_model(
         assert 0 < figures["bound"] < figures["cycles"]
     columns, units = system.host.counts["together"], system.p.units
     bounds = [figures["bound"] // 2 for figures in run.progress.figures]
-    # Beside what is multiplied, columns of zero points and special values go to all units.
+    # All units also read columns of zero points and special values.
     assert sum(bounds) < columns // units < 1.3 * sum(bounds)
     record = json.loads(run.checkpoint.record.read_text())
     assert record["finished"] and record["generated"] == tokens

@@ -1,4 +1,4 @@
-"""A decoder layer of OPT as the library has it, in float64 and with drawn numbers."""
+"""A decoder layer of OPT from `transformers`, in float64 and with random numbers."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from transformers.models.opt.modeling_opt import OPTDecoderLayer
 
 
 def drawn_layer(config: OPTConfig, matrices: float | None = None) -> Any:
-    """Return a layer of which every bias and norm is drawn, and the matrices are the library's.
+    """Return a layer with random biases and norms, and with the library's initial matrices.
 
-    With a number these are drawn, too, with that deviation.
+    If a deviation is given, the matrices are also random, with this standard deviation.
     """
     # The other implementation has its softmax in float32.
     config._attn_implementation = "sdpa"

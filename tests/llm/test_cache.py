@@ -1,4 +1,4 @@
-"""The cache holds what was captured, notices damage, and refuses bad requests in words."""
+"""The cache stores captured tensors, detects corrupted files, and rejects illegal requests."""
 
 import importlib.util
 import inspect
@@ -61,18 +61,18 @@ def flip_byte(path: Path) -> None:
 
 
 def remove_checksums(path: Path) -> None:
-    """Remove the list of checksums beside a file."""
+    """Remove the list of checksums in a file's folder."""
     (path.parent / "SHA256SUMS").unlink()
 
 
 def garble_checksums(path: Path) -> None:
-    """Overwrite the list of checksums beside a file with what is no text."""
+    """Overwrite the list of checksums in a file's folder with bytes that are no text."""
     (path.parent / "SHA256SUMS").write_bytes(b"\xff\x00\n" * 9)
 
 
 @pytest.fixture
 def small(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
-    """Return a short trace in a build folder that the test may damage."""
+    """Return a short trace in a build folder that the test may corrupt."""
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     return open_trace(tokens=12, layers=[7])
 
@@ -80,7 +80,7 @@ def small(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trace
 ACTIVATIONS, WEIGHTS = range(2)
 
 DAMAGES = [
-    # A capture takes seconds: each damage once, and the other file's in the full suite.
+    # A capture takes seconds: test each error once, and those of the other file in the full suite.
     pytest.param(
         damage, part, id=f"{name}-{damage.__name__}", marks=[] if part == own else pytest.mark.full
     )
@@ -96,10 +96,10 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("damage", "part"), DAMAGES)
-def test_damage_is_repaired(
+def test_corrupted_file_is_captured_again(
     small: Trace, damage: Any, part: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged or missing file is reported, captured again and equal to what it was."""
+    """A corrupted or missing file is reported and captured again with equal contents."""
     expected = all_tensors(small)
     assert not caplog.records
     damaged = stored(small)[part]
@@ -118,7 +118,7 @@ def test_damage_is_repaired(
 
 
 def test_only_what_is_missing_is_captured(small: Trace) -> None:
-    """Opening a further layer leaves the files of the first alone."""
+    """Opening a further layer does not change the files of the first."""
 
     def identities() -> list[tuple[int, int]]:
         return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in stored(small)]
@@ -161,7 +161,7 @@ def test_cache_opens_without_torch(small: Trace) -> None:
     assert run.stderr == ""
 
 
-def test_interrupted_write_leaves_no_file(tmp_path: Path) -> None:
+def test_interrupted_write_creates_no_file(tmp_path: Path) -> None:
     """A group that could not be written completely does not appear under its name."""
 
     class Unwritable:
@@ -179,7 +179,7 @@ def test_interrupted_write_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a copy of the model file that the test may damage, in use in place of it."""
+    """Return a copy of the model file that replaces it and that the test may corrupt."""
     copy = tmp_path / "model.gguf"
     shutil.copyfile(model.find_gguf(), copy)
     monkeypatch.setenv("SYSTOLA_GGUF", str(copy))
@@ -190,8 +190,8 @@ def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def test_damaged_model_file_is_refused(gguf: Path) -> None:
-    """A truncated, altered or missing model file gives an error that says so."""
+def test_corrupted_model_file_is_rejected(gguf: Path) -> None:
+    """A truncated, altered or missing model file results in an error with the reason."""
     flip_byte(gguf)
     with pytest.raises(DataFileError, match=r"model\.gguf must have the SHA-256 b179c95\w+, not "):
         open_trace(tokens=12, layers=[7])
@@ -226,13 +226,13 @@ def test_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch)
     ),
 )
 def test_bad_request_is_refused(request_: Any, message: str, build: Path) -> None:
-    """Each rule of `open_trace` is worded, with the value that breaks it."""
+    """Each rule of `open_trace` has a clear message with the illegal value."""
     with pytest.raises(ValueError, match=message):
         open_trace(**request_)
 
 
 def test_bad_name_is_refused(trace: Trace) -> None:
-    """Each rule of `Trace` is worded, with the value that breaks it."""
+    """Each rule of `Trace` has a clear message with the illegal value."""
     with pytest.raises(ValueError, match=r"trace's layers \(0, 14, 29\), not 7"):
         trace.hidden(7)
     with pytest.raises(ValueError, match="head must be between 0 and 8, not 9"):

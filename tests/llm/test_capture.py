@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
 # Half a unit in the last place of a float32 just above 1: the relative error of one operation.
-# The errors of a sum of n terms add up like a random walk, to about sqrt(n) of these.
+# The rounding errors of a sum of n terms are independent and add up to about sqrt(n) of these.
 U = 2.0**-24
 
 LAYERS = pytest.mark.parametrize("layer", (0, 14, 29))
@@ -89,7 +89,7 @@ def test_shapes(trace: Trace) -> None:
 
 
 def test_shape_is_the_models(network: "LlamaForCausalLM") -> None:
-    """The constants agree with what the model file says."""
+    """The constants equal those of the model file."""
     config = network.config
     assert config.rope_parameters == {"rope_theta": SMOLLM2.rope_base, "rope_type": "default"}
     assert config.hidden_act == "silu"

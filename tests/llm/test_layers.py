@@ -11,7 +11,7 @@ from golden.llm.model import SMOLLM2
 
 @pytest.mark.parametrize("layer", [0, 14])
 def test_layer_is_the_language_models(trace: Trace, layer: int) -> None:
-    """SmolLM2's states behind a layer, in float32, come out to its own accuracy."""
+    """The output states of SmolLM2's layer are reproduced within float32 accuracy."""
     sizes = SMOLLM2
     weights = layers.real_weights(sizes, trace, layer)
     before, after = trace.hidden(layer)

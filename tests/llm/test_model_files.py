@@ -108,7 +108,7 @@ def test_missing_shard_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": {"a": "b/c"}}']
 )
-def test_damaged_index_is_refused(tmp_path: Path, text: str) -> None:
+def test_corrupted_index_is_rejected(tmp_path: Path, text: str) -> None:
     (tmp_path / INDEX).write_text(text)
     with pytest.raises(DataFileError, match="may be corrupted"):
         model_files(tmp_path)

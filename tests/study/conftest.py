@@ -1,4 +1,4 @@
-"""A language model of two layers with random weights: policies do not care what it says."""
+"""A language model of two layers with random weights: policies do not depend on its text."""
 
 from typing import Any
 

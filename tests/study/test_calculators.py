@@ -31,7 +31,7 @@ def test_mean_intervals_of_table_4_are_harmonic(groups: list[float], mean_us: fl
     assert harmonic_mean(groups) == pytest.approx(mean_us, rel=0.005)
 
 
-def test_refresh_operations_fall_as_the_intervals_say() -> None:
+def test_refresh_operations_decrease_with_the_intervals() -> None:
     assert pytest.approx(23.4, abs=0.05) == ADAPTIVE_MS / RETENTION_MS
     assert pytest.approx(2.93, abs=0.005) == ADAPTIVE_MS / 0.36
 

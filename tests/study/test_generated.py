@@ -28,7 +28,7 @@ def test_loss_is_that_of_torch() -> None:
     assert window_loss(logits, tokens) == pytest.approx(float(theirs), rel=1e-12)
 
 
-def test_all_systems_that_speak_have_a_reader() -> None:
+def test_all_systems_that_generate_text_have_a_reader() -> None:
     assert set(READERS) == {"float32", *SYSTEMS}
 
 
@@ -60,7 +60,7 @@ def test_perplexity_is_of_all_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("golden.study.generated.open_language_model", Model)
     monkeypatch.setitem(READERS, "veda", lambda model, budget: sure)
     found = measured("veda", windows=2, context=3, budget=64)
-    # What comes never is the first token again: it has one of 14 parts.
+    # The first token never recurs, and its probability is 1/14.
     assert found["nats/token"] == pytest.approx([np.log(14)] * 2)
     assert found["perplexity"] == pytest.approx(14)
     assert (found["tokens"], found["budget"]) == (4, 64)

@@ -104,7 +104,7 @@ def test_generation_continues_a_prompt(
 
 
 def test_exact_caches_change_nothing(tensors: tuple[Tensor, ...]) -> None:
-    """What float64 caches serve is what the modes say; without observer no mode is needed."""
+    """Float64 caches equal the modes' coefficients; without an observer no mode is computed."""
     direct = attend(LadAttention(Scheme(intervals=EIGHT), capacity=TOKENS), tensors)
     cached = LadAttention(Scheme(intervals=EIGHT, caches=torch.float64), capacity=TOKENS)
     assert np.allclose(attend(cached, tensors), direct, rtol=1e-9, atol=1e-11)

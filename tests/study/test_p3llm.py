@@ -103,7 +103,7 @@ def test_a_scheme_without_formats_changes_nothing(network: Any, text: np.ndarray
 
 
 def test_a_longer_text_does_not_change_what_was_decoded(network: Any, text: np.ndarray) -> None:
-    """Behind its prompt a decoded token depends on those before it alone; prefill's does not."""
+    """After the prompt, a decoded token depends only on earlier tokens; prefill does not."""
     for scheme, same in ((replace(PUBLISHED, prompt=30), True), (PUBLISHED, False)):
         with rounded_weights(network, scheme.weights, 64), quantised(network, scheme):
             long, short = (window_losses(network, text[0, :n]) for n in (TOKENS, 50))
@@ -132,7 +132,7 @@ def test_many_comparisons_need_surer_differences() -> None:
 
 def test_speeds_follow_from_the_paper_s_figures() -> None:
     assert peak_ratio() == 8
-    # Sixteen sums of 32 bits of eight units, behind 32 column reads.
+    # Sixteen sums of 32 bits from eight units, after 32 column reads.
     assert drain_share(1, 128, free_slots=False) == 0.25
     assert drain_share(2, 64, free_slots=False) == 1.0
     assert mean_speedup("HBM-PIM") > mean_speedup("HBM-PIM", drains=True) > 1

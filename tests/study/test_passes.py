@@ -55,7 +55,7 @@ def test_whatever_it_depends_on_makes_another_pass(tmp_path: Path, change: dict[
     assert len(calls) == 2
 
 
-def test_a_damaged_pass_is_measured_again(tmp_path: Path) -> None:
+def test_corrupted_pass_is_measured_again(tmp_path: Path) -> None:
     measure, calls = counted([1.0])
     Passes(tmp_path, "code").losses(WINDOW, [full_cache()], None, "", measure)
     (file,) = tmp_path.glob("*.npz")

@@ -55,7 +55,7 @@ def test_the_share_of_wrong_bits_is_the_rate(rates: FlipRates) -> None:
         wrong = ((read * 32767).round().to(torch.int32) ^ words) & 0xFFFF
         for shift, rate in ((8, msb), (0, lsb)):
             share = sum(((wrong >> shift + bit) & 1).double().mean() for bit in range(8)) / 8
-            # Four standard deviations of so many draws.
+            # Four standard deviations of this number of samples.
             assert abs(float(share) - rate) <= 4 * (rate / 8 / values.numel()) ** 0.5
 
 

@@ -77,7 +77,7 @@ def check(done: Outcome, folder: Path) -> None:
     assert {file.name for file in folder.iterdir()} == written
 
 
-def test_an_interrupted_study_leaves_the_last_one(
+def test_interrupted_study_preserves_the_previous_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = Claim(what="w", paper="1", ours="2", holds="no")

@@ -1,4 +1,4 @@
-"""What simulations of VEDA's RTL measured stands beside the model, and never what they did not."""
+"""Results of simulations of VEDA's RTL are compared with the model; missing ones are skipped."""
 
 import json
 from pathlib import Path

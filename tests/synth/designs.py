@@ -108,7 +108,7 @@ class Broadcast(Unit):
 
 
 class Doubler(Unit):
-    """A stream stage with one register: each value comes out doubled."""
+    """A stream stage with one register that doubles each value."""
 
     source: stream.Interface
     sink: stream.Interface

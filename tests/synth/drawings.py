@@ -10,7 +10,7 @@ from matplotlib.transforms import Bbox
 
 
 def words_of(figure: Figure) -> list[tuple[str, Bbox]]:
-    """Return every text that is drawn, and the pixels that it takes."""
+    """Return every visible text of a figure, and its box in pixels."""
     figure.draw_without_rendering()
     drawn: list[tuple[str, Bbox]] = []
     draw = Text.draw
@@ -27,7 +27,7 @@ def words_of(figure: Figure) -> list[tuple[str, Bbox]]:
 
 
 def faults_of(figure: Figure) -> Iterator[str]:
-    """Say which texts leave the figure and which lie on each other."""
+    """Return the texts that exceed the figure, and those that overlap."""
     words = words_of(figure)
     for text, box in words:
         if not all(figure.bbox.contains(x, y) for x, y in box.corners()):

@@ -101,7 +101,7 @@ def invert_first_data_pin(netlist: str) -> str:
     return changed
 
 
-def test_the_fastest_netlist_keeps_the_adders_prefix_structure(tmp_path: Path) -> None:
+def test_delay_optimised_netlist_keeps_the_adders_prefix_structure(tmp_path: Path) -> None:
     library = find_library()
     if not library.timed:
         pytest.skip("the library has no delays")

@@ -63,7 +63,7 @@ class Gates:
         return self._last
 
     def chain(self, net: int, length: int) -> int:
-        """Add inverters behind a net; return the last one's output."""
+        """Add a chain of inverters to a net; return the output of the last."""
         for _ in range(length):
             self.cells[f"inverter_{self._last}"] = {
                 "type": self._inverter.name,
@@ -75,7 +75,7 @@ class Gates:
         return net
 
     def place(self, module: str, given: int, outputs: int) -> list[int]:
-        """Add a module; return what comes out of it."""
+        """Add an instance of a module; return its output nets."""
         nets = [self._net() for _ in range(outputs)]
         connections = {"given": [given], "result": nets}
         self.cells["part"] = {"type": module, "connections": connections}
@@ -117,7 +117,7 @@ def test_what_is_ahead_in_other_modules_counts(library: Library) -> None:
     inner.outputs = [inner.chain(inner.given, 1) for _ in range(SINKS)]
     outer = Gates(library)
     results = outer.place("inner", outer.chain(outer.given, 1), SINKS)
-    # One result goes through a long chain, all others leave.
+    # One result passes through a long chain; all others are outputs.
     outer.outputs = [*results[:7], outer.chain(results[7], 40), *results[8:]]
     module = inner.written()
     buffer_trees({"modules": {"outer": outer.written(), "inner": module}}, library, "speed")

@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (("export", "--top", TOP, "--for", "orfs", "--name", ""), "NAME must name a module"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_sentence(run, arguments, message: str) -> None:
+def test_illegal_input_is_rejected_in_one_sentence(run, arguments, message: str) -> None:
     result = run(*arguments)
     assert isinstance(result.exception, UserError)
     assert message in str(result.exception)

@@ -9,7 +9,7 @@ from synth import debian
 def test_a_package_is_fetched_and_unpacked_without_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`apt-get download` is played by a stand-in; unpacking is real."""
+    """A fake program replaces `apt-get download`; unpacking is real."""
     contents = tmp_path / "contents"
     (contents / "DEBIAN").mkdir(parents=True)
     (contents / "usr/share/thing").mkdir(parents=True)

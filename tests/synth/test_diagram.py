@@ -36,7 +36,7 @@ def pieces(route: list[Point]) -> list[Rectangle]:
 
 
 def faults(diagram: Diagram) -> Iterator[str]:
-    """Say what is wrong with a diagram's boxes, arrows and words."""
+    """Return the faults of a diagram's boxes, arrows and labels."""
     figure = draw_diagram(diagram)
     yield from faults_of(figure)
     boxes = {box.name: rectangle(box) for box in diagram.boxes}

@@ -37,8 +37,8 @@ def module(root: Path, name: str, text: str) -> None:
 def test_digests_are_of_the_present_verilog(entry: Entry) -> None:
     """What the key does not prove is emitted; the larger presets by the full suite alone.
 
-    A change of a larger preset's parameters shows here. One of its Verilog alone, which leaves the
-    smallest preset's as it is, shows in the full suite.
+    This test detects a change of a larger preset's parameters. The full suite detects a change of
+    only its Verilog that does not affect the smallest preset.
     """
     kept = kept_digests()[entry.top]
     assert set(kept) == {form.name for form in forms_of(entry.top, kept_figures())}, RENEW

@@ -145,7 +145,7 @@ def test_a_score_of_mutants_is_one_row_of_the_figures() -> None:
     assert rows[2:] == [f"| {SOFTMAX} | tiny | 3 | 50 | 36 | 1 | 3 | 8 | 2 | 95.2 % |"]
 
 
-def test_what_is_built_comes_before_what_is_kept() -> None:
+def test_built_results_have_priority_over_stored_ones() -> None:
     kept = merged({}, [measured(sim=SIM), measured(sim=SIM, top="sfu")], NO_OPERATORS)
     built = measured(sim=SIM | {"utilization": 0.5}, memory_bits=128)
     sfu, softmax = completed([built], kept)

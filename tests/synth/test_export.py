@@ -41,7 +41,7 @@ def design(tmp_path_factory: pytest.TempPathFactory) -> Design:
 
 
 @pytest.mark.parametrize("for_", EXPORTS)
-def test_every_export_stands_by_itself(for_: str, design: Design, tmp_path: Path) -> None:
+def test_every_export_is_self_contained(for_: str, design: Design, tmp_path: Path) -> None:
     directory = tmp_path / for_
     files = write_export(design, for_, directory)
     assert all(file.is_file() for file in files)

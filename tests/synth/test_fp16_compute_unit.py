@@ -1,4 +1,4 @@
-"""The unit that P3-LLM's is measured against computes what it is said to."""
+"""The reference for P3-LLM's compute unit computes the specified results."""
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def test_random_commands() -> None:
     given = {
         "valid": np.r_[np.ones(COMMANDS, np.uint8), np.zeros(idle, np.uint8)],
         "command": np.pad(commands, ((0, idle), (0, 0))),
-        # The column comes a cycle behind its command.
+        # The column arrives one cycle after its command.
         "column": np.pad(halves(columns)[:, 0], (1, idle - 1)),
     }
     got = run_bulk(Fp16ComputeUnit(lanes=LANES), given)["results"]

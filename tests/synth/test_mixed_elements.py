@@ -1,4 +1,4 @@
-"""Elements that P3-LLM's is measured against compute what they are said to."""
+"""The references for P3-LLM's processing element compute the specified results."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ CYCLES = 600
 
 
 def run(unit: Any, cycles: list[dict[str, Any]], latency: int, signal: Any) -> list[int]:
-    """Return the signal behind the operands of every cycle."""
+    """Return the output for the operands of every cycle."""
     seen = []
 
     async def bench(ctx) -> None:

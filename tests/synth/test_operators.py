@@ -17,7 +17,7 @@ from synth.operators import (
 )
 
 
-def test_everything_of_ours_can_be_built_and_has_somebody_beside_it() -> None:
+def test_each_of_our_circuits_can_be_built_and_has_a_peer() -> None:
     known = reference()
     works = {peer["like"] for peer in known["peer"]}
     assert len({ours["name"] for ours in known["ours"]}) == len(known["ours"])
@@ -40,7 +40,7 @@ def test_another_library_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_measured_stands_beside_the_others(
+def test_measured_circuit_is_compared_with_its_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = find_library()

@@ -60,7 +60,7 @@ found.textContent = JSON.stringify({faults, elements, words, width});
 document.body.append(found);
 </script>
 """
-"""Says what does not fit; LEADING pixels of a line's box are above and below its letters."""
+"""Script that lists what does not fit; a line's box has LEADING pixels above and below letters."""
 
 pytestmark = pytest.mark.skipif(
     not BROWSER, reason="there is no Chromium on this machine: nothing was laid out"

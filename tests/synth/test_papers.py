@@ -26,7 +26,7 @@ def test_every_paper_that_is_built_has_all_that_its_section_shows() -> None:
 
 
 @pytest.mark.parametrize(("paper", "item"), STATED, ids=str)
-def test_what_is_stated_stands_on_the_page_it_names(paper: str, item) -> None:
+def test_stated_figure_is_on_its_page(paper: str, item) -> None:
     page = (ROOT / "docs" / item.page).read_text()
     if isinstance(item, Cycles):
         assert f"{item.cycles:,}" in page

@@ -35,17 +35,18 @@ MODULES = (
 )
 
 
-def test_a_design_that_fits_is_dissolved() -> None:
+def test_small_design_is_flattened() -> None:
     assert kept_modules(MODULES, 5 + (20 + 8 * 130 + 7) + 2 * 7 + 97) == ()
 
 
 def test_what_fits_stays_and_the_small_ones_go_into_the_top() -> None:
-    # The array is too large and goes into the top, where lanes do not fit and all others do.
+    # The array is too large and is flattened into the top, which then has space for all modules
+    # except the lanes.
     assert kept_modules(MODULES, 150) == ("lane",)
 
 
 def test_the_top_takes_in_no_more_than_the_limit() -> None:
-    # Beside the 25 cells of top and array and the 21 of queues, control's 97 would be too many.
+    # Top and array have 25 cells and queues 21; control's 97 would exceed the limit.
     assert kept_modules(MODULES, 130) == ("control", "lane")
 
 

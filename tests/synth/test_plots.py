@@ -25,14 +25,14 @@ def test_the_check_finds_words_on_words_and_words_outside() -> None:
 
 
 @pytest.mark.parametrize("work", GROUPS)
-def test_circuits_are_numbered_and_no_words_meet(work: str) -> None:
+def test_circuits_are_numbered_without_overlap(work: str) -> None:
     figure = peers_plot(GROUPS[work])
     assert not list(faults_of(figure))
     numbers = {str(number) for number in range(1, len(GROUPS[work]) + 1)}
     assert numbers <= {text for text, _ in words_of(figure)}
 
 
-def test_no_words_meet_in_the_plot_of_all_circuits() -> None:
+def test_labels_do_not_overlap_in_the_plot_of_all_circuits() -> None:
     assert not list(faults_of(all_peers_plot(GROUPS)))
 
 
@@ -60,7 +60,7 @@ def test_a_crowd_is_refused() -> None:
         place_numbers(axes, crowd, [OURS] * 40, inch=100)
 
 
-def test_no_words_meet_beside_bars_of_any_length() -> None:
+def test_labels_do_not_overlap_next_to_bars_of_any_length() -> None:
     bars = [
         Bar(name="a_unit_with_a_very_long_name" * 2, words="1,595,756 of 1,589,248", value=99.0),
         Bar(name="b", words="0", value=0.0, reference=40.0, kept=True),
@@ -81,7 +81,7 @@ def test_the_shares_and_cycles_that_are_kept_can_be_read() -> None:
         of_system = [result for result in results if result.top == paper.name]
         shares = shares_bars(paper, of_system)
         if not any(result.top == paper.name for result in results):
-            # Its units stand, the system itself does not yet.
+            # Its units exist, but the system itself does not yet.
             assert not shares
             continue
         assert sum(bar.value for bar in shares) == pytest.approx(100)

@@ -26,7 +26,7 @@ def library() -> Library:
 
 
 @needs_tools
-def test_power_is_told_of_the_netlists_that_synth_left(library: Library, tmp_path: Path) -> None:
+def test_power_is_measured_for_stored_netlists(library: Library, tmp_path: Path) -> None:
     """Two simulations through the same two netlists: the busy one takes more of every cycle."""
     files = emit(Counter(width=8, memory=True), tmp_path / "rtl")
     with pytest.raises(UserError, match="must be synthesised by `make synth`"):
@@ -55,7 +55,9 @@ def test_netlists_of_another_design_are_refused(library: Library, tmp_path: Path
     measure_design(files, TOP, library, tmp_path)
     other = emit(Counter(width=9), tmp_path / "other")
     write_vcd(tmp_path / "waves.vcd", counts=[0, 1])
-    with pytest.raises(UserError, match=r"must be of the present design and library: verilog_digest"):
+    with pytest.raises(
+        UserError, match=r"must be of the present design and library: verilog_digest"
+    ):
         measure_power(other, TOP, library, tmp_path, tmp_path / "waves.vcd")
     newer = replace(library, digest="another")
     with pytest.raises(UserError, match=r"liberty_digest .* instead of another"):

@@ -131,7 +131,7 @@ def test_tiny_presets_are_folded_and_in_no_picture(build: Path) -> None:
     assert "95.7%, smollm2" in pictures and "6.1%" not in pictures
 
 
-def test_a_fresh_clone_shows_what_is_kept_and_says_so(fresh: Page) -> None:
+def test_new_clone_shows_stored_figures_with_marks(fresh: Page) -> None:
     figures = [(words, kept) for words, link, kept in fresh.links if link.endswith("figures.json")]
     assert len(figures) > 200 and all(kept and words.strip() for words, kept in figures)
     assert not [words for words in fresh.words if words == "-" or re.search(r"\de[+-]\d", words)]
@@ -159,7 +159,7 @@ def test_the_page_needs_no_other_file_and_no_network(fresh: Page) -> None:
     assert max(fresh.ids.values()) == 1
 
 
-def test_every_table_stands_in_a_box_that_is_as_wide_as_the_page(fresh: Page) -> None:
+def test_every_table_is_in_a_box_of_the_page_width(fresh: Page) -> None:
     assert len(fresh.tables) > len(CATALOG)
     for above in fresh.tables:
         assert above[-1] == ("div", {"class": "scroll"})
@@ -183,7 +183,7 @@ def test_headlines_are_measured_from_the_units_that_they_name(tmp_path: Path) ->
     assert ("1,234 MHz", "../systolic_array/paper/synth/none/synth.json", False) in links
 
 
-def test_a_build_comes_before_what_is_kept(tmp_path: Path) -> None:
+def test_build_has_priority_over_stored_figures(tmp_path: Path) -> None:
     write(tmp_path / "sfu" / "smollm2" / "sim.json", {"top": "sfu", "utilization": 0.123})
     links = page_of(CATALOG, tmp_path, figures=kept_figures()).links
     assert ("12.3%", "../sfu/smollm2/sim.json", False) in links

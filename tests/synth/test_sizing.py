@@ -107,7 +107,9 @@ def ports(**bits: tuple[str, int | str]) -> dict[str, Any]:
 
 
 def two_places(directory: Path) -> tuple[Network, dict[str, Any]]:
-    """Return a module behind itself and one that stands still, and the module's inverter.
+    """Return a design with three instances of a module, and the inverter in the module.
+
+    Two instances are in series, and one has a constant input.
 
     The module has a wire from port to port, and a constant.
     """
@@ -137,7 +139,7 @@ def gates(blif: str) -> set[tuple[str, ...]]:
     return {(kind, *(pin.split("=")[1] for pin in pins)) for _gate, kind, *pins in lines}
 
 
-def test_a_net_goes_through_modules(tmp_path: Path) -> None:
+def test_net_crosses_modules(tmp_path: Path) -> None:
     blif = two_places(tmp_path)[0].blif()
     ((inputs,), (outputs,)) = (
         [line.split()[1:] for line in blif.splitlines() if line.startswith(start)]

@@ -79,7 +79,7 @@ def test_paths_do_not_depend_on_period_or_neighbours(netlist: Netlist) -> None:
 
 
 @needs_tools
-def test_power_at_the_highest_frequency_is_what_opensta_says_there(netlist: Netlist) -> None:
+def test_power_at_the_maximum_frequency_equals_opensta(netlist: Netlist) -> None:
     fastest = analyse(netlist)
     assert fastest is not None and fastest.critical is not None and fastest.power is not None
     there = analyse(netlist, period_ps=fastest.critical.length_ps)
@@ -127,7 +127,7 @@ def test_power_grows_with_the_transitions_of_every_pin(flatten: bool, tmp_path: 
 
 
 @needs_tools
-def test_a_period_is_met_or_the_shortfall_is_told(tmp_path: Path) -> None:
+def test_period_is_satisfied_or_shortfall_is_reported(tmp_path: Path) -> None:
     assert OSU is not None
     library = read_library(OSU, origin="Debian")
     files = emit(Counter(width=8), tmp_path / "rtl")
@@ -164,7 +164,7 @@ def test_without_opensta_there_is_area_only(
 
 
 class _Stopping(Program):
-    """An OpenSTA that stops in its power where a library tells it of constants, as 2.0.17 may."""
+    """An OpenSTA that crashes in its power report if a library has constant cells, like 2.0.17."""
 
     returncode, last_words = -signal.SIGSEGV, ""
 
@@ -188,10 +188,10 @@ class _Numberless(_Stopping):
 
 @needs_tools
 @pytest.mark.parametrize("stopping", [_Stopping, _Numberless])
-def test_power_is_told_where_opensta_stops_at_constants(
+def test_power_is_reported_if_opensta_crashes_at_constants(
     tmp_path: Path, stopping: type[_Stopping]
 ) -> None:
-    """Constants that OpenSTA may not know as such change no path and no told activity."""
+    """Constants that are hidden from OpenSTA change neither paths nor given activities."""
     assert OSU is not None
     installed = opensta(fetch=False)
     assert installed is not None
@@ -210,7 +210,7 @@ def test_power_is_told_where_opensta_stops_at_constants(
         assert hidden.paths == known.paths and len(known.paths) >= 3
         assert hidden.power is not None and known.power is not None
         assert hidden.power.leakage_mw == known.power.leakage_mw
-        # The same pins change as often; those behind a constant have slopes now. Carried
-        # activities differ, as OpenSTA takes a constant one for a zero.
+        # The activities of pins are equal; pins downstream of a constant have slopes now.
+        # Propagated activities differ, because OpenSTA treats a constant one as a zero.
         tolerance = 2e-3 if activity else 0.1
         assert hidden.power.dynamic_mw == pytest.approx(known.power.dynamic_mw, rel=tolerance)
