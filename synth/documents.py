@@ -250,7 +250,9 @@ def _peers(costs: Costs) -> str:
             for recipe, area, delay in circuit.points:
                 rows.append([work, str(number), shown, recipe, f"{area:,.0f}", f"{delay:,.0f}"])
                 work = ""
-    return _table(["function", "number in the plot", "circuit", "mapped for", "um2", "ABC, ps"], rows)
+    return _table(
+        ["function", "number in the plot", "circuit", "mapped for", "um2", "ABC, ps"], rows
+    )
 
 
 def _operators(units: Sequence[str], costs: Costs) -> str:

@@ -18,7 +18,12 @@ from systola.options import UserPath, console, path_shown, require_checkout
 
 @click.command()
 @click.option("--full", type=bool, default=False, help="1 also runs the tests marked full.")
-@click.option("--resume", type=bool, default=False, help="1 leaves out what passed, with FULL=1.")
+@click.option(
+    "--resume",
+    type=bool,
+    default=False,
+    help="With FULL=1: skip tests that have passed with these sources.",
+)
 @click.option("--only", type=UserPath(), help="A test file or folder instead of all.")
 @click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")
 @click.option("--scheduler", help="Address of a Dask scheduler whose workers share the tests.")

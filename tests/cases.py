@@ -40,7 +40,7 @@ LINTED = [
     for preset in entry.presets
     if preset not in entry.long and not is_short(entry, preset)
 ]
-"""Those whose whole design the default suite lints, and leaves to the full suite to simulate."""
+"""Presets whose whole design the default suite lints; only the full suite simulates them."""
 
 EMITTED = [
     pytest.param(

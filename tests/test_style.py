@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -244,22 +243,12 @@ def prose(file: Path) -> Iterator[tuple[int, str]]:
         yield from ((number, comment) for number, (_, _, comment) in enumerate(comments, 1))
 
 
-def matches(name: str, pattern: str) -> bool:
-    if pattern.endswith("/**"):
-        return name.startswith(pattern[:-2])
-    return name.count("/") == pattern.count("/") and fnmatch(name, pattern)
-
-
 def test_prose_is_plain_technical_english() -> None:
     """Each finding is reported with its file, line, wording and suggested replacement."""
     patterns = [(re.compile(word.pattern, re.IGNORECASE), word.instead) for word in FORBIDDEN]
     # One expression for all decides most lines; the single ones name the finding.
     any_of = re.compile("|".join(f"(?:{word.pattern})" for word in FORBIDDEN), re.IGNORECASE)
-    files = [
-        file
-        for file in tracked()
-        if file.suffix in PROSE
-    ]
+    files = [file for file in tracked() if file.suffix in PROSE]
     assert len(files) > 1000
     found = []
     for file in files:
@@ -279,8 +268,3 @@ def test_forbidden_wording_is_found(word: Wording) -> None:
     pattern = re.compile(word.pattern, re.IGNORECASE)
     assert all(pattern.search(example) for example in word.found.split(";"))
     assert not any(word.allowed and pattern.search(use) for use in word.allowed.split(";"))
-
-
-def test_patterns_of_later_files_match_files() -> None:
-    names = [str(file.relative_to(ROOT)) for file in tracked()]
-    assert all(any(matches(name, pattern) for name in names) for pattern in LATER)
