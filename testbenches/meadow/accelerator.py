@@ -74,7 +74,7 @@ class Accelerator:
         packet = p.unpacker.unpacker.packet_bits
         images = ("vectors", "cache", "tables", "packets", *(["biases"] if p.biases else []))
         self.memories = {
-            name: BurstMemory(dut, image.words, image.start)
+            name: BurstMemory(dut, image.words, image.index)
             for name in images
             for image in [getattr(program.images, name)]
         }
