@@ -84,7 +84,7 @@ def test_smollm2_generates_on_p3llm(tmp_path: Path) -> None:
     model = open_language_model()
     parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters("smollm2"))
     preset = entry_named("p3llm").parameters("smollm2")
-    assert replace(parameters, layers=2, vocabulary=0) == preset
+    assert replace(parameters, layers=2, vocabulary_size=0) == preset
     settings = Settings(budget=128, reserved=32)
     run = running(P3llmSystem(model, parameters, settings, tmp_path), model.tokens_of(PROMPT), 32)
     run.go(lambda token: None, lambda block, moving: None)

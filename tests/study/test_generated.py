@@ -35,8 +35,8 @@ def test_all_systems_that_generate_text_have_a_reader() -> None:
 @pytest.mark.parametrize("budget", [64, 128, 512])
 def test_kelle_holds_the_whole_model_at_a_budget(budget: int) -> None:
     p = kelle_parameters(SMOLLM2, budget)
-    assert (p.layers, p.slots, p.vocabulary) == (30, budget, 49152)
-    assert p.words >= p.layers * (budget * p.heads + p.vectors * p.memory.edram.vector_entries)
+    assert (p.layers, p.slots, p.vocabulary_size) == (30, budget, 49152)
+    assert p.words >= p.layers * (budget * p.kv_heads + p.vectors * p.memory.edram.vector_entries)
 
 
 def test_lad_has_the_heads_of_the_whole_model() -> None:

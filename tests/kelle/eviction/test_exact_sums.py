@@ -13,8 +13,11 @@ KELLE = entry_named("kelle")
 SMOLLM2: KelleParameters = KELLE.parameters("smollm2")
 
 
-def test_the_rule_ties_context_queries_shift_and_width() -> None:
-    message = "score_shift \\+ score_width must be at least 16 and the bits of context \\* queries"
+def test_the_rule_ties_context_groups_shift_and_width() -> None:
+    message = (
+        "score_shift \\+ score_width must be at least 16 and the bits of "
+        "prefill_tokens \\* group_size"
+    )
     with pytest.raises(ValueError, match=f"{message}, 28, not 27"):
         replace(SMOLLM2, score_width=25)
     with pytest.raises(ValueError, match=f"{message}, 29, not 28"):
@@ -22,7 +25,7 @@ def test_the_rule_ties_context_queries_shift_and_width() -> None:
     for preset in KELLE.presets.values():
         evictor = preset.eviction.evictor
         # The most negative score from every query just fits.
-        worst = preset.context * preset.queries << 15 - evictor.shift
+        worst = preset.prefill_tokens * preset.group_size << 15 - evictor.shift
         assert worst <= 1 << evictor.score_width - 1
 
 

@@ -36,7 +36,7 @@ def test_unpacked_model_equals_original(tmp_path: Path, level: str) -> None:
     out = tmp_path / "out"
     packed = run("pack", "--out", out, "--model", tmp_path / "model.safetensors", "--level", level)
     assert packed.exit_code == 0, packed.output
-    assert "left out" in packed.output
+    assert "omitted" in packed.output
     assert {file.name for file in out.iterdir()} == {"weights.packed", "systola.sha256"}
     again = run("unpack", "--out", tmp_path / "back", "--model", out)
     assert again.exit_code == 0, again.output
@@ -237,7 +237,7 @@ def test_rejects_unpackable_files(tmp_path: Path, name: str, array: Any, message
 def test_rejects_model_without_matrices(tmp_path: Path) -> None:
     save_file({"norm": np.ones(5, np.float32)}, tmp_path / "m.safetensors")
     result = run("pack", "--out", tmp_path / "out", "--model", tmp_path / "m.safetensors")
-    assert result.exit_code == 2 and "MODEL must contain a matrix" in result.output
+    assert result.exit_code == 2 and "MODEL must have a matrix" in result.output
 
 
 @pytest.mark.parametrize(
