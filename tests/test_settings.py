@@ -133,7 +133,7 @@ def test_wrong_files_end_with_2(tmp_path: Path) -> None:
 
 def test_settings_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text("heads = 4\ncount_bits = 5\n[threshold]\ncapacity = 44\n")
+    file.write_text("heads = 4\ncount_bits = 5\n[threshold]\nslots = 44\n")
     arguments = ["--top", "voting_engine", "--preset", "tiny", "--parameters", str(file)]
     result = run("verilog", *arguments, "--set", "threshold.slots=48")
     assert result.exit_code == 0, result.output

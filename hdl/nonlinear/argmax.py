@@ -59,8 +59,8 @@ class ArgmaxParameters(Parameters):
         super().__post_init__()
         if self.number_format is not None:
             require_signed("number_format", self.number_format)
-            bits = self.number_format.width
-            require(self.width == bits, f"width must be number_format's, {bits}", self.width)
+            fits = self.number_format.width == self.width
+            require(fits, f"number_format must have width's {self.width} bits", self.number_format)
 
     @property
     def index_bits(self) -> int:

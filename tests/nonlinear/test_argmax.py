@@ -162,7 +162,7 @@ def test_index_and_latency(lanes: int, length: int, skewed: bool, bits: int, lat
         ({"lanes": 65}, "lanes must be an integer from 1 to 64, not 65"),
         ({"length": 0}, "length must be an integer from 1 to 16777216, not 0"),
         ({"contexts": 0}, "contexts must be an integer from 1 to 64, not 0"),
-        ({"number_format": BINARY16}, "width must be number_format's, 16, not 32"),
+        ({"number_format": BINARY16}, "number_format must have width's 32 bits"),
         (
             {"number_format": FP8_S0E4M4, "width": 8},
             "number_format must be a signed floating-point format",
