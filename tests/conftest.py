@@ -7,8 +7,6 @@ import pytest
 from hypothesis import settings
 
 from systola.environment import keep_inside_checkout, let_threads_sleep
-from tests.long_half import LongHalf
-from tests.processor_time import ROWS, ProcessorTime
 
 keep_inside_checkout()
 let_threads_sleep()
@@ -16,27 +14,6 @@ let_threads_sleep()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options by which `make test` selects and records tests."""
-    group = parser.getgroup("long half")
-    group.addoption("--rotating", action="store_true", help="mark a shard of the long half")
-    group.addoption("--resume", action="store_true", help="leave out what passed, by the record")
-    group.addoption("--record", action="store_true", help="record passes of default tests")
-    group.addoption("--record-long", action="store_true", help="record passes of the long half")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugins; a worker writes no record."""
-    options = config.option
-    times = ProcessorTime(ROWS if options.record else 0)
-    writes = (options.record_long, options.record)
-    if hasattr(config, "workerinput"):
-        writes = (False, False)
-    selection = LongHalf(times, options.rotating, options.resume, writes)
-    for plugin in (times, selection):
-        config.pluginmanager.register(plugin)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

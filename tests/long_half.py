@@ -1,7 +1,8 @@
 """The long half of the tests, marked `full`: a record of passes, resumption, and a rotating shard.
 
 A default run adds one shard of the long half. The commit selects the shard, so that the same commit
-always runs the same tests, and a series of commits covers the long half.
+always runs the same tests, and a series of commits covers the long half. `make test` loads this
+module as a plugin, not by a conftest, so that its options exist for any test file.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from hdl.paths import BUILD, ROOT, replace_text
-from tests.processor_time import ProcessorTime
+from tests.processor_time import ROWS, ProcessorTime
 
 RECORD = ROOT / "docs" / "long_half.json"
 """Last pass of each test of the long half; only runs with FULL=1 write it."""
@@ -233,3 +234,24 @@ class LongHalf:
             lines = [*(sorted(self.ran) if self.rotating else ()), *self.notes]
             for line in [*lines, f"{len(self.long)} tests of the long half have passed once"]:
                 terminalreporter.write_line(line)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options by which `make test` selects and records tests."""
+    group = parser.getgroup("long half")
+    group.addoption("--rotating", action="store_true", help="mark a shard of the long half")
+    group.addoption("--resume", action="store_true", help="leave out what passed, by the record")
+    group.addoption("--record", action="store_true", help="record passes of default tests")
+    group.addoption("--record-long", action="store_true", help="record passes of the long half")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the plugins; a worker writes no record."""
+    options = config.option
+    times = ProcessorTime(ROWS if options.record else 0)
+    writes = (options.record_long, options.record)
+    if hasattr(config, "workerinput"):
+        writes = (False, False)
+    selection = LongHalf(times, options.rotating, options.resume, writes)
+    for plugin in (times, selection):
+        config.pluginmanager.register(plugin)
