@@ -137,6 +137,9 @@ def half_precision() -> Element:
         "mode": (2, np.concatenate([mode[:1], mode[:-1]])),
         "valid": (1, np.ones(len(weight), np.int64)),
     }
+    # An input that nothing drives would keep its random initial value.
+    for name, width in {"scalar": 16, "broadcast": 1, "fold": 1, "transmitted": 32}.items():
+        values[name] = (width, np.zeros(len(weight), np.int64))
     return Element(
         name="half_precision",
         words="FP16 with FP32 sums",

@@ -179,7 +179,7 @@ def state_items(blocks: list[np.ndarray]) -> dict[str, object]:
 def test_veda_decodes_from_a_memory_in_a_file_in_cocotbs_cycles(tmp_path: Path) -> None:
     entry = entry_named("veda")
     p = entry.parameters("tiny")
-    cached, count = min(p.capacity - 1, 127), min(3, 1 + 16 // p.rounds)
+    cached, count = min(p.slots - 1, 127), min(3, 1 + 16 // p.rounds)
     tokens = [real_tokens(p, layer) for layer in LAYERS[1:]]
     work = DecodeWork(p)
     for layer, text in enumerate(tokens):
