@@ -7,7 +7,6 @@ module as a plugin, not by a conftest, so that its options exist for any test fi
 
 import hashlib
 import json
-import subprocess
 import time
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from hdl.paths import BUILD, ROOT, replace_text
+from systola.exploration.checkout import files_digest, git
 from tests.processor_time import ROWS, ProcessorTime
 
 RECORD = ROOT / "docs" / "long_half.json"
@@ -28,7 +28,16 @@ DEFAULT_RECORD = BUILD / "test" / "passes.json"
 WRITE_SECONDS = 30
 """Seconds between two writes of the records, so that an interrupted run can be resumed."""
 
-SOURCES = ("constraints", "golden", "hdl", "synth", "systola", "testbenches", "tests")
+SOURCES = (
+    "constraints",
+    "golden",
+    "hdl",
+    "synth",
+    "systola",
+    "testbenches",
+    "tests",
+    "pyproject.toml",
+)
 
 SHARD_SECONDS = 120
 """Processor seconds of a shard, by the record."""
@@ -42,21 +51,13 @@ MUTANTS = "tests/testbenches/test_random_mutants.py"
 @cache
 def sources_digest() -> str:
     """Return a digest of all files that a test can depend on."""
-    digest = hashlib.sha256()
-    files = [file for name in SOURCES for file in (ROOT / name).rglob("*") if file.is_file()]
-    for file in sorted([*files, ROOT / "pyproject.toml"]):
-        if "__pycache__" not in file.parts:
-            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return files_digest(SOURCES)
 
 
 @cache
 def commit() -> str:
     """Return the commit of the checkout, empty if git knows none."""
-    done = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return git("rev-parse", "--verify", "--quiet", "HEAD")
 
 
 def version() -> str:

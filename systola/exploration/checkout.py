@@ -2,6 +2,7 @@
 
 import hashlib
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -45,12 +46,6 @@ class Checkout:
 @cache
 def this_checkout() -> Checkout:
     """Read the checkout or the installation that this process runs, once per process."""
-    sources = hashlib.sha256()
-    for tree in TREES:
-        for file in sorted((ROOT / tree).rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                sources.update(f"{file.relative_to(ROOT)}\0".encode())
-                sources.update(hashlib.sha256(file.read_bytes()).digest())
     packages = hashlib.sha256()
     for name, _wanted in locked_packages():
         try:
@@ -59,17 +54,30 @@ def this_checkout() -> Checkout:
             found = "none"
         packages.update(f"{name}=={found}\n".encode())
     return Checkout(
-        sources=sources.hexdigest()[:12], packages=packages.hexdigest()[:12], commit=_commit()
+        sources=files_digest(TREES)[:12],
+        packages=packages.hexdigest()[:12],
+        commit=git("describe", "--always", "--dirty"),
     )
 
 
-def _commit() -> str:
+def files_digest(places: Iterable[str]) -> str:
+    """Return the SHA-256 of the names and contents of files, and of all files in folders."""
+    digest = hashlib.sha256()
+    for place in places:
+        for file in sorted([ROOT / place, *(ROOT / place).rglob("*")]):
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(f"{file.relative_to(ROOT)}\0".encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def git(*arguments: str) -> str:
+    """Return what git prints about the checkout; nothing without git or without a checkout."""
     if not IN_CHECKOUT:
         return ""
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-        )
+        return subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True
+        ).stdout.strip()
     except OSError:
         return ""
-    return described.stdout.strip()
