@@ -163,8 +163,8 @@ def _shares(papers: Sequence[Paper], units: Mapping[str, Sequence[Measured]]) ->
             drawing = svg(plot, f"Shares of area of {paper.title}")
             pictures.append(Picture(title=paper.title, svg=drawing))
     note = (
-        "Logic of the smallest netlist at SmolLM2's dimensions, mapped module by module. Memories "
-        "are in no area, and left out of the papers' shares too, which are the diamonds."
+        "Logic of the area-optimised netlist at SmolLM2's dimensions, mapped module by module. All "
+        "shares exclude memories; diamonds are the papers' shares."
     )
     return Gallery(title="Shares of area", note=note, columns=2, pictures=pictures)
 

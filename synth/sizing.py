@@ -175,7 +175,7 @@ class Network:
         """Check that another cell has the same function."""
         old = self._library.cells[cell["type"]]
         if (old.truth_table, len(old.inputs)) != (new.truth_table, len(new.inputs)):
-            raise YosysError(f"ABC changed the network: n{net} comes from {new.name}")
+            raise YosysError(f"ABC changed the network: n{net} is driven by {new.name}")
 
     def _change(self, cell: dict[str, Any], new: Cell) -> None:
         """Replace a cell by another, whose pins may have other names: `and2b` is a `nor2b`."""

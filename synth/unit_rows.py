@@ -170,9 +170,9 @@ def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Tabl
                         part.cell(scientific(power)) if power else EMPTY,
                     ]
                 )
-    columns = ("preset", "library", "mapped for", "µm²", "NAND2", "NAND2 an operation a cycle",
+    columns = ("preset", "library", "mapped for", "µm²", "NAND2", "NAND2 per operation/cycle",
                "flip-flops", "memory bits", "MHz", "mW")  # fmt: skip
-    return Table(title="Netlists, without wires; memories are in no area", columns=columns,
+    return Table(title="Netlists: logic only, SRAM excluded, no wires", columns=columns,
                  rows=rows)  # fmt: skip
 
 

@@ -211,7 +211,7 @@ class LadSystem(System):
         if found := self.rows.difference(golden.lad.tile.heads, self.done):
             _name, head, words = found
             layer = golden.lad.layer(head)
-            raise Mismatch(f"layer {layer}, head-sample {head}, {words}")
+            raise Mismatch(f"layer {layer}, (batch, head) pair {head}, {words}")
         self._compare_traffic([step for own in expected.steps for step in own])
         if expected.predictions and expected.predictions != host.predictions:
             raise Mismatch(

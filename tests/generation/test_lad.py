@@ -110,7 +110,7 @@ def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.Monk
         own(expected)
 
     monkeypatch.setattr(system, "_compare", corrupted)
-    with pytest.raises(Mismatch, match=r"layer 1, head-sample 5, modes at \(0,\)"):
+    with pytest.raises(Mismatch, match=r"layer 1, \(batch, head\) pair 5, modes at \(0,\)"):
         generated(run)
 
 

@@ -31,7 +31,7 @@ def faults_of(figure: Figure) -> Iterator[str]:
     words = words_of(figure)
     for text, box in words:
         if not all(figure.bbox.contains(x, y) for x, y in box.corners()):
-            yield f"{text!r} leaves the figure"
+            yield f"{text!r} is outside the figure"
     for (text, box), (other, other_box) in combinations(words, 2):
         if box.overlaps(other_box):
             yield f"{text!r} lies on {other!r}"

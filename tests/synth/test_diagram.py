@@ -97,7 +97,7 @@ BOXES = [box("a", 0.5, 0.5), box("b", 2.5, 0.5), box("c", 4.5, 0.5)]
             Arrow(between=("a", "b")),
             "crosses the edge of wide",
         ),
-        ([*BOXES, box("e", 7.6, 0.5)], Arrow(between=("a", "b")), "'e' leaves the figure"),
+        ([*BOXES, box("e", 7.6, 0.5)], Arrow(between=("a", "b")), "'e' is outside the figure"),
     ),
 )
 def test_each_fault_of_a_diagram_is_found(boxes: list, arrow: Arrow, fault: str) -> None:

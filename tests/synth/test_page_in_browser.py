@@ -47,7 +47,7 @@ for (const svg of document.querySelectorAll("svg")) {
   words += texts.length;
   texts.forEach(([text, box], n) => {
     if (box.left < sheet.left || box.right > sheet.right || box.top < sheet.top
-        || box.bottom > sheet.bottom) faults.push(what + text + " leaves the picture");
+        || box.bottom > sheet.bottom) faults.push(what + text + " is outside the picture");
     for (const [other, place] of texts.slice(n + 1))
       if (box.left < place.right - 0.5 && place.left < box.right - 0.5
           && box.top < place.bottom - LEADING && place.top < box.bottom - LEADING)
@@ -112,7 +112,7 @@ def test_on_a_narrow_window_only_tables_scroll(page: str, tmp_path: Path) -> Non
     (
         ("<main>", '<main><div style="width:1400px">x</div>', "the page is wider than the window"),
         ('<div class="scroll">', "<div>", "wider than"),
-        (">% of the ideal</text>", f">{'wide ' * 40}</text>", "leaves the picture"),
+        (">% of the ideal</text>", f">{'wide ' * 40}</text>", "is outside the picture"),
         (">% of the ideal</text>", ' dy="-16">% of the ideal</text>', "lies on"),
     ),
 )

@@ -21,7 +21,7 @@ def test_the_check_finds_words_on_words_and_words_outside() -> None:
     figure.text(0.5, 0.5, "one")
     figure.text(0.52, 0.51, "two")
     figure.text(0.95, 0.9, "outside")
-    assert list(faults_of(figure)) == ["'outside' leaves the figure", "'one' lies on 'two'"]
+    assert list(faults_of(figure)) == ["'outside' is outside the figure", "'one' lies on 'two'"]
 
 
 @pytest.mark.parametrize("work", GROUPS)

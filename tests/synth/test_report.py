@@ -31,7 +31,7 @@ class FakeEntry:
     summary: str = "counts"
     source: str = "Section 0"
     latency: str = "1 cycle"
-    throughput: str = "1 a cycle"
+    throughput: str = "1 item/cycle"
     presets: dict = field(default_factory=dict)
     files: dict = field(default_factory=lambda: {"docs": PurePosixPath("docs/peers.md")})
 

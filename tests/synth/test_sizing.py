@@ -92,7 +92,7 @@ def test_a_cell_of_the_same_function_may_call_its_pins_differently(tmp_path: Pat
 
 def test_a_cell_of_another_function_is_an_error(tmp_path: Path) -> None:
     one, _gate = network(tmp_path)
-    with pytest.raises(YosysError, match="ABC changed the network: n4 comes from or2b"):
+    with pytest.raises(YosysError, match="ABC changed the network: n4 is driven by or2b"):
         one.take_sizes(".gate or2b A_N=n2 B=n3 X=n4\n")
 
 

@@ -212,7 +212,8 @@ def _print_heads(p: KelleParameters) -> None:
         )
     )
     heads = everything.exact.shape[1]
-    spans = {"one a head": 1, "one a layer": p.kv_heads, f"one for {len(ALL_LAYERS)} layers": heads}
+    spans = {"one per head": 1, "one per layer": p.kv_heads}
+    spans[f"one for {len(ALL_LAYERS)} layers"] = heads
     columns = ("below 10 %", "10 to 50 %", "50 to 90 %", "90 % and more", "lowest", "mean")
     columns += ("under 10 % of all tokens high", "over 90 % of all tokens high")
     print("\n| histograms | " + " | ".join(columns) + " |\n|---" + "|---" * len(columns) + "|")
