@@ -77,8 +77,12 @@ PROSE = {".py", ".md", ".cpp", ".h"}
 """Suffixes of the tracked files that must be in plain technical English.
 
 The check skips text in backticks, fenced code, block quotes (``>``, for quotations of a paper), and
-blocks that a program writes into a page.
+blocks that a program writes into a page. Outside tests it includes strings of several words, which
+are messages, table headers and summaries, and the texts of `REPORT`.
 """
+
+REPORT = "synth/reference/*.toml", "synth/reference/papers/*.toml"
+"""Files whose texts the report shows."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ FORBIDDEN = (
         "it meets the best",
         "the path meets timing",
     ),
-    Wording(r"\bways\b", "datapaths, routes, directions", "two ways"),
+    Wording(r"(?<!\d )\bways\b", "datapaths, routes, directions", "two ways", "a cache of 64 ways"),
     Wording(r"\bwalk(?:s|ed|ing)?\b", "address generator, interpolate", "walk along the line"),
     Wording(
         r"\b(?:knockout|players?|games?)\b", "comparator tree, operand, tree level", "the game"
@@ -197,11 +201,16 @@ COMMENT = re.compile(r"(?:^\s*|(\S  ))# (.*)")
 CODE = re.compile(r"``[^`]*``|`[^`]*`|\]\([^)]*\)")
 
 
-def python_prose(text: str) -> Iterator[tuple[int, str]]:
-    """Return line numbers and lines of docstrings, comments, help texts and names of tests."""
+def python_prose(text: str, messages: bool) -> Iterator[tuple[int, str]]:
+    """Return line numbers and lines of docstrings, comments, help texts and names of tests.
+
+    With `messages`, strings of several words are included.
+    """
     inside: set[int] = set()
+    documented: set[ast.AST] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            documented.add(node.value)
             if isinstance(node.value.value, str):
                 yield from enumerate(node.value.value.splitlines(), node.lineno)
         elif isinstance(node, ast.keyword):
@@ -212,6 +221,9 @@ def python_prose(text: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.name.replace("_", " ")
         elif isinstance(node, ast.Constant | ast.JoinedStr):
             inside.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            if messages and node not in documented and isinstance(node, ast.Constant):
+                if isinstance(node.value, str) and " " in node.value.strip():
+                    yield from enumerate(node.value.splitlines(), node.lineno)
     for number, line in enumerate(text.splitlines(), 1):
         # A comment may follow a string on its line, but not without two spaces.
         if "#" in line and (comment := COMMENT.search(line)):
@@ -235,9 +247,11 @@ def prose(file: Path) -> Iterator[tuple[int, str]]:
     """Return line numbers and lines of prose in a file."""
     text = file.read_text()
     if file.suffix == ".py":
-        yield from python_prose(text)
+        yield from python_prose(text, messages=not file.is_relative_to(ROOT / "tests"))
     elif file.suffix == ".md":
         yield from page_lines(text)
+    elif file.suffix == ".toml":
+        yield from enumerate(text.splitlines(), 1)
     else:
         comments = (line.partition("// ") for line in text.splitlines())
         yield from ((number, comment) for number, (_, _, comment) in enumerate(comments, 1))
@@ -249,6 +263,7 @@ def test_prose_is_plain_technical_english() -> None:
     # One expression for all decides most lines; the single ones name the finding.
     any_of = re.compile("|".join(f"(?:{word.pattern})" for word in FORBIDDEN), re.IGNORECASE)
     files = [file for file in tracked() if file.suffix in PROSE]
+    files += [file for pattern in REPORT for file in ROOT.glob(pattern)]
     assert len(files) > 1000
     found = []
     for file in files:

@@ -40,7 +40,7 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="multiplies a DRAM column by the inputs it holds, twice while the column stands",
+        summary="multiplies each DRAM column by two of the inputs that it holds",
         source="Sections V-C and V-D, Figures 6 (c) and 7",
         unit=PimComputeUnit,
         presets={
@@ -54,8 +54,8 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="says of commands like HBM's whether a cycle allows them, and what they break",
-        source="Section V-C, Figure 6 (c): the banks, of whose times the paper says no more",
+        summary="decides whether a cycle allows an HBM-like command, and reports violations",
+        source="Section V-C, Figure 6 (c): the banks; the paper gives no timing",
         unit=BankTiming,
         presets={
             # Each time is the longest one in some case, so that none is masked by another.
@@ -222,7 +222,7 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="runs decoder layers of decode steps by compute units beside DRAM banks and an NPU",
+        summary="runs the layers of decode steps on compute units next to DRAM banks and on an NPU",
         source="Sections IV to VI, Figure 6",
         unit=P3llm,
         presets=PRESETS,

@@ -22,9 +22,9 @@ from testbenches.kelle.text_layers import open_layers
 Integers = NDArray[np.int64]
 
 
-def intervals(p: KelleParameters, tick: int, patience: int = 0) -> RefreshSettings:
+def intervals(p: KelleParameters, tick: int, timeout: int = 0) -> RefreshSettings:
     """Return the paper's intervals, limited to their range, in ticks of given cycles."""
-    return paper_intervals(p.memory.refresh, tick, patience)
+    return paper_intervals(p.memory.refresh, tick, timeout)
 
 
 def longest(p: KelleParameters) -> RefreshSettings:

@@ -324,7 +324,7 @@ async def crowded_banks(dut: Any) -> None:
     always = {f"{half}_{group}": 1 for half in ("msb", "lsb") for group in ("hst", "lst")}
     tick = refresh.sweep_cycles + 4
     await decode.start(
-        RefreshSettings(parameters=refresh, tick_cycles=tick, patience=0, **always), decode.full
+        RefreshSettings(parameters=refresh, tick_cycles=tick, timeout=0, **always), decode.full
     )
     for now in range(decode.full, decode.full + 4):
         await decode.step(now)

@@ -34,7 +34,7 @@ async def refresh_keeps_the_cache(dut: Any, walks: int) -> None:
     settings = RefreshSettings(
         parameters=p.memory.refresh,
         tick_cycles=walks * walk,
-        patience=walk,
+        timeout=walk,
         msb_hst=1,
         msb_lst=1,
         lsb_hst=1,

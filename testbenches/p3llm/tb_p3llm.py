@@ -55,7 +55,7 @@ async def run_steps(
             got, facts = await system.finish()
             for request, position in enumerate(positions):
                 compare(
-                    f"request {request}: state behind layer {layer} of token {position}",
+                    f"request {request}: state after layer {layer} of token {position}",
                     expected[request].view(np.uint32),
                     got[request].view(np.uint32),
                 )
@@ -74,7 +74,7 @@ def lengths(p: P3llmParameters, longest: int) -> list[int]:
 
 
 @cocotb.test()
-@only_if(lambda run: not is_smollm2(run), "real layers stand for drawn ones")
+@only_if(lambda run: not is_smollm2(run), "the bench processes real layers instead")
 async def random_layers(dut: Any) -> None:
     """Process random hidden states in random layers: tokens and sets end at any place.
 
@@ -120,7 +120,9 @@ async def random_vocabulary(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: is_small(run) and not run.four_states, "drawn numbers stand for all sizes")
+@only_if(
+    lambda run: is_small(run) and not run.four_states, "random numbers replace those of all sizes"
+)
 async def all_sizes(dut: Any) -> None:
     """Process numbers of all magnitudes in layers: digits appear that larger ones would mask.
 
@@ -139,7 +141,7 @@ async def all_sizes(dut: Any) -> None:
 @cocotb.test()
 @only_if(
     lambda run: is_small(run) and run.parameters.vocabulary_size > 0 and not run.four_states,
-    "drawn numbers stand for all sizes",
+    "random numbers replace those of all sizes",
 )
 async def sums_of_all_sizes(dut: Any) -> None:
     """Predict tokens from logits of all magnitudes and signs: the largest may be negative or 0."""

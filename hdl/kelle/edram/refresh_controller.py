@@ -22,12 +22,12 @@ class RefreshController(Unit):
 
     After reset the unit marks all entries invalid, one entry per cycle; then the first tick starts.
     At a tick in which an interval expires, the `RefreshWalker` of that half sweeps over the
-    entries. Its addresses have the lowest priority at the banks, until `patience` cycles (a
-    timeout) after the tick. From then on the sweep is urgent and must be granted every cycle. Each
+    entries. Its addresses have the lowest priority at the banks, until `timeout` cycles after
+    the tick. From then on the sweep is urgent and must be granted every cycle. Each
     sweep therefore ends within the tick in which it started, for any traffic.
 
     **Bound** (proved for small dimensions): a word of an entry that was last refreshed in a group
-    is refreshed again within that group's interval + `patience` + one sweep (`sweep_cycles`).
+    is refreshed again within that group's interval + `timeout` + one sweep (`sweep_cycles`).
 
     **Latency** the first address is valid in the cycle after the tick. **Throughput** one word per
     cycle and half.
@@ -125,7 +125,7 @@ class RefreshController(Unit):
                 walker.quota.eq(threshold.quota),
                 walker.tick.eq(tick),
                 walker.elapsed.eq(elapsed),
-                walker.patience.eq(self.settings.patience),
+                walker.timeout.eq(self.settings.timeout),
                 walker.intervals.eq(self.settings[half]),
                 getattr(self, f"{half}_urgent").eq(walker.urgent),
                 self.counts[number].eq(walker.counts),

@@ -116,7 +116,7 @@ class RefreshParameters(Parameters):
         return data.StructLayout(
             {
                 "tick_cycles": self.tick_bits,
-                "patience": self.tick_bits,
+                "timeout": self.tick_bits,
                 "msb": self.interval_layout,
                 "lsb": self.interval_layout,
             }
@@ -133,7 +133,7 @@ class RefreshSettings:
         Dimensions of the controllers that receive the settings.
     tick_cycles : int
         Cycles of a tick, the unit of all intervals; 360000 cycles are 0.36 ms.
-    `patience` : int
+    `timeout` : int
         Timeout in cycles: a sweep waits for idle banks until this many cycles after the tick.
     msb_hst, msb_lst, lsb_hst, lsb_lst : int
         Intervals of the groups in ticks.
@@ -146,7 +146,7 @@ class RefreshSettings:
 
     parameters: RefreshParameters
     tick_cycles: int = 360_000
-    patience: int = 300_000
+    timeout: int = 300_000
     msb_hst: int = 1
     msb_lst: int = 4
     lsb_hst: int = 15
@@ -156,16 +156,16 @@ class RefreshSettings:
         """Check every rule."""
         p = self.parameters
         require_range("tick_cycles", self.tick_cycles, 1, (1 << p.tick_bits) - 1)
-        require_range("patience", self.patience, 0, (1 << p.tick_bits) - 1)
+        require_range("timeout", self.timeout, 0, (1 << p.tick_bits) - 1)
         for name in ("msb_hst", "msb_lst", "lsb_hst", "lsb_lst"):
             require_range(name, getattr(self, name), 1, (1 << p.interval_bits) - 1)
         for half in ("msb", "lsb"):
             hst, lst = getattr(self, f"{half}_hst"), getattr(self, f"{half}_lst")
             require(hst <= lst, f"{half}_hst must be at most {half}_lst = {lst}", hst)
-        least = self.patience + p.sweep_cycles
+        least = self.timeout + p.sweep_cycles
         require(
             self.tick_cycles >= least,
-            f"tick_cycles must be at least patience + sweep = {self.patience} + "
+            f"tick_cycles must be at least timeout + sweep = {self.timeout} + "
             f"{p.sweep_cycles} = {least}",
             self.tick_cycles,
         )
@@ -175,7 +175,7 @@ class RefreshSettings:
         """The settings as a value of `RefreshParameters.settings_layout`."""
         return {
             "tick_cycles": self.tick_cycles,
-            "patience": self.patience,
+            "timeout": self.timeout,
             "msb": {"hst": self.msb_hst, "lst": self.msb_lst},
             "lsb": {"hst": self.lsb_hst, "lst": self.lsb_lst},
         }
@@ -215,7 +215,7 @@ class RefreshWalker(Unit):
         One pulse per tick.
     elapsed : In(tick_bits)
         Cycles since the tick.
-    `patience` : In(tick_bits)
+    `timeout` : In(tick_bits)
         Timeout: value of `elapsed` from which on a sweep is urgent.
     intervals : In(interval)
         Ticks between sweeps of each group.
@@ -238,7 +238,7 @@ class RefreshWalker(Unit):
                 "quota": In(p.quota_bits),
                 "tick": In(1),
                 "elapsed": In(p.tick_bits),
-                "patience": In(p.tick_bits),
+                "timeout": In(p.tick_bits),
                 "intervals": In(p.interval_layout),
                 "refresh": Out(stream.Signature(p.address_bits)),
                 "urgent": Out(1),
@@ -290,7 +290,7 @@ class RefreshWalker(Unit):
             self.advance.eq(self.walking & (~self.due | (taken & last_word))),
             self.refresh.valid.eq(self.due),
             self.refresh.payload.eq(self.entry * p.words + self.word),
-            self.urgent.eq(self.walking & (self.elapsed >= self.patience)),
+            self.urgent.eq(self.walking & (self.elapsed >= self.timeout)),
         ]
         # A sweep ends within its tick, so that a start never interrupts a sweep.
         with m.If(start):

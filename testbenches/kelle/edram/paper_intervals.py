@@ -7,7 +7,7 @@ PAPER = (4, 15, 20)
 
 
 def paper_intervals(
-    p: RefreshParameters, tick: int, patience: int, intervals: tuple[int, int, int] = PAPER
+    p: RefreshParameters, tick: int, timeout: int, intervals: tuple[int, int, int] = PAPER
 ) -> RefreshSettings:
     """Return the intervals, each limited to its bits, in ticks of a given number of cycles."""
     longest = (1 << p.interval_bits) - 1
@@ -15,7 +15,7 @@ def paper_intervals(
     return RefreshSettings(
         parameters=p,
         tick_cycles=tick,
-        patience=patience,
+        timeout=timeout,
         msb_lst=msb_lst,
         lsb_hst=lsb_hst,
         lsb_lst=lsb_lst,

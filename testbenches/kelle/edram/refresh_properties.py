@@ -70,12 +70,12 @@ class RefreshBound(Elaboratable):
         m.d.sync += begun.eq(1)
         with m.If(~begun):
             m.d.sync += [settings.eq(self.choice), watched.eq(self.chosen_entry)]
-        cycles, patience = settings.tick_cycles, settings.patience
+        cycles, timeout = settings.tick_cycles, settings.timeout
         hst, lst = settings.msb.hst, settings.msb.lst
         work = p.entries * p.words
         m.d.comb += Assume(watched < p.entries)
         with m.If(begun):
-            m.d.comb += Assume((cycles >= patience + p.sweep_cycles) & (hst >= 1) & (lst >= hst))
+            m.d.comb += Assume((cycles >= timeout + p.sweep_cycles) & (hst >= 1) & (lst >= hst))
 
         elapsed = Signal(p.tick_bits)
         tick = Signal()
@@ -88,7 +88,7 @@ class RefreshBound(Elaboratable):
             walker.quota.eq(self.quota),
             walker.tick.eq(tick),
             walker.elapsed.eq(elapsed),
-            walker.patience.eq(patience),
+            walker.timeout.eq(timeout),
             walker.intervals.eq(settings.msb),
             walker.refresh.ready.eq(self.ready),
             Assume(self.ready | ~walker.urgent),
@@ -111,7 +111,7 @@ class RefreshBound(Elaboratable):
         for entry, row in enumerate(rows):
             with m.If(watched == entry):
                 m.d.comb += group.eq(row)
-        bound = Mux(group, hst, lst) * cycles + patience + work
+        bound = Mux(group, hst, lst) * cycles + timeout + work
         m.d.comb += Assert(~begun | ~valid | (age < bound))
 
         waiting = Signal()
@@ -156,7 +156,7 @@ class RefreshBound(Elaboratable):
             walker.word < p.words,
             walker.walking | (walker.word == 0),
             (walker.word == 0) | walker.due,
-            ~walker.walking | (position + settings.patience >= elapsed),
+            ~walker.walking | (position + settings.timeout >= elapsed),
             ~walker.walking | (sweeps["hst"] == (ticks["hst"] == 0)),
             ~walker.walking | (sweeps["lst"] == (ticks["lst"] == 0)),
             known.valid == valid,

@@ -37,15 +37,15 @@ def scaled(p: RefreshParameters) -> RefreshSettings:
     """Return the paper's intervals with the shortest tick in which scores can change."""
     updates = 2 * p.entries + p.settle_cycles + 6
     room = (1 << p.tick_bits) - 1 - p.sweep_cycles
-    patience = min(40, max(room - updates, 0))
-    tick = p.sweep_cycles + min(patience + updates, room)
-    return paper_intervals(p, tick, patience, PAPER if p.interval_bits >= 5 else (2, 2, 3))
+    timeout = min(40, max(room - updates, 0))
+    tick = p.sweep_cycles + min(timeout + updates, room)
+    return paper_intervals(p, tick, timeout, PAPER if p.interval_bits >= 5 else (2, 2, 3))
 
 
 def room(p: RefreshParameters) -> int:
     """Return the number of changes per tick, between a sweep and the search for the threshold."""
     settings = scaled(p)
-    return settings.tick_cycles - settings.patience - p.sweep_cycles - p.settle_cycles
+    return settings.tick_cycles - settings.timeout - p.sweep_cycles - p.settle_cycles
 
 
 def small(run: Run) -> bool:
@@ -174,7 +174,7 @@ class Refresh:
     def may_urge(self) -> bool:
         """Return whether the timeout of a sweep has expired in this cycle."""
         elapsed = (self.bench.cycle - self.begun) % self.settings.tick_cycles
-        return elapsed >= self.settings.patience
+        return elapsed >= self.settings.timeout
 
     async def start(self) -> None:
         """Reset and wait until the unit has cleared all entries; then a tick begins."""
@@ -212,7 +212,7 @@ class Refresh:
         for grants in self.grants:
             grants.addresses.clear()
         expected = self.model.tick()
-        await self.until(self.settings.patience + self.p.sweep_cycles)
+        await self.until(self.settings.timeout + self.p.sweep_cycles)
         for half, grants, addresses in zip(HALVES, self.grants, expected, strict=True):
             bench.compare(f"{half} addresses", addresses, np.array(grants.addresses, np.int64))
         self.compare_counts()

@@ -63,7 +63,7 @@ class Banks:
         settings = RefreshSettings(
             parameters=self.p.refresh,
             tick_cycles=TICK,
-            patience=TIMEOUT,
+            timeout=TIMEOUT,
             **dict(zip(names, intervals, strict=True)),
         )
         fields = {

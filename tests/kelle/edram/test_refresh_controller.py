@@ -63,7 +63,7 @@ def test_dimensions_out_of_range(change: dict[str, int], message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tick_cycles": 316_384}, r"patience \+ sweep = 300000 \+ 16385 = 316385, not 316384"),
+        ({"tick_cycles": 316_384}, r"timeout \+ sweep = 300000 \+ 16385 = 316385, not 316384"),
         ({"tick_cycles": 1 << 20}, "tick_cycles must be an integer from 1 to 1048575"),
         ({"msb_hst": 5}, "msb_hst must be at most msb_lst = 4, not 5"),
         ({"lsb_lst": 14}, "lsb_hst must be at most lsb_lst = 14, not 15"),
@@ -131,7 +131,7 @@ def test_operations_against_a_uniform_sweep() -> None:
 def test_an_entry_that_always_changes_sides_is_refreshed() -> None:
     """LST in every HST sweep and HST in every LST sweep: refreshed in each LST sweep."""
     p = RefreshParameters(entries=4, words=1)
-    settings = RefreshSettings(parameters=p, tick_cycles=100, patience=10, msb_hst=1, msb_lst=2)
+    settings = RefreshSettings(parameters=p, tick_cycles=100, timeout=10, msb_hst=1, msb_lst=2)
     model = RefreshModel(p, settings)
     for entry in range(1, 4):
         model.change(entry, 8, True)
