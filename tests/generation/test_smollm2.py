@@ -61,7 +61,7 @@ def test_smollm2_generates_on_kelle(tmp_path: Path) -> None:
     assert len(run.progress.tokens) == 32
     assert run.continuation(run.progress.tokens).startswith(" Paris")
     evictions = [len(figures["evictions"]) for figures in run.progress.figures]
-    assert evictions[-4:] == [model.shape.layers * parameters.heads] * 4
+    assert evictions[-4:] == [model.shape.layers * parameters.kv_heads] * 4
 
 
 @pytest.mark.full
