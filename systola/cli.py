@@ -35,6 +35,7 @@ from systola.options import (
     unit_options,
 )
 from systola.packing import COMMANDS as PACKING
+from systola.perplexity import COMMANDS as PERPLEXITY
 from systola.regression import COMMANDS as REGRESSION
 from systola.study import COMMANDS as STUDIES
 from systola.synthesis import COMMANDS as SYNTHESIS
@@ -193,7 +194,9 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool, name: st
     console.print(f"wrote {path_shown(emitted.file_list)}")
 
 
-for command in (*SYNTHESIS, *MUTATION, *STUDIES, *GENERATION, *PACKING, *EXPLORATION, *REGRESSION):
+for command in (
+    *SYNTHESIS, *MUTATION, *STUDIES, *GENERATION, *PERPLEXITY, *PACKING, *EXPLORATION, *REGRESSION,
+):  # fmt: skip
     main.add_command(command)
 
 

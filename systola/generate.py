@@ -175,12 +175,7 @@ def _generate(
     with console.status("opening the model") as status:
         model = open_language_model(file)
         text = model.tokens_of(prompt)
-        fitted = system_class.fitted(model, chosen.parameters)
-        presets = chosen.entry.presets.items()
-        dimensions = next((name for name, own in presets if own == fitted), fitted)
-        folder = BUILD / chosen.top / chosen.entry.named(dimensions)[0] / "generate"
-        folder.mkdir(parents=True, exist_ok=True)
-        system = system_class(model, fitted, settings, folder)
+        system = fitted_system(system_class, model, chosen, settings)
         require_tokens(text, tokens, system.longest)
         system.prompt_blocks(len(text))
         system.prepare(status.update)
@@ -195,7 +190,7 @@ def _generate(
         prompt=text,
         tokens=tokens,
         settings=settings,
-        folder=folder,
+        folder=system.folder,
         about=about,
     )
     _print_text(run, prompt)
@@ -211,6 +206,16 @@ def _generate(
     console.print(f"wrote {path_shown(run.checkpoint.record)}", markup=False)
     if samples := system.samples:
         console.print(f"wrote {path_shown(samples.file)}", markup=False)
+
+
+def fitted_system(system_class: Any, model: Any, chosen: Any, settings: Any) -> Any:
+    """Return an accelerator's adapter with the model's dimensions and its folder of results."""
+    fitted = system_class.fitted(model, chosen.parameters)
+    presets = chosen.entry.presets.items()
+    dimensions = next((name for name, own in presets if own == fitted), fitted)
+    folder = BUILD / chosen.top / chosen.entry.named(dimensions)[0] / "generate"
+    folder.mkdir(parents=True, exist_ok=True)
+    return system_class(model, fitted, settings, folder)
 
 
 def _shown(text: str) -> str:

@@ -19,6 +19,7 @@ from golden.kelle.whole_model import (
     integer_model,
 )
 from golden.llm.language_model import LanguageModel
+from golden.llm.layers import rms_norm
 from hdl.errors import UserError
 from hdl.kelle.parameters import KelleParameters
 from hdl.model_shape import fitted
@@ -70,9 +71,8 @@ class KelleSystem(System):
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
 
-    def prepare(self, report: Callable[[str], None]) -> None:
-        """Compile, and quantise the model to integers."""
-        self.compile(report)
+    def prepare_golden(self, report: Callable[[str], None]) -> None:
+        """Quantise the model to integers."""
         tokens = self.model.calibration(self.longest)
 
         def found() -> dict[str, NDArray[Any]]:
@@ -84,6 +84,19 @@ class KelleSystem(System):
         self.kept = self.model_file("integers", tokens=tokens)
         self.integers = IntegerModel.of(model_arrays(self.kept, found, report))
         self.golden = WholeModel(self.p, self.integers)
+
+    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
+        """Prefill the first token in float64, as the host does, and decode all further tokens."""
+        assert self.golden is not None
+        first = first_states(self.model, tokens[0])
+        self.golden.begin(first)
+        found: list[NDArray[np.floating]] = [rms_norm(first[-1]) @ self.model.projection()]
+        for position, token in enumerate(tokens[1:], start=1):
+            embedded = self.integers.embedded(self.model.embedding[token], self.p)
+            result = self.golden.step(position, embedded)
+            assert result.sums is not None
+            found.append(result.sums * self.integers.vocabulary.step)
+        return np.stack(found)
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program; decode the tokens of a checkpoint again."""

@@ -113,19 +113,33 @@ class LadSystem(System):
         self.golden: WholeModel | None = None
         self.done = 0
 
-    def prepare(self, report: Callable[[str], None]) -> None:
-        """Compile, write the weights in the order of fetching, and build the golden model."""
-        self.compile(report)
+    def prepare_golden(self, report: Callable[[str], None]) -> None:
+        """Read the matrices for the golden model."""
         report("reading the model's matrices")
         self.half = HalfModel.of(self.model, self.p)
         self.embedding = half_codes(self.name, "the embedding", self.model.embedding)
         self.golden = WholeModel(self.p, self.half)
+
+    def prepare(self, report: Callable[[str], None]) -> None:
+        """Compile, build the golden model, and write the weights in the order of fetching."""
+        super().prepare(report)
 
         def pieces() -> Iterable[tuple[int, NDArray[np.uint8]]]:
             return file_pieces(self.half, self.p)
 
         self.kept = self.model_file("weights")
         self.weights = model_memory(self.kept, pieces, report)
+
+    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
+        """Decode all tokens, in all samples of the batch."""
+        assert self.golden is not None
+        self.golden.begin()
+        found: list[NDArray[np.floating]] = []
+        for position, token in enumerate(tokens):
+            result = self.golden.step(position, self.embedding[[token] * self.p.batch])
+            assert result.sums is not None
+            found.append(values(result.sums[0]))
+        return np.stack(found)
 
     def begin(self, state: State | None) -> None:
         """Start the program with empty heads, or with the rows of a checkpoint."""

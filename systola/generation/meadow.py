@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
-from golden.meadow.whole_model import BlockResult, WholeModel, integer_model
+from golden.meadow.whole_model import (
+    BlockResult,
+    WholeModel,
+    integer_model,
+    vocabulary_sums,
+)
 from hdl.meadow.parameters import MeadowParameters
 from hdl.model_shape import fitted
 from hdl.nonlinear.activation_functions import Activation
@@ -66,9 +71,8 @@ class MeadowSystem(System):
         self.host: Host | None = None
         self.golden: WholeModel | None = None
 
-    def prepare(self, report: Callable[[str], None]) -> None:
-        """Compile, quantise the model to INT8, and pack it."""
-        self.compile(report)
+    def prepare_golden(self, report: Callable[[str], None]) -> None:
+        """Quantise the model to INT8, and pack it."""
         tokens = self.model.calibration(self.longest)
 
         def found() -> dict[str, NDArray[Any]]:
@@ -82,6 +86,13 @@ class MeadowSystem(System):
         self.kept = self.model_file("packed", tokens=tokens)
         self.packed = PackedModel.of(model_arrays(self.kept, found, report))
         self.golden = WholeModel(self.p, self.packed.integers)
+
+    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
+        """Process all tokens as one block of a prompt."""
+        integers = self.packed.integers
+        result = WholeModel(self.p, integers).step(integers.embedded(self.model.embedding[tokens]))
+        sums = vocabulary_sums(integers.vocabulary, result.states[-1], self.p)
+        return sums * integers.vocabulary.step
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program on empty caches, or on the caches of a checkpoint."""

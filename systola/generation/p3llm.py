@@ -66,9 +66,8 @@ class P3llmSystem(System):
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
 
-    def prepare(self, report: Callable[[str], None]) -> None:
-        """Compile, and quantise the model to the banks' formats."""
-        self.compile(report)
+    def prepare_golden(self, report: Callable[[str], None]) -> None:
+        """Quantise the model to the banks' formats."""
         tokens = self.model.calibration(self.longest)
 
         def found() -> dict[str, NDArray[Any]]:
@@ -83,6 +82,14 @@ class P3llmSystem(System):
         self.quantised = QuantisedModel.of(model_arrays(self.kept, found, report))
         if self.settings.check:
             self.golden = WholeModel(self.p, self.quantised)
+
+    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
+        """Decode all tokens as one block."""
+        golden = WholeModel(self.p, self.quantised)
+        golden.begin()
+        result = golden.step(self.model.embedding[tokens])
+        assert result.sums is not None
+        return result.sums
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program on empty caches, or on the caches of a checkpoint."""

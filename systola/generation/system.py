@@ -225,6 +225,20 @@ class System(ABC):
         }
 
     @property
+    def golden_identity(self) -> dict[str, Any]:
+        """All that decides the golden model's logits, besides the tokens."""
+        without = (*NOT_FOLLOWED, "testbenches")
+        return {
+            "model": self.model.digest,
+            "shape": asdict(self.model.shape),
+            "parameters": repr(self.p),
+            "budget": self.settings.budget if self.budgets else None,
+            "reserved": self.settings.reserved if self.budgets else None,
+            "calibration": self.model.calibration(self.longest),
+            "code": code_digest(type(self).__module__, without=without),
+        }
+
+    @property
     def samples(self) -> Samples | None:
         """The sampled waveform, if the settings ask for one."""
         return Samples(self.folder / "waves.vcd") if self.settings.waves else None
@@ -235,8 +249,20 @@ class System(ABC):
         self.harness = Harness.compiled(entry_named(self.top), self.p, waves=self.samples)
 
     @abstractmethod
+    def prepare_golden(self, report: Callable[[str], None]) -> None:
+        """Build the golden model, or take its cached file; compile nothing."""
+
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile the Verilog and compute the model's memory, or take the cached files."""
+        self.compile(report)
+        self.prepare_golden(report)
+
+    @abstractmethod
+    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
+        """Return the golden model's logits after each token of a text, after `prepare_golden`.
+
+        The text starts on empty caches. Shape (tokens, vocabulary_size).
+        """
 
     @abstractmethod
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:

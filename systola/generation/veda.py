@@ -66,20 +66,24 @@ class VedaSystem(System):
         self.host: Host | None = None
         self.golden: WholeModel | None = None
 
-    def prepare(self, report: Callable[[str], None]) -> None:
-        """Compile, write the memory lines, and read the matrices for the golden model."""
-        p, model = self.p, self.model
-        self.compile(report)
+    def prepare_golden(self, report: Callable[[str], None]) -> None:
+        """Read the matrices for the golden model."""
+        model = self.model
         report("reading the model's matrices")
-        weights = [self._padded(model.layer(number)) for number in range(model.shape.layers)]
-        vocabulary = half_codes(self.name, "the LM head", model.projection())
+        self.weights = [self._padded(model.layer(number)) for number in range(model.shape.layers)]
+        self.vocabulary = half_codes(self.name, "the LM head", model.projection())
         self.embedding = half_codes(self.name, "the embedding", model.embedding)
-        self.golden = WholeModel(p, weights, vocabulary, model.shape.rope_base)
-        first = fixed_space(p)
+        self.golden = WholeModel(self.p, self.weights, self.vocabulary, model.shape.rope_base)
+
+    def prepare(self, report: Callable[[str], None]) -> None:
+        """Compile, build the golden model, and write the memory lines."""
+        super().prepare(report)
+        p, first = self.p, fixed_space(self.p)
 
         def pieces() -> Iterable[tuple[int, NDArray[np.uint8]]]:
             size = octets_of_line(p)
-            parts = model_pieces(p, weights, vocabulary, model.shape.rope_base, self.longest)
+            base = self.model.shape.rope_base
+            parts = model_pieces(p, self.weights, self.vocabulary, base, self.longest)
             for address, lines in parts:
                 yield (address - first) * size, lines
 
@@ -96,6 +100,24 @@ class VedaSystem(System):
                     f"the matrices of a model for {self.name} must fit FP16; {name} does not"
                 )
         return padded
+
+    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
+        """Decode all tokens by the schedule of generated tokens."""
+        golden = WholeModel(self.p, self.weights, self.vocabulary, self.model.shape.rope_base)
+        found: list[NDArray[np.floating]] = []
+        cached = 0
+        for position, token in enumerate(tokens):
+            block = whole_model.next_block(
+                position,
+                cached=cached,
+                budget=self.settings.budget,
+                reserved=self.settings.reserved,
+            )
+            result = golden.step(block, self.embedding[[token]])
+            assert result.logits is not None
+            found.append(self.p.array.sum_format.decode(result.logits))
+            cached += 1 - block.evictions
+        return np.stack(found)
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program on an empty cache, or on the cache of a checkpoint."""

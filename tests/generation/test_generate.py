@@ -86,6 +86,12 @@ def random_model(seed: int = 0, **changes: Any) -> RandomModel:
     )
 
 
+def predicted(system: System, prompt: list[int], tokens: list[int]) -> list[int]:
+    """Return the tokens with the largest logits of `System.logits`, after prompt and tokens."""
+    logits = system.logits([*prompt, *tokens[:-1]])
+    return logits[len(prompt) - 1 :].argmax(axis=1).tolist()
+
+
 def running(system: System, prompt: list[int], tokens: int) -> Run:
     """Return a run of a system, which is prepared here; its folder is the system's."""
     system.folder.mkdir(parents=True, exist_ok=True)
@@ -120,6 +126,7 @@ def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     (tmp_path / "cache-999999999.memory").touch()
     tokens = generated(run)
     assert len(tokens) == 8 and len(set(tokens)) > 2
+    assert predicted(run.system, PROMPT, tokens) == tokens
     # After the token that fills the budget, each layer evicts one slot per token.
     evicted = [len(figures["evictions"]) for figures in run.progress.figures]
     assert evicted[-3:] == [SHAPE.layers] * 3 and evicted[0] == 0

@@ -20,6 +20,7 @@ from tests.generation.test_generate import (
     WordModel,
     generated,
     interrupted,
+    predicted,
     random_model,
     running,
 )
@@ -52,6 +53,7 @@ def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     run = prepared(tmp_path, 12)
     tokens = generated(run)
     assert len(tokens) == 12 and len(set(tokens)) > 2
+    assert predicted(run.system, PROMPT, tokens) == tokens
     # Eight slots a head: from the ninth token on every head of every layer evicts one.
     evicted = [len(figures["evictions"]) for figures in run.progress.figures]
     assert evicted[7] == 0 and evicted[8:] == [4] * (len(evicted) - 8)

@@ -25,6 +25,7 @@ from tests.generation.test_generate import (
     RandomModel,
     generated,
     interrupted,
+    predicted,
     random_model,
     running,
 )
@@ -56,6 +57,7 @@ def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     run = prepared(tmp_path, 14)
     tokens = generated(run)
     assert len(tokens) == 14 and len(set(tokens)) > 2
+    assert predicted(run.system, PROMPT, tokens) == tokens
     last = run.progress.figures[-1]["decided"]
     # Positions have left the latest ones: they are in the caches, and not all are corrected.
     assert last["updated modes"] and last["active positions"] < last["positions"]

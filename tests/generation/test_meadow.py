@@ -17,6 +17,7 @@ from tests.generation.test_generate import (
     WordModel,
     generated,
     interrupted,
+    predicted,
     random_model,
     running,
 )
@@ -43,6 +44,7 @@ def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     run = prepared(tmp_path, 8)
     tokens = generated(run)
     assert len(tokens) == 8 and len(set(tokens)) > 2
+    assert predicted(run.system, PROMPT, tokens) == tokens
     for figures in run.progress.figures:
         assert 0 < figures["bound"] < figures["cycles"]
         assert figures["bytes_unpacked"] > 0

@@ -16,6 +16,7 @@ from tests.generation.test_generate import (
     WordModel,
     generated,
     interrupted,
+    predicted,
     random_model,
     running,
 )
@@ -46,6 +47,7 @@ def test_tokens_equal_those_of_the_golden_model(
     run = prepared(tmp_path, 6)
     tokens = generated(run)
     assert len(tokens) == 6 and len(set(tokens)) > 2
+    assert predicted(run.system, PROMPT, tokens) == tokens
     system: Any = run.system
     # A token's cycles are those of the columns that all units multiply, and what cannot hide.
     for figures in run.progress.figures:
