@@ -37,6 +37,38 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     # The bench took entries of a second layer's slots for those of vectors.
     "eviction-controller-layers": ("eviction_controller", {"layers": 3}),
     "kelle-many-queries": ("kelle", {"heads": 8, "vectors": 6, "score_width": 17}),
+    # The text of the bench had more tokens than positions.
+    "kelle-few-positions": ("kelle", {"context_length": 32}),
+    # Two and one layers, where the bench used three.
+    "veda-two-layers": (
+        "veda",
+        {"copies": 1, "array.rows": 4, "array.columns": 2, "head_size": 16, "vocabulary_size": 0}
+        | {"heads": 4, "kv_heads": 2, "hidden_size": 7, "intermediate_size": 16, "block": 7}
+        | {"slots": 32, "layers": 2},
+    ),
+    "veda-one-of-each": (
+        "veda",
+        {"copies": 1, "slots": 4, "context_length": 4, "layers": 1, "heads": 1, "kv_heads": 1}
+        | {"hidden_size": 2, "block": 4, "group": 1, "vocabulary_size": 2},
+    ),
+    "veda-as-many-slots-as-positions": (
+        "veda",
+        {"copies": 1, "head_size": 8, "heads": 8, "kv_heads": 2, "hidden_size": 31}
+        | {"intermediate_size": 8, "block": 16, "slots": 64, "group": 8, "vocabulary_size": 0}
+        | {"array.partial_sums": 2},
+    ),
+    # The second vector was in the pipeline before the pairs arrived.
+    "special-function-unit-short-vectors": ("special_function_unit", {"width": 2, "vectors": 4}),
+    # The text of the bench evicted protected tokens.
+    "voting-engine-protected-slots": (
+        "voting_engine",
+        {"threshold.slots": 11, "reserved": 8, "protect_sink": True},
+    ),
+    # A score of two units had more bits than the input.
+    "prefill-selector-narrow-scores": (
+        "prefill_selector",
+        {"eviction.evictor.input_width": 4, "eviction.evictor.shift": 3},
+    ),
 }
 """Legal parameters that failed once: unit, and changes to the last tiny preset."""
 
@@ -97,5 +129,5 @@ def test_what_failed_once_passes(name: str) -> None:
     entry = entry_named(top)
     small = [preset for preset in entry.presets if preset.startswith("tiny")][-1]
     parameters = with_values(entry.parameters(small), changes)
-    result = simulate(entry, parameters, Request(seed=1))
+    result = simulate(entry, parameters, Request(seed=1, target=quick_form(top, "tiny")))
     assert result.passed, result.first_failure

@@ -37,7 +37,7 @@ class VedaDimensions(ModelDimensions, Parameters):
     layers : int
         Layers in the slot table.
     slots : int
-        Tokens that the cache of a layer holds.
+        Tokens that the cache of a layer holds; at most `context_length`.
     group : int
         Heads per lane whose scores are computed before their values are read.
     hidden_size : int
@@ -66,7 +66,7 @@ class VedaDimensions(ModelDimensions, Parameters):
     head_size: Annotated[int, Range(4, 512, "elements")] = 128
     heads: Annotated[int, Range(1, 128, "heads")] = 32
     kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
-    layers: Annotated[int, Range(2, 256, "layers")] = 32
+    layers: Annotated[int, Range(1, 256, "layers")] = 32
     slots: Annotated[int, PowerOfTwo(4, 4096, "tokens")] = 4096
     group: Annotated[int, Range(1, 64, "heads")] = 8
     hidden_size: Annotated[int, Range(2, 65536, "elements")] = 4096
@@ -97,6 +97,8 @@ class VedaDimensions(ModelDimensions, Parameters):
         )
         rule = "vocabulary_size must be 0 or at least 2"
         require(self.vocabulary_size != 1, rule, self.vocabulary_size)
+        rule = f"slots must be at most context_length = {self.context_length}"
+        require(self.slots <= self.context_length, rule, self.slots)
         rule = f"block must be at most slots = {self.slots}"
         require(self.block <= self.slots, rule, self.block)
         # The contents of the buffers must fit into memories.

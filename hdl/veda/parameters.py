@@ -30,7 +30,8 @@ class VedaParameters(VedaDimensions):
     @property
     def layer_bits(self) -> int:
         """Bits of a layer's index."""
-        return ceil_log2(self.layers)
+        # A field of an address has at least one bit.
+        return max(1, ceil_log2(self.layers))
 
     @property
     def cache_line(self) -> data.StructLayout:

@@ -48,9 +48,28 @@ class Decode:
         self.bench = self.accelerator.bench
 
     @property
+    def spread(self) -> int:
+        """Number of lengths that the sequences' texts have, so that a mix-up is detected."""
+        p = self.p
+        return min(p.batch, p.prefill_tokens - p.slots + 1, p.context_length // 4)
+
+    @property
     def full(self) -> int:
-        """Tokens of a text that is longer than the cache."""
-        return self.p.slots + self.p.slots // 8
+        """Tokens of a text that fills the cache; the selector and two positions have room for it.
+
+        The text is longer than the cache if they have room for such a text.
+        """
+        p = self.p
+        longest = min(p.prefill_tokens + 1, p.context_length - 1) - self.spread
+        return min(p.slots + p.slots // 8, longest)
+
+    def text(self, first: int, most: int) -> range:
+        """Return the first positions of at most as many steps; all sequences have legal ones."""
+        return range(first, min(first + most, self.p.context_length - self.spread + 1))
+
+    def positions(self, now: int) -> list[int]:
+        """Return the positions of a step's tokens, one of each sequence."""
+        return [now + sequence % self.spread for sequence in range(self.p.batch)]
 
     async def start(
         self, settings: RefreshSettings, prefilled: int = 0, select: bool = True
@@ -67,8 +86,7 @@ class Decode:
         await self.accelerator.start(settings)
         if prefilled:
             for number, model in enumerate(self.models):
-                # The sequences have different lengths, so that a mix-up is detected.
-                made = prefill(model, prefilled + number % self.p.batch)
+                made = prefill(model, prefilled + number % self.p.batch % self.spread)
                 self.learn(made.score_updates)
                 await self.accelerator.fill(model, made, select)
 
@@ -91,7 +109,7 @@ class Decode:
         """Decode a token of each sequence in the model; return the accelerator's inputs."""
         p = self.p
         before = self.states(now, layer) if states is None else states
-        positions = [now + sequence for sequence in range(p.batch)]
+        positions = self.positions(now)
         for sequence, position in enumerate(positions):
             cache = layer * p.batch + sequence
             model, inputs = self.models[cache], self.inputs[cache]

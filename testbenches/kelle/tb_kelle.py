@@ -72,6 +72,7 @@ async def real_decode(dut: Any) -> None:
         steps = 1
     if p.slots <= 16:
         steps = 6 if four_states() else 32
+    steps = len(decode.text(decode.full, steps))
     sweep = p.memory.refresh.sweep_cycles + 64
     tick = step_tick(p)
     # The scores of a long text take several ticks, during which some slots would be empty.
@@ -82,7 +83,7 @@ async def real_decode(dut: Any) -> None:
     while begun + sweep < bench.cycle:
         begun += tick
         decode.refresh.tick()
-    for now in range(decode.full, decode.full + steps):
+    for now in decode.text(decode.full, steps):
         await bench.wait(begun + sweep)
         taken = await decode.step(now)
         cycles.setdefault(decode.members, []).append(taken)
@@ -119,14 +120,14 @@ async def weights_ahead(dut: Any) -> None:
     """
     decode = Decode(dut, "weights ahead")
     p, bench, accelerator = decode.p, decode.bench, decode.accelerator
-    steps = 6 if p.slots <= 16 else 2
+    steps = len(decode.text(decode.full, 6 if p.slots <= 16 else 2))
     await decode.start(longest(p), decode.full)
     accelerator.offers_weights = False
     for _step in range(steps):
         accelerator.offer_weights()
     begun, ahead = bench.cycle, 0
     ends = []
-    for now in range(decode.full, decode.full + steps):
+    for now in decode.text(decode.full, steps):
         await decode.step(now)
         ends.append(bench.cycle)
         ahead = max(ahead, accelerator.words - (now + 1 - decode.full) * accelerator.step_words)
@@ -154,7 +155,7 @@ async def vocabulary(dut: Any) -> None:
         # Epsilon is that of the last layer, so that the next step must select that of the first.
         whole = IntegerVocabulary(matrix=matrix, epsilon=decode.layers[-1].epsilon, step=1.0)
         wanted = []
-        for now in range(decode.full, decode.full + 3):
+        for now in decode.text(decode.full, 3):
             await decode.step(now)
             state = decode.steps[-1].output
             # An LM head in which the sum of every token is negative.
@@ -225,7 +226,7 @@ async def empty_cache(dut: Any) -> None:
     """Decode from the first token of a text: tiles are empty, partly filled, then full."""
     decode = Decode(dut, "empty cache")
     await decode.start(longest(decode.p))
-    for now in range(4 if four_states() else 2 * decode.p.slots):
+    for now in decode.text(0, 4 if four_states() else 2 * decode.p.slots):
         await decode.step(now)
     await decode.check()
 
@@ -239,7 +240,7 @@ async def layers_back_to_back(dut: Any) -> None:
     """
     decode = Decode(dut, "layers back to back")
     await decode.start(longest(decode.p), decode.full)
-    for now in range(decode.full, decode.full + (4 if decode.p.slots <= 16 else 1)):
+    for now in decode.text(decode.full, 4 if decode.p.slots <= 16 else 1):
         states = decode.states(now)
         for number, layer in enumerate(decode.layers):
             if number:
@@ -270,7 +271,7 @@ async def short_scales(dut: Any) -> None:
         rng = np.random.default_rng(seed)
         decode = Decode(dut, "short scales", change=lambda layer, rng=rng: shortened(layer, rng))
         await decode.start(longest(decode.p), decode.full)
-        for now in range(decode.full, decode.full + 20):
+        for now in decode.text(decode.full, 20):
             await decode.step(now)
         await decode.check()
 
@@ -308,7 +309,7 @@ async def pauses(dut: Any, pattern: str) -> None:
     sweep = p.memory.refresh.sweep_cycles
     tick = min(3 * sweep, (1 << p.tick_bits) - 1)
     await decode.start(intervals(p, tick, min(sweep, tick - sweep)), decode.full)
-    for now in range(decode.full, decode.full + 6):
+    for now in decode.text(decode.full, 6):
         await decode.step(now)
     await decode.check()
     assert decode.accelerator.counts().min() > 0
@@ -326,11 +327,12 @@ async def crowded_banks(dut: Any) -> None:
     await decode.start(
         RefreshSettings(parameters=refresh, tick_cycles=tick, timeout=0, **always), decode.full
     )
-    for now in range(decode.full, decode.full + 4):
+    popular = any(model.inputs for model in decode.models)
+    for now in decode.text(decode.full, 4):
         await decode.step(now)
     await decode.check()
-    # The input of a recomputed token was read as well.
-    assert decode.members > p.batch
+    # Where the cache has popular tokens, the input of one was read as well.
+    assert decode.members > p.batch or not popular
 
 
 @cocotb.test()
@@ -341,11 +343,10 @@ async def resets(dut: Any) -> None:
     p, bench = decode.p, decode.bench
     for _ in range(1 if four_states() else 4):
         await decode.start(longest(p), decode.full, select=False)
-        positions = [decode.full + sequence for sequence in range(p.batch)]
-        decode.accelerator.offer(positions, decode.states(decode.full))
+        decode.accelerator.offer(decode.positions(decode.full), decode.states(decode.full))
         for _cycle in range(bench.rng.randint(1, decode.accelerator.load_beats)):
             await bench.step()
     await decode.start(longest(p), decode.full, select=False)
-    for now in range(decode.full, decode.full + (1 if four_states() else 3)):
+    for now in decode.text(decode.full, 1 if four_states() else 3):
         await decode.step(now)
     await decode.check()

@@ -80,7 +80,7 @@ async def transient_data(dut: Any) -> None:
     p: KelleParameters = catalog_parameters()
     await decode.start(longest(p), decode.full, select=p.slots <= 16)
     watch = Watch(dut, p, decode.bench)
-    for now in range(decode.full, decode.full + (STEPS if p.slots <= 16 else 1)):
+    for now in decode.text(decode.full, STEPS if p.slots <= 16 else 1):
         watch.clear()
         await decode.step(now)
     await decode.check()

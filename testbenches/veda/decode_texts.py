@@ -18,6 +18,11 @@ from testbenches.veda.decode_work import (
 from testbenches.veda.layer_weights import real_states, real_weights
 
 
+def text_layers(p: VedaParameters, most: int = len(LAYERS)) -> tuple[int, ...]:
+    """Return SmolLM2's numbers of the layers that a test uses: as many as the accelerator has."""
+    return LAYERS[: min(most, p.layers)]
+
+
 def past_of(tokens: Tokens, count: int) -> tuple[Codes, Codes, NDArray[np.int64]]:
     """Return the initial keys, values and vote counts of a layer: those of the first tokens."""
     keys, values = (past[:count].swapaxes(0, 1) for past in (tokens.keys, tokens.values))
@@ -38,15 +43,16 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
     work = DecodeWork(p, weights=weights)
     longest = min(p.slots, 40)
     tokens = random_tokens(rng, p, longest + steps + p.block)
-    for layer in range(min(p.layers, 3)):
+    layers = len(text_layers(p))
+    for layer in range(layers):
         keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
         work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))
     for step in range(steps):
-        layer = step % min(p.layers, 3)
+        layer = step % layers
         model = work.models[layer]
         count = min(int(rng.integers(1, p.block + 1)), max(1, longest - model.length))
         evict = model.length + count >= longest or bool(rng.integers(2))
-        several = step >= steps - min(p.layers, 3)
+        several = step >= steps - layers
         evictions = some_evictions(rng, model.length + count, several=several) if evict else 0
         options = {"vote": evict or bool(rng.integers(2)), "evictions": evictions}
         work.add(layer, tokens, longest + step, count=count, **options)
@@ -54,9 +60,14 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
 
 
 def layered(p: VedaParameters, cached: int, count: int, layers: int) -> DecodeWork:
-    """Return tokens that pass through consecutive layers of SmolLM2; each evicts one token."""
+    """Return tokens that pass through consecutive layers of SmolLM2; each evicts one token.
+
+    The positions are those after the cached tokens. Fewer than `cached` tokens are cached if the
+    slots or the positions do not suffice.
+    """
     work = DecodeWork(p)
-    trace, numbers = open_tokens(), LAYERS[:layers]
+    trace, numbers = open_tokens(), text_layers(p, layers)
+    cached = min(cached, p.slots - 1, p.context_length - count)
     for layer, number in enumerate(numbers):
         work.load(layer, *past_of(real_tokens(p, number), cached))
         work.give(layer, real_weights(p, trace, number))
@@ -71,9 +82,14 @@ def layered(p: VedaParameters, cached: int, count: int, layers: int) -> DecodeWo
 
 
 def prompt(p: VedaParameters, tokens: int, target: int, reserved: int, layers: int) -> DecodeWork:
-    """Return a text that layers of SmolLM2 process in blocks, and whose end trims the cache."""
+    """Return a text that layers of SmolLM2 process in blocks, and whose end trims the cache.
+
+    The text has at most as many tokens as the cache has slots, and the end evicts at least one.
+    """
     work = DecodeWork(p)
-    trace, numbers = open_tokens(), LAYERS[:layers]
+    trace, numbers = open_tokens(), text_layers(p, layers)
+    tokens = min(tokens, p.slots)
+    target = min(target, tokens - 1)
     for layer, number in enumerate(numbers):
         work.load(layer, *past_of(real_tokens(p, number), 0))
         work.give(layer, real_weights(p, trace, number))
@@ -120,7 +136,7 @@ def mixed_layers(
     longest = min(p.slots, 40)
     work.vocabulary = random_vocabulary(rng, p)
     trace, tokens = open_tokens(), random_tokens(rng, p, longest + steps + p.block)
-    numbers = LAYERS[: min(p.layers, 3)]
+    numbers = text_layers(p)
     for layer, number in enumerate(numbers):
         keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
         work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))

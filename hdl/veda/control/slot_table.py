@@ -107,7 +107,7 @@ class SlotTable(Unit):
         """Read the layer's entry until its victim is known, then write the updated entry."""
         m = Module()
         p = self.parameters
-        m.submodules.entries = entries = Memory(depth=p.layers, width=p.entry_layout.size)
+        m.submodules.entries = entries = Memory(depth=max(2, p.layers), width=p.entry_layout.size)
         instruction = self.instructions.payload
 
         # The entry is read in every cycle, so a waiting instruction sees its victim as soon as it

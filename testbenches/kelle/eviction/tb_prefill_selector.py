@@ -105,7 +105,8 @@ class SelectorBench:
                 scores = rng.choice([low, 0, high], size)
             elif style == 2:
                 # Only a token's own score is not 0: few sums, many ties, on both sides of 0.
-                own = rng.choice([0, unit, 2 * unit] + [-unit] * shape.signed, size[1])
+                few = np.clip([0, unit, 2 * unit, -unit], low, high)
+                own = rng.choice(few, size[1])
                 scores = np.broadcast_to(np.diag(own), size).copy()
             else:
                 scores = np.zeros(size, np.int64)

@@ -13,7 +13,7 @@ from golden.llm import open_trace
 from golden.veda.functions.special_function_unit import Work, special_functions
 from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
-from testbenches.applicable import only_if
+from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import four_states, read
@@ -330,7 +330,13 @@ async def turns(dut: Any, owner: str, waiting: str) -> None:
     await bench.finish(Work(**{**NOTHING, owner: whole[owner], waiting: whole[waiting]}))
 
 
+def longer_than_the_pipeline(run: Run) -> bool:
+    """Return whether a vector has more elements than the normalisation's pipeline has stages."""
+    return run.parameters.width > 2 * run.parameters.step_stages + 2
+
+
 @cocotb.test()
+@only_if(longer_than_the_pipeline, "the pipeline holds both vectors before the pairs arrive")
 async def turns_in_normalisation(dut: Any) -> None:
     """Check the order when two vectors wait for their normalisation, and none is reduced."""
     bench, first, whole = await _in_turn(dut, "turns_in_normalisation", "vectors")

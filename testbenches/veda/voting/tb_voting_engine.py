@@ -13,6 +13,7 @@ from golden.veda.voting.voting_policy import VotingPolicy, VotingStep, replay
 from hdl.memory.threshold_search import SEARCH_OVERHEAD
 from hdl.veda.voting.threshold_parameters import WEIGHT_BITS
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
+from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, unpack
 from testbenches.streams import PAUSES
@@ -40,6 +41,15 @@ TURNS = 3
 """Cycles of trimming in which the counts are written, and the search starts and ends."""
 
 
+def evicts_two(run: Run) -> bool:
+    """Return whether two slots are not protected, as the trimming of a text needs."""
+    p = run.parameters
+    return p.slots - (p.reserved if p.protect_sink else 0) >= 2
+
+
+PROTECTED = "fewer than two slots are not protected"
+
+
 def workload(p: VotingEngineParameters, full: bool) -> tuple[tuple[int, ...], VotingPolicy, int]:
     """Return the layers of a preset, its policy, and the number of generated tokens.
 
@@ -47,11 +57,12 @@ def workload(p: VotingEngineParameters, full: bool) -> tuple[tuple[int, ...], Vo
     """
     groups = -(-p.heads // 9)
     layers = LAYERS if full and groups == 1 else tuple(range(14, 14 + groups))
+    protected = p.reserved if p.protect_sink else 0
     prompt, target, steps = 160, 128, 16
     if p.slots < prompt:
-        # At least two victims at the prompt's end, for any number of slots.
-        prompt = max(p.slots - 4, 3)
-        target, steps = min(p.slots // 2, prompt - 2), 24
+        # At least two victims at the prompt's end, for any number of slots, none of them protected.
+        prompt = min(max(p.slots - 4, protected + 2, 3), p.slots)
+        target, steps = max(min(p.slots // 2, prompt - 2), protected), 24
     elif full:
         prompt = min(512, p.slots)
         target, steps = prompt // 2, 128
@@ -60,7 +71,7 @@ def workload(p: VotingEngineParameters, full: bool) -> tuple[tuple[int, ...], Vo
         target=target,
         reserved=p.reserved,
         largest=(1 << p.count_bits) - 1,
-        protected=p.reserved if p.protect_sink else 0,
+        protected=protected,
     )
     return layers, policy, steps
 
@@ -181,6 +192,7 @@ class Engine:
 
 
 @cocotb.test()
+@only_if(evicts_two, PROTECTED)
 async def real_probabilities(dut: Any) -> None:
     """Every vote, count and victim of SmolLM2's tokens, trimming included."""
     p = catalog_parameters()
@@ -206,6 +218,7 @@ async def real_probabilities(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(evicts_two, PROTECTED)
 async def trimming(dut: Any) -> None:
     """Trim the cache at a prompt's end: search the words of counts, then pass over the slots."""
     p = catalog_parameters()
