@@ -18,7 +18,8 @@ from hdl.meadow.control.combiner import Combiner, CombinerParameters
 from hdl.meadow.control.normaliser import Normaliser
 from hdl.meadow.control.sequencer import Sequencer
 from hdl.meadow.control.weight_path import WeightPath
-from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters, Reader
+from hdl.meadow.instructions import Combine, Kind, Matrix, instruction_layout, matrix_layout
+from hdl.meadow.parameters import MeadowParameters, Reader
 from hdl.meadow.tile.attention_parameters import HALVES
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
 from hdl.nonlinear.argmax import Argmax
@@ -115,8 +116,8 @@ class Meadow(Unit):
         biases = {"bias_reads": Out(p.reads(p.bias_layout))} if p.biases else {}
         super().__init__(
             {
-                "instructions": In(stream.Signature(p.instruction_layout)),
-                "matrices": In(stream.Signature(p.matrix_layout)),
+                "instructions": In(stream.Signature(instruction_layout(p))),
+                "matrices": In(stream.Signature(matrix_layout(p))),
                 "vector_reads": Out(p.reads(p.state_layout)),
                 "state_writes": Out(p.writes(p.state_layout)),
                 "key_reads": Out(p.reads(cached)),

@@ -1,4 +1,4 @@
-"""Dimensions, instructions and payloads of MEADOW's accelerator."""
+"""Dimensions and payloads of MEADOW's accelerator."""
 
 from typing import Annotated
 
@@ -21,7 +21,6 @@ from hdl.nonlinear.activation_functions import Activation
 from hdl.nonlinear.argmax import ArgmaxParameters
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
-from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
 STATE = signed(24)
@@ -37,36 +36,6 @@ MOST_LIFT = STATE.width - RESULT.width
 """Maximum left shift of a result when it is added to the hidden state."""
 
 
-class Kind(enum.Enum, shape=unsigned(3)):
-    """The operation of an instruction."""
-
-    LOAD = 0
-    """Read hidden states from external memory."""
-    STORE = 1
-    """Write hidden states to external memory."""
-    NORM = 2
-    """Normalise rows to INT8."""
-    GEMM = 3
-    """Compute a linear layer, tile by tile; or a product of attention, head by head."""
-    TPHS = 4
-    """Compute attention in the token-parallel head-sequential pipeline."""
-    PREDICT = 5
-    """Output the argmax and clear it."""
-    SOFTMAX = 6
-    """Read rows of scores from external memory and write probabilities."""
-
-
-class Matrix(enum.Enum, shape=unsigned(2)):
-    """The right-hand operand of a GEMM."""
-
-    WEIGHTS = 0
-    """The next matrix of the weight path."""
-    KEYS = 1
-    """The cached keys of each head: queries to scores."""
-    VALUES = 2
-    """The cached values of each head: probabilities to head outputs."""
-
-
 class Reader(enum.Enum, shape=unsigned(3)):
     """The consumer of a word that is read from the activation memory."""
 
@@ -80,19 +49,6 @@ class Reader(enum.Enum, shape=unsigned(3)):
     """External memory, which stores rows."""
     ROWS = 4
     """The token lanes, which read queries, one word each."""
-
-
-class Combine(enum.Enum, shape=unsigned(2)):
-    """How a result and the old word at its address are combined."""
-
-    KEEP = 0
-    """The result replaces the old word."""
-    ADD = 1
-    """The result is added to the old word, a hidden state."""
-    ACTIVATE = 2
-    """With a gate, the result times the activation of the old word; else its own activation."""
-    COMPARE = 3
-    """The result is discarded; its exact sum updates the argmax."""
 
 
 @parameter_object
@@ -360,51 +316,9 @@ class MeadowParameters(ModelDimensions, Parameters):
         )
 
     @property
-    def instruction_layout(self) -> data.StructLayout:
-        """An instruction; `hdl.meadow.meadow` describes its fields."""
-        count, address = range(max(self.words, self.row_words) + 1), range(self.words)
-        return data.StructLayout(
-            {
-                "kind": Kind,
-                "matrix": Matrix,
-                "block": self.attention.command_layout,
-                "source": address,
-                "words": count,
-                "target": address,
-                "stride": count,
-                "combine": Combine,
-                "lift": range(MOST_LIFT + 1),
-                "cached": 1,
-                "vectors": self.address_bits,
-                "keys": self.address_bits,
-                "values": self.address_bits,
-                "spacing": self.address_bits,
-                "shared": range(self.kv_heads + 1),
-                "epsilon": EPSILON_BITS,
-            }
-        )
-
-    @property
     def tile_pairs(self) -> int:
         """Pairs of outputs per tile; each pair is a word of biases."""
         return self.head_size // HALVES
-
-    @property
-    def matrix_layout(self) -> data.StructLayout:
-        """Description of a matrix: its packing, external addresses, and number of words."""
-        tiles = {"biases": self.address_bits, "tiles": range(self.attention.heads + 1)}
-        return data.StructLayout(
-            {
-                "packing": self.unpacker.matrix_layout,
-                "table": self.address_bits,
-                "rows": range(self.unpacker.entries + 1),
-                "packets": self.address_bits,
-                "number": range(self.longest_burst + 1),
-                "words": 28,
-                "tile": range(self.attention.query_steps * 2 * self.slices + 1),
-                **(tiles if self.biases else {}),
-            }
-        )
 
     def reads(self, shape: data.ArrayLayout | int) -> BurstReadPort:
         """Return a read port to external memory."""

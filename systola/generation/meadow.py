@@ -134,16 +134,16 @@ class MeadowSystem(System):
         run = self.host.run(states, predict=block.predict, watch=moved)
         if expected is not None:
             self._compare(run, expected.result())
-        writer = self.host.writer
+        traffic = self.host.traffic
         written = self.host.moved["written"] + self.host.moved["states"]
         moved_bytes = sum(self.host.moved.values())
         return Outcome(
             token=self.host.prediction[0] if self.host.prediction else None,
             cycles=run.cycle,
-            bound=sum(writer.ideal),
+            bound=sum(traffic.ideal),
             bytes_read=moved_bytes - written,
             bytes_written=written,
-            bytes_unpacked=moved_bytes - writer.fetched + writer.weights,
+            bytes_unpacked=moved_bytes - traffic.fetched + traffic.weights,
             seconds=run.seconds,
         )
 
@@ -176,9 +176,9 @@ class MeadowSystem(System):
                     f"LM head, token and sum: {self.host.prediction} instead of {wanted}, in "
                     f"cycle {run.cycles['predictions'][0]}"
                 )
-        if self.host.moved != self.host.writer.moved:
+        if self.host.moved != self.host.traffic.moved:
             raise Mismatch(
-                f"bytes at the ports: {self.host.moved} instead of {self.host.writer.moved}"
+                f"bytes at the ports: {self.host.moved} instead of {self.host.traffic.moved}"
             )
 
     def state(self) -> dict[str, NDArray[Any]]:

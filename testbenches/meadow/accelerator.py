@@ -64,7 +64,7 @@ class Accelerator:
         self.p = p = catalog_parameters()
         # The bench counts only transfers of instructions and matrices as progress, so that the
         # timeout must cover a whole instruction.
-        longest = sum(program.writer.moved.values()) // p.head_size
+        longest = sum(program.traffic.moved.values()) // p.head_size
         self.bench = bench = Bench(dut, salt, timeout=20_000 + 12 * longest)
         self.inputs = {name: bench.source(name, pauses[0]) for name in ("instructions", "matrices")}
         self.predictions = bench.sink("predictions", pauses[1])
@@ -119,14 +119,14 @@ class Accelerator:
         for name, memory in self.memories.items():
             memory.words[:] = getattr(self.program.images, name).words
         self.predictions.received.clear()
-        self.inputs["instructions"].send(self.program.writer.instructions)
-        self.inputs["matrices"].send(self.program.writer.matrices)
+        self.inputs["instructions"].send(self.program.code.instructions)
+        self.inputs["matrices"].send(self.program.code.matrices)
 
     async def run(self) -> int:
         """Reset and run the program; return the cycles."""
         await self.bench.reset()
         self.start()
-        wanted = len(self.program.writer.instructions)
+        wanted = len(self.program.code.instructions)
         instructions = self.inputs["instructions"]
         cycles = await self.bench.run(
             until=lambda: instructions.taken == wanted and bool(read(self.dut.idle))
@@ -170,7 +170,7 @@ class Accelerator:
                 compare(f"{name} of layer {layer}", kept, got[:, : kept.shape[1]].astype(np.int64))
         compare(
             "bytes at the ports",
-            np.array(list(program.writer.moved.values())),
-            np.array([self.moved[name] for name in program.writer.moved]),
+            np.array(list(program.traffic.moved.values())),
+            np.array([self.moved[name] for name in program.traffic.moved]),
         )
         compare("errors", np.array([program.errors]), np.array([read(self.dut.errors)]))

@@ -11,10 +11,11 @@ from golden.meadow.packing.weight_packer import Level
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary, vocabulary_sums
 from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack_weights
+from hdl.meadow.control.program import Program
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters
-from testbenches.meadow.instruction_writer import InstructionWriter
 from testbenches.meadow.memory_images import MemoryImages
+from testbenches.meadow.traffic import Traffic, traffic_of
 from testbenches.meadow.wilu.packed_work import corrupted
 
 
@@ -46,8 +47,8 @@ class LayerProgram:
     -------
     images : MemoryImages
         The memories.
-    writer : InstructionWriter
-        Instructions and their traffic.
+    code : Program
+        Instructions and descriptions of matrices.
     expected : list[tuple[int, numpy.ndarray]]
         Address and expected values of each block of hidden states at the end.
     predictions : list[tuple[int, int]]
@@ -73,7 +74,7 @@ class LayerProgram:
         self.p, self.layers, self.vocabulary = p, list(layers), vocabulary
         self.errors = self.ends = 0
         self.images = MemoryImages(p, level, rng)
-        self.writer = InstructionWriter(p, skip=skip, spacing=self.images.cache.spacing)
+        self.code = Program(p, skip=skip, spacing=self.images.cache.spacing)
         self.expected: list[tuple[int, Integers]] = []
         self.predictions: list[tuple[int, int]] = []
         none = np.zeros((p.kv_heads, 0, p.head_size), np.int64)
@@ -81,6 +82,11 @@ class LayerProgram:
         self.places = [self.images.add_layer(layer) for layer in layers]
         if vocabulary is not None:
             self.vocabulary_place = self.images.add_vocabulary(vocabulary)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Expected traffic of the program so far."""
+        return traffic_of(self.code)
 
     def corrupt(self, number: int, name: str, rng: np.random.Generator, how: str) -> None:
         """Corrupt the packets of a matrix; the golden model uses the weights that they give."""
@@ -119,7 +125,7 @@ class LayerProgram:
 
     def end(self) -> None:
         """Add a prediction that marks the completion of all earlier instructions."""
-        self.writer.end()
+        self.code.end()
         self.ends += 1
 
     def add_block(
@@ -134,20 +140,20 @@ class LayerProgram:
 
         Attention uses TPHS, or GEMM with probabilities of `gemm` bytes.
         """
-        p, tokens, writer = self.p, len(states), self.writer
+        p, tokens, code = self.p, len(states), self.code
         rows = self.images.add_rows(tokens, gemm) if gemm else None
-        writer.load(tokens, self.images.add_vector(states))
+        code.load(tokens, self.images.add_vector(states))
         for number in layers:
             past = self.caches[number][0].shape[1]
             layer = self.layers[number]
-            writer.layer(layer, self.places[number], past=past, tokens=tokens, rows=rows)
+            code.layer(layer, self.places[number], past=past, tokens=tokens, rows=rows)
             result = run_layer(layer, states, self.caches[number], p)
             states, self.caches[number] = result.states, (result.keys, result.values)
         self.expected.append((self.images.add_vector(np.zeros_like(states)), states))
-        writer.store(tokens, self.expected[-1][0])
+        code.store(tokens, self.expected[-1][0])
         if predict and self.vocabulary is not None:
             epsilon = self.vocabulary.epsilon
-            writer.predict(self.vocabulary_place, tokens=tokens, epsilon=epsilon)
+            code.predict(self.vocabulary_place, tokens=tokens, epsilon=epsilon)
             self.ends += 1
             sums = vocabulary_sums(self.vocabulary, states[-1:], p)[0]
             token = int(sums.argmax())

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.meadow.tile.requantisation import Integers
+from hdl.meadow.control.program import Program
+from hdl.meadow.instructions import instruction_layout, matrix_layout
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import Bank
-from testbenches.meadow.instruction_writer import InstructionWriter
 from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
 from testbenches.meadow.packed_model import IMAGES, PackedModel
+from testbenches.meadow.traffic import Traffic, traffic_of
 from testbenches.packing import from_integers, unpack
 
 TIMEOUT = 50_000
@@ -29,7 +31,7 @@ PORTS = {
     "table_reads": "tables",
     "packet_reads": "packets",
 }
-"""The counter of `InstructionWriter.moved` for each port."""
+"""The counter of `Traffic.moved` for each port."""
 
 
 class Host:
@@ -54,8 +56,8 @@ class Host:
         Number of cached tokens.
     prediction : tuple[int, int] | None
         The token that the last block predicts, and its sum.
-    writer : InstructionWriter
-        Instructions of the last block.
+    traffic : Traffic
+        Expected traffic and ideal cycles of the last block.
     moved : dict[str, int]
         Bytes at the ports in the last block, as the memories counted them.
     packets_of_layers : list[int]
@@ -109,7 +111,7 @@ class Host:
         self._counts = dict.fromkeys(PORTS, 0)
         self.length = 0
         self.prediction: tuple[int, int] | None = None
-        self.writer = InstructionWriter(p)
+        self.traffic: Traffic = traffic_of(Program(p))
         self.moved: dict[str, int] = {}
         self.packets_of_layers: list[int] = []
         self.packets_before = self.cycle_before = 0
@@ -129,32 +131,32 @@ class Host:
         p, packed, tokens = self.p, self.packed, len(states)
         rows = bytes_of(states.reshape(-1, p.head_size), STATE_BYTES)
         self._vectors[packed.states : packed.states + len(rows)] = rows
-        writer = self.writer = InstructionWriter(p, skip=True)
-        packet, passed = p.unpacker.unpacker.packet_bits // 8, []
-        writer.load(tokens, packed.states)
+        program, passed = Program(p, skip=True), []
+        program.load(tokens, packed.states)
         for layer, place in zip(packed.integers.layers, packed.layers, strict=True):
-            writer.layer(layer, place, past=self.length, tokens=tokens)
-            passed.append(writer.moved["packets"] // packet)
+            program.layer(layer, place, past=self.length, tokens=tokens)
+            passed.append(program.packets)
         if predict:
             epsilon = packed.integers.vocabulary.epsilon
-            writer.predict(packed.vocabulary, tokens=tokens, epsilon=epsilon)
+            program.predict(packed.vocabulary, tokens=tokens, epsilon=epsilon)
         else:
-            writer.end()
-        passed.append(writer.moved["packets"] // packet)
+            program.end()
+        passed.append(program.packets)
+        self.traffic = traffic_of(program)
         self.packets_of_layers = np.diff([0, *passed]).tolist()
         self.cycle_before = self._session.cycle
         self.packets_before = self._counts["packet_reads"]
         run = self._session.run(
             {
-                "instructions": from_integers(writer.instructions, p.instruction_layout.size),
-                "matrices": from_integers(writer.matrices, p.matrix_layout.size),
+                "instructions": from_integers(program.instructions, instruction_layout(p).size),
+                "matrices": from_integers(program.matrices, matrix_layout(p).size),
             },
             {"predictions": 1},
             timeout=TIMEOUT,
             progress=0.25,
             watch=watch,
         )
-        self.moved = dict.fromkeys(writer.moved, 0)
+        self.moved = dict.fromkeys(self.traffic.moved, 0)
         for port, kind in PORTS.items():
             self.moved[kind] += (run.counts[port] - self._counts[port]) * self._octets[port]
             self._counts[port] = run.counts[port]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hdl.meadow.instructions import instruction_layout, matrix_layout
 from testbenches.harness import Harness
 from testbenches.harness_memory import Bank, Channel
 from testbenches.meadow.checked_program import LayerProgram
@@ -22,7 +23,7 @@ PORTS = {
     "packet_reads": "packets",
     "bias_reads": "biases",
 }
-"""Name of each port's traffic in `InstructionWriter.moved`."""
+"""Name of each port's traffic in `Traffic.moved`."""
 
 TIMEOUT = 50_000
 """Cycles without any transfer after which the run fails."""
@@ -75,13 +76,13 @@ def run_program(
     AssertionError
         If a value, or the number of bytes at a port, differs from the expected one.
     """
-    p, writer = program.p, program.writer
+    p, code, traffic = program.p, program.code, program.traffic
     banks = _banks(program, folder)
     memories = [*([Channel(bits=bits)] if bits else []), *banks.values()]
     run = harness.run(
         {
-            "instructions": from_integers(writer.instructions, p.instruction_layout.size),
-            "matrices": from_integers(writer.matrices, p.matrix_layout.size),
+            "instructions": from_integers(code.instructions, instruction_layout(p).size),
+            "matrices": from_integers(code.matrices, matrix_layout(p).size),
         },
         {"predictions": program.ends},
         memories=memories,
@@ -91,10 +92,10 @@ def run_program(
     word_bytes = {
         port: bank.word_bytes for bank in banks.values() for port in (*bank.reads, *bank.writes)
     }
-    moved = dict.fromkeys(writer.moved, 0)
+    moved = dict.fromkeys(traffic.moved, 0)
     for port, each in word_bytes.items():
         moved[PORTS[port]] += run.counts[port] * each
-    assert moved == writer.moved, (moved, writer.moved)
+    assert moved == traffic.moved, (moved, traffic.moved)
     compared = len(moved)
     rows = {
         name: np.fromfile(banks[name].file, np.uint8).reshape(-1, banks[name].word_bytes)

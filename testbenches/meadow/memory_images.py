@@ -1,6 +1,5 @@
 """Images of MEADOW's memories: packets, unique matrices, vectors, and the key/value cache."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encode
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary
 from golden.meadow.wilu.weight_unpacker import of_weights
+from hdl.meadow.control.program import LayerPlace, RowsPlace, VocabularyPlace
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.attention_parameters import HALVES
 
@@ -94,55 +94,6 @@ class CacheImage(Image):
         if area >= self.areas:
             return super().index(address) - self.areas * (self.spacing - self.features)
         return area * self.features + word if word < self.features else -1
-
-
-@dataclass(frozen=True, eq=False)
-class LayerPlace:
-    """Addresses and matrix descriptions of a layer.
-
-    Members
-    -------
-    vectors : dict[str, int]
-        Addresses of both norms' weights, of the exponentials, of keys and of values.
-    matrices : dict[str, dict]
-        Payload of the stream `matrices` for each matrix.
-    """
-
-    vectors: dict[str, int]
-    matrices: dict[str, dict[str, Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class RowsPlace:
-    """Addresses of the scores and probabilities of one layer at a time.
-
-    Members
-    -------
-    scores, probabilities : int
-        Addresses next to the cache.
-    probability_bytes : int
-        Bytes of a probability, 1 or 2.
-    """
-
-    scores: int
-    probabilities: int
-    probability_bytes: int
-
-
-@dataclass(frozen=True, eq=False)
-class VocabularyPlace:
-    """Address and matrix descriptions of the LM head.
-
-    Members
-    -------
-    norm : int
-        Address of the final norm's weights.
-    pieces : list[dict]
-        Payload of the stream `matrices` for each piece, with as many tiles as an instruction takes.
-    """
-
-    norm: int
-    pieces: list[dict[str, Any]]
 
 
 class MemoryImages:

@@ -8,8 +8,9 @@ import numpy as np
 
 from golden.meadow.layer_quantisation import IntegerLayer
 from golden.meadow.whole_model import IntegerModel, IntegerVocabulary
+from hdl.meadow.control.program import LayerPlace, VocabularyPlace
 from hdl.meadow.parameters import MeadowParameters
-from testbenches.meadow.memory_images import Bytes, LayerPlace, MemoryImages, VocabularyPlace
+from testbenches.meadow.memory_images import Bytes, MemoryImages
 
 IMAGES = ("vectors", "cache", "tables", "packets")
 

@@ -32,7 +32,7 @@ def program_of(p: MeadowParameters, tokens: int) -> tuple[LayerProgram, list[int
     for block in (raw[:tokens], raw[tokens:]):
         program.add_block(block, [0])
         program.end()
-        work.append(sum(program.writer.ideal))
+        work.append(sum(program.traffic.ideal))
     return program, np.diff(work).tolist()
 
 
@@ -40,12 +40,12 @@ def run(p: MeadowParameters, tokens: int) -> None:
     """Print cycles, ideal cycles, bytes, and the number of compared values."""
     harness = Harness.compiled(entry_named("meadow"), p)
     program, work = program_of(p, tokens)
-    writer = program.writer
+    traffic = program.traffic
     with tempfile.TemporaryDirectory() as folder:
         made = run_program(program, harness, Path(folder), progress=30)
     print(f"cycles of {tokens} tokens and of the next: {made.cycles}; ideal cycles: {work}")
     print(f"bytes {made.moved_bytes:,}, with unpacked weights", end=" ")
-    print(f"{made.moved_bytes - writer.fetched + writer.weights:,}; {writer.moved}")
+    print(f"{made.moved_bytes - traffic.fetched + traffic.weights:,}; {traffic.moved}")
     print(f"values compared: {made.compared:,}, all equal")
 
 

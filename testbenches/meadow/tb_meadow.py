@@ -11,6 +11,7 @@ from golden.llm.layers import real_weights
 from golden.meadow.layer_quantisation import IntegerLayer, quantised_layer
 from golden.meadow.packing.weight_packer import Level
 from golden.meadow.tile.requantisation import Integers
+from hdl.meadow.instructions import Kind, instruction_layout
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, record_fact
@@ -47,6 +48,12 @@ def real_layers(p: MeadowParameters, layers: tuple[int, ...]) -> tuple[list[Inte
     return found, np.rint(states / STATE_STEP).astype(np.int64)
 
 
+def totals(program: LayerProgram) -> list[int]:
+    """Return the bytes at all ports, of unpacked weights, and of packed weights."""
+    traffic = program.traffic
+    return [sum(traffic.moved.values()), traffic.weights, traffic.fetched]
+
+
 async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, dict[str, Any]]:
     """Run a prefill and a decode step of SmolLM2 through layers back to back.
 
@@ -61,15 +68,13 @@ async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, di
     tokens = min(p.most_tokens, p.slots - 1, 24 if narrow else 64)
     figures = []
     for first, last in itertools.pairwise([0, tokens, tokens + 1]):
-        writer = program.writer
-        before = [sum(writer.moved.values()), writer.weights, writer.fetched]
+        before = totals(program)
         program.add_block(states[first:last], range(len(layers)), gemm=gemm)
-        after = [sum(writer.moved.values()), writer.weights, writer.fetched]
-        figures.append(np.subtract(after, before))
+        figures.append(np.subtract(totals(program), before))
     accelerator = Accelerator(dut, salt, program)
     await accelerator.run()
     accelerator.check()
-    spent, ideal = accelerator.spent.reshape(2, -1), np.reshape(program.writer.ideal, (2, -1))
+    spent, ideal = accelerator.spent.reshape(2, -1), np.reshape(program.traffic.ideal, (2, -1))
     facts: dict[str, Any] = {
         "tensors": f"SmolLM2 layers {numbers}, {tokens} tokens, then one by one"
     }
@@ -92,7 +97,7 @@ async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, di
 async def whole_layers(dut: Any) -> None:
     """Run SmolLM2's layers with attention in the pipeline."""
     accelerator, facts = await run_whole(dut, "whole_layers")
-    ideal = sum(accelerator.program.writer.ideal)
+    ideal = sum(accelerator.program.traffic.ideal)
     accelerator.bench.record(cycles=accelerator.spent.sum(), ideal_cycles=ideal, **facts)
 
 
@@ -178,7 +183,8 @@ async def corrupted_packets(dut: Any, how: str) -> None:
     program = LayerProgram(p, layers, rng=rng)
     for name in ("key", "query", "gate" if p.gated else "up", "down"):
         program.corrupt(0, name, rng, how)
-    program.writer.add_unknown()
+    unknown = max(kind.value for kind in Kind) + 1
+    program.code.instructions.append(unknown << instruction_layout(p)["kind"].offset)
     add_random(program, states, rng)
     accelerator = Accelerator(dut, f"corrupted {how}", program, pauses=("random", "none"))
     await accelerator.run()

@@ -118,14 +118,14 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path, seed: int) -> None:
             states = system.packed.integers.embedded(system.model.embedding[tokens])
             run = host.run(states, predict=predict)
             expected = system.golden.step(states)
-            assert run.cycle > 1.2 * sum(host.writer.ideal)
+            assert run.cycle > 1.2 * sum(host.traffic.ideal)
             if predict:
                 wanted = expected.token, int(expected.sums[expected.token])
                 assert host.prediction == wanted
             for layer, cache in enumerate(system.golden.caches):
                 for name, own in zip(("keys", "values"), cache, strict=True):
                     assert np.array_equal(host.heads(layer, name), own)
-            assert host.moved == host.writer.moved
+            assert host.moved == host.traffic.moved
     finally:
         host.close()
 

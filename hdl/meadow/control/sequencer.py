@@ -6,7 +6,8 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters, Reader
+from hdl.meadow.instructions import Combine, Kind, Matrix, instruction_layout
+from hdl.meadow.parameters import MeadowParameters, Reader
 from hdl.meadow.tile.attention_parameters import BlockMode
 from hdl.stream.connect import every
 from hdl.unit import Unit
@@ -68,8 +69,8 @@ class Sequencer(Unit):
         request = p.reads(p.state_layout).request_layout
         super().__init__(
             {
-                "instructions": In(stream.Signature(p.instruction_layout)),
-                "now": Out(p.instruction_layout),
+                "instructions": In(stream.Signature(instruction_layout(p))),
+                "now": Out(instruction_layout(p)),
                 "commands": Out(stream.Signature(p.attention.command_layout)),
                 "reads": Out(stream.Signature(p.loop_layout)),
                 "writes": Out(stream.Signature(p.loop_layout)),

@@ -7,6 +7,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from hdl.meadow.instructions import matrix_layout
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.element_parameters import OPERAND
 from hdl.meadow.wilu.weight_unpacker import WeightUnpacker
@@ -61,7 +62,7 @@ class WeightPath(Unit):
         }
         super().__init__(
             {
-                "matrices": In(stream.Signature(p.matrix_layout)),
+                "matrices": In(stream.Signature(matrix_layout(p))),
                 "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
                 "weights": Out(stream.Signature(p.attention.word_layout)),
@@ -171,7 +172,8 @@ class WeightPath(Unit):
         """Output exactly the specified number of words."""
         p, out = self.parameters, self.weights
         busy, ended = Signal(), Signal()
-        left, tile = Signal(p.matrix_layout["words"].shape), Signal(p.matrix_layout["tile"].shape)
+        layout = matrix_layout(p)
+        left, tile = Signal(layout["words"].shape), Signal(layout["tile"].shape)
         length = Signal.like(tile, reset_less=True)
         items, real, drains = source.payload, Signal(), Signal()
         taken = source.valid & source.ready

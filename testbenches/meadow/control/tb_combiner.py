@@ -10,7 +10,8 @@ from golden.llm import open_trace
 from golden.llm.trace import Trace
 from golden.meadow.control.combiner import activated, added, narrowed
 from hdl.meadow.control.combiner import CombinerParameters
-from hdl.meadow.parameters import MOST_LIFT, STATE, Combine
+from hdl.meadow.instructions import Combine
+from hdl.meadow.parameters import MOST_LIFT, STATE
 from hdl.meadow.tile.attention_parameters import RESULT
 from hdl.meadow.tile.element_parameters import SCALE_BITS
 from testbenches.bench import Bench, catalog_parameters

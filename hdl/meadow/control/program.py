@@ -1,0 +1,273 @@
+"""The instruction sequence of a decoder layer and of the LM head, derived from the dimensions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hdl.meadow.instructions import (
+    Combine,
+    Kind,
+    Matrix,
+    instruction_layout,
+    matrix_layout,
+    packed,
+)
+from hdl.meadow.parameters import MeadowParameters
+
+
+class LayerScales(Protocol):
+    """The numbers of a quantised layer that its instructions contain.
+
+    Members
+    -------
+    epsilon : int
+        Epsilon of both norms, as in `RowScaler`.
+    factors : Mapping[str, tuple[int, int]]
+        Scale and shift of the results of each matrix, and of ``"score"`` and ``"attended"``.
+    lifts : Mapping[str, int]
+        Left shift of the results of ``"output"`` and ``"down"``.
+    activated_scale : int
+        Factor of activated values, without a gate.
+    """
+
+    @property
+    def epsilon(self) -> int: ...  # noqa: D102
+    @property
+    def factors(self) -> Mapping[str, tuple[int, int]]: ...  # noqa: D102
+    @property
+    def lifts(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def activated_scale(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, eq=False)
+class LayerPlace:
+    """Addresses and matrix descriptions of a layer.
+
+    Members
+    -------
+    vectors : dict[str, int]
+        Addresses of both norms' weights, of the exponentials, of keys and of values.
+    matrices : dict[str, dict]
+        Payload of the stream `matrices` for each matrix.
+    """
+
+    vectors: dict[str, int]
+    matrices: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class RowsPlace:
+    """Addresses of the scores and probabilities of one layer at a time.
+
+    Members
+    -------
+    scores, probabilities : int
+        Addresses next to the cache.
+    probability_bytes : int
+        Bytes of a probability, 1 or 2.
+    """
+
+    scores: int
+    probabilities: int
+    probability_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class VocabularyPlace:
+    """Address and matrix descriptions of the LM head.
+
+    Members
+    -------
+    norm : int
+        Address of the final norm's weights.
+    pieces : list[dict]
+        Payload of the stream `matrices` for each piece, with as many tiles as an instruction takes.
+    """
+
+    norm: int
+    pieces: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction before packing; absent fields are 0.
+
+    Members
+    -------
+    kind : Kind
+        Its operation.
+    block : Mapping[str, int]
+        Fields of the command of the token lanes.
+    fields : Mapping[str, Any]
+        All other fields.
+    """
+
+    kind: Kind
+    block: Mapping[str, int]
+    fields: Mapping[str, Any]
+
+
+class Program:
+    """The program of blocks of tokens; each method appends instructions and matrices.
+
+    Parameters
+    ----------
+    p : MeadowParameters
+        Dimensions of the accelerator.
+    skip : bool
+        Whether attention skips keys that no token of a group attends to.
+    spacing : int, optional
+        Distance of consecutive heads in the cache in words, by default the capacity of a head.
+
+    Members
+    -------
+    issued : list[Instruction]
+        The instructions as records.
+    described : list[dict]
+        The descriptions of matrices as records.
+    instructions, matrices : list[int]
+        Packed payloads of the two streams.
+    """
+
+    def __init__(
+        self, p: MeadowParameters, *, skip: bool = False, spacing: int | None = None
+    ) -> None:
+        self.p, self.skip = p, int(skip)
+        self.spacing = p.slots if spacing is None else spacing
+        self.issued: list[Instruction] = []
+        self.described: list[dict[str, Any]] = []
+        self.instructions: list[int] = []
+        self.matrices: list[int] = []
+        self._instruction_layout, self._matrix_layout = instruction_layout(p), matrix_layout(p)
+
+    @property
+    def packets(self) -> int:
+        """Packets of all described matrices."""
+        return sum(description["number"] for description in self.described)
+
+    def load(self, tokens: int, address: int) -> None:
+        """Load hidden states."""
+        self._move(Kind.LOAD, tokens, address)
+
+    def store(self, tokens: int, address: int) -> None:
+        """Store hidden states."""
+        self._move(Kind.STORE, tokens, address)
+
+    def _move(self, kind: Kind, tokens: int, address: int) -> None:
+        state = self.p.state_words
+        self.issue(kind, {"tokens": tokens}, vectors=address, words=state, stride=state)
+
+    def layer(
+        self,
+        layer: LayerScales,
+        place: LayerPlace,
+        *,
+        past: int,
+        tokens: int,
+        rows: RowsPlace | None = None,
+    ) -> None:
+        """Append a layer for a block of tokens that follow `past` cached ones.
+
+        Weights have the order of the instructions. Attention uses TPHS, or with `rows`, addresses
+        for scores and probabilities, GEMM.
+        """
+        p, places = self.p, place.vectors
+        state, inner = p.state_words, p.feed_forward_words
+        # Areas of the activation memory: hidden states, normalised states, wider rows.
+        at_norm, at_wide = tokens * state, 2 * tokens * state
+        short = {"source": at_norm, "words": state}
+        norm = {"target": at_norm, "words": state, "stride": state, "epsilon": layer.epsilon}
+        cached = {"spacing": self.spacing, "shared": p.kv_heads}
+        wide = {"target": at_wide, "stride": inner}
+        sizes = {"tokens": tokens, "context": past + tokens, "chunks": state // p.slices}
+
+        def gemm(name: str, heads: int, *, rotate: int = 0, wide: int = 1, **fields: Any) -> None:
+            block = sizes | {"heads": heads, "members": 1, "rotate": rotate}
+            block |= {"chunks": fields["words"] // p.slices, "wide": wide}
+            block |= _scales(layer, query=name)
+            if name == "up":
+                block["output_scale"] = layer.activated_scale
+            self.issue(Kind.GEMM, block, lift=layer.lifts.get(name, 0), **fields)
+            self.describe(place.matrices[name])
+
+        self._norm(tokens, vectors=places["first"], **norm)
+        for name in ("key", "value"):
+            cells = {"cached": 1, "values": places[f"{name}s"] + past, "stride": 1}
+            gemm(name, p.kv_heads, rotate=int(name == "key"), wide=0, **short, **cells, **cached)
+        attention = sizes | {"heads": p.heads, "members": p.heads // p.kv_heads, "rotate": 1}
+        attention |= {"causal": 1, "skip": self.skip}
+        attention |= _scales(layer, query="query", score="score", output="attended")
+        where = {name: places[name] for name in ("keys", "values")} | {"vectors": places["table"]}
+        heads = {"target": at_wide, "stride": state}
+        if rows is None:
+            self.issue(Kind.TPHS, attention, **short, **where, **cached, **heads)
+            self.describe(place.matrices["query"])
+        else:
+            gemm("query", p.heads, rotate=1, wide=0, **short, **heads)
+            self._by_gemm(attention | {"skip": 0}, where | cached, heads, rows)
+        adds = {"target": 0, "stride": state, "combine": Combine.ADD}
+        gemm("output", state, source=at_wide, words=state, **adds)
+        self._norm(tokens, vectors=places["second"], **norm)
+        if p.gated:
+            gemm("gate", inner, **short, **wide)
+        gemm("up", inner, **short, **wide, combine=Combine.ACTIVATE)
+        gemm("down", state, source=at_wide, words=inner, **adds)
+
+    def _by_gemm(
+        self, block: dict[str, int], where: dict[str, int], heads: dict[str, int], rows: RowsPlace
+    ) -> None:
+        """Append scores, probabilities and outputs; the outputs overwrite the queries."""
+        words = -(-block["context"] // self.p.head_size)
+        shares = {"words": rows.probability_bytes * words}
+        wide = block | {"wide": int(rows.probability_bytes > 1)}
+        queries = {"source": heads["target"], "words": heads["stride"]}
+        scores = {"cached": 1, "values": rows.scores, "stride": words}
+        keys, values = where | scores, where | {"keys": rows.probabilities}
+        self.issue(Kind.GEMM, block, matrix=Matrix.KEYS, **keys | queries)
+        between = {"keys": rows.scores, "values": rows.probabilities, "stride": shares["words"]}
+        self.issue(Kind.SOFTMAX, wide, words=words, **where | between)
+        self.issue(Kind.GEMM, wide, matrix=Matrix.VALUES, **values | heads | shares)
+
+    def predict(self, place: VocabularyPlace, *, tokens: int, epsilon: int) -> None:
+        """Append the LM head for the last token of a block, and output the prediction."""
+        p, state = self.p, self.p.state_words
+        rows = {"words": state, "stride": state, "target": tokens * state}
+        self._norm(1, source=(tokens - 1) * state, vectors=place.norm, epsilon=epsilon, **rows)
+        sizes = {"tokens": 1, "context": 1, "members": 1, "chunks": state // p.slices}
+        for piece in place.pieces:
+            self.issue(
+                Kind.GEMM,
+                sizes | {"heads": piece["words"] // piece["tile"]},
+                source=tokens * state,
+                words=state,
+                combine=Combine.COMPARE,
+            )
+            self.describe(piece)
+        self.end()
+
+    def end(self) -> None:
+        """Output a prediction when all earlier instructions are complete; without sums, token 0."""
+        self.issue(Kind.PREDICT, {"tokens": 0}, words=0)
+
+    def _norm(self, tokens: int, **fields: int) -> None:
+        self.issue(Kind.NORM, {"tokens": tokens}, **fields)
+
+    def issue(self, kind: Kind, block: Mapping[str, int], **fields: Any) -> None:
+        """Append an instruction."""
+        values = {"kind": kind, "block": block, **fields}
+        self.instructions.append(packed(self._instruction_layout, values))
+        self.issued.append(Instruction(kind, block, fields))
+
+    def describe(self, description: dict[str, Any]) -> None:
+        """Append the description of a matrix."""
+        self.matrices.append(packed(self._matrix_layout, description))
+        self.described.append(description)
+
+
+def _scales(layer: LayerScales, **names: str) -> dict[str, int]:
+    """Return scale and shift of each requantisation of a block."""
+    fields = {}
+    for port, name in names.items():
+        fields[f"{port}_scale"], fields[f"{port}_shift"] = layer.factors[name]
+    return fields

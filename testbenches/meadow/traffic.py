@@ -1,0 +1,110 @@
+"""Expected bytes at each port, and ideal cycles, of a program of MEADOW."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hdl.meadow.control.program import Instruction, Program
+from hdl.meadow.instructions import Kind, Matrix
+from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.tile.attention_parameters import HALVES
+from testbenches.meadow.memory_images import BIAS_BYTES, STATE_BYTES
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Traffic and lower bound of a program.
+
+    Members
+    -------
+    moved : dict[str, int]
+        Expected bytes at each port.
+    weights : int
+        Size of the unpacked weights in bytes.
+    ideal : list[int]
+        Ideal cycles of each instruction: the larger one of a lane's work and the transfer of its
+        weights.
+    """
+
+    moved: dict[str, int]
+    weights: int
+    ideal: list[int]
+
+    @property
+    def fetched(self) -> int:
+        """Size of packets and unique matrices in bytes."""
+        return self.moved["packets"] + self.moved["tables"]
+
+
+def traffic_of(program: Program) -> Traffic:
+    """Return the traffic of a program, from its instructions and its matrices' descriptions."""
+    p = program.p
+    # Bytes of an element at each port of words.
+    sizes = {"vectors": STATE_BYTES, "states": STATE_BYTES, "cache": 1, "written": 1}
+    moved: dict[str, int] = dict.fromkeys((*sizes, "tables", "packets"), 0)
+    if p.biases:
+        moved["biases"] = 0
+    for instruction in program.issued:
+        for port, words in _words(instruction, p).items():
+            moved[port] += words * p.head_size * sizes[port]
+    weights = 0
+    for description in program.described:
+        if p.biases:
+            moved["biases"] += description["tiles"] * p.head_size * BIAS_BYTES
+        weights += description["words"] * p.head_size
+        moved["tables"] += description["rows"] * p.unpacker.chunk
+        moved["packets"] += description["number"] * p.unpacker.unpacker.packet_bits // 8
+    return Traffic(moved, weights, [_ideal(one, p) for one in program.issued])
+
+
+def _words(instruction: Instruction, p: MeadowParameters) -> dict[str, int]:
+    """Return the words at each port, except those of weights and biases."""
+    block, fields = instruction.block, instruction.fields
+    match instruction.kind:
+        case Kind.LOAD:
+            return {"vectors": block["tokens"] * p.state_words}
+        case Kind.STORE:
+            return {"states": block["tokens"] * p.state_words}
+        case Kind.NORM:
+            return {"vectors": p.norm_words}
+        case Kind.PREDICT:
+            return {}
+    # Keys and values are read once per key/value head, for all query heads that share it.
+    cached, rows = p.kv_heads * block["context"], block["heads"] * block["tokens"]
+    match instruction.kind, fields.get("matrix", Matrix.WEIGHTS):
+        case Kind.TPHS, _:
+            return {"vectors": p.table_words, "cache": 2 * cached}
+        case Kind.SOFTMAX, _:
+            read, written = rows * fields["words"], rows * fields["stride"]
+            return {"vectors": p.table_words, "cache": read, "written": written}
+        case _, Matrix.KEYS:
+            return {"cache": cached, "written": rows * fields["stride"]}
+        case _, Matrix.VALUES:
+            return {"cache": cached + rows * fields["words"]}
+        case _:
+            return {"written": rows * fields.get("cached", 0)}
+
+
+def _ideal(instruction: Instruction, p: MeadowParameters) -> int:
+    """Return the ideal cycles of an instruction."""
+    block, kind = instruction.block, instruction.kind
+    tokens = block["tokens"]
+    groups = -(-tokens // p.lanes)
+    steps = p.head_size // HALVES * block.get("chunks", 0)
+    match kind, instruction.fields.get("matrix", Matrix.WEIGHTS):
+        case Kind.GEMM, Matrix.VALUES:
+            # An element outputs one element of an output per cycle.
+            return block["heads"] * groups * max(block["context"], p.head_size)
+        case (Kind.GEMM, Matrix.KEYS) | (Kind.SOFTMAX, _):
+            return block["heads"] * groups * block["context"]
+        case Kind.GEMM, _:
+            # The passes of all groups, or the words of a tile at one per cycle.
+            return block["heads"] * steps * max(groups, 2 * p.slices)
+        case Kind.TPHS, _:
+            slots = p.lanes * np.arange(1, groups + 1) + block["context"] - tokens
+            slots = np.minimum(slots if block["skip"] else block["context"], block["context"])
+            slots = np.maximum(slots + np.zeros(groups, int), steps)
+            head = max(int(slots.sum()), 2 * p.slices * steps)
+            return block["heads"] * head + 3 * int(slots[-1])
+        case _:
+            return tokens * instruction.fields["words"]
