@@ -171,12 +171,22 @@ class _Reader:
         scales = self._block(entry, "scales", np.dtype("<f4"), 1).reshape(-1)
         if len(scales) not in (0, 1, rows):
             raise self._wrong(entry, "scales", f"none, one, or {rows}")
+        self._fits(entry, packed)
         if (level is Level.RAW) != (len(packed.unique) == 0):
             raise self._wrong(entry, "unique", "empty if and only if the matrix is raw")
         return Item(PackedMatrix(**{**vars(packed), "widths": widths}), scales)
 
     def _packets(self, entry: dict[str, Any], packet_bits: int) -> Words:
         return self._block(entry, "packets", np.dtype("<u8"), packet_bits // 64)
+
+    def _fits(self, entry: dict[str, Any], packed: PackedMatrix) -> None:
+        """Check that the packets can contain the matrix, before memory is allocated for it."""
+        # A raw weight has 8 bits, and an ID or its class has at least one.
+        least = 8 * packed.raw_bytes if packed.level is Level.RAW else packed.count
+        bits = 8 * packed.packets.nbytes
+        if least > bits:
+            rule = f"of at most {bits} bits, since the packets have no more"
+            raise self._wrong(entry, "shape", rule)
 
     def _widths(self, entry: dict[str, Any], packed: PackedMatrix) -> tuple[int, ...]:
         """Return the widths, in the number and range of the kind of packets."""

@@ -5,7 +5,13 @@ from typing import Annotated
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from hdl.meadow.wilu.packet_format import LONGEST_ID, MODES, MOST_CLASSES, PacketKind
+from hdl.meadow.wilu.packet_format import (
+    CLASS_BITS,
+    LONGEST_ID,
+    MODES,
+    MOST_CLASSES,
+    PacketKind,
+)
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
 COUNT_BITS = 28
@@ -26,7 +32,7 @@ class UnpackerParameters(Parameters):
     packet_bits : int
         Bits of a packet.
     id_bits : int
-        Maximum bits of an ID.
+        Maximum bits of an ID; at least those of a class, if the unpacker supports classes.
     classes : bool
         Whether the unpacker supports packets with one class per ID. Then the offsets of a group of
         lanes must fit into one packet.
@@ -47,6 +53,9 @@ class UnpackerParameters(Parameters):
         super().__post_init__()
         most = self.packet_bits // self.id_bits
         if self.classes:
+            # A class has the width of a field, which is at most that of an ID.
+            rule = f"id_bits must be at least {CLASS_BITS[-1]}, the bits of a class, with classes"
+            require(self.id_bits >= CLASS_BITS[-1], rule, self.id_bits)
             require(self.lanes <= most, f"lanes must be at most {most} with classes", self.lanes)
 
     @property

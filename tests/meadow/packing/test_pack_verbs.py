@@ -14,6 +14,7 @@ from safetensors.torch import save_file as save_torch
 
 from golden.meadow.packing.model_file import Unusable, open_model, quantised
 from systola.cli import main
+from tests.meadow.packing.test_packed_file import resealed
 
 
 def run(*arguments: Any) -> Result:
@@ -265,6 +266,14 @@ def test_rejects_corrupted_files_and_foreign_folders(tmp_path: Path) -> None:
     (tmp_path / "corrupted").write_bytes(corrupted)
     result = run("unpack", "--out", tmp_path / "back", "--model", tmp_path / "corrupted")
     assert result.exit_code == 2 and "the checksum must be" in result.output
+    assert not (tmp_path / "back").exists()
+    sealed = resealed(
+        (out / "weights.packed").read_bytes(),
+        lambda header: header["matrices"][0].update(shape=[1 << 31, 1 << 31]),
+    )
+    (tmp_path / "huge").write_bytes(sealed)
+    result = run("unpack", "--out", tmp_path / "back", "--model", tmp_path / "huge")
+    assert result.exit_code == 2 and "shape of 'm' must be of at most" in result.output
     assert not (tmp_path / "back").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "note").write_text("kept")

@@ -103,6 +103,15 @@ def test_rejects_every_flipped_bit_and_every_truncation(content: bytes) -> None:
         (lambda h: h["matrices"].append(3), "a matrix must have a name of its own, not None"),
         (lambda h: h["matrices"][1].update(name="NAIVE"), "a name of its own, not 'NAIVE'"),
         (lambda h: h["matrices"][0].update(shape=[7, 0]), "shape of 'NAIVE' must be 2 integers"),
+        (
+            lambda h: h["matrices"][0].update(shape=[1 << 31, 1 << 31]),
+            r"shape of 'NAIVE' must be of at most \d+ bits, since the packets have no more",
+        ),
+        (
+            lambda h: h["matrices"][2].update(shape=[1 << 31, 1]),
+            r"shape of '\w+' must be of at most \d+ bits",
+        ),
+        (lambda h: h["matrices"][4].update(shape=[8, 300]), "shape of 'RAW' must be of at most"),
         (lambda h: h["matrices"][0].update(level="best"), "level of 'NAIVE' must be one of naive"),
         (lambda h: h["matrices"][0].update(chunk=3), "chunk of 'NAIVE' must be one of 1, 2, 4"),
         (

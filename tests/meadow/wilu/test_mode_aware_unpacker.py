@@ -20,6 +20,10 @@ from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
         ({"lanes": 1}, "lanes must be an integer from 2 to 48, not 1"),
         ({"lanes": 9}, "lanes must be at most 8 with classes, not 9"),
         ({"packet_bits": 96}, "packet_bits must be a power of two between 64 and 1024, not 96"),
+        (
+            {"id_bits": 2},
+            "id_bits must be at least 3, the bits of a class, with classes, not 2",
+        ),
         ({"id_bits": 17}, "id_bits must be an integer from 2 to 16, not 17"),
     ],
 )
