@@ -192,12 +192,12 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
         "{:,.0f}",
     ),
     (
-        "its clock, MHz (wires excluded)",
+        "its clock, MHz (default wire load)",
         lambda system: clock(system, "clock_mhz"),
         "{:,.0f}",
     ),
     (
-        "energy of this logic only, mJ/token (SRAM, eDRAM, DRAM, wires, glitches excluded)",
+        "energy of this logic only, mJ/token (SRAM, eDRAM, DRAM, glitches excluded)",
         energy,
         "{:.2f}",
     ),
@@ -207,7 +207,7 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
         "{:,.0f}",
     ),
     (
-        "its clock, MHz (wires excluded)",
+        "its clock, MHz (default wire load)",
         lambda system: clock(system, "fastest_mhz"),
         "{:,.0f}",
     ),

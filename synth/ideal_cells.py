@@ -27,7 +27,7 @@ def write_ideal_cells(netlist: Netlist) -> list[Path]:
             f'pin ({pin}) {{ direction : output; function : "{value}"; }} }}'
             for value, (cell, pin) in CONSTANTS.items()
         ]
-        files[-1].write_text("\n".join([*_header("constants"), *cells, "}", ""]))
+        files[-1].write_text("\n".join([*liberty_header("constants"), *cells, "}", ""]))
     return files
 
 
@@ -59,7 +59,7 @@ def _write_memories(netlist: Netlist) -> list[Path]:
         for parent in design.values()
         for cell in parent["cells"].values()
     }
-    lines = _header("memories")
+    lines = liberty_header("memories")
     cells: list[str] = []
     plain = _name_memory_ports(netlist, design)
     for memory in netlist.memories:
@@ -99,9 +99,10 @@ def _write_memories(netlist: Netlist) -> list[Path]:
     return [path]
 
 
-def _header(name: str) -> list[str]:
-    """Return the first lines of a library."""
+def liberty_header(name: str) -> list[str]:
+    """Return the first lines of a library in ps, fF and kohm."""
     lines = [f"library ({name}) {{", '  time_unit : "1ps";', "  capacitive_load_unit (1, ff);"]
+    lines += ['  pulling_resistance_unit : "1kohm";']
     lines += ["  delay_model : table_lookup;", "  nom_voltage : 1;"]
     for edge in ("rise", "fall"):
         lines += [f"  {side}_threshold_pct_{edge} : 50;" for side in ("input", "output")]

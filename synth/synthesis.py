@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.digest import verilog_digest
+from hdl.errors import UserError
 from hdl.paths import replace_text
 from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
 from synth.liberty import Library
@@ -19,6 +20,14 @@ from synth.mapped_design import Netlist
 from synth.partition import kept_modules
 from synth.replay import Activity
 from synth.timing import Timing, analyse
+from synth.wires import (
+    PITCHES,
+    PITCHES_SOURCE,
+    UTILISATION,
+    WireLoad,
+    default_wire_load,
+    placed_wire_load,
+)
 
 FLATTEN_LIMIT = 150_000
 """Maximum number of cells of a design that is flattened by default, because the time of mapping
@@ -33,10 +42,24 @@ EXTERNAL = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One netlist and its timing, which is None without OpenSTA or without real delays."""
+    """One netlist and its timing, which is None without OpenSTA or without real delays.
+
+    Parameters
+    ----------
+    netlist : Netlist
+        The netlist.
+    timing : Timing or None
+        Timing with the library's default wire load.
+    wired : Timing or None
+        Timing with `wires`; None unless it is requested.
+    wires : WireLoad or None
+        The wire load by placement area.
+    """
 
     netlist: Netlist
     timing: Timing | None
+    wired: Timing | None = None
+    wires: WireLoad | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +111,7 @@ def measure_design(
     preset: str = "",
     period_ps: float | None = None,
     form: str | None = None,
+    wires: bool = False,
     activity: Callable[[Netlist], Activity | None] = lambda _: None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SynthesisResult:
@@ -109,6 +133,8 @@ def measure_design(
     form : str, optional
         ``flat``, ``parts``, which keeps `kept_modules`, or ``hierarchy``; if absent,
         ``flat`` up to `FLATTEN_LIMIT` cells and ``hierarchy`` above.
+    wires : bool
+        Whether to measure a second timing with the wire load by placement area.
     activity : Callable, optional
         Function that returns the switching activity of a netlist, or None.
     progress : Callable[[str], None], optional
@@ -117,9 +143,12 @@ def measure_design(
     Raises
     ------
     UserError
-        If the design has a structural fault, or the period is not positive.
+        If the design has a structural fault, the period is not positive, or the library has no
+        delays for `wires`.
     """
     check_period(period_ps)
+    if wires and not library.timed:
+        raise UserError(f"WIRES=1 needs a library with delays, not {library.name}")
     if not library.timed:
         period_ps = None
     work = directory / "synth" / library.name
@@ -141,13 +170,15 @@ def measure_design(
         else:
             netlist = map_to_cells(design, library, recipe=recipe, target_ps=target_ps)
         progress("timing and power")
-        timing = analyse(
-            netlist,
-            period_ps=period_ps,
-            external=EXTERNAL if period_ps else 0.0,
-            activity=activity(netlist),
+        external = EXTERNAL if period_ps else 0.0
+        pins = activity(netlist)
+        load = placed_wire_load(netlist) if wires else None
+        wired = load and analyse(
+            netlist, period_ps=period_ps, external=external, activity=pins, wires=load
         )
-        return Point(netlist=netlist, timing=timing)
+        # This analysis is last, because the files of OpenSTA stay those of the headline figures.
+        timing = analyse(netlist, period_ps=period_ps, external=external, activity=pins)
+        return Point(netlist=netlist, timing=timing, wired=wired, wires=load)
 
     if period_ps:
         points = [_meet(point, period_ps)]
@@ -214,6 +245,7 @@ def as_json(result: SynthesisResult) -> dict[str, Any]:
         "liberty_digest": library.digest,
         "liberty_origin": library.origin,
         "corner": library.corner,
+        "wire_load": load.title if (load := default_wire_load(library)) else None,
         "period_ps": result.period_ps,
         "form": result.form,
         **_figures(headline, result),
@@ -256,6 +288,8 @@ def _figures(point: Point, result: SynthesisResult) -> dict[str, Any]:
         "power_frequency_mhz": None,
         "activity": None,
     }
+    if point.wires and point.wired:
+        figures["wired"] = _wired_figures(point.wires, point.wired)
     if timing:
         if result.period_ps:
             figures["slack_ps"] = round(_slack(point, result.period_ps), 1)
@@ -265,6 +299,21 @@ def _figures(point: Point, result: SynthesisResult) -> dict[str, Any]:
             figures["power_frequency_mhz"] = round(timing.power.frequency_mhz, 2)
             figures["activity"] = timing.activity
     return figures
+
+
+def _wired_figures(wires: WireLoad, timing: Timing) -> dict[str, Any]:
+    """Return the figures of a netlist with the wire load by placement area."""
+    critical = timing.critical
+    return {
+        **asdict(wires),
+        "pitches_per_load": PITCHES,
+        "pitches_source": PITCHES_SOURCE,
+        "utilisation": UTILISATION,
+        "fmax_mhz": round(timing.fmax_mhz, 2) if timing.fmax_mhz else None,
+        "critical_path_ps": round(critical.length_ps, 1) if critical else None,
+        "slack_ps": round(min((path.slack_ps for path in timing.paths), default=0.0), 1),
+        "power_mw": round(timing.power.total_mw, 6) if timing.power else None,
+    }
 
 
 def _critical_path(timing: Timing | None) -> list[dict[str, Any]]:

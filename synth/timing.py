@@ -1,7 +1,8 @@
 """Static timing and power of a mapped netlist with OpenSTA.
 
-Delays are the cells' own, at the library's corner, without wires. Memories are ideal: paths to and
-from them are timed, the memory itself takes no time.
+Cell delays are those of the library's corner. The wire load is the library's default, if it has
+one, or a given one (`synth.wires`). The clock is ideal. Memories are ideal: paths to and from them
+are timed, the memory itself takes no time.
 """
 
 import json
@@ -19,6 +20,7 @@ from synth.ideal_cells import hide_constants, write_ideal_cells
 from synth.liberty import Library
 from synth.mapped_design import Netlist
 from synth.replay import Activity
+from synth.wires import WireLoad
 
 DEFAULT_ACTIVITY = 0.2
 """Assumed transitions of a data input per clock cycle without a simulation."""
@@ -153,6 +155,7 @@ def analyse(
     external: float = 0.0,
     activity: Activity | None = None,
     kinds: Sequence[str] = KINDS,
+    wires: WireLoad | None = None,
     program: Program | None = None,
 ) -> Timing | None:
     """Measure a netlist's paths and power; return None if OpenSTA is not available.
@@ -169,6 +172,8 @@ def analyse(
         Activity of every pin, from a simulation.
     kinds : Sequence[str]
         Kinds of paths to report; each takes minutes in a large design, and power needs none.
+    wires : WireLoad, optional
+        Wire load of all nets; the library's default if absent.
     program : Program, optional
         OpenSTA; found or fetched by default.
 
@@ -180,7 +185,7 @@ def analyse(
     program = program or opensta()
     if not program or not netlist.library.timed:
         return None
-    timing = _run(program, netlist, period_ps or RELAXED_PS, external, activity, kinds)
+    timing = _run(program, netlist, period_ps or RELAXED_PS, external, activity, kinds, wires)
     if period_ps is None and timing.critical and timing.power:
         return replace(timing, power=timing.power.at(timing.critical.length_ps))
     return timing
@@ -294,6 +299,7 @@ def _run(
     external: float,
     activity: Activity | None,
     kinds: Sequence[str],
+    wires: WireLoad | None,
 ) -> Timing:
     """Run OpenSTA, a second time for power if it crashes there, and read its report."""
     directory, stem, names = netlist.directory, netlist.stem, _Names(netlist)
@@ -306,13 +312,13 @@ def _run(
         load_ff=10.0,
     )
     words, commands = _set_pins(activity) if activity else _CARRIED
-    result, sections = _measure(program, netlist, libraries, kinds, commands)
+    result, sections = _measure(program, netlist, libraries, kinds, commands, wires)
     report = result.stdout + result.stderr
     if "power" in sections and not _TOTAL.search(sections["power"]):
         # The paths are complete; constants caused the crash or the missing number.
         libraries, constants = hide_constants(netlist, libraries)
         told = result.stdout.split("@@ power")[0]
-        result, power = _measure(program, netlist, libraries, (), f"{constants}\n{commands}")
+        result, power = _measure(program, netlist, libraries, (), f"{constants}\n{commands}", wires)
         report = told + result.stdout + result.stderr
         sections |= power
     errors = [line for line in report.splitlines() if line.startswith("Error")]
@@ -344,9 +350,13 @@ def _measure(
     libraries: Sequence[Path],
     kinds: Sequence[str],
     activity: str,
+    wires: WireLoad | None,
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
     """Run OpenSTA on a netlist, and return the sections of what it printed by their names."""
+    if wires:
+        libraries = [*libraries, wires.write(netlist.directory)]
     values = {
+        "wires": f"set_wire_load_model -name {wires.name} -library {wires.name}" if wires else "",
         "libraries": " ".join(f"{{{path}}}" for path in libraries),
         "netlist": f"{netlist.stem}.sta.v",
         "top": netlist.top,

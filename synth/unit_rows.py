@@ -172,7 +172,7 @@ def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Tabl
                 )
     columns = ("preset", "library", "mapped for", "µm²", "NAND2", "NAND2 per operation/cycle",
                "flip-flops", "memory bits", "MHz", "mW")  # fmt: skip
-    return Table(title="Netlists: logic only, SRAM excluded, no wires", columns=columns,
+    return Table(title="Netlists: logic only, SRAM excluded, default wire load", columns=columns,
                  rows=rows)  # fmt: skip
 
 

@@ -34,12 +34,14 @@ period_option = click.option("--period", type=float, help="Clock period in picos
 @period_option
 @click.option("--vcd", type=UserPath(), help="Simulation, for switching activity.")
 @click.option("--flat", type=click.Choice(list(FLAT)), help="1 flattens all modules, 0 none.")
+@click.option("--wires", type=bool, default=False, help="1 adds a clock with wires, by area.")
 def synth(
     unit: Chosen,
     liberty: str | None,
     period: float | None,
     vcd: Path | None,
     flat: str | None,
+    wires: bool,
 ) -> None:
     """Map a unit to a cell library: area, timing, power, and a netlist for simulation."""
     from hdl.emitted import emit_unit
@@ -64,6 +66,7 @@ def synth(
             preset=unit.preset,
             period_ps=period,
             form=FLAT[flat] if flat else None,
+            wires=wires,
             activity=lambda netlist: activity_of(recorded, netlist) if recorded else None,
             progress=lambda words: status.update(f"{unit.title}: {words}"),
         )
@@ -275,6 +278,7 @@ COMMANDS: tuple[click.Command, ...] = (synth, power, fpga, export, operators, re
 def _print_synthesis(result: Any) -> None:
     """Print the figures of a synthesis."""
     from synth.timing import MISSING
+    from synth.wires import default_wire_load
 
     library = result.library
     title = f"{result.top} / {result.preset}\n{library.name}, {library.corner}; {library.origin}"
@@ -282,6 +286,7 @@ def _print_synthesis(result: Any) -> None:
     table.add_column("quantity")
     for point in result.points:
         table.add_column(point.netlist.recipe, justify="right")
+    default = "default wire load" if default_wire_load(library) else "no wire load"
     rows: dict[str, list[str]] = {}
     for point in result.points:
         netlist, timing = point.netlist, point.timing
@@ -295,7 +300,10 @@ def _print_synthesis(result: Any) -> None:
             "memory bits, not in the area": f"{netlist.memory_bits:,}",
         }
         if timing and timing.critical:
-            figures["fmax, MHz"] = f"{timing.fmax_mhz:,.0f}"
+            figures[f"fmax, MHz; {default}"] = f"{timing.fmax_mhz:,.0f}"
+            if point.wired and point.wired.fmax_mhz and point.wires:
+                figures["fmax with wires by area, MHz"] = f"{point.wired.fmax_mhz:,.0f}"
+                figures["wire per load, um"] = f"{point.wires.um_per_load:.1f}"
             figures["longest path, ps"] = f"{timing.critical.length_ps:,.0f}"
             if result.period_ps:
                 slack = min(path.slack_ps for path in timing.paths)

@@ -4,6 +4,7 @@ set_cmd_units -time ps -capacitance fF
 read_verilog {netlist}
 link_design {top}
 source {sdc}
+{wires}
 
 set registers [all_registers -clock_pins]
 set register_inputs [all_registers -data_pins]
