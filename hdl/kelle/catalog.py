@@ -30,7 +30,7 @@ TINY_EVICTION = EvictionParameters(
     evictor=SystolicEvictorParameters(
         rows=4, slots=8, index_width=3, input_width=6, score_width=6, shift=2
     ),
-    heads=3,
+    kv_heads=3,
     window=3,
     sinks=1,
     position_bits=8,
@@ -39,7 +39,7 @@ TINY_EVICTION = EvictionParameters(
 )
 SMOLLM2_EVICTION = EvictionParameters(
     evictor=SystolicEvictorParameters(slots=128, index_width=7, shift=2, score_width=26),
-    heads=3,
+    kv_heads=3,
     window=64,
     vectors=8,
     vector_entries=5,
@@ -182,7 +182,7 @@ UNITS = (
                 evictor=SystolicEvictorParameters(
                     rows=4, slots=8, index_width=3, input_width=6, score_width=6, shift=2
                 ),
-                heads=2,
+                kv_heads=2,
                 window=3,
                 sinks=1,
                 position_bits=8,
@@ -218,12 +218,12 @@ UNITS = (
                 words=32,
                 head_size=16,
                 slots=4,
-                heads=2,
+                kv_heads=2,
                 vector_size=20,
                 vectors=2,
             ),
             "smollm2": KvEdramParameters(
-                words=512, head_size=64, slots=128, heads=3, vector_size=576, vectors=8
+                words=512, head_size=64, slots=128, kv_heads=3, vector_size=576, vectors=8
             ),
             "paper": KvEdramParameters(),
         },

@@ -92,7 +92,7 @@ class EvictionModel:
         self.policy = AerpParameters(budget=slots, window=p.window, sinks=p.sinks)
         self.heads = [
             Head(np.full(slots, EMPTY), np.zeros(slots, np.int64), np.full(slots, KEPT))
-            for _ in range(p.heads)
+            for _ in range(p.kv_heads)
         ]
         self.vectors: list[tuple[int, set[int]] | None] = [None] * p.vectors
         self.promoted: tuple[int, int] | None = None
@@ -202,12 +202,12 @@ class EvictionModel:
     def _first(self, head: int) -> int:
         """Return the first entry of a head's slots."""
         p = self.parameters
-        return (self.layer * p.heads + head) * p.evictor.slots
+        return (self.layer * p.kv_heads + head) * p.evictor.slots
 
     def _vector_updates(self, vector: int, valid: bool) -> list[ScoreUpdate]:
         p = self.parameters
         number = self.layer * p.vectors + vector
-        first = p.layers * p.heads * p.evictor.slots + number * p.vector_entries
+        first = p.layers * p.kv_heads * p.evictor.slots + number * p.vector_entries
         top = (1 << p.score_bits) - 1
         return [(first + i, top, int(valid)) for i in range(p.vector_entries)]
 

@@ -183,7 +183,7 @@ class StepControl(Unit):
         edram, state = p.memory.edram, course.state
         # The entries of the input vectors follow those of all slots.
         vector = self.layer * p.stored + current.vector if p.layers > 1 else current.vector
-        first = (edram.heads * p.slots + vector * edram.vector_entries) * edram.entry_words
+        first = (edram.kv_heads * p.slots + vector * edram.vector_entries) * edram.entry_words
         for number, name in enumerate(SIDES):
             read = getattr(self, f"{name}_read")
             m.d.comb += [

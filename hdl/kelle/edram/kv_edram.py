@@ -44,7 +44,7 @@ class KvEdramParameters(Parameters):
         Channels of a key, a multiple of `banks * word_bytes`.
     slots : int
         Cached tokens per head.
-    heads : int
+    kv_heads : int
         Cached key/value heads, those of all cached layers together.
     vector_size : int
         Elements of an input vector; even.
@@ -62,7 +62,7 @@ class KvEdramParameters(Parameters):
     words: Annotated[int, Range(4, 65536, "words")] = 16384
     head_size: Annotated[int, Range(1, 4096, "channels")] = 128
     slots: Annotated[int, Range(1, 4096, "tokens")] = 128
-    heads: Annotated[int, Range(1, 1024, "heads")] = 32
+    kv_heads: Annotated[int, Range(1, 1024, "heads")] = 32
     vector_size: Annotated[int, Range(2, 32768, "elements")] = 4096
     vectors: Annotated[int, Range(0, 256, "vectors")] = 16
 
@@ -101,7 +101,7 @@ class KvEdramParameters(Parameters):
     @property
     def entries(self) -> int:
         """Entries of all slots and all input vectors."""
-        return self.slots * self.heads + self.vectors * self.vector_entries
+        return self.slots * self.kv_heads + self.vectors * self.vector_entries
 
     @property
     def address_bits(self) -> int:
@@ -114,7 +114,7 @@ class KvEdramParameters(Parameters):
 
     def vector_entry(self, vector: int) -> int:
         """Return the first entry of a stored input vector."""
-        return self.slots * self.heads + vector * self.vector_entries
+        return self.slots * self.kv_heads + vector * self.vector_entries
 
     @property
     def row_layout(self) -> data.ArrayLayout:

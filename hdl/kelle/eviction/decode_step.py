@@ -121,7 +121,7 @@ def choose_slot(
         m.d.sync += [
             outcomes[found].slot.eq(victim.index),
             outcomes[found].found.eq(victim.found),
-            searched.eq(Mux(searched == p.heads - 1, 0, searched + 1)),
+            searched.eq(Mux(searched == p.kv_heads - 1, 0, searched + 1)),
         ]
         if p.evictor.halves:
             m.d.sync += halve[found].eq(victim.saturated)

@@ -101,7 +101,7 @@ class EvictionController(Unit):
         bits).
     lookup_response : Out(ArrayLayout(token, rows))
         Records of these slots, one cycle later.
-    filled : Out(ArrayLayout(count, layers * heads))
+    filled : Out(ArrayLayout(count, layers * kv_heads))
         Slots in use per head.
     no_victim : Out(1)
         A full head had no candidate to evict. This happens only if positions are not those of a
@@ -158,7 +158,7 @@ class EvictionController(Unit):
             evicts=Signal(reset_less=True),
             last_head=Signal(),
         )
-        m.d.comb += step.last_head.eq(step.head == p.heads - 1)
+        m.d.comb += step.last_head.eq(step.head == p.kv_heads - 1)
         # Without vectors no token is recomputed, and the unit for them is omitted.
         vectors = LayerVectors(parameters=p) if p.vectors else None
         vectors_idle = Const(1) if vectors is None else vectors.idle

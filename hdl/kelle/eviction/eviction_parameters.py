@@ -19,7 +19,7 @@ class EvictionParameters(Parameters):
     ----------
     evictor : SystolicEvictorParameters
         Dimensions of the evictor; its slots are the token budget N' of a head.
-    heads : int
+    kv_heads : int
         Key/value heads of a layer.
     layers : int
         Layers whose slots and stored vectors are held; the unit processes one layer at a time.
@@ -36,7 +36,7 @@ class EvictionParameters(Parameters):
     vector_entries : int
         Entries of the KV eDRAM per stored input vector.
     popular_above : int, optional
-        A token is popular if it is important to more than this many heads (theta * heads); by
+        A token is popular if it is important to more than this many heads (theta * kv_heads); by
         default, half of the heads.
     evict_before : bool
         Whether the victim is chosen by the scores up to the previous step, so that it does not take
@@ -49,7 +49,7 @@ class EvictionParameters(Parameters):
     """
 
     evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
-    heads: Annotated[int, Range(1, 64, "heads")] = 32
+    kv_heads: Annotated[int, Range(1, 64, "heads")] = 32
     layers: Annotated[int, Range(1, 1024, "layers")] = 1
     window: Annotated[int, Range(2, 4096, "tokens")] = 1024
     sinks: Annotated[int, Range(0, 4096, "tokens")] = 10
@@ -57,13 +57,14 @@ class EvictionParameters(Parameters):
     score_bits: Annotated[int, Range(1, 8, "bits")] = 4
     vectors: Annotated[int, Range(0, 64, "vectors")] = 16
     vector_entries: Annotated[int, Range(1, 64, "entries")] = 16
-    popular_above: Annotated[int | None, Range(0, "heads", "heads")] = None
+    popular_above: Annotated[int | None, Range(0, "kv_heads", "heads")] = None
     evict_before: bool = False
 
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
-        require(self.cached_heads <= 1024, "layers * heads must be at most 1024", self.cached_heads)
+        rule = "layers * kv_heads must be at most 1024"
+        require(self.cached_heads <= 1024, rule, self.cached_heads)
         least = self.sinks + self.window + 1
         require(
             self.evictor.slots >= least,
@@ -74,7 +75,7 @@ class EvictionParameters(Parameters):
     @property
     def popular_heads(self) -> int:
         """Number of heads that the heads of a popular token must exceed."""
-        return self.heads // 2 if self.popular_above is None else self.popular_above
+        return self.kv_heads // 2 if self.popular_above is None else self.popular_above
 
     def is_sink(self, position: Value) -> Value:
         """Return whether a position is that of a sink."""
@@ -82,7 +83,7 @@ class EvictionParameters(Parameters):
 
     def is_popular(self, keepers: Value) -> Value:
         """Return whether a token is popular, by the number of heads that keep it."""
-        return keepers > self.popular_heads if self.popular_heads < self.heads else Const(0)
+        return keepers > self.popular_heads if self.popular_heads < self.kv_heads else Const(0)
 
     @property
     def tiles(self) -> int:
@@ -97,7 +98,7 @@ class EvictionParameters(Parameters):
     @property
     def head_bits(self) -> int:
         """Bits of a head's number."""
-        return max(ceil_log2(self.heads), 1)
+        return max(ceil_log2(self.kv_heads), 1)
 
     @property
     def layer_bits(self) -> int:
@@ -107,11 +108,11 @@ class EvictionParameters(Parameters):
     @property
     def cached_heads(self) -> int:
         """Heads of all layers."""
-        return self.layers * self.heads
+        return self.layers * self.kv_heads
 
     def cached_head(self, layer: Value, head: Value) -> Value:
         """Return the number of a layer's head among those of all layers."""
-        return layer * self.heads + head if self.layers > 1 else head
+        return layer * self.kv_heads + head if self.layers > 1 else head
 
     def cached_vector(self, layer: Value, vector: Value) -> Value:
         """Return the number of a layer's stored input vector among those of all layers."""

@@ -40,7 +40,7 @@ class ImportanceJudge(Unit):
         The coarse score.
     ends, head : In
         The search of `head` ends with the current cycle.
-    important : Out(heads)
+    important : Out(kv_heads)
         For each head, whether the leaving token's score was at least the mean in its last search.
     """
 
@@ -52,7 +52,7 @@ class ImportanceJudge(Unit):
                 "score": In(p.score_bits),
                 "ends": In(1),
                 "head": In(p.head_bits),
-                "important": Out(p.heads),
+                "important": Out(p.kv_heads),
             }
         )
 
@@ -79,10 +79,10 @@ class ImportanceJudge(Unit):
         verdict = found & (own * count >= total)
 
         # A placement may follow its search immediately, so the result is also forwarded.
-        kept = Array(Signal(name=f"important_{head}") for head in range(p.heads))
+        kept = Array(Signal(name=f"important_{head}") for head in range(p.kv_heads))
         with m.If(judges):
             m.d.sync += kept[judged_head].eq(verdict)
-        for head in range(p.heads):
+        for head in range(p.kv_heads):
             now = judges & (judged_head == head)
             m.d.comb += self.important[head].eq(Mux(now, verdict, kept[head]))
         return m

@@ -99,8 +99,8 @@ class PrefillSelectorParameters(Parameters):
     def rank_layout(self) -> data.StructLayout:
         """Rank of a token: number of heads that keep it, and sum of its importances there."""
         p = self.eviction
-        total = signed(p.evictor.score_width + ceil_log2(p.heads))
-        return data.StructLayout({"importance": total, "heads": bits_for(p.heads)})
+        total = signed(p.evictor.score_width + ceil_log2(p.kv_heads))
+        return data.StructLayout({"importance": total, "heads": bits_for(p.kv_heads)})
 
     def up_to(self, position: Value, tile: Value) -> Value:
         """Return a bit for each row of a tile: whether its position is at most the given one."""

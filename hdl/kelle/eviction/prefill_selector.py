@@ -122,7 +122,7 @@ class PrefillSelector(Unit):
         p, eviction = self.parameters, self.parameters.eviction
         m.submodules.sums = sums = PrefillSums(parameters=p)
         search = self._threshold(m, sums)
-        kept_tokens = eviction.heads * eviction.evictor.slots
+        kept_tokens = eviction.kv_heads * eviction.evictor.slots
         m.submodules.kept = kept = Memory(depth=kept_tokens, width=p.kept_layout.size)
         # Rank of each token of the text, accumulated over the heads.
         m.submodules.ranks = ranks = Memory(depth=p.prefill_tokens, width=p.rank_layout.size)
@@ -135,7 +135,7 @@ class PrefillSelector(Unit):
             whole=Signal(),
         )
         m.d.comb += [
-            layer.last_head.eq(layer.head == eviction.heads - 1),
+            layer.last_head.eq(layer.head == eviction.kv_heads - 1),
             layer.whole.eq(sums.text_last < eviction.evictor.slots),
             search.start.eq(sums.complete & ~layer.whole),
         ]
@@ -367,7 +367,7 @@ class PrefillSelector(Unit):
             moves.eq(emits & (~self.prefill.valid | self.prefill.ready)),
             reads.eq(moves & ~end),
             last_slot.eq(slot == Mux(layer.whole, sums.text_last, slots - 1)),
-            last_head.eq(head == eviction.heads - 1),
+            last_head.eq(head == eviction.kv_heads - 1),
             kept.read_enable.eq(reads),
             kept.read_address.eq(head * slots + slot),
             stored.eq(data.View(p.kept_layout, kept.read_data)),

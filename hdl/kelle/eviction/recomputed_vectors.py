@@ -49,7 +49,7 @@ def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Any]:
         "now": In(p.position_bits),
         "outcome": In(outcome_layout(p)),
         "outcome_valid": In(1),
-        "important": In(p.heads),
+        "important": In(p.kv_heads),
         "prefilled": In(prefilled_layout(p)),
         "prefilled_valid": In(1),
         "idle": Out(1),
@@ -84,7 +84,7 @@ class RecomputedVectors(Unit):
     outcome, outcome_valid : In
         Outcome of the arriving token's placement in a head, in ascending order of the heads; `last`
         is 1 for the last head.
-    important : In(heads)
+    important : In(kv_heads)
         As in `ImportanceJudge`: heads for which the leaving token is important.
     prefilled, prefilled_valid : In
         A token of the prefill.
@@ -109,7 +109,7 @@ class RecomputedVectors(Unit):
         m = Module()
         p = self.parameters
         # One bit for each head that has the token: a vector is in use while any bit is 1.
-        holders = Array(Signal(p.heads, name=f"holders_{v}") for v in range(p.vectors))
+        holders = Array(Signal(p.kv_heads, name=f"holders_{v}") for v in range(p.vectors))
         positions = Array(
             Signal(p.position_bits, name=f"position_{v}", reset_less=True) for v in range(p.vectors)
         )
@@ -125,7 +125,7 @@ class RecomputedVectors(Unit):
         # Popularity is decided for the leaving token only: the one that has just left the recent
         # window.
         leaving = Signal(p.position_bits)
-        keepers, many = Signal(p.heads), Signal(bits_for(p.heads))
+        keepers, many = Signal(p.kv_heads), Signal(bits_for(p.kv_heads))
         m.d.comb += leaving.eq(self.now - p.window)
         self._count_keepers(m, leaving, keepers, many, decides)
         self._release(m, holders, report)

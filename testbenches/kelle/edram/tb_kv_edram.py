@@ -33,7 +33,7 @@ def real_entries(p: KvEdramParameters) -> Iterator[tuple[int, np.ndarray, np.nda
     trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
     repeats = -(-p.head_size // trace.head_size)
     group = trace.heads // trace.kv_heads
-    for head in range(min(p.heads, 4)):
+    for head in range(min(p.kv_heads, 4)):
         taken = trace.attention_trace(LAYER, head % trace.kv_heads * group)
         sides = [
             rows_of(quantise(np.tile(tensor[: p.slots], repeats)[:, : p.head_size]), p)

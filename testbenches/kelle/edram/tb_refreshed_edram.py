@@ -16,7 +16,14 @@ from testbenches.streams import Stream
 
 PARAMETERS = RefreshedEdramParameters(
     edram=KvEdramParameters(
-        banks=2, word_bytes=4, words=32, head_size=16, slots=4, heads=2, vector_size=20, vectors=2
+        banks=2,
+        word_bytes=4,
+        words=32,
+        head_size=16,
+        slots=4,
+        kv_heads=2,
+        vector_size=20,
+        vectors=2,
     ),
     score_bits=2,
     tick_bits=8,

@@ -112,7 +112,7 @@ class Decode:
         # A token may be offered long after the wavefronts of its step.
         self.tokens = bench.source("tokens", "none" if source == "none" else "bursty")
         self.lookup_request = bench.source("lookup_request")
-        self.lookups = bench.add(Lookups(bench, self.lookup_request, p.heads * p.tiles))
+        self.lookups = bench.add(Lookups(bench, self.lookup_request, p.kv_heads * p.tiles))
         self.lanes = bench.add(Lanes(bench, p))
         self.placements = bench.sink("placements", sink)
         self.values = bench.sink("values", sink)
@@ -198,8 +198,8 @@ class Decode:
         self.tokens.send([now])
         placed = []
         # Number of heads that are searched before the first of them receives its own score.
-        group = p.heads if streamed or p.evict_before else 1
-        for first in range(0, p.heads, group):
+        group = p.kv_heads if streamed or p.evict_before else 1
+        for first in range(0, p.kv_heads, group):
             heads = range(first, first + group)
             for head in heads:
                 if not p.evict_before:
@@ -216,7 +216,7 @@ class Decode:
         if step.store:
             self.expected.stores.append(step.store)
         if p.evict_before:
-            for head in range(p.heads):
+            for head in range(p.kv_heads):
                 given = self.given(head, plan[head])
                 self.send_search(head, given, fresh=placed[head].slot)
                 self.expected.score_updates += model.search(head, given, now + 1, placed[head].slot)
@@ -309,7 +309,7 @@ class Decode:
         rows = p.evictor.rows
         for head, h in enumerate(self.model.heads):
             for tile in range(p.tiles):
-                self.lookup_request.send([(self.layer * p.heads + head) * p.tiles + tile])
+                self.lookup_request.send([(self.layer * p.kv_heads + head) * p.tiles + tile])
                 await bench.run(until=lambda: self.lookup_request.idle)
                 bits = from_integers(
                     [int(self.dut.lookup_response.value)], rows * p.token_layout.size

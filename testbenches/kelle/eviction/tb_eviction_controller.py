@@ -34,7 +34,7 @@ def real_scores(p: EvictionParameters, tokens: int) -> list[np.ndarray]:
     """Return SmolLM2's scores [queries, tokens, tokens] for each head; masked ones are 0."""
     trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
     heads = []
-    for head in range(p.heads):
+    for head in range(p.kv_heads):
         queries = [(head * QUERIES + q) % trace.heads for q in range(QUERIES)]
         scores = [trace.attention_trace(LAYER, q).scores[:tokens, :tokens] for q in queries]
         heads.append(np.stack(scores))
@@ -63,7 +63,7 @@ async def real_decode(dut: Any) -> None:
     slots = p.evictor.slots
     # Slightly less than the budget, so that the steps also fill the last free slots.
     first = max(slots - 4, p.sinks + 1)
-    steps = STEPS if p.heads * slots <= 1024 else 12
+    steps = STEPS if p.kv_heads * slots <= 1024 else 12
     scores = real_scores(p, min(first + steps, 640))
     await decode.reset()
     await decode.prefill(prefilled(p, scores, first))
@@ -78,16 +78,16 @@ async def real_decode(dut: Any) -> None:
     # Lower bound: each head completes one tile per `rows` cycles.
     bench.record(
         cycles=cycles,
-        ideal_cycles=steps * p.heads * max(slots, QUERIES * p.tiles),
+        ideal_cycles=steps * p.kv_heads * max(slots, QUERIES * p.tiles),
         stored_vectors=len(decode.expected.stores),
-        tensors=f"SmolLM2 layer {LAYER}: {p.heads} heads, {steps} decode steps",
+        tensors=f"SmolLM2 layer {LAYER}: {p.kv_heads} heads, {steps} decode steps",
     )
 
 
 async def search_before(decode: Decode, first: int) -> None:
     """Search the victims of the first step, if a step uses those of the previous step."""
     p = decode.p
-    for head in range(p.heads if p.evict_before else 0):
+    for head in range(p.kv_heads if p.evict_before else 0):
         nothing = np.zeros((1, p.evictor.slots), np.int64)
         decode.send_search(head, nothing)
         decode.expected.score_updates += decode.model.search(head, nothing, first)
@@ -123,7 +123,7 @@ def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, st
         ]
         for head in scores
     ]
-    got = np.array(decode.expected.placements).reshape(steps, p.heads, -1)
+    got = np.array(decode.expected.placements).reshape(steps, p.kv_heads, -1)
     evicted = np.where(got[..., 2] == 1, got[..., 3], EMPTY)
     decode.bench.compare(
         "slots and victims of golden.aerp",
@@ -142,14 +142,14 @@ async def resets(dut: Any) -> None:
     for now in range(3):
         await decode.reset()
         for position in range(p.evictor.slots + now):
-            await decode.step(position, list(rng.integers(0, high, (p.heads, 1, position + 1))))
+            await decode.step(position, list(rng.integers(0, high, (p.kv_heads, 1, position + 1))))
         decode.tokens.send([p.evictor.slots + now])
         decode.send_search(0, np.zeros((1, p.evictor.slots), np.int64))
         for _ in range(int(rng.integers(1, 12))):
             await decode.bench.step()
     await decode.reset()
     for now in range(2 * p.evictor.slots):
-        await decode.step(now, list(rng.integers(0, high, (p.heads, 1, now + 1))))
+        await decode.step(now, list(rng.integers(0, high, (p.kv_heads, 1, now + 1))))
     await decode.finish()
 
 
@@ -159,8 +159,8 @@ def random_plan(decode: Decode, tokens: int) -> list[np.ndarray]:
     width, signed = p.evictor.input_width, int(p.evictor.input_shape.signed)
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
     if rng.integers(3) == 0:
-        return [rng.choice([0, 1 << p.evictor.shift, high], (2, tokens)) for _ in range(p.heads)]
-    return [rng.integers(low, high + 1, (2, tokens)) for _ in range(p.heads)]
+        return [rng.choice([0, 1 << p.evictor.shift, high], (2, tokens)) for _ in range(p.kv_heads)]
+    return [rng.integers(low, high + 1, (2, tokens)) for _ in range(p.kv_heads)]
 
 
 @cocotb.test()

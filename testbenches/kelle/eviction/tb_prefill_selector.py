@@ -30,7 +30,7 @@ def real_scores(p: PrefillSelectorParameters, tokens: int) -> list[Integers]:
     """Return SmolLM2's quantised scores [query heads, queries, tokens] for each head."""
     trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
     heads = []
-    for head in range(p.eviction.heads):
+    for head in range(p.eviction.kv_heads):
         names = [(head * QUERIES + q) % trace.heads for q in range(QUERIES)]
         scores = [trace.attention_trace(LAYER, q).scores[:tokens, :tokens] for q in names]
         heads.append(quantise_scores(np.tril(np.stack(scores)), p.eviction.evictor))
@@ -95,7 +95,7 @@ class SelectorBench:
         if not shape.signed:
             low, high = 0, (1 << shape.width) - 1
         heads = []
-        for _ in range(p.eviction.heads):
+        for _ in range(p.eviction.kv_heads):
             size = (int(rng.integers(1, 3)), int(tokens), int(tokens))
             unit = 1 << p.eviction.evictor.shift
             style = rng.integers(4)
@@ -120,7 +120,7 @@ async def real_prefill(dut: Any) -> None:
     unit = SelectorBench(dut, "real")
     p, bench = unit.p, unit.bench
     eviction = p.eviction
-    slots, width, heads = eviction.evictor.slots, eviction.evictor.score_width, eviction.heads
+    slots, width, heads = eviction.evictor.slots, eviction.evictor.score_width, eviction.kv_heads
     tokens = min(p.prefill_tokens, 640 if bench.context["full"] else 2 * slots)
     await bench.reset()
     slices, cycles = await unit.run(real_scores(p, tokens), "tiles")

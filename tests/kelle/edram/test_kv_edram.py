@@ -26,7 +26,7 @@ TINY = entry_named("kv_edram").parameters("tiny")
         ({"head_size": 96}, "head_size must be a multiple of banks * word_bytes = 64, not 96"),
         ({"banks": 6}, "banks must be a power of two between 2 and 64, not 6"),
         ({"vector_size": 4095}, "vector_size must be even, not 4095"),
-        ({"heads": 64}, "entry_words = 16896, not 16384"),
+        ({"kv_heads": 64}, "entry_words = 16896, not 16384"),
         ({"words": 2}, "words must be an integer from 4 to 65536, not 2"),
     ],
 )
@@ -48,7 +48,7 @@ def test_published_size_is_four_megabytes() -> None:
 @pytest.mark.parametrize("head_size", [64, 128])
 def test_channels_are_stored_according_to_the_map(head_size: int) -> None:
     """Channel c is in bank c mod 8, byte (c div 8) mod 8 of word c div 64, split by bytes."""
-    p = KvEdramParameters(head_size=head_size, slots=4, heads=1)
+    p = KvEdramParameters(head_size=head_size, slots=4, kv_heads=1)
     for c in range(head_size):
         values = np.zeros((1, head_size), np.int64)
         values[0, c] = 0x12AB

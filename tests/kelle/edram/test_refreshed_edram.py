@@ -42,6 +42,6 @@ def test_refresh_is_never_late_and_needed() -> None:
 
 def test_too_many_entries_for_the_refresh_controllers() -> None:
     """The rules of the refresh controllers are checked here as well."""
-    edram = KvEdramParameters(words=1 << 16, head_size=64, slots=4096, heads=16, vectors=0)
+    edram = KvEdramParameters(words=1 << 16, head_size=64, slots=4096, kv_heads=16, vectors=0)
     with pytest.raises(ValueError, match="tick_bits must be an integer from 4 to 32, not 3"):
         RefreshedEdramParameters(edram=edram, tick_bits=3)

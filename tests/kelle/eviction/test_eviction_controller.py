@@ -13,7 +13,9 @@ from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
 
 EVICTOR = SystolicEvictorParameters(rows=4, slots=8, index_width=3)
-TINY = EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1, vectors=2, vector_entries=2)
+TINY = EvictionParameters(
+    evictor=EVICTOR, kv_heads=3, window=3, sinks=1, vectors=2, vector_entries=2
+)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ TINY = EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1, vectors=2
         ({"window": 7}, r"slots must be at least sinks \+ window \+ 1 = 9, not 8"),
         ({"sinks": 5}, r"slots must be at least sinks \+ window \+ 1 = 9, not 8"),
         ({"window": 1}, "window must be an integer from 2 to 4096, not 1"),
-        ({"heads": 0}, "heads must be an integer from 1 to 64, not 0"),
+        ({"kv_heads": 0}, "kv_heads must be an integer from 1 to 64, not 0"),
         ({"popular_above": 4}, "popular_above must be an integer from 0 to 3, not 4"),
         ({"vectors": 65}, "vectors must be an integer from 0 to 64, not 65"),
         ({"score_bits": 9}, "score_bits must be an integer from 1 to 8, not 9"),
@@ -32,15 +34,20 @@ TINY = EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1, vectors=2
 )
 def test_bad_policies(change: dict[str, Any], message: str) -> None:
     """Budgets without an evictable slot, and dimensions out of range."""
-    arguments: dict[str, Any] = {"evictor": EVICTOR, "heads": 3, "window": 3, "sinks": 1} | change
+    arguments: dict[str, Any] = {
+        "evictor": EVICTOR,
+        "kv_heads": 3,
+        "window": 3,
+        "sinks": 1,
+    } | change
     with pytest.raises(ValueError, match=message):
         EvictionParameters(**arguments)
 
 
 def test_half_of_the_heads_is_not_popular() -> None:
     """The comparison with theta is strict: at exactly half nothing would be saved."""
-    assert EvictionParameters(evictor=EVICTOR, heads=4, window=3, sinks=1).popular_heads == 2
-    assert EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1).popular_heads == 1
+    assert EvictionParameters(evictor=EVICTOR, kv_heads=4, window=3, sinks=1).popular_heads == 2
+    assert EvictionParameters(evictor=EVICTOR, kv_heads=3, window=3, sinks=1).popular_heads == 1
 
 
 @pytest.mark.parametrize("source", list(ScoreSource))
@@ -62,7 +69,7 @@ def test_magnitude_needs_one_bit_less_than_twos_complement() -> None:
 
 def fill(model: EvictionModel, order: list[int]) -> None:
     """Fill all slots; importance by position is `order`."""
-    for head in range(model.parameters.heads):
+    for head in range(model.parameters.kv_heads):
         for position, importance in enumerate(order):
             model.prefill(head, position, importance)
 
@@ -150,7 +157,7 @@ def test_presets_are_within_the_kv_edram() -> None:
     for preset in ("smollm2", "paper"):
         eviction = entry_named("eviction_controller").parameters(preset)
         edram = entry_named("kv_edram").parameters(preset)
-        assert (eviction.heads, eviction.evictor.slots) == (edram.heads, edram.slots)
+        assert (eviction.kv_heads, eviction.evictor.slots) == (edram.kv_heads, edram.slots)
         assert (eviction.vectors, eviction.vector_entries) == (
             edram.vectors,
             edram.vector_entries,

@@ -69,7 +69,7 @@ def test_importances_are_the_columns_sums(trace: Trace, source: ScoreSource) -> 
 def test_survivors_are_those_of_numpy_and_torch(trace: Trace, tokens: int) -> None:
     """On SmolLM2's columns; for ties, topk specifies the values but not the indices."""
     p = SMOLLM2.eviction
-    totals = [columns(trace, head, ScoreSource.RAW, tokens)[1] for head in range(p.heads)]
+    totals = [columns(trace, head, ScoreSource.RAW, tokens)[1] for head in range(p.kv_heads)]
     kept = select(totals, p)
     for head, total in enumerate(totals):
         mine = np.array([token.position for token in kept if token.head == head])
@@ -88,7 +88,7 @@ def test_survivors_are_those_of_numpy_and_torch(trace: Trace, tokens: int) -> No
 def test_popular_tokens_are_those_of_most_heads(trace: Trace) -> None:
     """Only the best of them receive the vectors, in all heads that keep them."""
     p, tokens = SMOLLM2.eviction, 320
-    totals = [columns(trace, head, ScoreSource.RAW, tokens)[1] for head in range(p.heads)]
+    totals = [columns(trace, head, ScoreSource.RAW, tokens)[1] for head in range(p.kv_heads)]
     kept = select(totals, p)
     owners: dict[int, list[Kept]] = {}
     for token in kept:
@@ -107,13 +107,13 @@ def test_popular_tokens_are_those_of_most_heads(trace: Trace) -> None:
 
 def test_a_text_within_the_budget_is_kept_as_a_whole() -> None:
     p = TINY.eviction
-    kept = select([np.arange(8)[::-1]] * p.heads, p)
-    assert [token.position for token in kept] == list(range(8)) * p.heads
+    kept = select([np.arange(8)[::-1]] * p.kv_heads, p)
+    assert [token.position for token in kept] == list(range(8)) * p.kv_heads
     # All heads keep all tokens, but three are in the window, and a prefill has four vectors.
-    assert [token.position for token in kept if token.vector != KEPT] == [0, 1, 2, 3] * p.heads
+    assert [token.position for token in kept if token.vector != KEPT] == [0, 1, 2, 3] * p.kv_heads
 
 
 def test_equal_tokens_are_kept_by_position() -> None:
     p = TINY.eviction
-    kept = select([np.zeros(20, np.int64)] * p.heads, p)
-    assert [token.position for token in kept] == [0, 1, 2, 3, 4, 17, 18, 19] * p.heads
+    kept = select([np.zeros(20, np.int64)] * p.kv_heads, p)
+    assert [token.position for token in kept] == [0, 1, 2, 3, 4, 17, 18, 19] * p.kv_heads
