@@ -37,6 +37,7 @@ from systola.options import (
 from systola.packing import COMMANDS as PACKING
 from systola.perplexity import COMMANDS as PERPLEXITY
 from systola.regression import COMMANDS as REGRESSION
+from systola.site import COMMANDS as SITE
 from systola.study import COMMANDS as STUDIES
 from systola.synthesis import COMMANDS as SYNTHESIS
 
@@ -195,7 +196,8 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool, name: st
 
 
 for command in (
-    *SYNTHESIS, *MUTATION, *STUDIES, *GENERATION, *PERPLEXITY, *PACKING, *EXPLORATION, *REGRESSION,
+    *SYNTHESIS, *MUTATION, *STUDIES, *GENERATION, *PERPLEXITY, *PACKING, *EXPLORATION, *SITE,
+    *REGRESSION,
 ):  # fmt: skip
     main.add_command(command)
 

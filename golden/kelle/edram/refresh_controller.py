@@ -39,7 +39,7 @@ class RefreshModel:
     scores, valid : numpy.ndarray
         Score of each entry, and whether it holds data.
     counts : numpy.ndarray
-        int64 [2, 2], words refreshed: [MSB, LSB] [HST, LST].
+        int64 [2, 2], words refreshed: `[MSB, LSB][HST, LST]`.
     """
 
     def __init__(self, parameters: RefreshParameters, settings: RefreshSettings) -> None:
@@ -110,7 +110,7 @@ def flip_bits(
     hst : numpy.ndarray
         bool [tokens], which tokens are in the high-score group.
     rates : numpy.ndarray
-        float64 [2, 2], probability that a bit flips: [MSB, LSB] [HST, LST].
+        float64 [2, 2], probability that a bit flips: `[MSB, LSB][HST, LST]`.
     rng : numpy.random.Generator
         Source of the flips.
 

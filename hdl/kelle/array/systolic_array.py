@@ -131,7 +131,7 @@ class SystolicArrayParameters(Parameters):
 class SystolicArray(Unit):
     """Multiply vectors by a stationary tile or by its transpose, one vector per cycle.
 
-    Element (i, j) holds w[i][j]. A vector x gives ``sum_i x[i] * w[i][j]`` at lane j, or with
+    Element (i, j) holds ``w[i][j]``. A vector x gives ``sum_i x[i] * w[i][j]`` at lane j, or with
     `transposed` ``sum_j w[i][j] * x[j]`` at lane i: the links exchange their roles and no weight
     moves. Nothing in the array stalls: a cycle without a vector is a bubble that travels as a
     wavefront.

@@ -118,7 +118,7 @@ class KvEdramParameters(Parameters):
 
     @property
     def row_layout(self) -> data.ArrayLayout:
-        """A row as stored in the banks: [MSB, LSB] [bank] word."""
+        """A row as stored in the banks: `[MSB, LSB][bank]` word."""
         return data.ArrayLayout(data.ArrayLayout(8 * self.word_bytes, self.banks), len(HALVES))
 
     @property

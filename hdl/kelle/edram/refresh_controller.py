@@ -51,7 +51,7 @@ class RefreshController(Unit):
     threshold : Out(score_bits)
         Smallest score of the high-score group.
     counts : Out(ArrayLayout(ArrayLayout(count_bits, 2), 2))
-        Words refreshed so far: [MSB, LSB] [HST, LST], each in 16 banks.
+        Words refreshed so far: `[MSB, LSB][HST, LST]`, each in 16 banks.
 
     Raises
     ------

@@ -102,7 +102,7 @@ class RefreshParameters(Parameters):
 
     @property
     def counts_layout(self) -> data.ArrayLayout:
-        """Words refreshed: [MSB, LSB] [HST, LST]."""
+        """Words refreshed: `[MSB, LSB][HST, LST]`."""
         return data.ArrayLayout(self.group_counts, len(HALVES))
 
     @property
@@ -133,7 +133,7 @@ class RefreshSettings:
         Dimensions of the controllers that receive the settings.
     tick_cycles : int
         Cycles of a tick, the unit of all intervals; 360000 cycles are 0.36 ms.
-    `timeout` : int
+    timeout : int
         Timeout in cycles: a sweep waits for idle banks until this many cycles after the tick.
     msb_hst, msb_lst, lsb_hst, lsb_lst : int
         Intervals of the groups in ticks.
@@ -215,7 +215,7 @@ class RefreshWalker(Unit):
         One pulse per tick.
     elapsed : In(tick_bits)
         Cycles since the tick.
-    `timeout` : In(tick_bits)
+    timeout : In(tick_bits)
         Timeout: value of `elapsed` from which on a sweep is urgent.
     intervals : In(interval)
         Ticks between sweeps of each group.
