@@ -1,6 +1,7 @@
 """Attention pipeline: model compared with float64 attention, skipped keys, cycles; parameters."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from golden.meadow.attention_pipeline import (
 )
 from golden.meadow.tile.requantisation import quantised
 from hdl.catalog import entry_named
+from hdl.emit import Emission, write_verilog
 from hdl.meadow.tile.attention_parameters import AttentionParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
 from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, real_tensors
@@ -41,15 +43,45 @@ from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, re
             {"element": ElementParameters(multipliers=2)},
             "multipliers of an element must be at least 4, not 2",
         ),
-        (
-            {"element": ElementParameters(input_file=2)},
-            "chunks must be at most the words of an input register file, not 4",
-        ),
     ],
 )
 def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         AttentionParameters(**change)
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 8, 32])
+@pytest.mark.parametrize("size", [4, 64])
+def test_elements_hold_their_longest_sums(chunks: int, size: int) -> None:
+    """The largest products are those of -128 with -128, and of a probability with -128."""
+    p = AttentionParameters(
+        chunks=chunks, lane_words=32, slots=4096, element=ElementParameters(multipliers=size)
+    )
+    query, score, output = p.query_element, p.score_element, p.output_element
+    assert query.input_file >= chunks
+    for element, largest in (
+        (query, chunks * size << 14),
+        (score, size << 14),
+        (output, p.slots * ((1 << p.probability_bits) - 1) << 7),
+    ):
+        assert largest < 1 << element.sum_bits - 1 <= 1 << p.element.sum_bits - 1
+
+
+def test_elements_contain_only_the_parts_of_their_stage(tmp_path: Path) -> None:
+    """First stage: input register files and exact sums; other stages: requantisers alone."""
+    emission = Emission(top=entry_named("attention_pipeline").build("tiny"), name="pipeline")
+    files = write_verilog(emission, tmp_path / "rtl")[:-1]
+    texts = {file.stem: file.read_text() for file in files}
+
+    def instances(module: str, part: str) -> list[int]:
+        found = [text for name, text in texts.items() if name.startswith(module)]
+        return sorted(len(re.findall(rf"^  \w+ {part} \(", text, re.M)) for text in found)
+
+    assert instances("operand_feed", "input_file") == [0, 0, 1]
+    assert instances("operand_feed", "weight_file") == [0, 0, 0]
+    assert instances("parallel_processing_element", "exit") == [0, 1]
+    assert instances("broadcasting_processing_element", "exit") == [1]
+    assert set(instances("result_exit", "output_file")) == {0}
 
 
 @pytest.mark.parametrize("layer", [0, 14, 29])

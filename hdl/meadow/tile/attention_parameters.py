@@ -1,12 +1,18 @@
 """Dimensions and payloads of MEADOW's attention pipeline."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS, ElementParameters
+from hdl.meadow.tile.element_parameters import (
+    LEAST_SUM_BITS,
+    OPERAND,
+    SCALE_BITS,
+    ElementParameters,
+)
 from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmaxParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
@@ -73,7 +79,8 @@ class AttentionParameters(Parameters):
     rope_base : int
         Base of the geometric series of rotation frequencies.
     element : ElementParameters
-        Dimensions of every processing element; `multipliers` is the size of a head.
+        Dimensions of a processing element: `multipliers` is the size of a head; each stage has the
+        register file and the accumulator that it needs, at most of `sum_bits`.
 
     Raises
     ------
@@ -99,13 +106,10 @@ class AttentionParameters(Parameters):
         super().__post_init__()
         rule = "tokens must be at most slots"
         require(self.tokens <= self.slots, rule, self.tokens)
-        rule = "chunks must be at most the words of an input register file"
-        require(self.chunks <= self.element.input_file, rule, self.chunks)
         rule = "scalar_bits of an element must be more than probability_bits"
         require(self.element.scalar_bits > self.probability_bits, rule, self.element.scalar_bits)
         rule = "sum_bits of an element must hold the sums of slots"
-        longest = ceil_log2(self.slots) + self.probability_bits + OPERAND.width
-        require(self.element.sum_bits >= longest, rule, self.element.sum_bits)
+        require(self.element.sum_bits >= self.output_bits, rule, self.element.sum_bits)
         rule = "multipliers of an element must be at least 4"
         require(self.element.multipliers >= 4, rule, self.element.multipliers)
 
@@ -125,9 +129,50 @@ class AttentionParameters(Parameters):
         return HALVES * self.slices + 2
 
     @property
+    def query_element(self) -> ElementParameters:
+        """Dimensions of an element of the first stage, whose register file holds one row."""
+        return self._element(input_file=1 << ceil_log2(max(self.chunks, 2)))
+
+    @property
+    def score_element(self) -> ElementParameters:
+        """Dimensions of an element of QK, whose row is one word."""
+        return self._element()
+
+    @property
+    def output_bits(self) -> int:
+        """Bits of the sums of values times probabilities."""
+        return ceil_log2(self.slots) + self.probability_bits + OPERAND.width
+
+    @property
+    def output_element(self) -> ElementParameters:
+        """Dimensions of an element of SM x V."""
+        return self._element(sum_bits=self.output_bits)
+
+    def _element(self, *, input_file: int = 2, sum_bits: int = 0) -> ElementParameters:
+        """Return an element with an accumulator of the necessary width; absent files are smallest.
+
+        Its accumulator also holds the sums of the smallest register files, by the element's rules.
+        """
+        e = self.element
+        row = 2 * OPERAND.width + ceil_log2(input_file * e.multipliers)
+        column = e.scalar_bits + OPERAND.width + 1
+        return replace(
+            e,
+            input_file=input_file,
+            weight_file=2,
+            output_file=2,
+            sum_bits=max(sum_bits, row, column, LEAST_SUM_BITS),
+        )
+
+    @property
     def width(self) -> int:
         """Maximum elements of a token."""
         return self.slices * self.chunks * self.size
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of outputs per head or tile."""
+        return self.size // HALVES
 
     @property
     def query_steps(self) -> int:

@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.multiply_add import multiply_add
-from hdl.meadow.tile.element_parameters import OPERAND, ElementParameters
+from hdl.meadow.tile.element_parameters import HYBRID, OPERAND, ElementParameters, ElementParts
 from hdl.meadow.tile.operand_feed import OperandFeed
-from hdl.meadow.tile.result_exit import ResultExit
+from hdl.meadow.tile.result_exit import add_exit
 from hdl.stream.connect import connect_streams
 from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
@@ -34,6 +34,8 @@ class BroadcastingProcessingElement(Unit):
     ----------
     parameters : ElementParameters
         Dimensions of multipliers and register files.
+    parts : ElementParts
+        Register files and requantiser. Streams and settings of absent parts are absent too.
 
     Members
     -------
@@ -54,14 +56,16 @@ class BroadcastingProcessingElement(Unit):
         A `value`; `last` with the last one of a pass.
     """
 
-    def __init__(self, *, parameters: ElementParameters) -> None:
-        self.parameters = p = parameters
+    def __init__(self, *, parameters: ElementParameters, parts: ElementParts = HYBRID) -> None:
+        self.parameters, self.parts = parameters, parts
+        p = parameters
         super().__init__(
             {
-                "settings": In(p.settings_layout),
-                "inputs": In(stream.Signature(p.block_layout)),
-                "weights": In(stream.Signature(p.block_layout)),
-                "pipeline": In(stream.Signature(p.scalar_layout)),
+                "settings": In(p.settings_layout(parts)),
+                **{
+                    name: In(stream.Signature(layout))
+                    for name, layout in p.stream_layouts(parts, p.scalar_layout).items()
+                },
                 "results": Out(stream.Signature(p.result_layout)),
             }
         )
@@ -69,27 +73,25 @@ class BroadcastingProcessingElement(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Multiply, accumulate, serialise the accumulators."""
         m = Module()
-        p = self.parameters
-        m.submodules.feed = feed = OperandFeed(parameters=p, broadcasting=True)
-        m.submodules.exit = exit_stage = ResultExit(parameters=p)
+        p, parts = self.parameters, self.parts
+        m.submodules.feed = feed = OperandFeed(parameters=p, broadcasting=True, parts=parts)
+        totals = add_exit(m, self.settings, self.results, parameters=p, parts=parts)
         # All accumulators share one requantiser: their sums are serialised after the pass.
         m.submodules.sums = sums = Serialiser(shape=p.sum_shape, items=p.multipliers)
-        for name in ("inputs", "weights", "pipeline"):
+        for name in p.stream_layouts(parts, p.scalar_layout):
             connect_streams(m, getattr(self, name), getattr(feed, name))
-        connect_streams(m, exit_stage.results, self.results)
         # All stages advance together, unless the previous pass still outputs results.
         move, ended = Signal(), Signal()
         m.d.comb += [
             feed.settings.eq(self.settings),
-            exit_stage.settings.eq(self.settings),
             move.eq(~ended | sums.groups.ready),
             feed.move.eq(move),
             sums.groups.valid.eq(ended),
             sums.groups.payload.last.eq(1),
-            exit_stage.sums.valid.eq(sums.items.valid),
-            exit_stage.sums.payload.value.eq(sums.items.payload["item"]),
-            exit_stage.sums.payload.last.eq(sums.items.payload.last),
-            sums.items.ready.eq(exit_stage.sums.ready),
+            totals.valid.eq(sums.items.valid),
+            totals.payload.value.eq(sums.items.payload["item"]),
+            totals.payload.last.eq(sums.items.payload.last),
+            sums.items.ready.eq(totals.ready),
         ]
         # The flags are delayed in parallel with the register of the products.
         flags = Cat(feed.step, feed.first, feed.last)

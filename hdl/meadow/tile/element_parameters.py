@@ -1,5 +1,6 @@
 """Dimensions, settings and payloads of both kinds of hybrid processing elements (Section 3)."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from amaranth.hdl import Shape, signed, unsigned
@@ -15,6 +16,10 @@ SCALE_BITS = 16
 """Bits of a requantiser's scale."""
 
 
+LEAST_SUM_BITS = 24
+"""Minimum bits of an accumulator."""
+
+
 class Mode(enum.Enum, shape=unsigned(1)):
     """Source of an element's inputs and destination of its results."""
 
@@ -22,6 +27,46 @@ class Mode(enum.Enum, shape=unsigned(1)):
     """Inputs from the input register file, results through the output register file."""
     PIPELINED = 1
     """Inputs from the pipeline register (PREG), results directly to the next element."""
+
+
+@dataclass(frozen=True)
+class ElementParts:
+    """Parts of a processing element; by default all those of the paper's hybrid element.
+
+    Members
+    -------
+    input_file : bool
+        Input register file, which GEMM mode reads.
+    pipeline_register : bool
+        Pipeline register (PREG), which pipelined mode reads.
+    weight_file : bool
+        Weight register file; without it all weights are streamed.
+    requantiser : bool
+        Requantisation of sums to INT8.
+    sums : bool
+        Output of sums without requantisation.
+    output_file : bool
+        Output register file, which holds the INT8 results of GEMM mode.
+    """
+
+    input_file: bool = True
+    pipeline_register: bool = True
+    weight_file: bool = True
+    requantiser: bool = True
+    sums: bool = True
+    output_file: bool = True
+
+
+HYBRID = ElementParts()
+"""The element of Figure 2 (b, c), which switches between both modes."""
+
+GEMM_ONLY = ElementParts(
+    pipeline_register=False, weight_file=False, requantiser=False, output_file=False
+)
+"""An element of the first stage (Q): rows in a register file, streamed weights, exact sums."""
+
+PIPELINED_ONLY = ElementParts(input_file=False, weight_file=False, sums=False, output_file=False)
+"""An element of QK or SM x V: operands from the previous stage, streamed weights, INT8 results."""
 
 
 @parameter_object
@@ -55,7 +100,7 @@ class ElementParameters(Parameters):
     weight_file: Annotated[int, PowerOfTwo(2, 1024, "words")] = 64
     output_file: Annotated[int, PowerOfTwo(2, 8192, "results")] = 4096
     scalar_bits: Annotated[int, Range(8, 17, "bits")] = 13
-    sum_bits: Annotated[int, Range(24, 40, "bits")] = 32
+    sum_bits: Annotated[int, Range(LEAST_SUM_BITS, 40, "bits")] = 32
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -92,20 +137,32 @@ class ElementParameters(Parameters):
         """An accumulator."""
         return signed(self.sum_bits)
 
-    @property
-    def settings_layout(self) -> data.StructLayout:
-        """Settings, constant during a block; `chunks` is the words of a row minus one."""
-        return data.StructLayout(
-            {
-                "mode": Mode,
-                "streamed": 1,
-                "hold": 1,
-                "wide": 1,
-                "chunks": range(self.input_file),
-                "scale": SCALE_BITS,
-                "shift": range(self.sum_bits + SCALE_BITS),
-            }
+    def settings_layout(self, parts: ElementParts = HYBRID) -> data.StructLayout:
+        """Return the settings of an element, constant during a block.
+
+        `chunks` is the words of a row minus one. A setting that selects between parts exists only
+        if the element has both.
+        """
+        shift = range(self.sum_bits + SCALE_BITS)
+        settings = (
+            ("mode", Mode, parts.input_file and parts.pipeline_register),
+            ("streamed", 1, parts.weight_file),
+            ("hold", 1, parts.weight_file),
+            ("wide", 1, parts.requantiser and parts.sums),
+            ("chunks", range(self.input_file), parts.input_file),
+            ("scale", SCALE_BITS, parts.requantiser),
+            ("shift", shift, parts.requantiser),
         )
+        return data.StructLayout({name: shape for name, shape, present in settings if present})
+
+    def stream_layouts(self, parts: ElementParts, row: data.StructLayout) -> dict[str, data.Layout]:
+        """Return the payloads of an element's input streams; `row` is that of the pipeline."""
+        streams = (
+            ("inputs", self.block_layout, parts.input_file),
+            ("weights", self.block_layout, True),
+            ("pipeline", row, parts.pipeline_register),
+        )
+        return {name: layout for name, layout, present in streams if present}
 
     @property
     def result_layout(self) -> data.StructLayout:

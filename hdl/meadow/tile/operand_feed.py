@@ -1,19 +1,101 @@
 """Operand feed of a processing element: register files, pipeline register, and their order."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from hdl.meadow.tile.element_parameters import ElementParameters, Mode
+from hdl.meadow.tile.element_parameters import HYBRID, ElementParameters, ElementParts, Mode
 from hdl.meadow.tile.register_file import RegisterFile
 from hdl.stream.connect import buffered
 from hdl.unit import Unit
 
 PIPELINE_REGISTERS = 2
 """Pipeline registers: one in use, and one for the next row or scalar."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A use of one pair of operands; every source reads these signals.
+
+    Members
+    -------
+    taken : Signal
+        The operands are used in this cycle.
+    ends : Signal
+        They are the last ones of a pass.
+    row_last : Signal
+        The current row is the last one of its block.
+    """
+
+    taken: Signal
+    ends: Signal
+    row_last: Signal
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """A source of inputs.
+
+    Members
+    -------
+    valid : Value
+        A row, or a scalar, is available.
+    row_last : Value
+        The row is the last one of its block.
+    complete : Value
+        The step completes a sum.
+    operand : Value
+        The word or scalar of the previous enabled cycle.
+    """
+
+    valid: Value
+    row_last: Value
+    complete: Value
+    operand: Value
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """A source of weights.
+
+    Members
+    -------
+    valid : Value
+        A word is available.
+    ends : Value
+        The word is the last one of a pass.
+    ready : Value
+        The source accepts a word of the stream.
+    word : Value
+        The word of the previous enabled cycle.
+    """
+
+    valid: Value
+    ends: Value
+    ready: Value
+    word: Value
+
+
+Source = TypeVar("Source", RowSource, WeightSource)
+
+
+def chosen(sources: Sequence[tuple[Value, Source]]) -> Source:
+    """Return the source whose condition is 1; a single source needs no selection."""
+    (_, found), *others = sources
+    for condition, other in others:
+        found = replace(
+            found,
+            **{
+                one.name: Mux(condition, getattr(other, one.name), getattr(found, one.name))
+                for one in fields(found)
+            },
+        )
+    return found
 
 
 class OperandFeed(Unit):
@@ -33,6 +115,8 @@ class OperandFeed(Unit):
         Dimensions of register files and operands.
     broadcasting : bool
         Whether the multipliers receive inputs as scalars, one at a time.
+    parts : ElementParts
+        Register files and pipeline register.
 
     Members
     -------
@@ -52,17 +136,20 @@ class OperandFeed(Unit):
         A word of weights.
     """
 
-    def __init__(self, *, parameters: ElementParameters, broadcasting: bool) -> None:
-        self.parameters, self.broadcasting = parameters, broadcasting
+    def __init__(
+        self, *, parameters: ElementParameters, broadcasting: bool, parts: ElementParts = HYBRID
+    ) -> None:
+        self.parameters, self.broadcasting, self.parts = parameters, broadcasting, parts
         p = parameters
-        passing = p.scalar_layout if broadcasting else p.vector_layout
-        self.operand_shape = next(field.shape for _name, field in passing)
+        row = p.scalar_layout if broadcasting else p.vector_layout
+        self.operand_shape = next(field.shape for _name, field in row)
         super().__init__(
             {
-                "settings": In(p.settings_layout),
-                "inputs": In(stream.Signature(p.block_layout)),
-                "weights": In(stream.Signature(p.block_layout)),
-                "pipeline": In(stream.Signature(passing)),
+                "settings": In(p.settings_layout(parts)),
+                **{
+                    name: In(stream.Signature(layout))
+                    for name, layout in p.stream_layouts(parts, row).items()
+                },
                 "move": In(1),
                 "step": Out(1),
                 "first": Out(1),
@@ -76,92 +163,61 @@ class OperandFeed(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Step when both operands are valid."""
         m = Module()
-        p, settings = self.parameters, self.settings
-        gemm = settings.mode == Mode.GEMM
-        step, ends, row_ends, input_valid = Signal(), Signal(), Signal(), Signal()
-        # A second register accepts the next row while the current one is in use.
-        pipeline = buffered(m, "pipeline", self.pipeline, depth=PIPELINE_REGISTERS)
-        m.submodules.input_file = inputs = RegisterFile(width=8 * p.multipliers, depth=p.input_file)
-        self._weights(m, step, ends, input_valid, step & ends & row_ends & ~settings.hold)
-        row, chunk, place, chunk_ends = self._count(m, step, ends, row_ends)
+        parts, settings = self.parts, self.settings
+        step = Step(Signal(name="taken"), Signal(name="ends"), Signal(name="row_last"))
+        # Settings select between two sources; an element with one of them has no such setting.
+        both = parts.input_file and parts.pipeline_register
+        gemm = settings.mode == Mode.GEMM if both else Const(parts.input_file, 1)
+        streamed = settings.streamed if parts.weight_file else Const(1, 1)
+        rows: list[tuple[Value, RowSource]] = []
+        if parts.input_file:
+            rows.append((gemm, self._filed_rows(m, step, gemm)))
+        if parts.pipeline_register:
+            rows.append((~gemm, self._held_row(m, step, ~gemm)))
+        row = chosen(rows)
+        # Whether an operand is valid does not depend on the valid bit of the weights.
+        ready = self.move & row.valid
+        weights = [(streamed, self._streamed_weights(m, ready))]
+        if parts.weight_file:
+            weights.append((~streamed, self._filed_weights(m, step, ~streamed)))
+        weight = chosen(weights)
         m.d.comb += [
-            inputs.source.valid.eq(self.inputs.valid),
-            Value.cast(inputs.source.payload).eq(Value.cast(self.inputs.payload)),
-            self.inputs.ready.eq(inputs.source.ready),
-            input_valid.eq(self.move & Mux(gemm, inputs.filled, pipeline.valid)),
-            # A GEMM block and its weights are released after the pass of its last row.
-            row_ends.eq(~gemm | (row + settings.chunks == inputs.end)),
-            inputs.read_enable.eq(self.move),
-            inputs.read_address.eq(row + chunk),
-            inputs.release.eq(step & gemm & ends & row_ends),
-            # A parallel element keeps its row for a pass; a broadcasting one takes a scalar at each
-            # step.
-            pipeline.ready.eq(step & ~gemm & (ends | self.broadcasting)),
+            step.taken.eq(ready & weight.valid),
+            step.ends.eq(weight.ends),
+            step.row_last.eq(row.row_last),
+            self.weights.ready.eq(weight.ready),
+            Value.cast(self.operand).eq(row.operand),
+            Value.cast(self.weight).eq(weight.word),
         ]
-
-        # The register file outputs a word one cycle after its address, at the same time as the
-        # delayed word of the pipeline register.
-        first, passed = Signal(init=1), Signal(self.operand_shape, reset_less=True)
-        complete, selected = Signal(), Signal.like(place, reset_less=True)
-        m.d.comb += complete.eq(ends if self.broadcasting else ~gemm | chunk_ends)
-        with m.If(step):
-            m.d.sync += first.eq(complete)
+        first = Signal(init=1)
+        with m.If(step.taken):
+            m.d.sync += first.eq(row.complete)
         with m.If(self.move):
             m.d.sync += [
-                self.step.eq(step),
+                self.step.eq(step.taken),
                 self.first.eq(first),
-                self.complete.eq(complete),
-                self.last.eq(ends),
-                Value.cast(passed).eq(Value.cast(pipeline.payload)),
-                selected.eq(place),
+                self.complete.eq(row.complete),
+                self.last.eq(step.ends),
             ]
-        word: Any = data.View(p.word_layout, inputs.read_data)
-        filed = Array(word)[selected] if self.broadcasting else inputs.read_data
-        m.d.comb += Value.cast(self.operand).eq(Mux(gemm, filed, Value.cast(passed)))
         return m
 
-    def _weights(self, m: Module, step: Signal, ends: Signal, ready: Value, release: Value) -> None:
-        """Read words from the register file, or bypass it; drive `step` and `ends`.
-
-        Parameters
-        ----------
-        step, ends : Signal
-            A word is used; it is the last of its pass.
-        ready : Value
-            An input is valid and enabled; must not depend on the valid bit of the weights.
-        release : Value
-            The block in the register file is no longer needed.
-        """
-        p, streamed = self.parameters, self.settings.streamed
-        m.submodules.weight_file = file = RegisterFile(width=8 * p.multipliers, depth=p.weight_file)
-        address, passed = Signal(range(p.weight_file)), Signal(p.word_layout, reset_less=True)
-        word = self.weights.payload
-        m.d.comb += [
-            file.source.valid.eq(self.weights.valid & ~streamed),
-            Value.cast(file.source.payload).eq(Value.cast(word)),
-            self.weights.ready.eq(Mux(streamed, ready, file.source.ready)),
-            ends.eq(Mux(streamed, word.last, address == file.end)),
-            file.read_enable.eq(self.move),
-            file.read_address.eq(address),
-            file.release.eq(release & ~streamed),
-            step.eq(ready & Mux(streamed, self.weights.valid, file.filled)),
-            Value.cast(self.weight).eq(Mux(streamed, Value.cast(passed), file.read_data)),
-        ]
-        with m.If(step & ~streamed):
-            m.d.sync += address.eq(Mux(ends, 0, address + 1))
-        # The latency is equal to that of a read from the register file.
-        with m.If(self.move):
-            m.d.sync += passed.eq(word.word)
-
-    def _count(
-        self, m: Module, step: Value, ends: Value, row_ends: Value
-    ) -> tuple[Signal, Signal, Signal, Value]:
-        """Count the first word of the row, the word in the row, and the element in the word."""
-        p, settings = self.parameters, self.settings
+    def _filed_rows(self, m: Module, step: Step, used: Value) -> RowSource:
+        """Add the input register file, which outputs a word one cycle after its address."""
+        p = self.parameters
+        m.submodules.input_file = file = RegisterFile(width=8 * p.multipliers, depth=p.input_file)
         row, chunk = Signal(range(p.input_file)), Signal(range(p.input_file))
         place = Signal(exact_log2(p.multipliers))
-        chunk_ends = chunk == settings.chunks
-        with m.If(step & (settings.mode == Mode.GEMM)):
+        chunk_ends = chunk == self.settings.chunks
+        m.d.comb += [
+            file.source.valid.eq(self.inputs.valid),
+            Value.cast(file.source.payload).eq(Value.cast(self.inputs.payload)),
+            self.inputs.ready.eq(file.source.ready),
+            file.read_enable.eq(self.move),
+            file.read_address.eq(row + chunk),
+            # A block is released after the pass of its last row.
+            file.release.eq(step.taken & used & step.ends & step.row_last),
+        ]
+        with m.If(step.taken & used):
             if self.broadcasting:
                 m.d.sync += place.eq(place + 1)
                 with m.If(place == p.multipliers - 1):
@@ -169,7 +225,65 @@ class OperandFeed(Unit):
             else:
                 m.d.sync += chunk.eq(Mux(chunk_ends, 0, chunk + 1))
             # The next pass uses the next row of the block.
-            with m.If(ends):
+            with m.If(step.ends):
                 m.d.sync += [place.eq(0), chunk.eq(0)]
-                m.d.sync += row.eq(Mux(row_ends, 0, row + settings.chunks + 1))
-        return row, chunk, place, chunk_ends
+                m.d.sync += row.eq(Mux(step.row_last, 0, row + self.settings.chunks + 1))
+        operand = file.read_data
+        if self.broadcasting:
+            selected = Signal.like(place, reset_less=True)
+            with m.If(self.move):
+                m.d.sync += selected.eq(place)
+            word: Any = data.View(p.word_layout, file.read_data)
+            operand = Array(word)[selected]
+        return RowSource(
+            valid=file.filled,
+            row_last=row + self.settings.chunks == file.end,
+            complete=step.ends if self.broadcasting else chunk_ends,
+            operand=operand,
+        )
+
+    def _held_row(self, m: Module, step: Step, used: Value) -> RowSource:
+        """Add the pipeline registers and a delay equal to that of the register file."""
+        # A second register accepts the next row while the current one is in use.
+        pipeline = buffered(m, "pipeline", self.pipeline, depth=PIPELINE_REGISTERS)
+        passed = Signal(self.operand_shape, reset_less=True)
+        # A parallel element keeps its row for a pass; a broadcasting one takes a scalar at each
+        # step.
+        m.d.comb += pipeline.ready.eq(step.taken & used & (step.ends | self.broadcasting))
+        with m.If(self.move):
+            m.d.sync += Value.cast(passed).eq(Value.cast(pipeline.payload))
+        return RowSource(
+            valid=pipeline.valid,
+            row_last=Const(1, 1),
+            complete=step.ends if self.broadcasting else Const(1, 1),
+            operand=Value.cast(passed),
+        )
+
+    def _streamed_weights(self, m: Module, ready: Value) -> WeightSource:
+        """Use each word of the stream once, with a delay equal to that of the register file."""
+        word, passed = self.weights.payload, Signal(self.parameters.word_layout, reset_less=True)
+        with m.If(self.move):
+            m.d.sync += passed.eq(word.word)
+        return WeightSource(
+            valid=self.weights.valid, ends=word.last, ready=ready, word=Value.cast(passed)
+        )
+
+    def _filed_weights(self, m: Module, step: Step, used: Value) -> WeightSource:
+        """Add the weight register file, whose block each row reads from its start."""
+        p = self.parameters
+        m.submodules.weight_file = file = RegisterFile(width=8 * p.multipliers, depth=p.weight_file)
+        address, ends = Signal(range(p.weight_file)), Signal()
+        m.d.comb += [
+            ends.eq(address == file.end),
+            file.source.valid.eq(self.weights.valid & used),
+            Value.cast(file.source.payload).eq(Value.cast(self.weights.payload)),
+            file.read_enable.eq(self.move),
+            file.read_address.eq(address),
+            # The weights of the last row are released with it, unless the next block uses them too.
+            file.release.eq(step.taken & used & ends & step.row_last & ~self.settings.hold),
+        ]
+        with m.If(step.taken & used):
+            m.d.sync += address.eq(Mux(ends, 0, address + 1))
+        return WeightSource(
+            valid=file.filled, ends=ends, ready=file.source.ready, word=file.read_data
+        )

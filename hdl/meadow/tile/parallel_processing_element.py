@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.dot_product import DotProduct
-from hdl.meadow.tile.element_parameters import OPERAND, ElementParameters
+from hdl.meadow.tile.element_parameters import HYBRID, OPERAND, ElementParameters, ElementParts
 from hdl.meadow.tile.operand_feed import OperandFeed
-from hdl.meadow.tile.result_exit import ResultExit
+from hdl.meadow.tile.result_exit import add_exit
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
@@ -37,6 +37,8 @@ class ParallelProcessingElement(Unit):
     ----------
     parameters : ElementParameters
         Dimensions of multipliers and register files.
+    parts : ElementParts
+        Register files and requantiser. Streams and settings of absent parts are absent too.
 
     Members
     -------
@@ -57,14 +59,16 @@ class ParallelProcessingElement(Unit):
         A `value`; `last` with the last one of a pass.
     """
 
-    def __init__(self, *, parameters: ElementParameters) -> None:
-        self.parameters = p = parameters
+    def __init__(self, *, parameters: ElementParameters, parts: ElementParts = HYBRID) -> None:
+        self.parameters, self.parts = parameters, parts
+        p = parameters
         super().__init__(
             {
-                "settings": In(p.settings_layout),
-                "inputs": In(stream.Signature(p.block_layout)),
-                "weights": In(stream.Signature(p.block_layout)),
-                "pipeline": In(stream.Signature(p.vector_layout)),
+                "settings": In(p.settings_layout(parts)),
+                **{
+                    name: In(stream.Signature(layout))
+                    for name, layout in p.stream_layouts(parts, p.vector_layout).items()
+                },
                 "results": Out(stream.Signature(p.result_layout)),
             }
         )
@@ -72,21 +76,18 @@ class ParallelProcessingElement(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Multiply, sum the products, accumulate."""
         m = Module()
-        p = self.parameters
-        m.submodules.feed = feed = OperandFeed(parameters=p, broadcasting=False)
-        m.submodules.exit = exit_stage = ResultExit(parameters=p)
-        for name in ("inputs", "weights", "pipeline"):
+        p, parts = self.parameters, self.parts
+        m.submodules.feed = feed = OperandFeed(parameters=p, broadcasting=False, parts=parts)
+        sums = add_exit(m, self.settings, self.results, parameters=p, parts=parts)
+        for name in p.stream_layouts(parts, p.vector_layout):
             connect_streams(m, getattr(self, name), getattr(feed, name))
-        connect_streams(m, exit_stage.results, self.results)
         m.submodules.product = product = DotProduct(
             count=p.multipliers, a=OPERAND, b=OPERAND, stages=PRODUCT_STAGES, enable=True
         )
         # All stages advance together, unless the exit does not accept a complete sum.
         move, total = Signal(), Signal(p.sum_shape, reset_less=True)
-        sums = exit_stage.sums
         m.d.comb += [
             feed.settings.eq(self.settings),
-            exit_stage.settings.eq(self.settings),
             move.eq(~sums.valid | sums.ready),
             feed.move.eq(move),
             product.enable.eq(move),

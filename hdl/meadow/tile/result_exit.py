@@ -2,15 +2,22 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import saturate
-from hdl.meadow.tile.element_parameters import OPERAND, ElementParameters, Mode
+from hdl.meadow.tile.element_parameters import (
+    HYBRID,
+    OPERAND,
+    ElementParameters,
+    ElementParts,
+    Mode,
+)
 from hdl.memory.memory_fifo import MemoryFifo
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 STAGES = 5
@@ -26,6 +33,8 @@ class ResultExit(Unit):
     ----------
     parameters : ElementParameters
         Widths of sums and depth of the output register file.
+    parts : ElementParts
+        Output of sums, and output register file.
 
     Members
     -------
@@ -37,11 +46,11 @@ class ResultExit(Unit):
         As in the elements.
     """
 
-    def __init__(self, *, parameters: ElementParameters) -> None:
-        self.parameters = parameters
+    def __init__(self, *, parameters: ElementParameters, parts: ElementParts = HYBRID) -> None:
+        self.parameters, self.parts = parameters, parts
         super().__init__(
             {
-                "settings": In(parameters.settings_layout),
+                "settings": In(parameters.settings_layout(parts)),
                 "sums": In(stream.Signature(parameters.result_layout)),
                 "results": Out(stream.Signature(parameters.result_layout)),
             }
@@ -50,45 +59,59 @@ class ResultExit(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Requantise every sum; select the sum or the INT8 result at the output."""
         m = Module()
-        p, settings = self.parameters, self.settings
-        narrow = data.StructLayout({"value": OPERAND, "last": 1})
+        p, parts, settings, out = self.parameters, self.parts, self.settings, self.results
         m.submodules.requantiser = requantiser = Requantiser(
             width=p.sum_bits, stages=STAGES, enable=True
         )
-        m.submodules.output_file = kept = MemoryFifo(shape=narrow, depth=p.output_file)
-        filed = Signal()
-        move, valid = Signal(), Signal()
-        total = self.sums.payload
-        # Sums that are not requantised have a delay line of the same latency, which keeps order.
+        move, total = Signal(), self.sums.payload
         flags = Cat(self.sums.valid & self.sums.ready, total.last)
-        flags = delay_line(m, flags, STAGES, name="flags", enable=move, reset=True)[-1]
-        wide = delay_line(m, total.value, STAGES, name="sum", enable=move)[-1]
+        valid, last = delay_line(m, flags, STAGES, name="flags", enable=move, reset=True)[-1]
         clamped, _saturated = saturate(requantiser.result, OPERAND)
         m.d.comb += [
-            # The register file holds only INT8 results, since its words are too narrow for sums.
-            filed.eq((settings.mode == Mode.GEMM) & ~settings.wide),
-            valid.eq(flags[0]),
-            move.eq(~valid | Mux(filed, kept.source.ready, self.results.ready)),
             self.sums.ready.eq(move),
             requantiser.enable.eq(move),
             requantiser.a.eq(total.value),
             requantiser.scale.eq(settings.scale),
             requantiser.shift.eq(settings.shift),
-            kept.source.valid.eq(valid & filed),
-            kept.source.payload.value.eq(clamped),
-            kept.source.payload.last.eq(flags[1]),
-            kept.sink.ready.eq(self.results.ready & filed),
+            move.eq(~valid | out.ready),
+            out.valid.eq(valid),
+            out.payload.value.eq(clamped),
+            out.payload.last.eq(last),
         ]
-        with m.If(filed):
-            m.d.comb += [
-                self.results.valid.eq(kept.sink.valid),
-                self.results.payload.value.eq(kept.sink.payload.value),
-                self.results.payload.last.eq(kept.sink.payload.last),
-            ]
-        with m.Else():
-            m.d.comb += [
-                self.results.valid.eq(valid),
-                self.results.payload.value.eq(Mux(settings.wide, wide, clamped)),
-                self.results.payload.last.eq(flags[1]),
-            ]
+        wide = settings.wide if parts.sums else Const(0, 1)
+        if parts.sums:
+            # A delay line of the same latency holds the sums, so that results keep their order.
+            held = delay_line(m, total.value, STAGES, name="sum", enable=move)[-1]
+            with m.If(wide):
+                m.d.comb += out.payload.value.eq(held)
+        if parts.output_file:
+            narrow = data.StructLayout({"value": OPERAND, "last": 1})
+            m.submodules.output_file = kept = MemoryFifo(shape=narrow, depth=p.output_file)
+            # The register file holds only INT8 results, since its words are too narrow for sums.
+            with m.If((settings.mode == Mode.GEMM) & ~wide):
+                m.d.comb += [
+                    move.eq(~valid | kept.source.ready),
+                    kept.source.valid.eq(valid),
+                    kept.source.payload.value.eq(clamped),
+                    kept.source.payload.last.eq(last),
+                    kept.sink.ready.eq(out.ready),
+                    out.valid.eq(kept.sink.valid),
+                    out.payload.value.eq(kept.sink.payload.value),
+                    out.payload.last.eq(kept.sink.payload.last),
+                ]
         return m
+
+
+def add_exit(
+    m: Module, settings: Any, results: Any, *, parameters: ElementParameters, parts: ElementParts
+) -> Any:
+    """Add the exit of an element; return the stream of sums that it accepts.
+
+    An element without a requantiser outputs its sums themselves.
+    """
+    if not parts.requantiser:
+        return results
+    m.submodules.exit = unit = ResultExit(parameters=parameters, parts=parts)
+    m.d.comb += unit.settings.eq(settings)
+    connect_streams(m, unit.results, results)
+    return unit.sums

@@ -9,7 +9,7 @@ from amaranth.utils import exact_log2
 
 from hdl.meadow.tile.attention_parameters import RESULT, AttentionParameters, BlockMode
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
-from hdl.meadow.tile.element_parameters import Mode
+from hdl.meadow.tile.element_parameters import PIPELINED_ONLY
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS, PipelinedSoftmax
@@ -84,13 +84,15 @@ class TokenLane(Unit):
         p, command = self.parameters, self.command
         # Each stage has the token of another group; their valid bits are the only control.
         m.submodules.query = query = QueryStage(parameters=p)
-        m.submodules.score = score = ParallelProcessingElement(parameters=p.element)
+        m.submodules.score = score = ParallelProcessingElement(
+            parameters=p.score_element, parts=PIPELINED_ONLY
+        )
         m.submodules.softmax = softmax = PipelinedSoftmax(parameters=p.softmax)
-        m.submodules.value = value = BroadcastingProcessingElement(parameters=p.element)
+        m.submodules.value = value = BroadcastingProcessingElement(
+            parameters=p.output_element, parts=PIPELINED_ONLY
+        )
         for element, name in ((score, "score"), (value, "output")):
             m.d.comb += [
-                element.settings.mode.eq(Mode.PIPELINED),
-                element.settings.streamed.eq(1),
                 element.settings.scale.eq(command[f"{name}_scale"]),
                 element.settings.shift.eq(command[f"{name}_shift"]),
             ]

@@ -93,7 +93,7 @@ class ElementBench:
             "shift": job.shift,
         }
         (self.settings.value,) = to_integers(
-            pack(p.settings_layout, {name: np.array([v]) for name, v in settings.items()})
+            pack(p.settings_layout(), {name: np.array([v]) for name, v in settings.items()})
         )
         for source, blocks in ((self.inputs, job.inputs), (self.weights, job.weights)):
             for block in blocks:
