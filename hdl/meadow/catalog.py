@@ -116,9 +116,13 @@ UNITS: tuple[Entry, ...] = (
         source="Figure 2 (a): ReLU and GeLU modules; LN, residual and MLP of Section 2",
         unit=Combiner,
         presets={
-            "tiny": CombinerParameters(size=2),
-            "tiny_relu": CombinerParameters(size=2, activation=Activation.RELU, gated=False),
-            "tiny_gelu": CombinerParameters(size=2, activation=Activation.GELU, gated=False),
+            "tiny": CombinerParameters(size=2, units=1),
+            "tiny_relu": CombinerParameters(
+                size=2, units=1, activation=Activation.RELU, gated=False
+            ),
+            "tiny_gelu": CombinerParameters(
+                size=2, units=2, activation=Activation.GELU, gated=False
+            ),
             "smollm2": CombinerParameters(),
             "paper": CombinerParameters(activation=Activation.RELU, gated=False),
         },

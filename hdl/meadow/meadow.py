@@ -22,6 +22,7 @@ from hdl.meadow.instructions import Combine, Kind, Matrix, instruction_layout, m
 from hdl.meadow.parameters import MeadowParameters, Reader
 from hdl.meadow.tile.attention_parameters import HALVES
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
+from hdl.memory.memory_fifo import MemoryFifo
 from hdl.nonlinear.argmax import Argmax
 from hdl.stream.connect import connect_streams
 from hdl.stream.serialiser import Serialiser
@@ -141,12 +142,18 @@ class Meadow(Unit):
         m.submodules.weights = weights = WeightPath(parameters=p)
         m.submodules.memory = memory = ActivationMemory(parameters=p)
         m.submodules.pipeline = pipeline = AttentionPipeline(parameters=p.attention)
-        dimensions = CombinerParameters(size=p.head_size, activation=p.activation, gated=p.gated)
+        dimensions = CombinerParameters(
+            size=p.head_size, units=p.activation_units, activation=p.activation, gated=p.gated
+        )
         m.submodules.combiner = combiner = Combiner(parameters=dimensions)
         m.submodules.normaliser = normaliser = Normaliser(parameters=p)
         m.submodules.cache = cache = CacheWriter(parameters=p)
         m.submodules.keys = keys = BurstList(parameters=p)
         m.submodules.values = values = BurstList(parameters=p)
+        # All lanes output their words of a group back to back; the combiner takes them one by one.
+        m.submodules.group = group = MemoryFifo(
+            shape=p.attention.result_word_layout, depth=max(p.lanes, 2)
+        )
         # The sequencer holds the current instruction until its last result, so that it can select
         # the routes between the parts.
         now = sequencer.now
@@ -165,6 +172,7 @@ class Meadow(Unit):
             (values.requests, self.value_reads.requests),
             (self.value_reads.words, pipeline.values),
             (weights.weights, pipeline.query_weights),
+            (group.sink, combiner.results),
         ):
             connect_streams(m, source, sink)
         self._fetch(m, weights, pipeline)
@@ -187,7 +195,7 @@ class Meadow(Unit):
         stored = self._read(
             m, memory.words, pipeline.tokens, combiner.old, normaliser.states, queries
         )
-        self._lead_results(m, now, pipeline.results, combiner.results, cache.results)
+        self._lead_results(m, now, pipeline.results, group.source, cache.results)
         self._lead_vectors(m, now, normaliser.weights, pipeline.entries)
         self._write(m, now, memory.results, combiner.combined, normaliser.results)
         compared = self._compare(m, now, pipeline, sequencer)

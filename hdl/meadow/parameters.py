@@ -4,6 +4,7 @@ from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
+from amaranth.utils import ceil_log2
 
 from hdl.meadow.tile.attention_parameters import (
     HALVES,
@@ -49,6 +50,10 @@ class Reader(enum.Enum, shape=unsigned(3)):
     """External memory, which stores rows."""
     ROWS = 4
     """The token lanes, which read queries, one word each."""
+
+
+LEAST_UNITS = 8
+"""Activation modules of the published accelerator."""
 
 
 @parameter_object
@@ -223,6 +228,17 @@ class MeadowParameters(ModelDimensions, Parameters):
             rope_base=self.rope_base,
             element=self.element,
         )
+
+    @property
+    def activation_units(self) -> int:
+        """Elements that the combiner computes per cycle: 8, or more for many lanes.
+
+        It combines the words of all lanes in the cycles that a group takes in a linear layer of the
+        shortest rows.
+        """
+        cycles = self.attention.pairs * (self.state_words // self.slices)
+        least = -(-self.lanes * self.head_size // cycles)
+        return min(1 << ceil_log2(max(least, LEAST_UNITS)), self.head_size)
 
     @property
     def norm(self) -> RmsNormParameters | LayerNormParameters:

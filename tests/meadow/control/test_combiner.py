@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,8 +43,15 @@ def test_activations_are_within_one_step_of_float64(function: Activation) -> Non
     assert np.abs(activated(values, function) - exact).max() <= 1
 
 
-@pytest.mark.parametrize("size", [0, 257])
-def test_rejects_illegal_size(size: int) -> None:
-    message = f"size must be an integer from 1 to 256, not {size}"
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": 0}, "size must be an integer from 1 to 256, not 0"),
+        ({"size": 257}, "size must be an integer from 1 to 256, not 257"),
+        ({"size": 4, "units": 8}, "units must be an integer from 1 to 4, not 8"),
+        ({"size": 12, "units": 8}, "units must divide size = 12, not 8"),
+    ],
+)
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        CombinerParameters(size=size)
+        CombinerParameters(**change)
