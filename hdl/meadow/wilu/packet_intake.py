@@ -1,5 +1,6 @@
 """Decode packets by their mode field and matrix, and check that packets and matrix agree."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
@@ -17,6 +18,59 @@ from hdl.unit import Unit
 
 TIMEOUT = 15
 """Timeout in cycles of a deadlock between classes and offsets, which corrupted packets cause."""
+
+
+@dataclass(frozen=True)
+class MatrixProgress:
+    """Progress and errors of the current matrix.
+
+    Members
+    -------
+    running : Signal
+        A matrix is in progress.
+    ended : Signal
+        Its last packet was consumed.
+    closed : Signal
+        Its last field was output.
+    gone : Signal
+        Its last group was output.
+    failed : Signal
+        An error makes all later fields invalid.
+    found : data.View
+        The errors so far, as `RESULT`.
+    """
+
+    running: Signal
+    ended: Signal
+    closed: Signal
+    gone: Signal
+    failed: Signal
+    found: Any
+
+
+@dataclass(frozen=True)
+class HeldPacket:
+    """The register of a packet that has fields.
+
+    Members
+    -------
+    waits : Signal
+        A packet is held.
+    stuck : Signal
+        A deadlock was detected.
+    width : Signal
+        Bits of a field; 0 for an undefined mode.
+    payload : Signal
+        The fields.
+    whole : Signal
+        The packet has no mode field.
+    """
+
+    waits: Signal
+    stuck: Signal
+    width: Signal
+    payload: Signal
+    whole: Signal
 
 
 class PacketIntake(Unit):
@@ -85,11 +139,13 @@ class PacketIntake(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Accept a matrix, consume its packets, report its errors."""
         m = Module()
-        # `ended`: the last packet was consumed; `closed`: the last field was output; `gone`: the
-        # last group was output.
         running, ended, closed = Signal(), Signal(), Signal()
         failed, gone, found = Signal(), Signal(), Signal(RESULT)
+        matrix = MatrixProgress(running, ended, closed, gone, failed, found)
         packet_waits, stuck = Signal(), Signal()
+        width, whole = Signal(WIDTH_BITS, reset_less=True), Signal(reset_less=True)
+        payload = Signal(self.parameters.packet_bits, reset_less=True)
+        held = HeldPacket(packet_waits, stuck, width, payload, whole)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += [self.matrices.ready.eq(1), self.start.eq(self.matrices.valid)]
@@ -101,7 +157,7 @@ class PacketIntake(Unit):
             # All packets are consumed, including those of a matrix that has failed.
             with m.State("RUN"):
                 m.d.comb += running.eq(1)
-                with m.If(ended & closed & gone & ~packet_waits):
+                with m.If(ended & closed & gone & ~held.waits):
                     m.next = "REPORT"
             # Each matrix is reported before the next one begins.
             with m.State("REPORT"):
@@ -115,9 +171,9 @@ class PacketIntake(Unit):
             m.d.sync += gone.eq(1)
         with m.If(self.wrong[0] & running):
             m.d.sync += found.range.eq(1)
-        width, payload, whole = self._take(m, running, ended, failed, packet_waits, stuck)
-        self._count(m, (width, payload, whole, packet_waits), (ended, closed, failed, found))
-        with m.If(stuck & running):
+        self._take(m, matrix, held)
+        self._count(m, matrix, held)
+        with m.If(held.stuck & running):
             m.d.sync += [failed.eq(1), self.abandon.eq(1), found.truncated.eq(1)]
         return m
 
@@ -132,21 +188,18 @@ class PacketIntake(Unit):
                     Mux(width > self.parameters.id_bits, 0, width)
                 )
 
-    def _take(
-        self, m: Module, running: Value, ended: Signal, failed: Value, waits: Signal, stuck: Value
-    ) -> tuple[Value, Value, Value]:
+    def _take(self, m: Module, matrix: MatrixProgress, held: HeldPacket) -> None:
         """Forward packets of offsets, and register other packets with the width of their fields."""
         p = self.parameters
         packet = Value.cast(self.packets.payload.packet)
         mode = packet[:MODE_BITS]
         following, takes, move = Signal(MODE_BITS), Signal(), Signal()
-        width, whole = Signal(WIDTH_BITS, reset_less=True), Signal(reset_less=True)
-        payload = Signal(p.packet_bits, reset_less=True)
+        running, ended, failed = matrix.running, matrix.ended, matrix.failed
         fixed = self.matrix.kind == PacketKind.FIXED
         classes = (self.matrix.kind == PacketKind.CLASSES) & int(p.classes)
         of_offsets = following != 0
         m.d.comb += [
-            move.eq(~waits | self.payloads.ready | ~self.payloads.valid),
+            move.eq(~held.waits | self.payloads.ready | ~self.payloads.valid),
             self.offsets.payload.eq(packet),
             self.offsets.valid.eq(self.packets.valid & running & ~ended & ~failed & of_offsets),
             self.packets.ready.eq(
@@ -159,16 +212,16 @@ class PacketIntake(Unit):
         class_width = Mux(self.matrix.wide_classes, CLASS_BITS[1], CLASS_BITS[0])
         with m.If(move):
             m.d.sync += [
-                waits.eq(takes & ~of_offsets & ~failed),
-                width.eq(Mux(classes, class_width, table[Mux(fixed, 0, mode)])),
-                payload.eq(Mux(fixed, packet, packet[MODE_BITS:])),
-                whole.eq(fixed),
+                held.waits.eq(takes & ~of_offsets & ~failed),
+                held.width.eq(Mux(classes, class_width, table[Mux(fixed, 0, mode)])),
+                held.payload.eq(Mux(fixed, packet, packet[MODE_BITS:])),
+                held.whole.eq(fixed),
             ]
         with m.If(takes):
             m.d.sync += ended.eq(self.packets.payload.last)
             m.d.sync += following.eq(Mux(of_offsets, following - 1, Mux(classes, mode, 0)))
         with m.If(self.start):
-            m.d.sync += [following.eq(0), waits.eq(0)]
+            m.d.sync += [following.eq(0), held.waits.eq(0)]
 
         # Corrupted packets cause two kinds of deadlock: classes wait for offsets while the next
         # packet waits for the classes to advance, or offsets wait for classes that are later in
@@ -180,21 +233,19 @@ class PacketIntake(Unit):
             self.idle & ~self.offsets.ready,
             self.starved & (ended | blocked),
         )
-        m.d.sync += waited.eq(Mux(in_vain & ~stuck, waited + 1, 0))
-        m.d.comb += stuck.eq(waited == TIMEOUT)
-        return width, payload, whole
+        m.d.sync += waited.eq(Mux(in_vain & ~held.stuck, waited + 1, 0))
+        m.d.comb += held.stuck.eq(waited == TIMEOUT)
 
-    def _count(self, m: Module, held: tuple[Value, ...], said: tuple[Any, ...]) -> None:
+    def _count(self, m: Module, matrix: MatrixProgress, held: HeldPacket) -> None:
         """Output a payload with the number of its fields; end the matrix, complete or not."""
         p = self.parameters
-        width, payload, whole, waits = held
-        ended, closed, failed, found = said
+        waits, closed, failed, found = held.waits, matrix.closed, matrix.failed, matrix.found
         number, remaining = Signal(range(p.packet_bits + 1)), Signal(COUNT_BITS)
-        with m.Switch(width):
+        with m.Switch(held.width):
             for bits in range(1, p.id_bits + 1):
                 with m.Case(bits):
                     counts = (ids_in(size, bits) for size in (p.packet_bits, p.packet_bits - 4))
-                    m.d.comb += number.eq(Mux(whole, *counts))
+                    m.d.comb += number.eq(Mux(held.whole, *counts))
         out, finishes = self.payloads.payload, Signal()
         m.d.comb += finishes.eq(remaining <= number)
         # Fields are counted here, so that a corrupted packet cannot make a matrix longer.
@@ -202,8 +253,8 @@ class PacketIntake(Unit):
         with m.If(free):
             m.d.sync += self.payloads.valid.eq(0)
             m.d.sync += [
-                out.payload.eq(payload),
-                out.select.eq(Cat(width == bits for bits in range(1, p.id_bits + 1))),
+                out.payload.eq(held.payload),
+                out.select.eq(Cat(held.width == bits for bits in range(1, p.id_bits + 1))),
                 out.number.eq(Mux(finishes, remaining, number)),
                 out.last.eq(finishes),
             ]
@@ -220,7 +271,7 @@ class PacketIntake(Unit):
                 m.d.sync += [failed.eq(1), found.mode.eq(1)]
             with m.Elif(waits & closed & ~failed):
                 m.d.sync += found.excess.eq(1)
-            with m.Elif(~closed & (failed | ended)):
+            with m.Elif(~closed & (failed | matrix.ended)):
                 m.d.sync += [
                     self.payloads.valid.eq(1),
                     out.number.eq(0),
