@@ -31,7 +31,7 @@ GROUPS = ("base", "sim", "model", "data", "llm", "synth", "fpga", "explore", "st
 DATA = "data"
 """The group of packages that provide only data files; installed without dependencies."""
 
-SIMULATION = ("sim", "model", "data", "llm")
+SIMULATION = ("sim", "model", "data")
 """The groups that a simulation with real tensors needs."""
 
 OLDEST_PYTHON = (3, 11)
@@ -309,12 +309,14 @@ def keep_inside_checkout() -> None:
 
 
 def let_threads_sleep() -> None:
-    """Set PyTorch's threads to sleep between operations instead of spinning.
+    """Set PyTorch's threads to sleep between operations, and numpy to one thread.
 
     Golden models execute thousands of small operations; spinning threads would take cores from
-    simulators and other tests. Call this function before any import of torch.
+    simulators and other tests. OpenBLAS has no other way: a second thread doubles the processor
+    time of a matrix product. Call this function before any import of numpy or torch.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def locked_packages(groups: Sequence[str] = GROUPS) -> list[tuple[str, str]]:

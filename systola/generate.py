@@ -91,7 +91,7 @@ def generate(
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
     if reserved is not None and reserved < 0:
         raise UserError(f"RESERVED must be at least 0, not {reserved}")
-    environment.require_ready(*environment.SIMULATION)
+    environment.require_ready(*environment.SIMULATION, "llm")
     # These import torch and the simulator, which takes seconds.
     from golden.llm.model import DataFileError
     from systola.generation.run import Interrupted

@@ -1,8 +1,9 @@
 """Reader of a decoder in a GGUF file, which rejects unknown metadata keys."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from golden.llm.configuration import checked_shape, count, end_tokens, positive
 from golden.llm.model_files import DataFileError, ModelFiles
 from golden.llm.stored_tensors import Contents, Names, Singles, Stored, reader_of
 from hdl.model_shape import ModelShape
+
+if TYPE_CHECKING:
+    import gguf
 
 NAMES = Names(
     whole={"embedding": "token_embd", "final_norm": "output_norm", "projection": "output"},
@@ -64,6 +68,34 @@ ENDS = ("eos", "eot", "eom")
 """The tokens that end a text: end of sequence, of turn, of message."""
 
 
+@dataclass(frozen=True, eq=False)
+class Header:
+    """The metadata of a GGUF file, and the positions of its tensors.
+
+    Members
+    -------
+    file : Path
+        The file.
+    fields : dict
+        The metadata by key.
+    tensors : list of gguf.ReaderTensor
+        The tensors, which are read from the disk on access.
+    """
+
+    file: Path
+    fields: Mapping[str, Any]
+    tensors: "list[gguf.ReaderTensor]"
+
+
+def read_header(file: Path) -> Header:
+    """Read the header of a GGUF file, which takes two seconds for a large vocabulary."""
+    import gguf
+
+    reader = gguf.GGUFReader(file)
+    fields = {name: found.contents() for name, found in reader.fields.items()}
+    return Header(file, fields, reader.tensors)
+
+
 def open_gguf(files: ModelFiles) -> Contents:
     """Read a decoder's metadata and the header of its tensors.
 
@@ -72,14 +104,17 @@ def open_gguf(files: ModelFiles) -> Contents:
     DataFileError
         A part is missing, corrupted, or not implemented.
     """
+    return contents_of(read_header(files.named))
+
+
+def contents_of(header: Header) -> Contents:
+    """Return the contents of a GGUF file whose header is read, as `open_gguf` does."""
     import gguf
 
-    file = files.named
-    reader = gguf.GGUFReader(file)
-    fields = {name: found.contents() for name, found in reader.fields.items()}
+    file, fields = header.file, header.fields
     _require_understood(file, fields)
     stored: dict[str, Stored] = {}
-    for tensor in reader.tensors:
+    for tensor in header.tensors:
         stored[tensor.name] = Stored(
             # GGUF lists the dimensions from the innermost to the outermost.
             tuple(int(size) for size in reversed(tensor.shape)),

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct, loaded with `transformers` from the GGUF file in a PyPI wheel."""
+"""SmolLM2-135M-Instruct from the GGUF file in a PyPI wheel, and models on `transformers`."""
 
 import hashlib
 import importlib.util
@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from golden.llm.byte_pairs import BytePairs
+from golden.llm.gguf_file import Header, contents_of, read_header
 from golden.llm.model_files import TOKENIZER_SETTINGS, DataFileError, ModelFiles, model_files
+from golden.llm.stored_tensors import Contents
 from hdl import paths
 from hdl.model_shape import ModelShape
 
@@ -83,14 +86,37 @@ def find_gguf() -> Path:
 
 
 def load_tokens(text: str) -> np.ndarray:
-    """Return the token numbers of `text`, int32, without special tokens.
+    """Return the token numbers of `text`, int32, without a BOS token.
 
     Raises
     ------
     DataFileError
         The model file is missing or is not the published file.
     """
-    return np.array(_tokenizer()(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+    return _byte_pairs(verified_gguf())(text)
+
+
+def open_smollm2() -> Contents:
+    """Return the dimensions and the tensors of SmolLM2 without a framework.
+
+    Raises
+    ------
+    DataFileError
+        The model file is missing or is not the published file.
+    """
+    return contents_of(_header(verified_gguf()))
+
+
+@cache
+def _header(path: Path) -> Header:
+    """Read the header of the model file once."""
+    return read_header(path)
+
+
+@cache
+def _byte_pairs(path: Path) -> BytePairs:
+    """Create the model's tokenizer."""
+    return BytePairs(_header(path).fields)
 
 
 def texts_of(tokens: np.ndarray) -> list[str]:

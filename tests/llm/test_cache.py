@@ -138,14 +138,19 @@ def test_only_what_is_missing_is_captured(small: Trace) -> None:
     assert longer.weights.folder == small.weights.folder
 
 
-def test_cache_opens_without_torch(small: Trace) -> None:
-    """A process that finds its tensors in the cache imports neither torch nor transformers."""
+@pytest.mark.parametrize("cached", (True, False))
+def test_trace_opens_without_torch(small: Trace, cached: bool) -> None:
+    """A process that captures or reads tensors imports no package of the group llm."""
+    if not cached:
+        shutil.rmtree(paths.BUILD / "llm")
+    allowed = [] if cached else ["gguf"]
     script = (
         "import sys\n"
         "from golden.llm import open_trace\n"
         "trace = open_trace(tokens=12, layers=[7])\n"
         "print(trace.attention_trace(7, 5).probabilities.sum())\n"
-        "print(sorted({'torch', 'transformers', 'gguf', 'gensim', 'rich'} & set(sys.modules)))\n"
+        "print(sorted({'torch', 'transformers', 'tokenizers', 'gguf', 'gensim', 'rich'}"
+        " & set(sys.modules)))\n"
     )
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", script],
@@ -157,7 +162,7 @@ def test_cache_opens_without_torch(small: Trace) -> None:
     )
     total, modules = run.stdout.splitlines()
     assert float(total) == pytest.approx(12)
-    assert modules == "[]"
+    assert modules == str(allowed)
     assert run.stderr == ""
 
 
