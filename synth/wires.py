@@ -14,7 +14,7 @@ from pathlib import Path
 from hdl.errors import UserError
 from synth.debian import osu018
 from synth.ideal_cells import liberty_header
-from synth.lef import read_layers
+from synth.layout.lef import read_layers
 from synth.liberty import Library
 from synth.liberty_files import without_comments
 from synth.mapped_design import Netlist

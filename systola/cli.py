@@ -19,6 +19,7 @@ from hdl.target import find_target
 from systola import environment
 from systola.explore import COMMANDS as EXPLORATION
 from systola.generate import COMMANDS as GENERATION
+from systola.layout import COMMANDS as LAYOUT
 from systola.mutation import COMMANDS as MUTATION
 from systola.options import (
     Chosen,
@@ -196,8 +197,8 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool, name: st
 
 
 for command in (
-    *SYNTHESIS, *MUTATION, *STUDIES, *GENERATION, *PERPLEXITY, *PACKING, *EXPLORATION, *SITE,
-    *REGRESSION,
+    *SYNTHESIS, *LAYOUT, *MUTATION, *STUDIES, *GENERATION, *PERPLEXITY, *PACKING, *EXPLORATION,
+    *SITE, *REGRESSION,
 ):  # fmt: skip
     main.add_command(command)
 

@@ -8,7 +8,7 @@ from hdl.errors import UserError
 from synth import timing
 from synth.asic import elaborate, map_to_cells
 from synth.debian import osu018
-from synth.lef import read_layers
+from synth.layout.lef import read_layers
 from synth.liberty import GENERIC, Library, read_library
 from synth.mapped_design import Netlist
 from synth.synthesis import measure_design

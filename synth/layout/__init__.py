@@ -1,0 +1,1 @@
+"""Layout of a small unit: placement, clock tree, routing, extraction and timing with wires."""

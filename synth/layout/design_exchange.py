@@ -1,0 +1,202 @@
+"""DEF files: the placed design that the router reads, and the routed design that it writes."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hdl.errors import UserError
+from synth.layout.lef import NM, Lef
+from synth.layout.netlist import LayoutNetlist
+from synth.layout.placement import Placement
+
+MARGIN = 10
+"""Tracks between the core and the edge of the die."""
+
+GRID = 10
+"""Grid in nm to which positions of the routed DEF are rounded; qrouter writes -7999 for -8000."""
+
+Point = tuple[str, int, int]
+"""Layer, and position in nm."""
+
+
+@dataclass(kw_only=True)
+class Route:
+    """The wires of one net.
+
+    Parameters
+    ----------
+    pins : list[tuple[str, str]]
+        Cell and pin, or ``PIN`` and port.
+    segments : list[tuple[Point, Point]]
+        Straight wires on one layer.
+    vias : list[tuple[str, int, int]]
+        Name and position of each via.
+    """
+
+    pins: list[tuple[str, str]] = field(default_factory=list)
+    segments: list[tuple[Point, Point]] = field(default_factory=list)
+    vias: list[tuple[str, int, int]] = field(default_factory=list)
+
+    @property
+    def length_um(self) -> float:
+        """Length of all wires."""
+        return sum(abs(a[1] - b[1]) + abs(a[2] - b[2]) for a, b in self.segments) / NM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floorplan:
+    """The die in nm, and the layer and place of each port.
+
+    Cells are moved by `origin`, so that the tracks are at multiples of the pitches.
+    """
+
+    die: tuple[int, int, int, int]
+    origin: tuple[int, int]
+    ports: dict[str, tuple[str, int, int]]
+
+
+def make_floorplan(placement: Placement, lef: Lef) -> Floorplan:
+    """Return the die around a placement, with each port at a free track of its side."""
+    across, along = lef.layer("VERTICAL", lowest=1), lef.layer("HORIZONTAL", lowest=1)
+    pitch_x, pitch_y = round(across.pitch * NM), round(along.pitch * NM)
+    origin = round(across.offset * NM), round(along.offset * NM)
+    right = -(-(placement.width + origin[0]) // pitch_x) * pitch_x + MARGIN * pitch_x
+    top = -(-(placement.height + origin[1]) // pitch_y) * pitch_y + MARGIN * pitch_y
+    left, bottom = -MARGIN * pitch_x, -MARGIN * pitch_y
+    taken: set[tuple[int, int]] = set()
+    ports: dict[str, tuple[str, int, int]] = {}
+    for port, (x, y) in placement.ports.items():
+        sides = {left: -x, right: x - placement.width, bottom: -y, top: y - placement.height}
+        side = max(sides, key=lambda side: sides[side])
+        horizontal = side in (left, right)
+        layer = along if horizontal else across
+        pitch, low, high = (
+            (pitch_y, 0, placement.height) if horizontal else (pitch_x, 0, placement.width)
+        )
+        wanted = round(min(max(y if horizontal else x, low), high) / pitch)
+        # The pins of neighbours are two tracks apart, so that a via fits on each.
+        for distance in range(2 * (high // pitch) + 2):
+            track = (wanted + (distance + 1) // 2 * (1 if distance % 2 else -1)) // 2 * 2
+            free = (side, track) not in taken and low <= track * pitch <= high
+            if free:
+                break
+        else:
+            raise UserError(f"DENSITY must be lower: no side has a free track for port {port}")
+        taken.add((side, track))
+        place = (side, track * pitch) if horizontal else (track * pitch, side)
+        ports[port] = (layer.name, *place)
+    return Floorplan(die=(left, bottom, right, top), origin=origin, ports=ports)
+
+
+def write_placed(design: LayoutNetlist, placement: Placement, plan: Floorplan, lef: Lef) -> str:
+    """Return the DEF of a placed design."""
+    left, bottom, right, top = plan.die
+    lines = [
+        "VERSION 5.6 ;",
+        "NAMESCASESENSITIVE ON ;",
+        'DIVIDERCHAR "/" ;',
+        'BUSBITCHARS "[]" ;',
+        f"DESIGN {design.top} ;",
+        f"UNITS DISTANCE MICRONS {NM} ;",
+        f"DIEAREA ( {left} {bottom} ) ( {right} {top} ) ;",
+    ]
+    for layer in lef.layers:
+        pitch = round(layer.pitch * NM)
+        vertical = layer.direction == "VERTICAL"
+        axis, start, end = ("X", left, right) if vertical else ("Y", bottom, top)
+        start = -(-start // pitch) * pitch
+        count = (end - start) // pitch + 1
+        lines.append(f"TRACKS {axis} {start} DO {count} STEP {pitch} LAYER {layer.name} ;")
+    lines.append(f"COMPONENTS {len(design.cells)} ;")
+    for cell in design.cells.values():
+        at = placement.cells[cell.name]
+        x, y = at.x + plan.origin[0], at.y + plan.origin[1]
+        lines.append(f"- {cell.name} {cell.kind} + PLACED ( {x} {y} ) {at.orientation} ;")
+    lines += ["END COMPONENTS", f"PINS {len(design.ports)} ;"]
+    for port, (direction, net) in design.ports.items():
+        layer, x, y = plan.ports[port]
+        half = round(next(one.width for one in lef.layers if one.name == layer) * NM / 2)
+        lines.append(
+            f"- {port} + NET {net} + DIRECTION {direction.upper()} + USE SIGNAL\n"
+            f"  + LAYER {layer} ( {-half} {-half} ) ( {half} {half} )\n"
+            f"  + PLACED ( {x} {y} ) N ;"
+        )
+    nets = {net: pins for net, pins in design.pins().items() if len(pins) > 1}
+    lines += ["END PINS", f"NETS {len(nets)} ;"]
+    for net, pins in nets.items():
+        lines.append(f"- {net}")
+        lines += [f"  ( {owner} {pin} )" for owner, pin in pins]
+        lines[-1] += " ;"
+    return "\n".join([*lines, "END NETS", "END DESIGN", ""])
+
+
+def read_routes(path: Path) -> dict[str, Route]:
+    """Return the routes of a DEF file by net.
+
+    Raises
+    ------
+    UserError
+        If the file ends early or contains a route that is not understood.
+    """
+    text = path.read_text()
+    if "END DESIGN" not in text:
+        raise UserError(f"the routed DEF must be complete, but '{path}' ends early")
+    routes: dict[str, Route] = {}
+    nets = re.search(r"^NETS\b[^;]*;(.*?)^END NETS", text, flags=re.M | re.S)
+    for statement in re.split(r";\s*$", nets[1] if nets else "", flags=re.M):
+        if statement.strip():
+            _read_net(statement, routes)
+    special = re.search(r"^SPECIALNETS\b[^;]*;(.*?)^END SPECIALNETS", text, flags=re.M | re.S)
+    for statement in re.split(r";\s*$", special[1] if special else "", flags=re.M):
+        if statement.strip():
+            _read_net(statement, routes)
+    return routes
+
+
+def _read_net(statement: str, routes: dict[str, Route]) -> None:
+    """Add the route of one net."""
+    tokens = iter(statement.split())
+    if next(tokens) != "-":
+        raise UserError(f"a net of the routed DEF must begin with '-', not {statement[:40]!r}")
+    route = routes.setdefault(next(tokens), Route())
+    head, _, wires = statement.partition("+ ROUTED")
+    for owner, pin in re.findall(r"\(\s*(\S+)\s+(\S+)\s*\)", head):
+        route.pins.append((owner, pin))
+    for wire in re.split(r"\bNEW\b", wires):
+        words = wire.split()
+        if words:
+            _read_wire(words, route)
+
+
+def _read_wire(words: list[str], route: Route) -> None:
+    """Add one wire: layer, points, and a via at the last point."""
+    layer = words[0]
+    last: Point | None = None
+    for kind, values in _points(words[1:]):
+        if kind == "via":
+            if not last:
+                raise UserError(f"a via of the routed DEF needs a point: {' '.join(words)}")
+            route.vias.append((values[0], last[1], last[2]))
+            continue
+        x, y = (
+            old if value == "*" else round(int(value) / GRID) * GRID
+            for value, old in zip(values, (last[1], last[2]) if last else (0, 0), strict=True)
+        )
+        if last and (last[1], last[2]) != (x, y):
+            route.segments.append((last, (layer, x, y)))
+        last = (layer, x, y)
+
+
+def _points(words: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the points and vias of a wire; a width, a taper and an extension are skipped."""
+    index = 0
+    while index < len(words):
+        if words[index] == "(":
+            end = words.index(")", index)
+            yield "point", words[index + 1 : index + 3]
+            index = end + 1
+        else:
+            if not re.fullmatch(r"\d+|TAPER", words[index]):
+                yield "via", [words[index]]
+            index += 1

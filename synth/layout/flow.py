@@ -1,0 +1,311 @@
+"""The verb ``layout``: from a mapped netlist to a routed DEF, SPEF and timing with wires.
+
+A stage whose inputs have not changed is not repeated: placement and routing, which take the most
+time, store a key of their inputs next to their result.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hdl.errors import UserError
+from hdl.paths import replace_text
+from synth.debian import opensta, osu018
+from synth.layout.clock import build_clock_tree
+from synth.layout.design_exchange import (
+    Floorplan,
+    Route,
+    make_floorplan,
+    read_routes,
+    write_placed,
+)
+from synth.layout.extraction import Parasitics, extract, pin_boxes, write_spef
+from synth.layout.lef import NM, Lef, read_lef
+from synth.layout.netlist import LayoutNetlist, read_netlist
+from synth.layout.placement import Placement, place, read_places, write_cells
+from synth.layout.routing import route, route_script
+from synth.layout.timing import LayoutTiming, analyse_layout
+from synth.layout.tools import find_placer, find_router
+from synth.mapped_design import Netlist
+
+CELL_LIMIT = 6000
+"""Maximum number of cells: qrouter's time grows faster than linearly, from 13 s at 1,300 cells to
+200 s at 6,100 cells, and it did not finish 13,400 cells."""
+
+DENSITIES = (0.3, 0.9)
+"""Minimum and maximum density; above, the rows lack space for the clock tree and the router."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The results of a layout.
+
+    Parameters
+    ----------
+    design : LayoutNetlist
+        The netlist with the clock tree.
+    placement : Placement
+        The places of all cells.
+    routes : dict[str, Route]
+        The routes of the nets with at least two pins.
+    wireless, wired : LayoutTiming or None
+        Timing without wires and with an ideal clock, and with both; None without OpenSTA.
+    seconds : dict[str, float]
+        Time of each stage that was not taken from an earlier run.
+    file : Path
+        ``layout.json``.
+    figures : dict[str, Any]
+        Contents of the file.
+    """
+
+    design: LayoutNetlist
+    placement: Placement
+    routes: dict[str, Route]
+    wireless: LayoutTiming | None
+    wired: LayoutTiming | None
+    seconds: dict[str, float]
+    file: Path
+    figures: dict[str, Any]
+
+
+def find_lef(liberty: str | None, lef: Path | None) -> Lef:
+    """Return the LEF file of a library.
+
+    Raises
+    ------
+    UserError
+        If only one of both files is given, or neither is given and OSU018 is missing.
+    """
+    if liberty and not lef:
+        raise UserError("LEF must name the LEF file of the library that LIBERTY names")
+    if lef and not liberty:
+        raise UserError("LIBERTY must name the liberty file of the cells in LEF")
+    if lef:
+        return read_lef(lef)
+    default = osu018()
+    if not default:
+        raise UserError(
+            "layout needs Debian's package qflow-tech-osu018, or LIBERTY and LEF of another library"
+        )
+    return read_lef(default.with_suffix(".lef"))
+
+
+def check_density(density: float) -> None:
+    """Check the density.
+
+    Raises
+    ------
+    UserError
+        If it is outside `DENSITIES`.
+    """
+    low, high = DENSITIES
+    if not low <= density <= high:
+        raise UserError(f"DENSITY must be between {low:g} and {high:g}, not {density:g}")
+
+
+def lay_out(
+    netlist: Netlist,
+    lef: Lef,
+    directory: Path,
+    *,
+    density: float,
+    facts: dict[str, Any],
+    progress: Callable[[str], None] = lambda _: None,
+) -> Layout:
+    """Place and route a netlist, measure its timing and write ``layout.json``.
+
+    Parameters
+    ----------
+    netlist : Netlist
+        The mapped design.
+    lef : Lef
+        Geometry of the cells and layers.
+    directory : Path
+        Folder of the files.
+    density : float
+        Share of the core's area that the cells may take.
+    facts : dict[str, Any]
+        Entries of ``layout.json`` about the origin of the netlist.
+    progress : Callable[[str], None], optional
+        Called with a description of each step.
+
+    Raises
+    ------
+    UserError
+        If a program is missing, the design is too large, or a stage fails.
+    """
+    check_density(density)
+    if netlist.cells > CELL_LIMIT:
+        raise UserError(
+            f"layout takes at most {CELL_LIMIT} cells, but {netlist.top} has {netlist.cells}: "
+            "the router's time grows faster than the number of cells"
+        )
+    if not netlist.cells:
+        raise UserError(f"layout needs a netlist with cells, but {netlist.top} has none")
+    placer, router = find_placer(), find_router()
+    design = read_netlist(netlist)
+    for cell in design.cells.values():
+        lef.macro(cell.kind)
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "layout.json"
+    file.unlink(missing_ok=True)
+    seconds: dict[str, float] = {}
+
+    work = directory / "place"
+    work.mkdir(exist_ok=True)
+    places = work / f"{design.top}.pl1"
+    key = _key(write_cells(design, lef, density, work).read_text(), placer.parameters)
+    if not _is_done(places, key):
+        progress(f"placing {len(design.cells):,} cells")
+        # Graywolf would continue from the files of an interrupted run.
+        shutil.rmtree(work)
+        work.mkdir()
+        write_cells(design, lef, density, work)
+        started = time.monotonic()
+        place(design, placer, work)
+        seconds["placement"] = time.monotonic() - started
+        _done(places, key)
+    placement = read_places(design, lef, places)
+    logic = len(design.cells)
+    levels = build_clock_tree(design, placement, lef)
+    plan = make_floorplan(placement, lef)
+
+    script = route_script(router, lef)
+    placed = write_placed(design, placement, plan, lef)
+    replace_text(directory / "placed.def", placed)
+    key = _key(placed, script, lef.path.read_text(errors="replace"))
+    routed = directory / "routed.def"
+    if not _is_done(routed, key):
+        started = time.monotonic()
+        route(router, script, directory, progress)
+        seconds["routing"] = time.monotonic() - started
+        _done(routed, key)
+
+    progress("extraction")
+    routes = read_routes(routed)
+    parasitics = extract_all(design, placement, plan, lef, routes)
+    verilog, spef = directory / f"{design.top}.v", directory / f"{design.top}.spef"
+    replace_text(verilog, design.verilog())
+    replace_text(spef, write_spef(design, parasitics))
+    progress("timing")
+    wireless, wired = _timing(design, verilog, spef)
+    figures = facts | {
+        "density": density,
+        "cells": logic,
+        "clock_buffers": len(design.cells) - logic,
+        "clock_levels": levels,
+        "clock_sinks": netlist.flops,
+        **_geometry(design, placement, plan, routes),
+        "cut": design.cut,
+        "wireless": _figures(wireless),
+        "wired": _figures(wired),
+        "seconds": {stage: round(value, 1) for stage, value in seconds.items()},
+    }
+    replace_text(file, json.dumps(figures, indent=1) + "\n")
+    return Layout(
+        design=design,
+        placement=placement,
+        routes=routes,
+        wireless=wireless,
+        wired=wired,
+        seconds=seconds,
+        file=file,
+        figures=figures,
+    )
+
+
+def extract_all(
+    design: LayoutNetlist,
+    placement: Placement,
+    plan: Floorplan,
+    lef: Lef,
+    routes: dict[str, Route],
+) -> dict[str, Parasitics]:
+    """Return the parasitics of all nets.
+
+    Raises
+    ------
+    UserError
+        If the routed DEF has other nets or pins than the netlist, or an open net.
+    """
+    nets = {net: pins for net, pins in design.pins().items() if len(pins) > 1}
+    for net in nets.keys() | routes.keys():
+        if sorted(nets.get(net, [])) != sorted(routes[net].pins if net in routes else []):
+            raise UserError(f"net {net} of the routed DEF must have the pins of the netlist")
+    found: dict[str, Parasitics] = {}
+    for net, pins in nets.items():
+        boxes = {pin: pin_boxes(design, placement, plan, lef, pin) for pin in pins}
+        found[net] = extract(routes[net], boxes, lef, net)
+    return found
+
+
+def _timing(
+    design: LayoutNetlist, verilog: Path, spef: Path
+) -> tuple[LayoutTiming | None, LayoutTiming | None]:
+    """Return the timing without and with wires, or None twice without OpenSTA."""
+    program = opensta()
+    if not program:
+        return None, None
+    libraries, ports = [design.library.path], set(design.ports)
+    return (
+        analyse_layout(program, libraries, verilog, design.top, ports),
+        analyse_layout(program, libraries, verilog, design.top, ports, spef=spef),
+    )
+
+
+def _geometry(
+    design: LayoutNetlist, placement: Placement, plan: Floorplan, routes: dict[str, Route]
+) -> dict[str, Any]:
+    """Return areas, lengths and the calibration of the wire load model."""
+    area = sum(design.library.cells[cell.kind].area for cell in design.cells.values())
+    core = placement.width * placement.height / NM**2
+    left, bottom, right, top = plan.die
+    clock = {net for net in routes if net.startswith("clock_") or net == "clk"}
+    signals = {net: found for net, found in routes.items() if net not in clock}
+    length = sum(found.length_um for found in signals.values())
+    loads = sum(len(found.pins) - 1 for found in signals.values())
+    pitch = (core / len(design.cells)) ** 0.5
+    return {
+        "cell_area_um2": round(area, 1),
+        "core_um": [placement.width / NM, placement.height / NM],
+        "die_um": [(right - left) / NM, (top - bottom) / NM],
+        "utilisation": round(area / core, 4),
+        "nets": len(routes),
+        "wire_um": round(sum(found.length_um for found in routes.values()), 1),
+        "clock_wire_um": round(sum(routes[net].length_um for net in clock), 1),
+        "vias": sum(len(found.vias) for found in routes.values()),
+        "um_per_load": round(length / loads, 3) if loads else None,
+        "pitches_per_load": round(length / loads / pitch, 3) if loads else None,
+    }
+
+
+def _figures(timing: LayoutTiming | None) -> dict[str, Any] | None:
+    """Return the figures of a timing."""
+    if not timing:
+        return None
+    fmax = timing.fmax_mhz
+    return asdict(timing) | {"fmax_mhz": round(fmax, 2) if fmax else None}
+
+
+def _key(*texts: str) -> str:
+    """Return a digest of a stage's inputs."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def _is_done(result: Path, key: str) -> bool:
+    """Return whether a stage's result belongs to its present inputs and is unchanged."""
+    note = result.with_name(f"{result.name}.key")
+    if not result.exists() or not note.exists():
+        return False
+    return note.read_text() == f"{key} {_key(result.read_text(errors='replace'))}\n"
+
+
+def _done(result: Path, key: str) -> None:
+    """Note the inputs and the content of a stage's result."""
+    note = result.with_name(f"{result.name}.key")
+    replace_text(note, f"{key} {_key(result.read_text(errors='replace'))}\n")

@@ -1,0 +1,243 @@
+"""Routing layers, sites and cells of a LEF file. Lengths of cells are integers in nm."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hdl.errors import UserError
+
+NM = 1000
+"""One um in nm."""
+
+_RECT = re.compile(r"\bRECT\s+([-\d.]+)\s+([-\d.]+)\s+([-\d.]+)\s+([-\d.]+)")
+_MACRO = re.compile(r"^MACRO\s+(\S+)\s*\n(.*?)^END\s+\1\s*$", flags=re.M | re.S)
+_PIN = re.compile(r"^\s*PIN\s+(\S+)\s*\n(.*?)^\s*END\s+\1\s*$", flags=re.M | re.S)
+_VIA = re.compile(r"^VIA\s+(\S+).*?\n(.*?)^END\s+\1\s*$", flags=re.M | re.S)
+_ON_LAYER = re.compile(r"\bLAYER\s+(\S+)\s*;(.*?)(?=\bLAYER\b|\Z)", flags=re.S)
+_LAYER = re.compile(r"^LAYER\s+(\S+)\s*\n(.*?)^END\s+\1\s*$", flags=re.M | re.S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A routing layer.
+
+    Parameters
+    ----------
+    name : str
+        Name of the layer.
+    direction : str
+        ``HORIZONTAL`` or ``VERTICAL``.
+    pitch, offset, width : float
+        Distance of tracks, position of the first track, and width of a wire, in um.
+    ohm_per_square : float
+        Resistance of a square.
+    area_ff_per_um2, edge_ff_per_um : float
+        Capacitance of an area and of each edge.
+    """
+
+    name: str
+    direction: str
+    pitch: float
+    offset: float
+    width: float
+    ohm_per_square: float
+    area_ff_per_um2: float
+    edge_ff_per_um: float
+
+    @property
+    def ohm_per_um(self) -> float:
+        """Resistance of one um of wire."""
+        return self.ohm_per_square / self.width
+
+    @property
+    def ff_per_um(self) -> float:
+        """Capacitance of one um of wire, with both edges."""
+        return self.width * self.area_ff_per_um2 + 2 * self.edge_ff_per_um
+
+
+Box = tuple[int, int, int, int]
+"""Left, bottom, right and top in nm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MacroPin:
+    """A pin of a cell: its use, such as ``SIGNAL``, and its boxes with their layers."""
+
+    use: str
+    boxes: tuple[tuple[str, Box], ...]
+
+    @property
+    def center(self) -> tuple[int, int]:
+        """Centre of the first box."""
+        x0, y0, x1, y1 = self.boxes[0][1]
+        return (x0 + x1) // 2, (y0 + y1) // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Macro:
+    """A cell: name, width and height, and pins."""
+
+    name: str
+    width: int
+    height: int
+    pins: dict[str, MacroPin] = field(repr=False)
+
+    def pin(self, name: str) -> MacroPin:
+        """Return a pin.
+
+        Raises
+        ------
+        UserError
+            If the cell has no such pin with a box.
+        """
+        if name not in self.pins or not self.pins[name].boxes:
+            raise UserError(f"LEF must define pin {name} of cell {self.name}")
+        return self.pins[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lef:
+    """The contents of a LEF file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    layers : tuple[Layer, ...]
+        The routing layers, the lowest first.
+    macros : dict[str, Macro]
+        The cells.
+    vias : dict[str, tuple[str, str]]
+        Lower and upper routing layer of each via.
+    site, row_height : int
+        Width and height of a site in nm.
+    """
+
+    path: Path
+    layers: tuple[Layer, ...]
+    macros: dict[str, Macro] = field(repr=False)
+    vias: dict[str, tuple[str, str]] = field(repr=False)
+    site: int
+    row_height: int
+
+    def has(self, cell: str) -> bool:
+        """Return whether the file defines a cell."""
+        return cell in self.macros
+
+    def macro(self, cell: str) -> Macro:
+        """Return a cell.
+
+        Raises
+        ------
+        UserError
+            If the file does not define it.
+        """
+        if cell not in self.macros:
+            raise UserError(f"LEF must define cell {cell}, but '{self.path}' does not")
+        return self.macros[cell]
+
+    def layer(self, direction: str, *, lowest: int = 0) -> Layer:
+        """Return the first layer of a direction, from the layer with index `lowest` on."""
+        return next(layer for layer in self.layers[lowest:] if layer.direction == direction)
+
+
+def read_lef(path: Path) -> Lef:
+    """Return the contents of a LEF file.
+
+    Raises
+    ------
+    UserError
+        If the file does not exist, lacks layers of both directions, or has no core site.
+    """
+    if not path.is_file():
+        raise UserError(f"LEF must be a file that exists, not '{path}'")
+    layers = tuple(read_layers(path))
+    text = re.sub(r"#[^\n]*", "", path.read_text(errors="replace"))
+    for direction in ("HORIZONTAL", "VERTICAL"):
+        if not any(layer.direction == direction for layer in layers[1:]):
+            raise UserError(f"LEF must have a {direction} layer above the first in '{path}'")
+    sites = re.findall(r"^SITE\s+(\S+)\s*\n(.*?)^END\s+\1", text, flags=re.M | re.S)
+    sizes = [
+        re.search(r"\bSIZE\s+([\d.]+)\s+BY\s+([\d.]+)", body)
+        for _, body in sites
+        if re.search(r"\bCLASS\s+CORE\b", body, flags=re.I)
+    ]
+    if not sizes or not sizes[0]:
+        raise UserError(f"LEF must define a site of class CORE, but '{path}' does not")
+    site, row_height = (round(float(value) * NM) for value in sizes[0].groups())
+    return Lef(
+        path=path,
+        layers=layers,
+        macros={name: _macro(name, body) for name, body in _MACRO.findall(text)},
+        vias=_vias(text, [layer.name for layer in layers]),
+        site=site,
+        row_height=row_height,
+    )
+
+
+def _vias(text: str, layers: list[str]) -> dict[str, tuple[str, str]]:
+    """Return the routing layers of each via."""
+    vias: dict[str, tuple[str, str]] = {}
+    for name, body in _VIA.findall(text):
+        found = [layer for layer in re.findall(r"\bLAYER\s+(\S+)", body) if layer in layers]
+        if len(found) == 2:
+            low, high = sorted(found, key=layers.index)
+            vias[name] = low, high
+    return vias
+
+
+def _macro(name: str, body: str) -> Macro:
+    """Return a cell of a LEF file."""
+    size = re.search(r"\bSIZE\s+([\d.]+)\s+BY\s+([\d.]+)", body)
+    if not size:
+        raise UserError(f"LEF must state the size of cell {name}")
+    pins: dict[str, MacroPin] = {}
+    for pin, content in _PIN.findall(body):
+        use = re.search(r"\bUSE\s+(\w+)", content)
+        boxes: list[tuple[str, Box]] = []
+        for layer, part in _ON_LAYER.findall(content):
+            for corners in _RECT.findall(part):
+                x0, y0, x1, y1 = (round(float(value) * NM) for value in corners)
+                boxes.append((layer, (x0, y0, x1, y1)))
+        pins[pin] = MacroPin(use=use[1].upper() if use else "SIGNAL", boxes=tuple(boxes))
+    width, height = (round(float(value) * NM) for value in size.groups())
+    return Macro(name=name, width=width, height=height, pins=pins)
+
+
+def read_layers(lef: Path) -> list[Layer]:
+    """Return the routing layers of a LEF file in the order of the file.
+
+    Raises
+    ------
+    UserError
+        If the file has no routing layer, or a layer without width, pitch or direction.
+    """
+    layers: list[Layer] = []
+    for name, body in _LAYER.findall(re.sub(r"#[^\n]*", "", lef.read_text(errors="replace"))):
+        if not re.search(r"\bTYPE\s+ROUTING\b", body):
+            continue
+        direction = re.search(r"\bDIRECTION\s+(HORIZONTAL|VERTICAL)\b", body)
+        width, pitch = _value(body, "WIDTH"), _value(body, "PITCH")
+        if not direction or not width or not pitch:
+            raise UserError(f"LEF must state direction, width and pitch of layer {name} in '{lef}'")
+        layers.append(
+            Layer(
+                name=name,
+                direction=direction[1],
+                pitch=pitch,
+                offset=_value(body, "OFFSET"),
+                width=width,
+                ohm_per_square=_value(body, r"RESISTANCE\s+RPERSQ"),
+                area_ff_per_um2=1e3 * _value(body, r"CAPACITANCE\s+CPERSQDIST"),
+                edge_ff_per_um=1e3 * _value(body, "EDGECAPACITANCE"),
+            )
+        )
+    if not layers:
+        raise UserError(f"LEF must be a LEF file with routing layers, not '{lef}'")
+    return layers
+
+
+def _value(body: str, key: str) -> float:
+    """Return a number of a layer, 0 if absent."""
+    found = re.search(rf"(?<!\w){key}\s+([-+.\deE]+)", body)
+    return float(found[1]) if found else 0.0

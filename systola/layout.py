@@ -1,0 +1,99 @@
+"""The verb ``layout``."""
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from systola.options import Chosen, UserPath, console, path_shown, unit_options
+
+
+@click.command()
+@unit_options
+@click.option("--liberty", help="Cell library, .lib or .lib.gz; needs LEF.")
+@click.option("--lef", type=UserPath(), help="LEF file of the cells of LIBERTY.")
+@click.option("--density", type=float, default=0.7, help="Share of the core for cells.")
+@click.option("--period", type=float, help="Clock period in picoseconds for the mapping.")
+def layout(
+    unit: Chosen,
+    liberty: str | None,
+    lef: Path | None,
+    density: float,
+    period: float | None,
+) -> None:
+    """Place and route a small unit, and measure its clock with wires and a clock tree."""
+    from hdl.digest import verilog_digest
+    from hdl.emitted import emit_unit
+    from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
+    from synth.layout.flow import check_density, find_lef, lay_out
+    from synth.liberty import find_library
+    from synth.synthesis import measure_design
+    from synth.timing import MISSING
+
+    check_period(period)
+    check_density(density)
+    geometry = find_lef(liberty, lef)
+    home = unit.home / "layout"
+    with console.status("reading the cell library") as status:
+
+        def progress(words: str) -> None:
+            status.update(f"{unit.title}: {words}")
+
+        library = find_library(liberty)
+        verilog = emit_unit(unit.entry, unit.dimensions, sources=True).verilog
+        if period:
+            found = measure_design(
+                verilog, unit.top, library, home, period_ps=period, form="flat", progress=progress
+            )
+            netlist = found.headline.netlist
+        else:
+            progress("mapping")
+            flat = elaborate(verilog, unit.top, home / "synth" / library.name)
+            netlist = map_to_cells(flat, library, recipe=RECIPES[-1])
+        facts = {
+            "top": unit.top,
+            "preset": unit.preset,
+            "verilog_digest": verilog_digest(verilog),
+            "liberty": library.name,
+            "liberty_digest": library.digest,
+            "lef": geometry.path.name,
+            "recipe": netlist.recipe,
+            "period_ps": period,
+            "tools": tool_versions(),
+        }
+        result = lay_out(netlist, geometry, home, density=density, facts=facts, progress=progress)
+    figures = result.figures
+    table = Table("quantity", "value", title=f"{unit.title}\n{library.name}, {library.corner}")
+    width, height = figures["core_um"]
+    rows = {
+        "cells": f"{figures['cells']:,}",
+        "clock buffers, levels": f"{figures['clock_buffers']:,}, {figures['clock_levels']}",
+        "core, um": f"{width:,.1f} x {height:,.1f}",
+        "utilisation": f"{figures['utilisation']:.1%}",
+        "wire, um": f"{figures['wire_um']:,.0f}",
+        "wire per load, um": f"{figures['um_per_load'] or 0:.1f}",
+    }
+    if result.wireless and result.wired:
+        for words, timing in (
+            ("without wires, ideal clock", result.wireless),
+            ("with wires and clock tree", result.wired),
+        ):
+            if timing.fmax_mhz:
+                rows[f"fmax {words}, MHz"] = f"{timing.fmax_mhz:,.0f}"
+        rows["clock latency, ps"] = f"{result.wired.latency_ps:,.0f}"
+        if result.wired.hold_slack_ps is not None:
+            rows["hold slack between registers, ps"] = f"{result.wired.hold_slack_ps:,.0f}"
+    for stage, seconds in result.seconds.items():
+        rows[f"{stage}, s"] = f"{seconds:.1f}"
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)
+    for name, ports in figures["cut"].items():
+        console.print(f"{name} is not in the layout: {len(ports)} ports or pins replace it")
+    if not result.wired:
+        console.print(MISSING)
+    console.print(f"wrote {path_shown(result.file)}")
+
+
+COMMANDS: tuple[click.Command, ...] = (layout,)
+"""What `systola.cli` adds to its own verbs."""
