@@ -164,6 +164,9 @@ def osu018(*, fetch: bool = True) -> Path | None:
 
 def missing(*, fetch: bool = False) -> dict[str, str]:
     """Return the missing programs and libraries, and what needs each."""
+    # The module of the layout's programs imports this one.
+    from synth.layout.tools import layout_programs
+
     found = {
         "Icarus Verilog": (icarus(fetch=fetch), "simulation in four states, SIM=icarus"),
         "OpenSTA": (opensta(fetch=fetch), "timing and power"),
@@ -171,5 +174,6 @@ def missing(*, fetch: bool = False) -> dict[str, str]:
             osu018(fetch=fetch),
             "areas and delays without LIBERTY=",
         ),
+        "graywolf, qrouter": (layout_programs(fetch=fetch), "placement and routing, layout"),
     }
     return {name: without for name, (there, without) in found.items() if there is None}

@@ -202,6 +202,7 @@ def lay_out(
         "clock_sinks": netlist.flops,
         **_geometry(design, placement, plan, routes),
         "cut": design.cut,
+        "aliases": design.aliases,
         "wireless": _figures(wireless),
         "wired": _figures(wired),
         "seconds": {stage: round(value, 1) for stage, value in seconds.items()},

@@ -40,6 +40,9 @@ class LayoutNetlist:
         Cells by name.
     ports : dict[str, tuple[str, str]]
         Direction, ``input`` or ``output``, and net of each port.
+    aliases : dict[str, str]
+        Ports without a pin on the die, and the port of the same net: the router takes one port a
+        net.
     cut : dict[str, list[str]]
         The ports in place of each memory and constant.
     """
@@ -48,6 +51,7 @@ class LayoutNetlist:
     library: Library
     cells: dict[str, Instance] = field(default_factory=dict)
     ports: dict[str, tuple[str, str]] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
     cut: dict[str, list[str]] = field(default_factory=dict)
 
     def pins(self) -> dict[str, list[tuple[str, str]]]:
@@ -87,9 +91,6 @@ class LayoutNetlist:
         for cell in self.cells.values():
             pins = ", ".join(f".{pin}({net})" for pin, net in cell.nets.items())
             lines.append(f"  {cell.kind} {cell.name} ({pins});")
-        lines += [
-            f"  assign {port} = {net};" for port, (_, net) in self.ports.items() if port != net
-        ]
         return "\n".join([*lines, "endmodule", ""])
 
 
@@ -108,11 +109,13 @@ def read_netlist(netlist: Netlist) -> LayoutNetlist:
     names: dict[int | str, str] = {}
 
     def add(port: str, direction: str, bit: int | str) -> None:
-        if port in design.ports:
+        if port in design.ports or port in design.aliases:
             raise UserError(f"{netlist.top} must not have two ports with the name {port}")
-        if bit not in names:
+        if bit in names:
+            design.aliases[port] = names[bit]
+        else:
             names[bit] = port
-        design.ports[port] = (direction, names[bit])
+            design.ports[port] = (direction, port)
 
     # The first port of a net names it: an input, so that no input is an alias.
     for direction in ("input", "output"):
@@ -137,7 +140,7 @@ def read_netlist(netlist: Netlist) -> LayoutNetlist:
                     port = f"memory{index}_{plain}{suffix}"
                     if isinstance(bit, int):
                         add(port, direction, bit)
-                        design.cut.setdefault(title, []).append(port)
+                        design.cut.setdefault(title, []).append(names[bit])
     for name, cell in top["cells"].items():
         kind = cell["type"]
         if kind in memories:

@@ -199,7 +199,7 @@ def add_cells(
 
 
 def _legalise(placement: Placement, row: list[tuple[int, str]], widths: dict[str, int]) -> None:
-    """Move the cells of one row so that none overlaps another or leaves the core."""
+    """Move the cells of one row to whole places inside the core without overlaps."""
     row.sort()
     end = 0
     lefts: list[int] = []

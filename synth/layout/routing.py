@@ -36,7 +36,7 @@ def route(router: Router, script: str, directory: Path, progress: Callable[[str]
     Raises
     ------
     UserError
-        If the router stops or leaves nets open.
+        If the router stops, or nets remain open.
     """
     routed, log = directory / "routed.def", directory / "route.log"
     routed.unlink(missing_ok=True)
@@ -62,7 +62,7 @@ def route(router: Router, script: str, directory: Path, progress: Callable[[str]
         left = re.findall(r"Final: (.*)", text)
         reason = f"it left {left[-1]}" if left else f"it stopped with {child.returncode}"
         raise UserError(
-            f"qrouter must route all nets: {reason}, see '{log}'; a lower DENSITY leaves more space"
+            f"qrouter must route all nets: {reason}, see '{log}'; a lower DENSITY gives more space"
         )
     return routed
 

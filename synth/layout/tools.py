@@ -74,6 +74,14 @@ def find_router(*, fetch: bool = True) -> Router:
     return Router(program=Program(path=Path(shell), environment=environment), library=library)
 
 
+def layout_programs(*, fetch: bool) -> tuple[Placer, Router] | None:
+    """Return the programs of a layout, or None if one can neither be found nor fetched."""
+    try:
+        return find_placer(fetch=fetch), find_router(fetch=fetch)
+    except UserError:
+        return None
+
+
 def _package(name: str, provides: str, fetch: bool) -> Path:
     """Return the root of a package's files."""
     found = debian_package(name, provides=provides, fetch=fetch)

@@ -1,0 +1,319 @@
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hdl.errors import UserError
+from synth.asic import elaborate, map_to_cells
+from synth.debian import opensta
+from synth.layout import flow, timing, tools
+from synth.layout.clock import FANOUT, build_clock_tree
+from synth.layout.design_exchange import Route, read_routes
+from synth.layout.extraction import extract, write_spef
+from synth.layout.flow import Layout, check_density, find_lef, lay_out
+from synth.layout.lef import NM, Lef
+from synth.layout.netlist import Instance, LayoutNetlist, read_netlist
+from synth.layout.placement import Place, Placement, add_cells
+from synth.layout.timing import analyse_layout
+from synth.liberty import find_library
+from synth.mapped_design import Netlist
+from tests.synth.test_timing import OSU
+
+SOURCE = """
+module counter(input clk, input rst, input [3:0] d, output reg [3:0] q, output one, output same);
+  assign one = 1'b1;
+  assign same = q[0];
+  reg [3:0] memory [0:3];
+  reg [3:0] word;
+  always @(posedge clk) begin
+    if (rst) q <= 0; else q <= q + word;
+    memory[q[1:0]] <= d;
+    word <= memory[d[1:0]];
+  end
+endmodule
+"""
+
+
+HAS_TOOLS = bool(tools.layout_programs(fetch=False) and opensta(fetch=False) and OSU)
+needs_tools = pytest.mark.skipif(not HAS_TOOLS, reason="needs graywolf, qrouter and OpenSTA")
+needs_lef = pytest.mark.skipif(OSU is None, reason="needs OSU018")
+
+
+@pytest.fixture(scope="module")
+def netlist(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
+    directory = tmp_path_factory.mktemp("counter")
+    (directory / "counter.v").write_text(SOURCE)
+    return map_to_cells(
+        elaborate([directory / "counter.v"], "counter", directory), find_library(None)
+    )
+
+
+@pytest.fixture(scope="module")
+def lef() -> Lef:
+    return find_lef(None, None)
+
+
+@pytest.fixture(scope="module")
+def layout(netlist: Netlist, lef: Lef, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    directory = tmp_path_factory.mktemp("layout")
+    return lay_out(netlist, lef, directory, density=0.6, facts={"top": "counter"})
+
+
+def _components(text: str) -> dict[str, tuple[str, int, int]]:
+    rows = re.findall(r"^- (\S+) (\S+) \+ PLACED \( (\S+) (\S+) \)", text, flags=re.M)
+    return {name: (kind, int(x), int(y)) for name, kind, x, y in rows}
+
+
+@needs_tools
+def test_routed_netlist_equals_the_mapped_netlist(layout: Layout, netlist: Netlist) -> None:
+    """Cells and connections of the routed DEF, without the clock tree, are those of Yosys."""
+    text = (layout.file.parent / "routed.def").read_text()
+    mapped = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())["modules"]
+    memories = {memory.module for memory in netlist.memories}
+    wanted: dict[int, set[tuple[str, str]]] = {}
+    kinds: dict[str, str] = {}
+    for name, cell in mapped["counter"]["cells"].items():
+        if cell["type"] not in memories:
+            own = re.sub(r"\W", "_", name)
+            kinds[own] = cell["type"]
+            for pin, bits in cell["connections"].items():
+                if not (cell["type"].startswith("DFF") and pin == "CLK"):
+                    wanted.setdefault(bits[0], set()).add((own, pin))
+    placed = {name: kind for name, (kind, _, _) in _components(text).items()}
+    assert {n: k for n, k in placed.items() if not n.startswith("clock_buffer")} == kinds
+    nets = text.split("\nNETS")[1].split("END NETS")[0]
+    found = {
+        frozenset(
+            (owner, pin)
+            for owner, pin in re.findall(r"\( (\S+) (\S+) \)", block.split("+ ROUTED")[0])
+            if owner != "PIN" and not owner.startswith("clock_buffer") and pin != "CLK"
+        )
+        for block in nets.split("\n- ")[1:]
+    }
+    # A net with one pin and no port has no route.
+    assert {frozenset(pins) for pins in wanted.values() if len(pins) > 1} <= found
+    assert found - {frozenset(pins) for pins in wanted.values()} <= {frozenset()}
+
+
+@needs_tools
+def test_wire_length_equals_an_independent_sum(layout: Layout) -> None:
+    """Sum the points of all wires in the text of the DEF."""
+    text = (layout.file.parent / "routed.def").read_text()
+    total = 0
+    for wire in re.findall(r"(?:\+ ROUTED|NEW) (metal\d[^;+]*?)(?=NEW|;|\+)", text):
+        last: tuple[int, int] | None = None
+        for one, two in re.findall(r"\( (\S+) (\S+) \)", wire):
+            before = last or (0, 0)
+            x = before[0] if one == "*" else int(one)
+            y = before[1] if two == "*" else int(two)
+            total += abs(x - before[0]) + abs(y - before[1]) if last else 0
+            last = x, y
+    # qrouter writes some positions 1 nm off the track.
+    assert layout.figures["wire_um"] == pytest.approx(total / NM, abs=1.0)
+    assert layout.figures["wire_um"] > 100
+
+
+@needs_tools
+def test_no_cell_overlaps_another_or_is_outside_the_core(layout: Layout, lef: Lef) -> None:
+    cells = _components((layout.file.parent / "routed.def").read_text())
+    rows: dict[int, list[tuple[int, int]]] = {}
+    for kind, x, y in cells.values():
+        rows.setdefault(y, []).append((x, x + lef.macro(kind).width))
+    offset = round(lef.layers[1].offset * NM)
+    for row in rows.values():
+        row.sort()
+        assert row[0][0] >= offset and row[-1][1] <= offset + layout.placement.width
+        assert all(left[1] <= right[0] for left, right in pairwise(row))
+    assert all((x - offset) % lef.site == 0 for _, x, _ in cells.values())
+
+
+@needs_tools
+def test_memories_and_constants_are_named_ports(layout: Layout) -> None:
+    cut = layout.figures["cut"]
+    (memory,) = (name for name in cut if "memory" in name)
+    assert len(cut[memory]) >= 8 and set(cut[memory]) <= set(layout.design.ports)
+    assert cut["constant_one"] == ["one"] and "one" not in layout.design.ports
+
+
+@needs_tools
+def test_wires_and_clock_tree_are_in_the_wired_clock_only(layout: Layout) -> None:
+    assert layout.wireless is not None and layout.wired is not None
+    assert layout.wireless.latency_ps == 0 < layout.wired.latency_ps
+    assert layout.wired.critical_ps is not None and layout.wireless.critical_ps is not None
+    assert layout.wired.critical_ps > layout.wireless.critical_ps
+    assert layout.wired.hold_slack_ps is not None
+
+
+@needs_tools
+def test_a_second_run_repeats_no_stage(
+    layout: Layout, netlist: Netlist, lef: Lef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(flow, "place", fail)
+    monkeypatch.setattr(flow, "route", fail)
+    again = lay_out(netlist, lef, layout.file.parent, density=0.6, facts={"top": "counter"})
+    assert again.seconds == {} and again.wired == layout.wired
+    routed = layout.file.parent / "routed.def"
+    text = routed.read_text()
+    routed.write_text(text.replace("metal2", "metal3", 1))
+    with pytest.raises(AssertionError):
+        lay_out(netlist, lef, layout.file.parent, density=0.6, facts={})
+    routed.write_text(text)
+
+
+@needs_lef
+def test_resistance_and_capacitance_of_a_branch(lef: Lef) -> None:
+    """A wire of 100 um on metal2 with a branch of 40 um on metal3 at its middle.
+
+    Metal2 has 0.08 / 0.3 ohm/um and 0.3 * 0.019 + 2 * 0.06 = 0.1257 fF/um, metal3 has the same
+    resistance and 0.3 * 0.013 + 2 * 0.054 = 0.1119 fF/um.
+    """
+    route = Route(
+        segments=[
+            (("metal2", 0, 0), ("metal2", 0, 100_000)),
+            (("metal3", 0, 50_000), ("metal3", 40_000, 50_000)),
+        ],
+        vias=[("M3_M2", 0, 50_000)],
+    )
+    boxes = {
+        ("a", "Y"): [("metal2", (0, 0, 0, 0))],
+        ("b", "A"): [("metal2", (-100, 99_900, 100, 100_100))],
+        ("c", "A"): [("metal3", (40_000, 50_000, 40_000, 50_000))],
+    }
+    found = extract(route, boxes, lef, "n")
+    assert found.total_ff == pytest.approx(100 * 0.1257 + 40 * 0.1119)
+    ohms = sorted(ohm for _, _, ohm in found.resistances)
+    assert ohms == pytest.approx([40 * 0.08 / 0.3, 50 * 0.08 / 0.3, 50 * 0.08 / 0.3])
+    middle = set(found.capacitance_ff) - set(found.pins.values())
+    assert [found.capacitance_ff[node] for node in middle] == pytest.approx(
+        [50 * 0.1257 + 20 * 0.1119]
+    )
+    with pytest.raises(UserError, match="the router must connect d A to net n"):
+        extract(route, boxes | {("d", "A"): [("metal1", (0, 0, 0, 0))]}, lef, "n")
+    route.vias.clear()
+    with pytest.raises(UserError, match="the router must connect c A to net n"):
+        extract(route, boxes, lef, "n")
+
+
+@needs_tools
+def test_opensta_delays_a_net_by_its_spef(tmp_path: Path, lef: Lef) -> None:
+    """A net of 240 um metal2 delays an inverter like 30.2 fF more at its output."""
+    (tmp_path / "i.v").write_text(
+        "module i(input clk, input d, output q); assign q = ~d; endmodule"
+    )
+    library = find_library(None)
+    design = read_netlist(map_to_cells(elaborate([tmp_path / "i.v"], "i", tmp_path), library))
+    (net,) = (net for net, pins in design.pins().items() if ("PIN", "q") in pins)
+    pins = design.pins()[net]
+    route = Route(segments=[(("metal2", 0, 0), ("metal2", 0, 240_000))])
+    spots = [0 if design.drives(*pin) else 240_000 for pin in pins]
+    boxes = {pin: [("metal2", (0, y, 0, y))] for pin, y in zip(pins, spots, strict=True)}
+    found = extract(route, boxes, lef, net)
+    # Without resistance, the whole capacitance is the driver's load.
+    found.resistances = [(one, two, 0.001) for one, two, _ in found.resistances]
+    (tmp_path / "i.spef").write_text(write_spef(design, {net: found}))
+    (tmp_path / "layout.v").write_text(design.verilog())
+    program = opensta(fetch=False)
+    assert program is not None
+
+    def length(spef: Path | None = None) -> float:
+        files = [library.path], tmp_path / "layout.v", "i", set(design.ports)
+        critical = analyse_layout(program, *files, spef=spef).critical_ps
+        assert critical is not None
+        return critical
+
+    wired, alone = length(tmp_path / "i.spef"), length()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "LOAD_FF", 10.0 + 240 * 0.1257)
+        assert wired == pytest.approx(length(), abs=0.05)
+    assert wired > 2 * alone
+
+
+def _grid(count: int) -> tuple[LayoutNetlist, Placement]:
+    """Return flip-flops in rows of twenty, with space at the right."""
+    design = LayoutNetlist(top="grid", library=find_library(None))
+    design.ports["clk"] = ("input", "clk")
+    cells: dict[str, Place] = {}
+    for index in range(count):
+        name = f"f{index}"
+        nets = {"CLK": "clk", "D": f"d{index}", "Q": f"q{index}"}
+        design.cells[name] = Instance(name=name, kind="DFFPOSX1", nets=nets)
+        row, column = divmod(index, 20)
+        cells[name] = Place(x=column * 9600, y=row * 10_000, orientation="N", row=row)
+    rows = -(-count // 20)
+    return design, Placement(
+        width=20 * 9600 + 40_000,
+        rows=rows,
+        row_height=10_000,
+        cells=cells,
+        ports={"clk": (-100, 0)},
+        flipped=[False] * rows,
+    )
+
+
+@needs_lef
+@pytest.mark.parametrize(("count", "levels"), [(1, 1), (16, 1), (17, 2), (300, 3)])
+def test_every_flop_has_the_same_number_of_buffers(count: int, levels: int, lef: Lef) -> None:
+    design, placement = _grid(count)
+    assert build_clock_tree(design, placement, lef) == levels
+    pins = design.pins()
+    drivers = {
+        cell.nets["Y"]: cell.nets["A"]
+        for cell in design.cells.values()
+        if cell.name.startswith("clock_buffer")
+    }
+    for index in range(count):
+        net, depth = design.cells[f"f{index}"].nets["CLK"], 0
+        while net != "clk":
+            net, depth = drivers[net], depth + 1
+        assert depth == levels
+    assert all(len(pins[net]) <= FANOUT + 1 for net in drivers)
+    assert len(pins["clk"]) == 2 and set(placement.cells) == set(design.cells)
+
+
+@needs_lef
+def test_rejects_a_clock_buffer_without_space(lef: Lef) -> None:
+    design, placement = _grid(20)
+    placement.width = 20 * 9600
+    kinds = {name: cell.kind for name, cell in design.cells.items()} | {"b": "CLKBUF1"}
+    with pytest.raises(UserError, match="DENSITY must be lower: no row has space for clock buffer"):
+        add_cells(placement, kinds, [("b", 0, 0)], lef)
+
+
+@needs_lef
+def test_illegal_input_is_rejected_in_one_sentence(
+    netlist: Netlist, lef: Lef, tmp_path: Path
+) -> None:
+    for density in (0.1, 0.95, float("nan")):
+        with pytest.raises(UserError, match=r"DENSITY must be between 0\.3 and 0\.9, not"):
+            check_density(density)
+    with pytest.raises(UserError, match="LEF must name the LEF file of the library"):
+        find_lef("cells.lib", None)
+    with pytest.raises(UserError, match="LIBERTY must name the liberty file of the cells"):
+        find_lef(None, Path("cells.lef"))
+    with pytest.raises(UserError, match="LEF must be a file that exists"):
+        find_lef("cells.lib", tmp_path / "none.lef")
+    (part,) = netlist.modules
+    large = replace(netlist, modules=(replace(part, cells=6001),))
+    with pytest.raises(UserError, match="layout takes at most 6000 cells, but counter has 6001"):
+        lay_out(large, lef, tmp_path / "out", density=0.7, facts={})
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "debian_package", lambda *_, **__: None)
+    with pytest.raises(UserError, match="layout needs Debian's package graywolf: 'apt-get install"):
+        tools.find_placer()
+    with pytest.raises(UserError, match="layout needs Debian's package qrouter"):
+        tools.find_router()
+
+
+def test_rejects_a_truncated_routed_file(tmp_path: Path) -> None:
+    (tmp_path / "routed.def").write_text("NETS 1 ;\n- a ( PIN a )\n+ ROUTED metal1 ( 0 0 )")
+    with pytest.raises(UserError, match="the routed DEF must be complete"):
+        read_routes(tmp_path / "routed.def")
