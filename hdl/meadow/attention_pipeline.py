@@ -1,4 +1,4 @@
-"""MEADOW's token-parallel head-sequential attention: Q, QK^T, softmax, SM x V in a pipeline."""
+"""Token lanes in both dataflows of MEADOW: attention by TPHS, and every linear layer by GEMM."""
 
 from typing import Any
 
@@ -20,7 +20,17 @@ from hdl.unit import Unit
 
 
 class AttentionPipeline(Unit):
-    """Attention of a block of tokens, from tokens and weights to head outputs (Section 4).
+    """Token lanes that run TPHS or GEMM mode: attention (Section 4), or a linear layer of a block.
+
+    ============  ================================  ==========================================
+    mode          stages of a lane                  operands, results
+    ============  ================================  ==========================================
+    ``GEMM``      Q alone (`GemmStage`)             tokens, weights; a linear layer's outputs
+    ``TPHS``      Q, QK, MAX, EXP, DIV, SM x V      tokens, weights, keys, values; head outputs
+    ``SCORES``    QK alone                          queries, keys; scores
+    ``SOFTMAX``   MAX, EXP, DIV                     scores; probabilities
+    ``OUTPUTS``   SM x V alone                      probabilities, values; head outputs
+    ============  ================================  ==========================================
 
     The unit reads the tokens of a block once and stores them. It processes heads sequentially, and
     in each head groups of tokens, one token per lane. It reads a head's query weights once, and
@@ -63,7 +73,7 @@ class AttentionPipeline(Unit):
         and values, or tiles of a GEMM's outputs. `rotate` applies the rotary embedding to queries
         or GEMM results. `wide` selects results of 16 bits instead of 8 for a GEMM of weights, and
         probabilities of two bytes for `OUTPUTS`. `causal` masks keys after a token's own position.
-        `skip` (pipelined blocks only) omits keys that no token of a group attends to. Queries,
+        `skip` (only `TPHS`) omits keys that no token of a group attends to. Queries,
         scores and outputs have a `scale` and a `shift` each. `tokens` is at most `context`, which
         is at most `features`; `heads` is a multiple of `members`.
     entries : In(stream)
@@ -129,8 +139,8 @@ class AttentionPipeline(Unit):
         lanes = [TokenLane(parameters=p) for _ in range(p.lanes)]
         m.submodules.tokens = store = TokenStore(parameters=p)
         m.submodules.rows = dealer = RowDealer(parameters=p)
-        whole = command.mode == BlockMode.PIPELINED
-        weighs = whole | (command.mode == BlockMode.GEMM)
+        tphs = command.mode == BlockMode.TPHS
+        weighs = tphs | (command.mode == BlockMode.GEMM)
         m.d.comb += [
             store.command.eq(command),
             dealer.command.eq(command),
@@ -158,8 +168,8 @@ class AttentionPipeline(Unit):
         ]
         # Several query heads share keys and values; weights and biases belong to one head.
         for name, source, wanted, over in (
-            ("keys", self.keys, whole | (command.mode == BlockMode.SCORES), Passed.KEYS),
-            ("values", self.values, whole | (command.mode == BlockMode.OUTPUTS), Passed.KEYS),
+            ("keys", self.keys, tphs | (command.mode == BlockMode.SCORES), Passed.KEYS),
+            ("values", self.values, tphs | (command.mode == BlockMode.OUTPUTS), Passed.KEYS),
             ("weights", words.groups, weighs, Passed.WEIGHTS),
             *([("biases", self.biases, weighs, Passed.BIASES)] if p.biases else []),
         ):

@@ -137,7 +137,7 @@ class AttentionBench:
     def load(self, block: Block) -> None:
         """Offer what precedes the command: weights, keys, values, the table of exponentials."""
         mode, attention = self._mode(block)
-        whole = mode is BlockMode.PIPELINED
+        whole = mode is BlockMode.TPHS
         if whole or mode is BlockMode.GEMM:
             weights = block.weights if isinstance(block, LinearBlock) else attention.query
             heads = [weight_words(head, self.p) for head in weights]
@@ -164,7 +164,7 @@ class AttentionBench:
         if isinstance(block, StageBlock):
             return block.mode, block.block
         gemm = isinstance(block, LinearBlock)
-        return (BlockMode.GEMM if gemm else BlockMode.PIPELINED), block
+        return (BlockMode.GEMM if gemm else BlockMode.TPHS), block
 
     def command(self, block: Block) -> None:
         """Offer the command, and the tokens or rows."""

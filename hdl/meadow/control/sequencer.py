@@ -157,7 +157,7 @@ class Sequencer(Unit):
         blocks, queries = gemm | tphs, gemm & (now.matrix == Matrix.KEYS)
         m.d.comb += [
             self.commands.payload.eq(block),
-            self.commands.payload.mode.eq(Mux(tphs, BlockMode.PIPELINED, BlockMode.SOFTMAX)),
+            self.commands.payload.mode.eq(Mux(tphs, BlockMode.TPHS, BlockMode.SOFTMAX)),
         ]
         for matrix, mode in MODES.items():
             with m.If(gemm & (now.matrix == matrix)):

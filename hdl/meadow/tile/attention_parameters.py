@@ -37,9 +37,9 @@ class BlockMode(enum.Enum, shape=unsigned(3)):
     """The stages of the lanes that process a block."""
 
     GEMM = 0
-    """Only the first stage (Q), with weights: a linear layer."""
-    PIPELINED = 1
-    """All stages, chained: attention."""
+    """Only the first stage (Q), with weights: a linear layer in GEMM mode."""
+    TPHS = 1
+    """All stages, chained: attention in the token-parallel head-sequential dataflow."""
     SCORES = 2
     """Only the second stage (QK): a GEMM of queries with keys."""
     SOFTMAX = 3

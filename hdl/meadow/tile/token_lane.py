@@ -10,10 +10,10 @@ from amaranth.utils import exact_log2
 from hdl.meadow.tile.attention_parameters import RESULT, AttentionParameters, BlockMode
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import PIPELINED_ONLY
+from hdl.meadow.tile.gemm_stage import GemmStage
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS, PipelinedSoftmax
-from hdl.meadow.tile.query_stage import QueryStage
 from hdl.stream.collector import Collector
 from hdl.stream.connect import buffered, connect_registered, connect_streams
 from hdl.unit import Unit
@@ -25,7 +25,7 @@ class TokenLane(Unit):
     Each stage works on another group. The first stage (Q) computes the query of a token. The second
     (QK) multiplies the previous query by the keys and passes the scores to MAX as they are
     computed. EXP processes the token before that, and DIV and the broadcasting element (SM x V) the
-    token before EXP's. In every mode except `PIPELINED`, one stage runs alone and its results are
+    token before EXP's. In every mode except `TPHS`, one stage runs alone and its results are
     output directly.
 
     **Throughput** one group in the cycles of its longest stage: ``max(features, size / 2 *
@@ -56,7 +56,7 @@ class TokenLane(Unit):
     outputs : Out(stream)
         For each group the token's output of a head, or its scores or probabilities.
     sums : Out(struct)
-        As in `QueryStage`.
+        As in `GemmStage`.
     """
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
@@ -83,7 +83,7 @@ class TokenLane(Unit):
         m = Module()
         p, command = self.parameters, self.command
         # Each stage has the token of another group; their valid bits are the only control.
-        m.submodules.query = query = QueryStage(parameters=p)
+        m.submodules.gemm = gemm = GemmStage(parameters=p)
         m.submodules.score = score = ParallelProcessingElement(
             parameters=p.score_element, parts=PIPELINED_ONLY
         )
@@ -97,17 +97,17 @@ class TokenLane(Unit):
                 element.settings.shift.eq(command[f"{name}_shift"]),
             ]
         m.d.comb += [
-            query.lane.eq(self.lane),
-            query.command.eq(command),
-            self.sums.eq(query.sums),
+            gemm.lane.eq(self.lane),
+            gemm.command.eq(command),
+            self.sums.eq(gemm.sums),
         ]
         for source, sink in (
-            (self.inputs, query.inputs),
-            (self.weights, query.weights),
+            (self.inputs, gemm.inputs),
+            (self.weights, gemm.weights),
             (self.keys, score.weights),
             (self.entries, softmax.entries),
             (self.values, value.weights),
-            *([(self.biases, query.biases)] if p.biases else []),
+            *([(self.biases, gemm.biases)] if p.biases else []),
         ):
             connect_streams(m, source, sink)
         compared, results = (stream.Signature(p.feature_layout).create() for _ in range(2))
@@ -117,10 +117,10 @@ class TokenLane(Unit):
         probabilities = buffered(m, "probabilities", softmax.probabilities, depth=2)
         features = self._features(m)
         # A stage that runs alone reads external operands and outputs its results directly.
-        chain = (query.queries, score.pipeline), (scores, compared), (probabilities, value.pipeline)
+        chain = (gemm.results, score.pipeline), (scores, compared), (probabilities, value.pipeline)
         for mode, ways in (
-            (BlockMode.GEMM, ((query.queries, passed),)),
-            (BlockMode.PIPELINED, (*chain, (value.results, results))),
+            (BlockMode.GEMM, ((gemm.results, passed),)),
+            (BlockMode.TPHS, (*chain, (value.results, results))),
             (BlockMode.SCORES, ((self.rows, score.pipeline), (scores, results))),
             (BlockMode.SOFTMAX, ((features, compared), (probabilities, results))),
             (BlockMode.OUTPUTS, ((features, value.pipeline), (value.results, results))),

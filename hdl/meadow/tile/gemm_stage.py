@@ -1,4 +1,4 @@
-"""First stage of TPHS (Q): the parallel elements of a lane compute the query of its token."""
+"""First stage of a token lane: a linear layer in GEMM mode, and the queries of TPHS (Q)."""
 
 from typing import Any
 
@@ -23,8 +23,12 @@ from hdl.unit import Unit
 REQUANTISER_STAGES = 5
 
 
-class QueryStage(Unit):
-    """Product of a token and a head's query weights, or a tile of a GEMM, in INT8 or 16 bits.
+class GemmStage(Unit):
+    """Product of a token and a tile of weights, in INT8 or 16 bits: the machine of GEMM mode.
+
+    A tile is as many outputs as a head has elements. In TPHS it is a head of the query projection,
+    and the result is the query that the next stage (QK) multiplies by the keys. In GEMM mode it is
+    a part of any linear layer, and the result is output.
 
     One element computes each combination of a slice of the inner dimension and a half of the
     outputs. Both sums of a rotary pair are therefore complete in the same cycle, before rounding.
@@ -32,8 +36,8 @@ class QueryStage(Unit):
     With the parameter `biases`, a bias is added to each sum. The command selects whether the
     results are rotated by the token's position.
 
-    **Latency** 8 cycles from the last weights of a token to its query, 12 with the rotation.
-    **Throughput** one query in ``size / 2 * chunks`` cycles.
+    **Latency** 8 cycles from the last weights of a token to its result, 12 with the rotation.
+    **Throughput** one word in ``size / 2 * chunks`` cycles.
 
     Parameters
     ----------
@@ -54,8 +58,8 @@ class QueryStage(Unit):
     biases : In(stream)
         Present with the parameter `biases`: for each group the biases of the head, one pair at a
         time.
-    queries : Out(stream)
-        A query, or a word of a GEMM's results; the elements of a pair are adjacent.
+    results : Out(stream)
+        A word of results, or a query; the elements of a pair are adjacent.
     sums : Out(struct)
         Each pair of sums with biases, before rotation and rounding, valid in the cycle after it is
         complete.
@@ -71,7 +75,7 @@ class QueryStage(Unit):
                 "inputs": In(stream.Signature(p.inputs_layout)),
                 "weights": In(stream.Signature(p.weights_layout)),
                 **biases,
-                "queries": Out(stream.Signature(p.query_layout)),
+                "results": Out(stream.Signature(p.query_layout)),
                 "sums": Out(p.sums_layout),
             }
         )
@@ -85,10 +89,10 @@ class QueryStage(Unit):
         every_element = [element for half in elements for element in half]
         self._spread(m, every_element)
         results = [element.results for element in every_element]
-        m.submodules.queries = queries = Collector(
+        m.submodules.words = words = Collector(
             shape=data.ArrayLayout(RESULT, HALVES), items=p.size // HALVES
         )
-        pair = queries.items
+        pair = words.items
         move = Signal()
         # All stages downstream of the elements advance together, unless the collector is full.
         m.d.comb += move.eq(~pair.valid | pair.ready)
@@ -123,9 +127,9 @@ class QueryStage(Unit):
         arrived = delay_line(m, valid, stages, name="valid", enable=move, reset=True)[-1]
         m.d.comb += [
             pair.valid.eq(arrived),
-            self.queries.valid.eq(queries.groups.valid),
-            Value.cast(self.queries.payload).eq(Value.cast(queries.groups.payload["items"])),
-            queries.groups.ready.eq(self.queries.ready),
+            self.results.valid.eq(words.groups.valid),
+            Value.cast(self.results.payload).eq(Value.cast(words.groups.payload["items"])),
+            words.groups.ready.eq(self.results.ready),
         ]
         return m
 
