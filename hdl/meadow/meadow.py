@@ -4,6 +4,7 @@ Contains the accelerator of Sections 3 to 5 and Figure 2 of the paper: the tile 
 weight unpacker (WILU), the on-chip memory, norm and activation, and the instruction sequencer.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value, unsigned
@@ -27,6 +28,37 @@ from hdl.nonlinear.argmax import Argmax
 from hdl.stream.connect import connect_streams
 from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts through which operands and results of an instruction pass.
+
+    Members
+    -------
+    sequencer : Sequencer
+        Holds the current instruction, which selects the routes.
+    memory : ActivationMemory
+        Reads and writes words on chip.
+    pipeline : AttentionPipeline
+        Computes GEMM and TPHS.
+    group : MemoryFifo
+        Holds the results of a group of tokens for the combiner.
+    combiner : Combiner
+        Combines results with old words.
+    normaliser : Normaliser
+        Normalises rows of hidden states.
+    cache : CacheWriter
+        Writes results to external memory.
+    """
+
+    sequencer: Sequencer
+    memory: ActivationMemory
+    pipeline: AttentionPipeline
+    group: MemoryFifo
+    combiner: Combiner
+    normaliser: Normaliser
+    cache: CacheWriter
 
 
 class Meadow(Unit):
@@ -191,14 +223,13 @@ class Meadow(Unit):
         if not p.gated:
             m.d.comb += combiner.scale.eq(now.block.output_scale)
         # Each instruction ends by exactly one of four events; a prediction needs none.
-        queries = self._lead_rows(m, now, pipeline.keys, pipeline.rows)
-        stored = self._read(
-            m, memory.words, pipeline.tokens, combiner.old, normaliser.states, queries
-        )
-        self._lead_results(m, now, pipeline.results, group.source, cache.results)
-        self._lead_vectors(m, now, normaliser.weights, pipeline.entries)
-        self._write(m, now, memory.results, combiner.combined, normaliser.results)
-        compared = self._compare(m, now, pipeline, sequencer)
+        parts = Parts(sequencer, memory, pipeline, group, combiner, normaliser, cache)
+        queries = self._lead_rows(m, parts)
+        stored = self._read(m, parts, queries)
+        self._lead_results(m, parts)
+        self._lead_vectors(m, parts)
+        self._write(m, parts)
+        compared = self._compare(m, parts)
         m.d.comb += sequencer.finished.eq(memory.written | cache.finished | stored | compared)
         return m
 
@@ -213,9 +244,10 @@ class Meadow(Unit):
             connect_streams(m, inner.requests, outer.requests)
             connect_streams(m, outer.words, inner.words)
 
-    def _compare(self, m: Module, now: Any, pipeline: Any, sequencer: Sequencer) -> Value:
+    def _compare(self, m: Module, parts: Parts) -> Value:
         """Update the argmax; return whether the last result of a block is discarded."""
-        results, sums = pipeline.results, pipeline.sums
+        sequencer, now = parts.sequencer, parts.sequencer.now
+        results, sums = parts.pipeline.results, parts.pipeline.sums
         m.submodules.argmax = argmax = Argmax(parameters=self.parameters.argmax)
         slices, found = argmax.slices, argmax.results.payload
         compares = (now.kind == Kind.GEMM) & (now.combine == Combine.COMPARE)
@@ -239,11 +271,11 @@ class Meadow(Unit):
         ]
         return results.valid & results.payload.last & compares
 
-    def _read(
-        self, m: Module, words: Any, tokens: Any, old: Any, states: Any, queries: Any
-    ) -> Value:
+    def _read(self, m: Module, parts: Parts, queries: stream.Interface) -> Value:
         """Route words of the memory to their reader; return whether the last word is stored."""
-        word, outside = words.payload, self.state_writes.words
+        words, outside = parts.memory.words, self.state_writes.words
+        word, tokens = words.payload, parts.pipeline.tokens
+        old, states = parts.combiner.old, parts.normaliser.states
         readers = {
             Reader.PIPELINE: tokens,
             Reader.COMBINER: old,
@@ -271,9 +303,10 @@ class Meadow(Unit):
         ]
         return outside.valid & outside.ready & outside.payload.last
 
-    def _lead_rows(self, m: Module, now: Any, keys: Any, rows: Any) -> Any:
+    def _lead_rows(self, m: Module, parts: Parts) -> stream.Interface:
         """Route scores and probabilities from the key port; return the stream of queries."""
-        words = self.key_reads.words
+        words, now = self.key_reads.words, parts.sequencer.now
+        keys, rows = parts.pipeline.keys, parts.pipeline.rows
         queries = stream.Signature(self.parameters.attention.word_layout).create()
         values = (now.kind == Kind.GEMM) & (now.matrix == Matrix.VALUES)
         with m.If((now.kind == Kind.SOFTMAX) | values):
@@ -283,8 +316,10 @@ class Meadow(Unit):
             connect_streams(m, queries, rows)
         return queries
 
-    def _lead_results(self, m: Module, now: Any, results: Any, combined: Any, cached: Any) -> None:
+    def _lead_results(self, m: Module, parts: Parts) -> None:
         """Route the results of a block to the combiner or to the cache, or discard them."""
+        now, results = parts.sequencer.now, parts.pipeline.results
+        combined, cached = parts.group.source, parts.cache.results
         # Results for external memory bypass the combiner.
         to_cache = ((now.kind == Kind.GEMM) & now.cached) | (now.kind == Kind.SOFTMAX)
         nowhere = now.combine == Combine.COMPARE
@@ -296,9 +331,10 @@ class Meadow(Unit):
             results.ready.eq(Mux(to_cache, cached.ready, combined.ready | nowhere)),
         ]
 
-    def _lead_vectors(self, m: Module, now: Any, weights: Any, entries: Any) -> None:
+    def _lead_vectors(self, m: Module, parts: Parts) -> None:
         """Extract a norm's weights and the exponentials from the words that are read."""
-        p, words = self.parameters, self.vector_reads.words
+        p, words, now = self.parameters, self.vector_reads.words, parts.sequencer.now
+        weights, entries = parts.normaliser.weights, parts.pipeline.entries
         m.submodules.table = table = Serialiser(shape=unsigned(EXPONENTIAL_BITS), items=p.head_size)
         # The port has 24 bits per element, as hidden states need; these elements have 16.
         group = table.groups
@@ -322,10 +358,10 @@ class Meadow(Unit):
                 with m.Case(*kinds):
                     m.d.comb += words.ready.eq(sink.ready)
 
-    def _write(self, m: Module, now: Any, results: Any, combined: Any, normalised: Any) -> None:
+    def _write(self, m: Module, parts: Parts) -> None:
         """Write loaded, normalised or combined words to the activation memory."""
-        words = self.vector_reads.words
-        with m.Switch(now.kind):
+        words, results = self.vector_reads.words, parts.memory.results
+        with m.Switch(parts.sequencer.now.kind):
             with m.Case(Kind.LOAD):
                 m.d.comb += [
                     results.valid.eq(words.valid),
@@ -334,8 +370,8 @@ class Meadow(Unit):
                 ]
             # A store writes nothing here, and a GEMM that caches or compares requests no addresses.
             for kinds, source in (
-                ((Kind.NORM,), normalised),
-                ((Kind.GEMM, Kind.TPHS), combined),
+                ((Kind.NORM,), parts.normaliser.results),
+                ((Kind.GEMM, Kind.TPHS), parts.combiner.combined),
             ):
                 with m.Case(*kinds):
                     connect_streams(m, source, results)
