@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from hdl.p3llm.control.lines import Lines
+from hdl.p3llm.control.lines import (
+    HEADS,
+    PROBABILITIES,
+    QUERIES,
+    SCALES,
+    SCORES,
+    Lines,
+    Shared,
+)
 from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 
@@ -127,7 +135,7 @@ class Attention:
             first = places.spread(places.smoothing(pump))
             factors = first + places.slices(head * p.head_size)
             self.lines.operate(
-                NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head
+                NpuOperation.FACTORS, p.head_size, [Shared.SMOOTHING], factors=factors, head=head
             )
 
     def codes(self, pair: Pair) -> None:
@@ -146,7 +154,7 @@ class Attention:
                 operation,
                 p.head_size,
                 (),
-                ["codes"],
+                [Shared.CODES],
                 request=pair.request,
                 source=source + places.slices((skipped + head) * p.head_size),
                 head=head,
@@ -162,7 +170,7 @@ class Attention:
         p = self.lines.p
         if pair.opens:
             self.lines.append(
-                ["codes"],
+                [Shared.CODES],
                 request=pair.request,
                 base=p.key_base(pair.heads.start, pair.request),
                 values=p.value_base(pair.heads.start, pair.request),
@@ -178,7 +186,7 @@ class Attention:
                 NpuOperation.QUERY,
                 p.head_size,
                 (),
-                [f"query_{pair.turn}"],
+                [QUERIES[pair.turn]],
                 request=pair.request,
                 source=source + places.slices((first + pump) * p.head_size),
                 target=places.query_inputs(pair.turn, pump),
@@ -194,8 +202,8 @@ class Attention:
         again = not pair.opens
         self.lines.multiply(
             Mode.QK,
-            [f"query_{turn}"],
-            [f"scores_{turn}"] + [f"scales_{side}"] * (not again),
+            [QUERIES[turn]],
+            [SCORES[turn]] + [SCALES[side]] * (not again),
             request=pair.request,
             base=self.lines.p.key_base(pair.heads.start, pair.request),
             both=pair.count - 1,
@@ -216,8 +224,8 @@ class Attention:
             self.lines.operate(
                 NpuOperation.SCORES,
                 0,
-                [f"scores_{turn}", f"scales_{side}"],
-                [f"probabilities_{turn}"],
+                [SCORES[turn], SCALES[side]],
+                [PROBABILITIES[turn]],
                 request=pair.request,
                 target=places.probability_inputs(turn, pump),
                 sums=places.scores(turn, pump),
@@ -232,8 +240,8 @@ class Attention:
         places, turn = self.lines.places, pair.turn
         self.lines.multiply(
             Mode.PV,
-            [f"probabilities_{turn}"],
-            [f"heads_{turn}"],
+            [PROBABILITIES[turn]],
+            [HEADS[turn]],
             request=pair.request,
             base=self.lines.p.value_base(pair.heads.start, pair.request),
             both=pair.count - 1,
@@ -253,7 +261,7 @@ class Attention:
             self.lines.operate(
                 NpuOperation.HEAD,
                 p.head_size,
-                [f"heads_{pair.turn}"],
+                [HEADS[pair.turn]],
                 (),
                 sums=places.heads(pair.turn, pump),
                 target=target,

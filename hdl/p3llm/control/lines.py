@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 from amaranth.lib import data
@@ -21,6 +22,58 @@ LEAST_BITS = 10
 """Minimum number of bits of an instruction count."""
 
 
+class Shared(Enum):
+    """Data that one side writes and the other reads; the order of instructions follows from them.
+
+    Members
+    -------
+    NORM, SMOOTHING
+        Weights of a norm; smoothing factors.
+    ROWS_0, ROWS_1
+        Row scales of a linear layer, in two places.
+    INPUTS, SUMS
+        Inputs and sums of a linear layer.
+    CODES
+        The token's quantised keys and values.
+    QUERY_0, QUERY_1
+        Quantised queries of a pair of heads, in two places.
+    SCORES_0, SCORES_1
+        Sums of a pair's queries and keys.
+    PROBABILITIES_0, PROBABILITIES_1
+        Quantised probabilities of a pair.
+    HEADS_0, HEADS_1
+        Sums of a pair's probabilities and values.
+    SCALES_0, SCALES_1
+        Scales of a head's keys and values, in two places.
+    """
+
+    NORM = auto()
+    SMOOTHING = auto()
+    ROWS_0 = auto()
+    ROWS_1 = auto()
+    INPUTS = auto()
+    SUMS = auto()
+    CODES = auto()
+    QUERY_0 = auto()
+    QUERY_1 = auto()
+    SCORES_0 = auto()
+    SCORES_1 = auto()
+    PROBABILITIES_0 = auto()
+    PROBABILITIES_1 = auto()
+    HEADS_0 = auto()
+    HEADS_1 = auto()
+    SCALES_0 = auto()
+    SCALES_1 = auto()
+
+
+ROWS = (Shared.ROWS_0, Shared.ROWS_1)
+QUERIES = (Shared.QUERY_0, Shared.QUERY_1)
+SCORES = (Shared.SCORES_0, Shared.SCORES_1)
+PROBABILITIES = (Shared.PROBABILITIES_0, Shared.PROBABILITIES_1)
+HEADS = (Shared.HEADS_0, Shared.HEADS_1)
+SCALES = (Shared.SCALES_0, Shared.SCALES_1)
+
+
 @dataclass(frozen=True)
 class Line:
     """An instruction of one side, with its dependences.
@@ -32,15 +85,15 @@ class Line:
     request : int
         Request whose position the instruction uses.
     reads, writes : frozenset
-        Names of the shared data that it reads and writes.
+        The shared data that it reads and writes.
     after : int
         Number of instructions of the other side that must be complete before it starts.
     """
 
     instruction: dict[str, Any]
     request: int
-    reads: frozenset[str]
-    writes: frozenset[str]
+    reads: frozenset[Shared]
+    writes: frozenset[Shared]
     after: int
 
 
@@ -114,8 +167,8 @@ class Lines:
         instruction: dict[str, Any],
         request: int,
         others: list[Line],
-        reads: Sequence[str],
-        writes: Sequence[str],
+        reads: Sequence[Shared],
+        writes: Sequence[Shared],
     ) -> Line:
         """Return an instruction that waits for the last conflicting one of the other side."""
         mine, changed = {*reads, *writes}, set(writes)
@@ -131,8 +184,8 @@ class Lines:
         self,
         operation: NpuOperation,
         numbers: int = 0,
-        reads: Sequence[str] = (),
-        writes: Sequence[str] = (),
+        reads: Sequence[Shared] = (),
+        writes: Sequence[Shared] = (),
         *,
         request: int = 0,
         **fields: Any,
@@ -141,7 +194,7 @@ class Lines:
         given = {"operation": operation, "count": numbers // self.p.lanes, **fields}
         self.npu.append(self._line(given, request, self.memory, reads, writes))
 
-    def append(self, reads: Sequence[str], *, request: int, **fields: Any) -> None:
+    def append(self, reads: Sequence[Shared], *, request: int, **fields: Any) -> None:
         """Add an append of a token's key and value."""
         given = {"operation": MemoryOperation.APPEND, **fields}
         self.memory.append(self._line(given, request, self.npu, reads, ()))
@@ -149,8 +202,8 @@ class Lines:
     def multiply(
         self,
         mode: Mode,
-        reads: Sequence[str],
-        writes: Sequence[str],
+        reads: Sequence[Shared],
+        writes: Sequence[Shared],
         *,
         request: int = 0,
         **fields: Any,
@@ -159,7 +212,7 @@ class Lines:
         given = {"operation": MemoryOperation.PRODUCT, "mode": mode, **fields}
         self.memory.append(self._line(given, request, self.npu, reads, writes))
 
-    def fetch(self, base: int, numbers: int, name: str, place: int) -> None:
+    def fetch(self, base: int, numbers: int, writes: Shared, place: int) -> None:
         """Add a product that has no columns but a tail: the read of FP16 numbers."""
         columns, tail = [self.places.columns(place), 0], self.p.positions(numbers)
-        self.multiply(Mode.LINEAR, (), [name], base=base, tail=tail, columns=columns)
+        self.multiply(Mode.LINEAR, (), [writes], base=base, tail=tail, columns=columns)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hdl.p3llm.control.attention import Attention, Pair
+from hdl.p3llm.control.lines import PROBABILITIES, SCALES, Shared
 from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 
@@ -25,7 +26,7 @@ class PreRopeAttention(Attention):
             self.lines.multiply(
                 Mode.QK,
                 (),
-                [f"scales_{side}"],
+                [SCALES[side]],
                 request=pair.request,
                 base=self.lines.p.key_base(pair.heads.start, pair.request),
                 outers=1,
@@ -45,7 +46,7 @@ class PreRopeAttention(Attention):
             self.lines.operate(
                 NpuOperation.QUERY,
                 p.head_size,
-                ["smoothing"],
+                [Shared.SMOOTHING],
                 request=pair.request,
                 source=places.projected(pair.pump) + places.slices(first * p.head_size),
                 factors=factors + places.slices(head * p.head_size),
@@ -54,8 +55,8 @@ class PreRopeAttention(Attention):
             self.lines.operate(
                 NpuOperation.SCORES,
                 0,
-                [f"scales_{side}"],
-                [f"probabilities_{turn}"],
+                [SCALES[side]],
+                [PROBABILITIES[turn]],
                 request=pair.request,
                 target=places.probability_inputs(turn, pump),
                 source=places.keys(side),

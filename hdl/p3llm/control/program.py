@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hdl.p3llm.control.attention import Attention
-from hdl.p3llm.control.lines import Lines
+from hdl.p3llm.control.lines import ROWS, Lines, Shared
 from hdl.p3llm.control.pre_rope_attention import PreRopeAttention
 from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.matrix_place import MatrixPlace
@@ -49,7 +49,7 @@ class Program(Lines):
     def _rows_of(self, matrix: MatrixPlace, side: int) -> None:
         """Read a matrix's row scales into one of two places."""
         numbers = matrix.rounds * self.p.outputs
-        self.fetch(matrix.base, numbers, f"rows_{side}", self.places.rows(side))
+        self.fetch(matrix.base, numbers, ROWS[side], self.places.rows(side))
 
     def _side(self, name: str) -> int:
         """Return which of two places holds a linear layer's row scales."""
@@ -60,8 +60,8 @@ class Program(Lines):
         places, pumps = self.places, range(requests)
         self.multiply(
             Mode.LINEAR,
-            ["inputs"],
-            ["sums"],
+            [Shared.INPUTS],
+            [Shared.SUMS],
             base=matrix.base + matrix.rounds,
             both=requests - 1,
             outers=matrix.outers,
@@ -74,13 +74,13 @@ class Program(Lines):
     def _normalised(self, base: int, requests: int) -> None:
         """Normalise the hidden states with the weights stored at a position."""
         p, places = self.p, self.places
-        self.fetch(base, p.hidden_size, "norm", places.norm)
+        self.fetch(base, p.hidden_size, Shared.NORM, places.norm)
         for pump in range(requests):
             self.operate(
                 NpuOperation.NORM,
                 p.hidden_size,
-                ["norm"],
-                ["inputs"],
+                [Shared.NORM],
+                [Shared.INPUTS],
                 source=places.state(pump),
                 target=places.vector_inputs(pump),
                 factors=places.spread(places.norm),
@@ -99,7 +99,7 @@ class Program(Lines):
         pump: int,
         first: int,
         count: int,
-        writes: Sequence[str],
+        writes: Sequence[Shared],
         **fields: Any,
     ) -> None:
         """Process a range of a linear layer's sums of a request."""
@@ -109,7 +109,7 @@ class Program(Lines):
         self.operate(
             operation,
             count,
-            ["sums", f"rows_{side}"],
+            [Shared.SUMS, ROWS[side]],
             writes,
             sums=places.spread(places.linear_sums(pump)) + skipped,
             factors=places.spread(places.rows(side)) + skipped,
@@ -139,7 +139,7 @@ class Program(Lines):
         self._load(count)
         self._normalised(p.norm_bases[0], count)
         factors = count * p.factors_positions * p.outputs
-        self.fetch(p.factors_base(requests[0]), factors, "smoothing", places.smoothing(0))
+        self.fetch(p.factors_base(requests[0]), factors, Shared.SMOOTHING, places.smoothing(0))
         self._rows("qkv")
         self._linear(p.matrices["qkv"], count)
         attention.factors(0)
@@ -160,7 +160,7 @@ class Program(Lines):
                 NpuOperation.ACTIVATE,
                 p.heads * p.head_size,
                 (),
-                ["inputs"],
+                [Shared.INPUTS],
                 source=places.attended(pump),
                 target=places.vector_inputs(pump),
                 scalar=pump,
@@ -186,7 +186,7 @@ class Program(Lines):
                 pump,
                 half,
                 half,
-                ["inputs"],
+                [Shared.INPUTS],
                 source=gate,
                 target=target,
             )
@@ -209,7 +209,7 @@ class Program(Lines):
                 self.operate(
                     NpuOperation.COMPARE,
                     piece.outputs,
-                    ["sums", f"rows_{side}"],
+                    [Shared.SUMS, ROWS[side]],
                     sums=places.spread(places.linear_sums(pump)),
                     factors=places.spread(places.rows(side)),
                     scalar=pump,
