@@ -41,7 +41,7 @@ def of_rounds(p: P3llmParameters, rounds: int, rows: np.ndarray) -> np.ndarray:
 
 
 def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Bytes:
-    """Return a linear layer: row scales, then sets of rounds per group, or groups per round."""
+    """Return a linear layer: row scales, then the groups of each round."""
     units = p.pseudo_channels * p.units
     selects = of_rounds(p, place.rounds, matrix.selects)
     steps = of_rounds(p, place.rounds, matrix.steps)
@@ -49,29 +49,12 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Byte
     columns = matrix.columns.reshape(len(matrix.columns), place.outers, place.steps, size)
     padding = [(0, place.rounds * units - len(columns)), (0, 0), (0, 0), (0, 0)]
     columns = by_channel(p, np.pad(columns, padding))
-    if place.scaled:
-        image = rounds_image(p, selects, steps, columns)
-        return np.concatenate([halves(p, matrix.scales), *image])
-    image = []
-    for outer in range(place.outers):
-        for first in range(0, place.rounds, LINEAR_SET):
-            rounds = slice(first, min(first + LINEAR_SET, place.rounds))
-            count = rounds.stop - rounds.start
-            bits = np.zeros((LINEAR_SET, units, p.elements), np.uint8)
-            bits[:count] = selects[rounds, ..., outer]
-            metadata = [pack_selects(bits[:, unit]) for unit in range(units)]
-            image.append(np.stack(metadata)[np.newaxis])
-            scales = np.zeros((count + count % 2, units, p.elements), np.uint8)
-            scales[:count] = steps[rounds, ..., outer]
-            pairs = scales.reshape(-1, 2, units, p.elements).swapaxes(1, 2)
-            image.append(pairs.reshape(-1, units, size))
-            of_group = columns[rounds, :, outer].swapaxes(1, 2)
-            image.append(of_group.reshape(-1, units, size))
+    image = rounds_image(p, selects, steps, columns)
     return np.concatenate([halves(p, matrix.scales), *image])
 
 
 def rounds_image(p: P3llmParameters, selects: Bytes, steps: Bytes, columns: Bytes) -> list[Bytes]:
-    """Return the rounds of tiles, each with all its groups, if the units scale groups.
+    """Return the rounds of tiles, each with all its groups.
 
     The special values of eight groups precede these groups, the scales of two groups precede both.
     """

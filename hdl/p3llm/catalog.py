@@ -46,9 +46,7 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": PimComputeUnitParameters(elements=4, steps=4),
             "tiny_one_input": PimComputeUnitParameters(elements=4, pumps=1, steps=8),
-            "tiny_group_scaling": PimComputeUnitParameters(elements=4, steps=4, group_scaling=True),
             "smollm2": PimComputeUnitParameters(),
-            "smollm2_group_scaling": PimComputeUnitParameters(group_scaling=True),
             "paper": PimComputeUnitParameters(),
         },
         long=("paper",),
@@ -83,13 +81,7 @@ UNITS: tuple[Entry, ...] = (
         unit=PimChannel,
         presets={
             "tiny": PimChannelParameters(
-                unit=PimComputeUnitParameters(elements=4, steps=4),
-                timing=BankTimingParameters(
-                    banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=40
-                ),
-            ),
-            "tiny_group_scaling": PimChannelParameters(
-                unit=PimComputeUnitParameters(elements=4, steps=8, group_scaling=True),
+                unit=PimComputeUnitParameters(elements=4, steps=8),
                 timing=BankTimingParameters(
                     banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=40
                 ),
@@ -226,7 +218,7 @@ UNITS: tuple[Entry, ...] = (
         source="Sections IV to VI, Figure 6",
         unit=P3llm,
         presets=PRESETS,
-        long=("tiny_group_scaling", "tiny_residual", "smollm2", "paper"),
+        long=("tiny_residual", "smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

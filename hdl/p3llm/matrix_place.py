@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from hdl.p3llm.pim.dot_product import LANES
 
 LINEAR_SET = 8
-"""Rounds of a linear layer that share one column of metadata."""
+"""Groups of a round that share one column of metadata."""
 
 SCALE_SET = 2
-"""Groups of a round that share one column of scales, if the units scale groups."""
+"""Groups of a round that share one column of scales."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixPlace:
-    """Dimensions and positions of a linear layer in the banks.
+    """Dimensions and positions of a linear layer in the banks; a round's groups are back to back.
 
     Members
     -------
@@ -23,8 +23,6 @@ class MatrixPlace:
         Position of the first column, relative to the layer.
     rounds : int
         Tiles of `elements` outputs that each unit computes.
-    scaled : bool
-        The units scale groups: the groups of a round are stored back to back.
     """
 
     inputs: int
@@ -32,7 +30,6 @@ class MatrixPlace:
     group: int
     base: int
     rounds: int
-    scaled: bool = False
 
     @property
     def outers(self) -> int:
@@ -46,19 +43,12 @@ class MatrixPlace:
 
     @property
     def tables(self) -> int:
-        """Positions of a group's metadata and 8-bit scales."""
-        # Per set of rounds: one column of special values, and one position of scales per two
-        # rounds.
-        whole, rest = divmod(self.rounds, LINEAR_SET)
-        return whole * (1 + LINEAR_SET // 2) + (1 + (rest + 1) // 2 if rest else 0)
+        """Positions of a round's special values and 8-bit scales."""
+        return -(-self.outers // LINEAR_SET) - (-self.outers // SCALE_SET)
 
     @property
     def positions(self) -> int:
         """Columns that the matrix occupies in every unit."""
-        tables = self.round_tables * self.rounds if self.scaled else self.tables * self.outers
-        return tables + self.outers * self.rounds * self.steps + self.rounds
-
-    @property
-    def round_tables(self) -> int:
-        """Positions of a round's special values and scales, where the units scale its groups."""
-        return -(-self.outers // LINEAR_SET) - (-self.outers // SCALE_SET)
+        a_round = self.tables + self.outers * self.steps
+        # A round's row scales take one position.
+        return self.rounds * (1 + a_round)

@@ -13,15 +13,13 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.pre_rope_sequencer import PreRopeRoundSequencer, PreRopeSequencer
+from hdl.p3llm.control.pre_rope_sequencer import PreRopeSequencer
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
-from hdl.p3llm.control.round_sequencer import RoundSequencer
 from hdl.p3llm.control.sequencer import LineIssuer
 from hdl.p3llm.instructions import MemoryBits, MemoryOperation, memory_instruction
 from hdl.p3llm.npu.newest_vectors import NewestVectorUnit
 from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
-from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
@@ -30,13 +28,8 @@ from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannel
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
-SEQUENCERS = {
-    (False, False): ProductSequencer,
-    (True, False): RoundSequencer,
-    (False, True): PreRopeSequencer,
-    (True, True): PreRopeRoundSequencer,
-}
-"""Product sequencer by (the units scale groups, the NPU multiplies queries by keys)."""
+SEQUENCERS = {False: ProductSequencer, True: PreRopeSequencer}
+"""Product sequencer by whether the NPU multiplies queries by keys."""
 
 OF_COLUMNS = ("valid", "operation", "bank", "all", "column", "mask", "data")
 """Fields of a command that a read or write of a column uses."""
@@ -102,11 +95,9 @@ class P3llm(Unit):
         channels = range(p.pseudo_channels)
         self.channel = [PimChannel(parameters=p.channel) for _ in channels]
         self.scheduler = BankScheduler(parameters=p.channel, position_bits=MemoryBits(p).position)
-        scales = p.channel.unit.group_scaling
-        self.products = SEQUENCERS[scales, p.pre_rope](parameters=p)
+        self.products = SEQUENCERS[p.pre_rope](parameters=p)
         self.appends = AppendSequencer(parameters=p)
-        accumulator = TotalCollector if scales else SumAccumulator
-        self.accumulator = [accumulator(parameters=p) for _ in channels]
+        self.totals = [TotalCollector(parameters=p) for _ in channels]
         own = PreRopeVectorUnit if p.pre_rope else VectorUnit
         self.vectors = (NewestVectorUnit if p.residual else own)(parameters=p)
         program = Program(p)
@@ -158,21 +149,21 @@ class P3llm(Unit):
             connect_streams(m, vectors.predictions, self.predictions)
         m.d.comb += [
             self.status.eq(self._any_of(channel.status for channel in self.channel)),
-            vectors.sums.eq(Cat(accumulator.sums for accumulator in self.accumulator)),
+            vectors.sums.eq(Cat(totals.sums for totals in self.totals)),
             # All pseudo-channels execute the same commands, so one of them indicates completion for
             # all.
-            vectors.complete.eq(self.accumulator[0].complete),
+            vectors.complete.eq(self.totals[0].complete),
         ]
         for number, channel in enumerate(self.channel):
             m.d.comb += [
                 getattr(self, self.banks_port("bank_command", number)).eq(channel.bank_command),
                 channel.bank_data.eq(getattr(self, self.banks_port("bank_data", number))),
             ]
-        for accumulator in self.accumulator:
+        for totals in self.totals:
             m.d.comb += [
-                accumulator.ending.eq(self.products.ending),
-                accumulator.read_enable.eq(vectors.sums_read),
-                accumulator.read_address.eq(vectors.sums_address),
+                totals.ending.eq(self.products.ending),
+                totals.read_enable.eq(vectors.sums_read),
+                totals.read_address.eq(vectors.sums_address),
             ]
         return m
 
@@ -223,17 +214,11 @@ class P3llm(Unit):
         """Route results to the destinations that their commands specified."""
         products, vectors = self.products, self.vectors
         results = [channel.result for channel in self.channel]
-        # The accumulator gets the tag one cycle early: it reads its memories before the sum
-        # arrives.
+        # The collector gets the tag one cycle before the result.
         tag = delay_line(m, products.tag, ARRIVES - 1, name="tag", reset=True)[-1]
         reads = delay_line(m, products.reads, ARRIVES, name="reads", reset=True)[-1]
-        for accumulator, result in zip(self.accumulator, results, strict=True):
-            m.d.comb += [
-                accumulator.coming.eq(tag),
-                accumulator.result.eq(result.data),
-                accumulator.scales_write.eq(reads.scales),
-                accumulator.scales_address.eq(reads.scales_address),
-            ]
+        for totals, result in zip(self.totals, results, strict=True):
+            m.d.comb += [totals.coming.eq(tag), totals.result.eq(result.data)]
         m.d.comb += [
             vectors.columns_write.eq(reads.numbers),
             vectors.columns_address.eq(reads.place),

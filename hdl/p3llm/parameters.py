@@ -109,11 +109,6 @@ class P3llmParameters(ModelDimensions, Parameters):
         most = LANES * self.channel.unit.steps
         rule = f"group_weights must be from {word} to {most}"
         require(word <= self.group_weights <= most, rule, self.group_weights)
-        if self.channel.unit.group_scaling:
-            # A group must last as long as the units need to scale the sums of a group.
-            least, shortest = LANES * self.elements, self.shortest_group
-            rule = f"all groups must have {least} weights with unit.group_scaling"
-            require(shortest >= least, rule, shortest)
         require(
             self.slots >= 2 * self.block,
             f"slots must be at least {2 * self.block}",
@@ -274,11 +269,6 @@ class P3llmParameters(ModelDimensions, Parameters):
         return group
 
     @property
-    def shortest_group(self) -> int:
-        """Weights per group, of the matrix with the shortest groups."""
-        return min(map(self.group_of, (self.hidden_size, self.intermediate_size, self.query_size)))
-
-    @property
     def matrices(self) -> dict[str, MatrixPlace]:
         """Places of the four matrices, by name."""
         base, places = self.factors_base(self.batch), {}
@@ -294,7 +284,6 @@ class P3llmParameters(ModelDimensions, Parameters):
                 group=self.group_of(inputs),
                 base=base,
                 rounds=self.positions(outputs),
-                scaled=self.channel.unit.group_scaling,
             )
             base += places[name].positions
         return places
@@ -376,7 +365,6 @@ class P3llmParameters(ModelDimensions, Parameters):
                     group=self.group_of(self.hidden_size),
                     base=base,
                     rounds=self.positions(outputs),
-                    scaled=self.channel.unit.group_scaling,
                 )
             )
             base += places[-1].positions

@@ -8,7 +8,7 @@ import pytest
 from golden.p3llm.p3llm import Cache
 from hdl.p3llm.parameters import P3llmParameters
 from testbenches.p3llm.system_models import Model
-from tests.p3llm.test_small_group_scaling import scaling
+from tests.p3llm.test_small_groups import several_groups
 from tests.p3llm.test_small_layer import smallest
 from tests.p3llm.test_small_residual import require_equal
 
@@ -53,8 +53,8 @@ def test_requests_and_heads_have_keys_of_their_own(batch: int, channels: int) ->
 
 
 @pytest.mark.full
-def test_units_that_scale_groups_support_keys_for_the_npu() -> None:
-    """Rounds of tiles, with inputs in a ring; keys are read as without group scaling."""
-    p = replace(scaling(2), pre_rope=True)
+def test_keys_are_read_between_layers_of_several_groups() -> None:
+    """Rounds of tiles, with inputs in a ring, before and after the keys of two requests."""
+    p = replace(several_groups(2), pre_rope=True)
     cached = [17, 4]
     require_equal(p, Model.random(p, cached, np.random.default_rng(5)), cached)

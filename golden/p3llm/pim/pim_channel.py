@@ -200,7 +200,7 @@ class Channel:
     def _completes(self, column: ColumnCommand) -> None:
         """Record the cycles in which sums and totals are completed."""
         self.completes = self.cycle
-        if self.p.unit.group_scaling and column.mode is Mode.LINEAR:
+        if column.mode is Mode.LINEAR:
             self.scaled = self.cycle
             self.totalled = self.cycle if column.ends else self.totalled
 

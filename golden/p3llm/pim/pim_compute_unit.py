@@ -127,7 +127,7 @@ class Unit:
             self.running[pump] = wrapped(before + dot_products(mode, inputs, codes, bits))
         if command.last:
             self.finished = self.running.copy()
-        if command.last and self.p.group_scaling and command.mode is Mode.LINEAR:
+        if command.last and command.mode is Mode.LINEAR:
             self._scale(command)
 
     def _scale(self, command: Command) -> None:

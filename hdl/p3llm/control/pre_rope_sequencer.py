@@ -1,9 +1,8 @@
-"""The product sequencers if keys are quantised before the rotary embedding."""
+"""The product sequencer if keys are quantised before the rotary embedding."""
 
 from amaranth.hdl import Module, Signal, Value
 
 from hdl.p3llm.control.product_sequencer import ProductSequencer
-from hdl.p3llm.control.round_sequencer import RoundSequencer
 from hdl.p3llm.pim.operand_decoder import Mode
 
 
@@ -22,12 +21,12 @@ class PreRopeSequencer(ProductSequencer):
         """Whether the product is Q K^T."""
         return self.held.mode == Mode.QK
 
-    def _inputs(self, m: Module, issues: Signal, steps: Value, last_outer: Value) -> None:
+    def _inputs(self, m: Module, issues: Signal, final_step: Value) -> None:
         """Write inputs, except for Q K^T."""
         with m.If(self.of_keys):
             m.next = "METADATA"
         with m.Else():
-            super()._inputs(m, issues, steps, last_outer)
+            super()._inputs(m, issues, final_step)
 
     def _metadata(self, m: Module, issues: Signal) -> None:
         """Load the units' metadata, or read the keys' zero points for the NPU."""
@@ -71,7 +70,3 @@ class PreRopeSequencer(ProductSequencer):
                 place.eq(place + units),
             ]
         return ends
-
-
-class PreRopeRoundSequencer(PreRopeSequencer, RoundSequencer):
-    """`RoundSequencer`, except that it reads a head's keys for the NPU."""

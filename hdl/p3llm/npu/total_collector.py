@@ -1,23 +1,29 @@
-"""The memory of totals from compute units that scale their groups."""
+"""The memory of the compute units' sums and totals."""
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
-from hdl.p3llm.npu.sum_accumulator import SumAccumulator
+from hdl.memory.memory import Memory
+from hdl.p3llm.npu.result_scaler import SUM_BITS
+from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.dot_product import SUM
 from hdl.p3llm.pim.group_scaler import HIGH_BITS
+from hdl.p3llm.places import Places
+from hdl.unit import Unit
 
 
-class TotalCollector(SumAccumulator):
-    """Store the units' totals and sums; assemble each total from its two parts.
+class TotalCollector(Unit):
+    """Store the units' sums and totals; assemble each total from its two parts.
 
-    The high bits of all elements' totals are held until both halves of the low bits arrive. Nothing
-    is accumulated, and no scales are read.
+    The high bits of all elements' totals are held until both halves of the low bits arrive.
 
     **Latency** 2 cycles from a result to the memory. **Throughput** one slice per cycle.
-    **Numerics** none: 48 bits are stored unchanged.
+    **Numerics** none: the 48 bits of a total are stored unchanged.
 
     Parameters
     ----------
@@ -26,13 +32,56 @@ class TotalCollector(SumAccumulator):
 
     Members
     -------
-    As `SumAccumulator`; `ending` and `complete` refer to the last round instead of the last group.
+    coming : In(struct)
+        Tag of the next cycle's result, see `tag_layout`.
+    result : In
+        Data of the result.
+    read_enable, read_address, sums : In, In, Out
+        Read port of the vector unit; `sums` are valid one cycle after the address.
+    ending : In(1)
+        The last round of a linear layer is in progress.
+    complete : Out
+        With `ending`: the place below which results of the last round have arrived, in ascending
+        order. With two inputs it refers to the first one only.
 
     Raises
     ------
     ValueError
         If `P3llmParameters` rejects a value.
     """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        places = Places(p)
+        super().__init__(
+            {
+                "coming": In(self.tag_layout(p)),
+                "result": In(p.channel.unit.column_bits),
+                "read_enable": In(1),
+                "read_address": In(places.sums_bits),
+                "ending": In(1),
+                "complete": Out(places.result_bits),
+                "sums": Out(data.ArrayLayout(SUM_BITS, p.lanes)),
+            }
+        )
+
+    @staticmethod
+    def tag_layout(p: P3llmParameters) -> data.StructLayout:
+        """Return the layout of a tag.
+
+        ``final``: the result advances `complete`. The ``high`` bits of all elements' totals precede
+        both ``wide`` halves; ``upper`` selects the half.
+        """
+        return data.StructLayout(
+            {
+                "valid": 1,
+                "final": 1,
+                "place": Places(p).result_bits,
+                "upper": 1,
+                "wide": 1,
+                "high": 1,
+            }
+        )
 
     def elaborate(self, platform: Any) -> Module:
         """Register a result; hold the high bits until both halves of the low bits have arrived."""
@@ -43,7 +92,7 @@ class TotalCollector(SumAccumulator):
         above = Signal(len(self.result), reset_less=True)
         with m.If(now.valid & now.high):
             m.d.sync += above.eq(self.result)
-        half = above.word_select(write.part[0], HIGH_BITS * p.result)
+        half = above.word_select(write.upper, HIGH_BITS * p.result)
         words = []
         for i in range(p.result):
             low = result.word_select(i, SUM.width)
@@ -51,3 +100,26 @@ class TotalCollector(SumAccumulator):
             words.append(Cat(low, Mux(write.wide, half.word_select(i, HIGH_BITS), sign)))
         self._stores(m, write, write.valid & ~write.high, words)
         return m
+
+    def _stores(self, m: Module, write: Any, valid: Value, words: list[Value]) -> None:
+        """Store a result for the NPU, and track how far a layer's last round has arrived."""
+        p = self.parameters
+        m.submodules.totals = totals = Memory(
+            depth=Places(p).sums_depth, width=SUM_BITS * p.lanes, granularity=SUM_BITS * p.result
+        )
+        part = write.place[: ceil_log2(p.lanes // p.result)]
+        m.d.comb += [
+            totals.read_enable.eq(self.read_enable),
+            totals.read_address.eq(self.read_address),
+            Value.cast(self.sums).eq(totals.read_data),
+            # A slice of the NPU consists of one or two results.
+            totals.write_enable.eq(valid << part),
+            totals.write_address.eq(write.place >> len(part)),
+            totals.write_data.eq(Cat(words).replicate(p.lanes // p.result)),
+        ]
+        # Places of the layer's totals start at 0; those of the last round arrive in ascending
+        # order.
+        with m.If(~self.ending):
+            m.d.sync += self.complete.eq(0)
+        with m.Elif(valid & write.final):
+            m.d.sync += self.complete.eq(write.place + 1)

@@ -87,12 +87,6 @@ class PimChannelParameters(Parameters):
         return self.timing.banks // 2
 
     @property
-    def operations(self) -> list[ColumnOperation]:
-        """Operations of a column command that the units implement."""
-        scales = self.unit.group_scaling
-        return [one for one in ColumnOperation if scales or one != ColumnOperation.FILL_SCALES]
-
-    @property
     def row_command_layout(self) -> data.StructLayout:
         """A row command; ``all`` addresses all banks with the parity of ``bank``."""
         return data.StructLayout(
@@ -212,12 +206,14 @@ class PimChannel(Unit):
         )
         is_ = {
             one: self._named(m, column.valid & (column.operation == one), one.name.lower())
-            for one in p.operations
+            for one in ColumnOperation
         }
         # All units multiply in lockstep, each from its bank with the command's parity.
-        together = is_[ColumnOperation.MULTIPLY] | is_[ColumnOperation.FILL_METADATA]
-        if p.unit.group_scaling:
-            together |= is_[ColumnOperation.FILL_SCALES]
+        together = (
+            is_[ColumnOperation.MULTIPLY]
+            | is_[ColumnOperation.FILL_METADATA]
+            | is_[ColumnOperation.FILL_SCALES]
+        )
         alone = is_[ColumnOperation.READ] | is_[ColumnOperation.WRITE]
         # A column that the units cannot accept must not be read.
         ready = Signal()
@@ -327,10 +323,8 @@ class PimChannel(Unit):
         for other in words[1:]:
             word = word | other
         multiplies = is_[ColumnOperation.MULTIPLY]
-        ready = ~multiplies | (phase == 0)
         # All units scale the same groups, so one ready bit represents all units.
-        if p.unit.group_scaling:
-            ready &= ~multiplies | free[0]
+        ready = ~multiplies | ((phase == 0) & free[0])
         given = self._named(m, Cat(valid).any(), "given")
         return ready, (given, self._named(m, word, "given_word")), Cat(nans).any()
 

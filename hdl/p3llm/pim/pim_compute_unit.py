@@ -16,7 +16,7 @@ from hdl.p3llm.pim.pim_processing_element import (
     PimProcessingElement,
     PimProcessingElementParameters,
 )
-from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 STEP_BITS = 8 * LANES
@@ -40,8 +40,8 @@ class Operation(enum.Enum, shape=3):
     READ_RESULT
         Output half of the elements' finished sums, or a part of the totals.
     FILL_SCALES
-        With `group_scaling`: load the scales of two groups from the column that arrives one cycle
-        later, those of the even group first.
+        Load the scales of two groups from the column that arrives one cycle later, those of the
+        even group first.
     """
 
     MULTIPLY = 0
@@ -54,7 +54,7 @@ class Operation(enum.Enum, shape=3):
 
 @parameter_object
 class PimComputeUnitParameters(Parameters):
-    """Dimensions and options of a compute unit.
+    """Dimensions of a compute unit.
 
     Parameters
     ----------
@@ -65,15 +65,11 @@ class PimComputeUnitParameters(Parameters):
     steps : int
         Steps of the input register for each pump; a step holds the inputs of one column. At least
         two words.
-    group_scaling : bool
-        The unit multiplies the group sums of a linear layer by their 8-bit scales and adds them up;
-        otherwise the NPU reads the sums of every group.
     """
 
     elements: Annotated[int, PowerOfTwo(4, 16, "elements")] = 16
     pumps: Annotated[int, Range(1, 2, "inputs a column")] = 2
     steps: Annotated[int, PowerOfTwo(4, 64, "columns")] = 32
-    group_scaling: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check that an input register has at least two words."""
@@ -97,25 +93,17 @@ class PimComputeUnitParameters(Parameters):
         return self.pumps * self.steps // self.steps_a_word
 
     @property
-    def operations(self) -> list[Operation]:
-        """Operations that the unit implements."""
-        return [one for one in Operation if self.group_scaling or one != Operation.FILL_SCALES]
-
-    @property
     def command_layout(self) -> data.StructLayout:
         """Payload of a command.
 
         ``operation``. For `MULTIPLY`: ``mode``; ``step`` of the inputs; ``group`` of the metadata;
-        ``inputs``, the number of active pumps minus one; ``first`` and ``last`` column of a sum.
-        For `WRITE_INPUT`: ``word``. For `READ_RESULT`: the ``upper`` half; ``advance`` to the sums
-        of the next pump. For both writes: ``data``.
-
-        With `group_scaling`, for `MULTIPLY`: the group ``begins`` or ``ends`` the totals of a
-        linear layer's outputs. For `READ_RESULT`: read a ``total``, that of the second pump if
-        ``inputs`` is set. It is the lower 32 bits of half of the elements, or with ``high`` the
-        upper 16 bits of all of them.
+        ``inputs``, the number of active pumps minus one; ``first`` and ``last`` column of a sum;
+        the group ``begins`` or ``ends`` the totals of a linear layer's outputs. For `WRITE_INPUT`:
+        ``word``. For `READ_RESULT`: the ``upper`` half; ``advance`` to the sums of the next pump;
+        or read a ``total``, that of the second pump if ``inputs`` is set. It is the lower 32 bits
+        of half of the elements, or with ``high`` the upper 16 bits of all of them. For both writes:
+        ``data``.
         """
-        scaling = {"begins": 1, "ends": 1, "total": 1, "high": 1} if self.group_scaling else {}
         return data.StructLayout(
             {
                 "operation": Operation,
@@ -128,7 +116,10 @@ class PimComputeUnitParameters(Parameters):
                 "word": ceil_log2(self.words),
                 "upper": 1,
                 "advance": 1,
-                **scaling,
+                "begins": 1,
+                "ends": 1,
+                "total": 1,
+                "high": 1,
                 "data": data.ArrayLayout(8, self.column_bits // 8),
             }
         )
@@ -190,10 +181,10 @@ class PimComputeUnit(Unit):
         m = Module()
         p = self.parameters
         command = self.commands.payload
-        takes = {one: Signal(name=f"takes_{one.name.lower()}") for one in p.operations}
+        takes = {one: Signal(name=f"takes_{one.name.lower()}") for one in Operation}
         # A command takes effect only in the cycle in which it is accepted.
         taken = self.commands.valid & self.commands.ready
-        m.d.comb += [takes[one].eq(taken & (command.operation == one)) for one in p.operations]
+        m.d.comb += [takes[one].eq(taken & (command.operation == one)) for one in Operation]
         multiply = takes[Operation.MULTIPLY]
 
         # The active pump; the elements' rings of sums rotate with it.
@@ -220,16 +211,14 @@ class PimComputeUnit(Unit):
         first_last = delay_line(m, current & turn.replicate(2), 4, name="ends", reset=True)
         # A result waits for all earlier sums, so that `results.valid` is not withdrawn.
         idle = ~Cat(value[1] for value in first_last[1:]).any()
-        advance = takes[Operation.READ_RESULT] & command.advance
-        begins = pump == 0
-        if p.group_scaling:
-            scaler = self._scaler(m, takes, held, begun[1])
-            # Only the scaler reads the group sums of a linear layer.
-            advance = scaler.advance | (advance & ~command.total)
-            begins &= ~command["last"] | scaler.free
-            idle = Mux(command.total, ~scaler.completing, idle & ~scaler.scaling)
+        scaler = self._scaler(m, takes, held, begun[1])
+        # Only the scaler reads the group sums of a linear layer.
+        reads_sum = takes[Operation.READ_RESULT] & command.advance & ~command.total
+        advance = scaler.advance | reads_sum
+        begins = (pump == 0) & (~command["last"] | scaler.free)
+        idle = Mux(command.total, ~scaler.completing, idle & ~scaler.scaling)
         finished = self._elements(m, mode, codes, group_bits, decoded, first_last[4], advance)
-        self._results(m, finished, scaler if p.group_scaling else None, idle)
+        self._results(m, finished, scaler, idle)
         with m.Switch(command.operation):
             # A column takes one cycle per pump and starts with the first pump.
             with m.Case(Operation.MULTIPLY):
@@ -240,26 +229,20 @@ class PimComputeUnit(Unit):
                 m.d.comb += self.commands.ready.eq(1)
         return m
 
-    def _results(
-        self, m: Module, finished: list[Value], scaler: GroupScaler | None, idle: Value
-    ) -> None:
+    def _results(self, m: Module, finished: list[Value], scaler: GroupScaler, idle: Value) -> None:
         """Output one column's width: half of the elements' sums, or a part of the totals."""
         command, half = self.commands.payload, self.parameters.elements // 2
         reads = command.operation == Operation.READ_RESULT
-        result = Mux(command.upper, Cat(finished[half:]), Cat(finished[:half]))
-        if scaler:
-            m.d.comb += Value.cast(scaler.sums).eq(Cat(finished))
-            result = Mux(command.total, scaler.result, result)
+        sums = Mux(command.upper, Cat(finished[half:]), Cat(finished[:half]))
         m.d.comb += [
+            Value.cast(scaler.sums).eq(Cat(finished)),
             self.results.valid.eq(self.commands.valid & reads & idle),
-            self.results.payload.eq(result),
+            self.results.payload.eq(Mux(command.total, scaler.result, sums)),
         ]
 
     def _kept(self, command: Any) -> list[Value]:
         """Return the fields of a command that are used after the cycle in which it is accepted."""
-        names = ["mode", "step", "group", "inputs", "first", "last"]
-        if self.parameters.group_scaling:
-            names += ["begins", "ends"]
+        names = ["mode", "step", "group", "inputs", "first", "last", "begins", "ends"]
         return [Value.cast(getattr(command, name)) for name in names]
 
     def _inputs(self, m: Module, writes: Value, pump: Signal, step: Value) -> Value:

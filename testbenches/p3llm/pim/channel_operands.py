@@ -18,13 +18,9 @@ def operands_for(p: PimChannelParameters, mode: str) -> Operands:
     """Return operands with the outputs of all units and blocks, and as many terms as inputs fit."""
     outputs = BLOCKS * p.units * p.unit.elements
     room, heads = p.unit.steps * LANES, p.unit.pumps
-    if mode == "linear" and p.unit.group_scaling:
-        return real_operands.linear(
-            14, "down_proj", outputs=outputs, inputs=room, tokens=heads, group=group_of(p)
-        )
     if mode == "linear":
         return real_operands.linear(
-            14, "down_proj", outputs=outputs, inputs=min(room, 128), tokens=heads, group=128
+            14, "down_proj", outputs=outputs, inputs=room, tokens=heads, group=group_of(p)
         )
     if mode == "keys":
         whole = real_operands.queries_and_keys(0, 1, tokens=outputs, heads=heads)
@@ -47,9 +43,8 @@ def group_of(p: PimChannelParameters) -> int:
 
 
 def groups_of(p: PimChannelParameters, operands: Operands) -> int:
-    """Return the number of groups per output that the units scale; 1 without group scaling."""
-    scaled = p.unit.group_scaling and operands.mode is Mode.LINEAR
-    return operands.codes.shape[1] // group_of(p) if scaled else 1
+    """Return the number of groups per output that the units scale; 1 for keys and values."""
+    return operands.codes.shape[1] // group_of(p) if operands.mode is Mode.LINEAR else 1
 
 
 def scales_of(p: PimChannelParameters) -> np.ndarray:
@@ -62,11 +57,14 @@ def scales_of(p: PimChannelParameters) -> np.ndarray:
 
 
 def totals_of(p: PimChannelParameters, operands: Operands, pumps: int) -> np.ndarray:
-    """Return the results of reads of totals: the words of each part, by input, block and unit."""
+    """Return the results of reads of totals: the words of each part, by input and unit.
+
+    The groups of all blocks belong to the same outputs; each block uses the same inputs.
+    """
     groups = groups_of(p, operands)
     parts = np.split(np.arange(operands.codes.shape[1]), groups)
     shape = (pumps, BLOCKS, p.units, p.unit.elements)
-    totals = np.zeros(shape, np.int64)
+    totals = np.zeros((pumps, p.units, p.unit.elements), np.int64)
     for number, part in enumerate(parts):
         sums = dot_products(
             np.array(operands.mode.value),
@@ -75,10 +73,10 @@ def totals_of(p: PimChannelParameters, operands: Operands, pumps: int) -> np.nda
             operands.group_bits[:, part],
         ).reshape(shape)
         for block in range(BLOCKS):
-            totals[:, block] += sums[:, block] * scales_of(p)[(block * groups + number) % 2]
+            totals += sums[:, block] * scales_of(p)[(block * groups + number) % 2]
     above, half = totals >> 32 & 0xFFFF, p.unit.elements // 2
     words = [above[..., 0::2] | above[..., 1::2] << 16, totals[..., :half], totals[..., half:]]
-    return np.stack(words, axis=3).astype(np.uint32).view(np.int32)
+    return np.stack(words, axis=2).astype(np.uint32).view(np.int32)
 
 
 def metadata_of(p: PimChannelParameters, operands: Operands, unit: int) -> np.ndarray:

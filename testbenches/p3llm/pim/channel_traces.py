@@ -63,7 +63,11 @@ class Work:
 
 
 def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None) -> Trace:
-    """Return the trace of a product: all units on their own tiles, in alternating banks."""
+    """Return the trace of a product: all units on their own tiles, in alternating banks.
+
+    The blocks of keys or values are different outputs; those of weights are the groups of one
+    round, whose totals are read at its end.
+    """
     operands = operands_for(p, mode)
     pumps = inputs or p.unit.pumps
     size, elements = p.unit.column_bits // 8, p.unit.elements
@@ -82,7 +86,7 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
     preamble, sums = len(work.others), []
     groups = groups_of(p, operands)
     a_group = count // groups
-    scaled = p.unit.group_scaling and operands.mode is Mode.LINEAR
+    scaled = operands.mode is Mode.LINEAR
     # For each result: whether it is the high part, and whether it is of the upper half.
     parts = [(False, False), (False, True)]
     exact = dot_products(
@@ -115,10 +119,12 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
                 inputs=pumps - 1,
                 first=column % a_group == 0,
                 last=(column + 1) % a_group == 0,
-                begins=column < a_group,
-                ends=column >= count - a_group,
+                begins=block == 0 and column < a_group,
+                ends=block == BLOCKS - 1 and column >= count - a_group,
             )
             work.columns.append((block, multiply))
+        if scaled and block < BLOCKS - 1:
+            continue
         for unit in range(p.units):
             for pump in range(pumps):
                 for number, (high, upper) in enumerate(parts):
@@ -132,7 +138,8 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
                         advance=upper and not scaled,
                     )
                     work.others.append(((block + 1) * count, read))
-                    sums.append(exact[pump, block, unit, number])
+                    of_block = exact[pump] if scaled else exact[pump, block]
+                    sums.append(of_block[unit, number])
     return scheduled(p, work, memory, np.array(sums), preamble, count)
 
 
@@ -146,9 +153,7 @@ def scheduled(
 ) -> Trace:
     """Send all commands as early as possible, columns before commands that access no bank."""
     model = Channel(p, memory)
-    slots: list[Slot] = []
-    if p.unit.group_scaling:
-        slots += scale_fills(p, model)
+    slots = scale_fills(p, model)
     done = opened = sent = 0
     first = last = 0
     while work.rows or work.columns or work.others:
@@ -267,8 +272,7 @@ def prepare_units(
         ends=True,
         inputs=p.unit.pumps - 1,
     )
-    fills = [ColumnCommand(operation=ColumnOperation.FILL_SCALES)] * p.unit.group_scaling
-    for column in (*fills, multiply):
+    for column in (ColumnCommand(operation=ColumnOperation.FILL_SCALES), multiply):
         while not legal(model, None, column):
             send(None, None)
         send(None, column)
@@ -338,17 +342,14 @@ def drawn_row(p: PimChannelParameters, rng: np.random.Generator, *, closing: boo
 
 def drawn_column(p: PimChannelParameters, rng: np.random.Generator) -> ColumnCommand:
     """Return a column command of any kind."""
-    kinds = p.operations
+    kinds = list(ColumnOperation)
     size = p.unit.column_bits // 8
-    share = (0.4, 0.08, 0.08, 0.08, 0.16, 0.1, 0.1)
-    scaling = {}
-    if p.unit.group_scaling:
-        share = (*share[:-1], 0.05, 0.05)
-        names = ("begins", "ends", "total", "high")
-        scaling = {name: bool(rng.integers(0, 2)) for name in names}
+    share = (0.4, 0.08, 0.08, 0.08, 0.16, 0.1, 0.05, 0.05)
+    names = ("begins", "ends", "total", "high")
+    of_groups = {name: bool(rng.integers(0, 2)) for name in names}
     return ColumnCommand(
         operation=kinds[int(rng.choice(len(kinds), p=share))],
-        **scaling,
+        **of_groups,
         bank=int(rng.integers(0, p.timing.banks)),
         all=bool(rng.integers(0, 2)),
         column=int(rng.integers(0, COLUMNS)),

@@ -90,19 +90,18 @@ def _knock_at_units(p: PimChannelParameters, send: Send, knock: Send) -> None:
         close = RowCommand(operation=RowOperation.PRECHARGE, bank=bank)
         knock(close, None)
     knock(RowCommand(operation=RowOperation.ACTIVATE, bank=1, all=True, row=ROWS - 1), None)
-    scales = p.unit.group_scaling
     multiply = ColumnCommand(
         operation=ColumnOperation.MULTIPLY,
         bank=1,
         first=True,
         last=True,
-        begins=scales,
-        ends=scales,
+        begins=True,
+        ends=True,
         inputs=p.unit.pumps - 1,
     )
     for pause in range(p.unit.pumps):
         knock(None, multiply)
         knock(None, multiply)
-        knock(None, ColumnCommand(operation=ColumnOperation.READ_RESULT, bank=1, total=scales))
+        knock(None, ColumnCommand(operation=ColumnOperation.READ_RESULT, bank=1, total=True))
         for _ in range(pause):
             send(None, None)

@@ -13,7 +13,6 @@ from golden.p3llm.pim.real_operands import Operands
 from hdl.p3llm.pim.group_scaler import GroupScaler
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
-from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.pim.unit_commands import (
     drawn,
@@ -103,22 +102,13 @@ class UnitBench:
         return cycles
 
 
-def scales_groups(run: Run) -> bool:
-    """Return whether the unit multiplies sums by their groups' scales."""
-    return run.parameters.group_scaling
+def real_products(pumps: int) -> list[Operands]:
+    """Return keys and values of SmolLM2, with tails of tokens.
 
-
-def real_products(pumps: int, *, scaled: bool) -> list[Operands]:
-    """Return products of SmolLM2 in all modes, with tails of outputs and of tokens.
-
-    `scaled_tensors` covers linear layers that are scaled in the unit.
+    `scaled_tensors` covers linear layers.
     """
     products = []
     for layer in real_operands.LAYERS:
-        if not scaled:
-            products.append(
-                real_operands.linear(layer, "down_proj", outputs=24, inputs=64, tokens=pumps)
-            )
         products += [
             real_operands.queries_and_keys(layer, 1, tokens=37, heads=pumps),
             real_operands.probabilities_and_values(layer, 2, tokens=93, heads=pumps),
@@ -132,7 +122,7 @@ async def real_tensors(dut: Any) -> None:
     unit = UnitBench(dut, "real")
     for pumps in range(1, unit.p.pumps + 1):
         commands = []
-        for number, operands in enumerate(real_products(pumps, scaled=unit.p.group_scaling)):
+        for number, operands in enumerate(real_products(pumps)):
             commands += product(unit.p, operands, fill=number % 2 == 0)
         await unit.run(commands)
 
@@ -152,8 +142,8 @@ async def full_rate(dut: Any) -> None:
     words = register_writes(p, rng)
     between: deque[Command] = deque()
     commands, columns = list(words), 0
-    # Sums of a linear layer are not retained if they are scaled.
-    modes = [mode for mode in Mode if mode is not Mode.LINEAR or not p.group_scaling]
+    # The scaler consumes the sums of a linear layer.
+    modes = [mode for mode in Mode if mode is not Mode.LINEAR]
     # Long enough that all sums of the previous group are read before these are complete.
     length = max(p.steps, 16)
     for group in range(6):
@@ -189,7 +179,6 @@ async def full_rate(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(scales_groups, "sums leave with every group")
 async def scaled_tensors(dut: Any) -> None:
     """Run linear layers of SmolLM2 whose groups are scaled in the unit, for one input and two."""
     unit = UnitBench(dut, "scaled", "random", "random")
@@ -204,7 +193,6 @@ async def scaled_tensors(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(scales_groups, "sums leave with every group")
 async def scaled_full_rate(dut: Any) -> None:
     """Multiply the shortest groups that the scaler can process without stalls."""
     unit = UnitBench(dut, "scaled rate")
@@ -252,7 +240,6 @@ async def scaled_full_rate(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(scales_groups, "sums leave with every group")
 async def scaled_times(dut: Any) -> None:
     """Complete groups of one column: each waits until the scaler has accepted the previous one."""
     unit = UnitBench(dut, "scaled times")
@@ -316,13 +303,12 @@ async def every_group(dut: Any) -> None:
     size = p.column_bits // 8
     # Inputs 1, 2, 4, 8 in E4M3, so that no two lanes cancel.
     commands = input_writes(p, np.array([[0x38, 0x40, 0x48, 0x50]], np.uint8))
-    if p.group_scaling:
-        commands.append(Command(operation=Operation.FILL_SCALES, data=np.ones(size, np.uint8)))
+    commands.append(Command(operation=Operation.FILL_SCALES, data=np.ones(size, np.uint8)))
     for _ in range(8):
         data_bytes = rng.integers(0, 256, size).astype(np.uint8)
         commands.append(Command(operation=Operation.WRITE_METADATA, data=data_bytes))
         for mode in Mode:
-            scaled = p.group_scaling and mode is Mode.LINEAR
+            scaled = mode is Mode.LINEAR
             for group in range(16):
                 commands.append(
                     Command(

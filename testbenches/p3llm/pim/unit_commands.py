@@ -114,7 +114,7 @@ def product(
 def scaled_product(
     p: PimComputeUnitParameters, operands: Operands, scales: np.ndarray
 ) -> list[Command]:
-    """Return the commands of a linear layer whose groups are scaled in the unit.
+    """Return the commands of a linear layer.
 
     Parameters
     ----------
@@ -191,24 +191,22 @@ def drawn(
             last=last,
         )
 
-    if p.group_scaling:
-        commands.append(Command(operation=Operation.FILL_SCALES, data=random_bytes()))
-        commands.append(replace(multiply(True, True), mode=Mode.LINEAR, begins=True, ends=True))
-        commands.append(replace(multiply(True, True), mode=Mode.QK))
+    commands.append(Command(operation=Operation.FILL_SCALES, data=random_bytes()))
+    commands.append(replace(multiply(True, True), mode=Mode.LINEAR, begins=True, ends=True))
+    commands.append(replace(multiply(True, True), mode=Mode.QK))
     commands.append(multiply(True, True))
     # The newest sums are those of a linear layer's group.
-    consumed = p.group_scaling and commands[-1].mode is Mode.LINEAR
+    consumed = commands[-1].mode is Mode.LINEAR
     read = 0
     for _ in range(count):
         kind = Operation(int(rng.choice(5, p=(0.5, 0.15, 0.1, 0.1, 0.15))))
-        if p.group_scaling and rng.random() < 0.3:
+        if rng.random() < 0.3:
             commands.append(drawn_scaling(p, rng, random_bytes()))
         elif kind is Operation.MULTIPLY:
-            commands.append(multiply(rng.random() < 0.2, rng.random() < 0.3))
-            if p.group_scaling:
-                begins, ends = (bool(rng.random() < 0.3) for _ in range(2))
-                commands[-1] = replace(commands[-1], begins=begins, ends=ends)
-                consumed = consumed if not commands[-1].last else commands[-1].mode is Mode.LINEAR
+            begins, ends = (bool(rng.random() < 0.3) for _ in range(2))
+            column = multiply(rng.random() < 0.2, rng.random() < 0.3)
+            commands.append(replace(column, begins=begins, ends=ends))
+            consumed = consumed if not column.last else column.mode is Mode.LINEAR
             read = 0 if commands[-1].last else read
         elif kind is Operation.READ_RESULT and consumed:
             # The sums of a linear layer's group are consumed by the scaler.
@@ -228,7 +226,7 @@ def drawn(
 def drawn_scaling(
     p: PimComputeUnitParameters, rng: np.random.Generator, column: np.ndarray
 ) -> Command:
-    """Return a command that only a unit with group scaling has."""
+    """Return a command for scales or totals of groups."""
     if rng.random() < 0.5:
         return Command(operation=Operation.FILL_SCALES, data=column)
     return Command(
@@ -255,8 +253,7 @@ def payloads(p: PimComputeUnitParameters, commands: list[Command]) -> list[int]:
         ],
     }
     names = ["step", "group", "inputs", "first", "last", "word", "upper", "advance"]
-    if p.group_scaling:
-        names += ["begins", "ends", "total", "high"]
+    names += ["begins", "ends", "total", "high"]
     for name in names:
         fields[name] = [int(getattr(command, name)) for command in commands]
     arrays = {name: np.array(values) for name, values in fields.items()}

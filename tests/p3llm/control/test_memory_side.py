@@ -29,8 +29,7 @@ def memory_side(
 ) -> list[tuple[dict[str, Any], Counter[str]]]:
     """Return products of a layer with their cycles and commands; none waits for the NPU."""
     m = Module()
-    kind = SEQUENCERS[p.channel.unit.group_scaling, p.pre_rope]
-    m.submodules.sequencer = sequencer = kind(parameters=p)
+    m.submodules.sequencer = sequencer = SEQUENCERS[p.pre_rope](parameters=p)
     m.submodules.scheduler = scheduler = BankScheduler(
         parameters=p.channel, position_bits=MemoryBits(p).position
     )
@@ -103,8 +102,6 @@ def test_every_lost_cycle_has_its_reason(batch: int) -> None:
 def test_scaling_in_units_costs_only_columns(batch: int) -> None:
     """Linear layers take the cycles of their columns and refreshes: sums and inputs are hidden."""
     p = replace(PRESETS["smollm2"], batch=batch)
-    unit = replace(p.channel.unit, group_scaling=True)
-    p = replace(p, channel=replace(p.channel, unit=unit))
     refresh, total = refresh_cycles(p), Counter[str]()
     for line, counts in memory_side(p, POSITION):
         if line["mode"] is Mode.LINEAR and line.get("outers"):

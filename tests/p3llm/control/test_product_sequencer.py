@@ -1,4 +1,4 @@
-"""Product sequencer: its commands against a list derived from the layout of the banks."""
+"""Product sequencer: its commands against lists from the layout, and a replay of registers."""
 
 import random
 from dataclasses import replace
@@ -19,33 +19,11 @@ TINY = PRESETS["tiny"]
 BASE, LAYER = 77, 2048
 COMPLETE = 6
 """Cycles from the column that completes sums until a unit has them."""
-
-
-def linear(p: P3llmParameters, said: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Groups, then sets of eight rounds: special values, scales of two rounds, columns."""
-    expected, position, side = [], LAYER + BASE, 0
-    for outer in range(said["outers"]):
-        words = -(-4 * said["steps"] // p.word)
-        first = said["inputs"][0] + outer * words
-        expected += [("input", first + i, i) for i in range(words)]
-        for start in range(0, said["rounds"], 8):
-            rounds = range(start, min(start + 8, said["rounds"]))
-            expected.append(("metadata", position))
-            position, side = position + 1, 1 - side
-            for pair in range(-(-len(rounds) // 2)):
-                places = [(side * 4 + pair) * p.units + unit for unit in range(p.units)]
-                expected.append(("scales", position, places))
-                position += 1
-            for round_ in rounds:
-                for step in range(said["steps"]):
-                    ends = (step == 0, step == said["steps"] - 1)
-                    expected.append(("multiply", position, step, round_ % 8, *ends))
-                    position += 1
-                scales = [(side * 4 + round_ % 8 // 2) * p.units + unit for unit in range(p.units)]
-                expected.append(("sums", outer, round_, scales))
-    for i in range(said["tail"]):
-        expected.append(("numbers", position + i, said["columns"][0] + i * p.units))
-    return expected
+TOTALS_COMPLETE = 16
+"""Cycles from the column that completes totals until a unit has them: 2 + 4 + 2 * 4 + 2."""
+LONG = replace(TINY, intermediate_size=288, layers=1)
+"""Parameters whose longest input has 18 groups."""
+FILLS = (Op.FILL_METADATA, Op.FILL_SCALES, Op.MULTIPLY)
 
 
 class Trace:
@@ -63,13 +41,12 @@ def run(
     said: dict[str, Any],
     token: int,
     seed: int,
-    sequencer: ProductSequencer | None = None,
-    more: tuple[str, ...] = (),
 ) -> Trace:
     """Run a product; the scheduler accepts at random, but in the phase of a product."""
-    unit, trace = sequencer or ProductSequencer(parameters=p), Trace()
+    unit, trace = ProductSequencer(parameters=p), Trace()
     rng = random.Random(seed)
-    names = ("bank", "column", "word", "step", "group", "upper", "advance", *more)
+    names = ("bank", "column", "word", "step", "group", "upper", "advance")
+    names += ("begins", "ends", "total", "high", "inputs")
 
     async def bench(ctx) -> None:
         ctx.set(unit.layer, LAYER)
@@ -88,9 +65,9 @@ def run(
                 issued["bounds"] = (ctx.get(unit.command.first), ctx.get(unit.command["last"]))
                 issued["position"] = ctx.get(unit.column.position)
                 issued["address"] = ctx.get(unit.word_address)
-                for name in ("scales", "scales_address", "numbers", "place"):
+                for name in ("numbers", "place"):
                     issued[name] = ctx.get(getattr(unit.reads, name))
-                for name in ("place", "more", "final", "weighted", "scales", "part"):
+                for name in ("place", "final", "upper", "wide", "high"):
                     issued[f"tag_{name}"] = ctx.get(getattr(unit.tag, name))
                 assert bool(ctx.get(unit.tag.valid)) is (issued["operation"] is Op.READ_RESULT)
                 trace.commands.append((cycle, issued))
@@ -119,7 +96,7 @@ def given(**fields: Any) -> dict[str, Any]:
 def check_sums(
     p: P3llmParameters,
     trace: Trace,
-    expected: list[tuple[list[int], bool]],
+    expected: list[list[int]],
     *,
     both: bool,
     units: int,
@@ -133,7 +110,7 @@ def check_sums(
     reads = [(c, one) for c, one in trace.commands if one["operation"] is Op.READ_RESULT]
     size = 2 * units * (1 + both)
     assert len(reads) == size * len(ends) == size * len(expected)
-    for number, (end, (places, more)) in enumerate(zip(ends, expected, strict=True)):
+    for number, (end, places) in enumerate(zip(ends, expected, strict=True)):
         mine = reads[number * size : (number + 1) * size]
         assert mine[0][0] >= end + COMPLETE
         following = ends[number + 1] if number + 1 < len(ends) else None
@@ -144,71 +121,10 @@ def check_sums(
         for (_cycle, one), (u, pump, half) in zip(mine, order, strict=True):
             assert (one["bank"] >> 1, one["upper"]) == (u, half)
             assert one["tag_place"] == places[pump] + 2 * u + half
-            assert one["tag_more"] == more
+            assert not one["total"]
+            assert not one["tag_wide"]
             # The second input's sums are output after the first one's.
             assert one["advance"] == (both and pump == 0 and half == 1)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_linear_layer_is_processed_group_by_group(seed: int) -> None:
-    """Two groups, 11 rounds: a set of eight and one of three."""
-    p = TINY
-    said = given(outers=2, rounds=11, steps=4, tail=2, inputs=[5, 0], sums=[30, 0], columns=[40, 0])
-    trace = run(p, said, 9, seed)
-    expected = linear(p, said)
-    inputs = [(one["address"], one["word"]) for one in trace.of(Op.WRITE_INPUT)]
-    assert inputs == [one[1:] for one in expected if one[0] == "input"]
-    filled = [one["position"] for one in trace.of(Op.FILL_METADATA)]
-    assert filled == [one[1] for one in expected if one[0] == "metadata"]
-    products = [
-        (one["position"], one["step"], one["group"], *map(bool, one["bounds"]))
-        for one in trace.of(Op.MULTIPLY)
-    ]
-    assert products == [one[1:] for one in expected if one[0] == "multiply"]
-    reads = trace.of(Op.READ)
-    of_scales = [one for one in reads if one["scales"]]
-    wanted = [one for one in expected if one[0] == "scales"]
-    assert len(of_scales) == p.units * len(wanted)
-    for number, (_kind, position, places) in enumerate(wanted):
-        mine = of_scales[number * p.units : (number + 1) * p.units]
-        assert {one["position"] for one in mine} == {position}
-        assert sorted(one["scales_address"] for one in mine) == places
-        assert all(one["scales_address"] % p.units == one["bank"] >> 1 for one in mine)
-    numbers = [one for one in reads if one["numbers"]]
-    assert len(numbers) == 2 * p.units
-    assert sorted(one["place"] for one in numbers) == list(range(40, 40 + 2 * p.units))
-    sums = [one for one in expected if one[0] == "sums"]
-    places = [([30 + 2 * p.units * round_] * 2, outer > 0) for _, outer, round_, _ in sums]
-    check_sums(p, trace, places, both=False, units=p.units)
-    scaled = [one["tag_scales"] for one in trace.of(Op.READ_RESULT)][::2]
-    assert scaled == [scale for one in sums for scale in one[3]]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_two_requests_share_a_linear_layer(seed: int) -> None:
-    """Both inputs of a group precede its columns; each column is read once, then sums of both."""
-    p = replace(TINY, batch=2)
-    said = given(outers=2, rounds=3, steps=4, both=1, inputs=[5, 50], sums=[30, 90])
-    trace = run(p, said, 9, seed)
-    words, halves = 4 * 4 // p.word, p.channel.unit.steps * 4 // p.word
-    inputs = [
-        (first + outer * words + i, pump * halves + i)
-        for outer in range(2)
-        for pump, first in enumerate(said["inputs"])
-        for i in range(words)
-    ]
-    assert [(one["address"], one["word"]) for one in trace.of(Op.WRITE_INPUT)] == inputs
-    positions = [one[1] for one in linear(p, said) if one[0] == "multiply"]
-    assert [one["position"] for one in trace.of(Op.MULTIPLY)] == positions
-    sums = [
-        ([place + 2 * p.units * round_ for place in said["sums"]], outer > 0)
-        for outer in range(2)
-        for round_ in range(3)
-    ]
-    check_sums(p, trace, sums, both=True, units=p.units)
-    # The NPU tracks the first request's sums of the last group; the others are read between them.
-    followed = [one["tag_place"] for one in trace.of(Op.READ_RESULT) if one["tag_final"]]
-    assert followed == list(range(30, 30 + 3 * 2 * p.units))
 
 
 @pytest.mark.parametrize(("seed", "token"), [(0, 9), (1, 63), (2, 64), (3, 100)])
@@ -248,7 +164,7 @@ def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> Non
     ]
     got = [(one["position"], one["place"]) for one in trace.of(Op.READ)]
     assert sorted(got) == ([] if scaled else sorted(wanted))
-    sums = [([10 + 2 * p.units * i, 50 + 2 * p.units * i], False) for i in range(rounds)]
+    sums = [[10 + 2 * p.units * i, 50 + 2 * p.units * i] for i in range(rounds)]
     check_sums(p, trace, sums, both=bool(both), units=p.units)
 
 
@@ -278,4 +194,97 @@ def test_values_are_multiplied_by_refills_of_probabilities(seed: int, token: int
     ]
     assert got == products
     units = p.head_size // p.elements
-    check_sums(p, trace, [([10, 50], False)], both=bool(both), units=units)
+    check_sums(p, trace, [[10, 50]], both=bool(both), units=units)
+
+
+def linear_columns(said: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Rounds of groups: special values for eight, scales for two, columns."""
+    expected, position = [], LAYER + BASE
+    for _round in range(said["rounds"]):
+        for group in range(said["outers"]):
+            fills = [Op.FILL_METADATA] * (group % 8 == 0) + [Op.FILL_SCALES] * (group % 2 == 0)
+            for fill in fills:
+                expected.append((fill, position))
+                position += 1
+            for step in range(said["steps"]):
+                flags = (step == 0, step == said["steps"] - 1)
+                ends = (group == 0, group == said["outers"] - 1)
+                expected.append((Op.MULTIPLY, position, group % 8, *flags, *ends))
+                position += 1
+    return expected
+
+
+def check_inputs(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None:
+    """Replay the registers: each column has its inputs, of both requests."""
+    a_word = p.channel.unit.steps_a_word
+    ring = p.channel.unit.steps // a_word
+    registers: dict[int, int] = {}
+    a_round, column = said["outers"] * said["steps"], 0
+    for one in trace.of(Op.WRITE_INPUT, Op.MULTIPLY):
+        if one["operation"] is Op.WRITE_INPUT:
+            registers[one["word"]] = one["address"]
+            continue
+        for pump in range(1 + said["both"]):
+            wanted = said["inputs"][pump] + column % a_round // a_word
+            assert registers[pump * ring + one["step"] // a_word] == wanted
+        assert one["inputs"] == said["both"]
+        column += 1
+    words = a_round // a_word * (1 + said["both"]) * said["rounds"]
+    assert len(trace.of(Op.WRITE_INPUT)) == words
+
+
+@pytest.mark.parametrize(
+    ("seed", "groups", "rounds", "both"), [(0, 9, 3, 1), (1, 1, 5, 1), (2, 17, 2, 0), (3, 4, 4, 1)]
+)
+def test_a_linear_layer_is_processed_round_by_round(
+    seed: int, groups: int, rounds: int, both: int
+) -> None:
+    said = given(outers=groups, rounds=rounds, steps=4, both=both)
+    said |= {"inputs": [5, 90], "sums": [30, 400]}
+    trace = run(LONG, said, 9, seed)
+    got = [
+        (one["operation"], one["position"])
+        + (one["operation"] is Op.MULTIPLY)
+        * (one["group"], *map(bool, one["bounds"]), bool(one["begins"]), bool(one["ends"]))
+        for one in trace.of(*FILLS)
+    ]
+    assert got == linear_columns(said)
+    check_inputs(LONG, trace, said)
+    check_totals(LONG, trace, said)
+
+
+def check_totals(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None:
+    """Require that a round's totals are read when complete and before the next ones."""
+    ends = [
+        cycle
+        for cycle, one in trace.commands
+        if one["operation"] is Op.MULTIPLY and one["bounds"][1] and one["ends"]
+    ]
+    reads = [(c, one) for c, one in trace.commands if one["operation"] is Op.READ_RESULT]
+    pumps = 1 + said["both"]
+    order = [
+        (unit, pump, high, upper)
+        for unit in range(p.units)
+        for pump in range(pumps)
+        for high, upper in ((1, 0), (0, 0), (0, 1))
+    ]
+    assert len(ends) == said["rounds"]
+    assert len(reads) == len(ends) * len(order)
+    for number, end in enumerate(ends):
+        mine = reads[number * len(order) : (number + 1) * len(order)]
+        assert mine[0][0] >= end + TOTALS_COMPLETE
+        assert number + 1 == len(ends) or mine[-1][0] < ends[number + 1]
+        for (_cycle, one), (unit, pump, high, upper) in zip(mine, order, strict=True):
+            assert (one["bank"] >> 1, one["inputs"], one["high"], one["upper"]) == (
+                unit,
+                pump,
+                high,
+                upper,
+            )
+            assert one["total"]
+            assert (one["tag_wide"], one["tag_high"]) == (1, high)
+            # The NPU tracks the first request's totals; the others are read between them.
+            assert one["tag_final"] == (pump == 0 or p.batch == 1)
+            assert high or one["tag_upper"] == upper
+            place = said["sums"][pump] + 2 * (number * p.units + unit) + upper
+            assert high or one["tag_place"] == place

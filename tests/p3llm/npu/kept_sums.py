@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from hdl.p3llm.npu.sum_accumulator import SumAccumulator
+from hdl.p3llm.npu.total_collector import TotalCollector
 
 
 def signed(value: int, width: int) -> int:
@@ -11,7 +11,7 @@ def signed(value: int, width: int) -> int:
     return value - (value >> width - 1 << width)
 
 
-async def read_back(ctx: Any, unit: SumAccumulator, places: Iterable[int]) -> dict[int, list[int]]:
+async def read_back(ctx: Any, unit: TotalCollector, places: Iterable[int]) -> dict[int, list[int]]:
     """Read the sums of results by place: a slice of the NPU has one or two results."""
     p, got = unit.parameters, {}
     of_slice = p.lanes // p.result

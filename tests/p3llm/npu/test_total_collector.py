@@ -9,21 +9,21 @@ from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.presets import PRESETS
 from tests.p3llm.npu.kept_sums import read_back, signed
 
-SCALED = PRESETS["tiny_group_scaling"]
+TINY = PRESETS["tiny"]
 PLACES = 24
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_parts_become_totals(seed: int) -> None:
     """Totals of all magnitudes in three parts with gaps, interleaved with sums of 32 bits."""
-    p, rng = SCALED, random.Random(seed)
+    p, rng = TINY, random.Random(seed)
     unit = TotalCollector(parameters=p)
     totals: dict[int, list[int]] = {}
     commands: list[tuple[dict[str, int], int]] = []
 
     def says(word: int, **tag: int) -> None:
         commands.extend([({}, rng.getrandbits(64))] * (rng.random() < 0.3))
-        commands.append(({"valid": 1, "part": 0, "place": 0, "wide": 0, "high": 0, **tag}, word))
+        commands.append(({"valid": 1, "upper": 0, "place": 0, "wide": 0, "high": 0, **tag}, word))
 
     for _ in range(60):
         place, wide = 2 * rng.randrange(PLACES // 2), rng.random() < 0.7
@@ -36,7 +36,7 @@ def test_parts_become_totals(seed: int) -> None:
         for half in range(2):
             mine = drawn[2 * half : 2 * half + 2]
             word = sum((one & 0xFFFFFFFF) << 32 * lane for lane, one in enumerate(mine))
-            says(word, wide=wide, place=place + half, part=half)
+            says(word, wide=wide, place=place + half, upper=half)
             totals[place + half] = mine
     got: dict[int, list[int]] = {}
 

@@ -79,7 +79,7 @@ def test_totals_are_exact_in_float64(groups: int, *, largest: bool) -> None:
         # 448 everywhere, and the largest scale.
         operands = replace(operands, inputs=np.full_like(operands.inputs, 0x7E))
         scales = np.full_like(scales, 255)
-    unit = Unit(replace(PAPER, group_scaling=True))
+    unit = Unit(PAPER)
     unit.run(scaled_product(unit.p, operands, scales))
     inputs, weights = values_of(operands)
     expected = inputs @ (weights * np.repeat(scales.astype(float), 128, axis=1)).T

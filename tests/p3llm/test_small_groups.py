@@ -1,4 +1,4 @@
-"""P3-LLM's system whose units scale groups, in Amaranth's simulator, against the other one."""
+"""P3-LLM's system in Amaranth's simulator: linear layers with several groups per row."""
 
 from dataclasses import replace
 
@@ -10,13 +10,10 @@ from testbenches.p3llm.system_models import Model
 from tests.p3llm.test_small_layer import run_layer, run_steps, smallest
 
 
-def scaling(batch: int, *, scaled: bool = True, vocabulary: int = 0) -> P3llmParameters:
+def several_groups(batch: int, *, vocabulary: int = 0) -> P3llmParameters:
     """Three groups of a hidden state, one of the heads, two between the feed-forward matrices."""
-    p = smallest(2, lanes=4, vocabulary=vocabulary, batch=batch)
-    unit = replace(p.channel.unit, group_scaling=scaled)
     return replace(
-        p,
-        channel=replace(p.channel, unit=unit),
+        smallest(2, lanes=4, vocabulary=vocabulary, batch=batch),
         hidden_size=48,
         intermediate_size=32,
         group_weights=16,
@@ -25,17 +22,14 @@ def scaling(batch: int, *, scaled: bool = True, vocabulary: int = 0) -> P3llmPar
 
 @pytest.mark.full
 @pytest.mark.parametrize(("batch", "cached"), [(1, [9]), (2, [17, 4])])
-def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> None:
-    """Hidden states equal those of the model, and of a system that reads sums of every group."""
-    p, rng = scaling(batch), np.random.default_rng(batch)
+def test_a_layer_is_equal_to_the_model(batch: int, cached: list[int]) -> None:
+    """Totals of several groups, for one request and two: hidden states and every byte."""
+    p, rng = several_groups(batch), np.random.default_rng(batch)
     model = Model.random(p, cached, rng)
     image, states = model.image, rng.normal(size=(batch, p.hidden_size)).astype(np.float32)
-    other = Model(scaling(batch, scaled=False), model.weights, model.caches, rng)
-    without, _bytes, _status = run_layer(other.p, other.image, states, cached)
     expected = model.step(0, states, cached)
     got, after, status = run_layer(p, image, states, cached)
     assert got.tolist() == expected.view(np.uint32).tolist()
-    assert got.tolist() == without.tolist()
     assert (after == model.image).all()
     assert status == 0
 
@@ -43,7 +37,7 @@ def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> Non
 @pytest.mark.full
 def test_each_request_has_its_prediction() -> None:
     """Pieces of the LM head are back to back; totals are read while the next piece runs."""
-    p, rng = scaling(2, vocabulary=70), np.random.default_rng(7)
+    p, rng = several_groups(2, vocabulary=70), np.random.default_rng(7)
     model = Model.random(p, [9, 4], rng)
     assert model.vocabulary is not None
     states = rng.normal(size=(p.batch, p.hidden_size)).astype(np.float32)
