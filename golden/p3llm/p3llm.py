@@ -75,12 +75,24 @@ class Matrix:
 
     @classmethod
     def quantised(
-        cls, weights: NDArray[np.floating], group: int, *, elements: int = 16
+        cls,
+        weights: NDArray[np.floating],
+        group: int,
+        *,
+        elements: int = 16,
+        importance: NDArray[np.float64] | None = None,
     ) -> "Matrix":
-        """Quantise a matrix, shape (outputs, inputs), for columns of `elements` elements."""
+        """Quantise a matrix, shape (outputs, inputs), for columns of `elements` elements.
+
+        With the mean square of each input as `importance`, groups have the smallest error weighted
+        with it; without, they are rounded as the paper specifies.
+        """
         while weights.shape[1] % group:
             group //= 2
-        groups = bitmod_fp4.quantise(weights, group_size=group)
+        if importance is None:
+            groups = bitmod_fp4.quantise(weights, group_size=group)
+        else:
+            groups = bitmod_fp4.quantise_weighted(weights, importance, group_size=group)
         steps, rows = bitmod_fp4.quantise_scales(groups.scales)
         return cls(
             columns=pack_columns(groups.codes.reshape(weights.shape), elements=elements),
@@ -154,12 +166,19 @@ class Vocabulary:
 
     @classmethod
     def quantised(
-        cls, norm: NDArray[np.floating], weights: NDArray[np.floating], p: P3llmParameters
+        cls,
+        norm: NDArray[np.floating],
+        weights: NDArray[np.floating],
+        p: P3llmParameters,
+        importance: NDArray[np.float64] | None = None,
     ) -> "Vocabulary":
-        """Quantise an LM head, shape (vocabulary, width)."""
+        """Quantise an LM head, shape (vocabulary, width); `importance` as in `Matrix`."""
         missing = p.filled_vocabulary - len(weights)
         filled = np.concatenate([weights, np.repeat(weights[:1], missing, axis=0)])
-        return cls(norm, Matrix.quantised(filled, p.group_weights, elements=p.elements))
+        matrix = Matrix.quantised(
+            filled, p.group_weights, elements=p.elements, importance=importance
+        )
+        return cls(norm, matrix)
 
     def predicted(self, state: Singles, p: P3llmParameters) -> tuple[int, int]:
         """Return the token that follows a hidden state, and the code of its logit."""

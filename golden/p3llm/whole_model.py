@@ -5,9 +5,10 @@ results of single decode steps. Sums are integers below ``2**53``, which float64
 in any order of additions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,14 @@ from hdl.p3llm.pim.operand_decoder import Mode
 
 Reals = NDArray[np.float64]
 MATRICES = ("qkv", "output", "gate_up", "down")
+
+
+class Product(Protocol):
+    """A matrix for blocks of tokens."""
+
+    def product(self, states: Halves) -> Singles:
+        """Return outputs [tokens, outputs] of FP16 vectors [tokens, inputs]."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,29 +104,62 @@ class QuantisedModel:
         return cls(layers, factors, Vocabulary(arrays["final norm"], matrix("vocabulary")))
 
 
+class WeightMethod(Enum):
+    """How each group of weights chooses its scale and its special value.
+
+    Members
+    -------
+    PLAIN : str
+        The paper's: the scale of the largest weight, the special value with the smallest squared
+        error.
+    WEIGHTED : str
+        Ours: the smallest error weighted with the mean square of the inputs, which the
+        calibration text gives, over several clip ratios.
+    """
+
+    PLAIN = "plain"
+    WEIGHTED = "weighted"
+
+
 def quantised_model(
     model: LanguageModel,
     tokens: Sequence[int],
     p: P3llmParameters,
     report: Callable[[int], None] = lambda layer: None,
+    *,
+    method: WeightMethod = WeightMethod.PLAIN,
 ) -> QuantisedModel:
-    """Quantise a whole model, with smoothing factors of keys from a text."""
+    """Quantise a whole model, with smoothing factors of keys from a calibration text.
+
+    Each matrix is quantised when the text's states reach it, so that its inputs are those of the
+    quantised matrices upstream.
+    """
     positions = np.arange(len(tokens))
     states = model.embedding[list(tokens)].astype(np.float32)
     layers, factors = [], []
     for number in range(model.shape.layers):
         report(number)
-        layers.append(_quantised_layer(model, number, p))
-        layer = FastLayer(layers[-1], p)
+        layer, matrices = _calibrated_layer(model, number, p, method)
         keys, vectors, queries = layer.projected(states, positions)
         factors.append(smoothing_factors(keys))
         cache = Cache.empty(factors[-1]).extended(keys, vectors)
         attended = layer.attended(queries, cache, Newest(keys, vectors), positions)
         states = layer.behind(states, attended)
+        found = {name: matrix.quantised for name, matrix in matrices.items()}
+        layers.append(Weights(**found, norms=layer.norms))
     report(model.shape.layers)
     norm, scale = _fitting_norm(model.tensor(None, "final_norm"), p)
-    vocabulary = Vocabulary.quantised(norm, model.tensor(None, "projection") * scale, p)
-    return QuantisedModel(layers, factors, vocabulary)
+    importance = _importance(rows_normed(states, norm, p), method)
+    projection = model.tensor(None, "projection") * scale
+    return QuantisedModel(layers, factors, Vocabulary.quantised(norm, projection, p, importance))
+
+
+def _importance(inputs: Halves, method: WeightMethod) -> Reals | None:
+    """Return the mean square of each of a matrix's inputs, FP16 [tokens, inputs]."""
+    if method is WeightMethod.PLAIN:
+        return None
+    squares: Reals = (values(inputs).astype(np.float64) ** 2).mean(axis=0)
+    return squares
 
 
 def _fitting_norm(weight: Singles, p: P3llmParameters) -> tuple[Singles, np.float32]:
@@ -130,8 +172,13 @@ def _fitting_norm(weight: Singles, p: P3llmParameters) -> tuple[Singles, np.floa
     return weight / scale, scale
 
 
-def _quantised_layer(model: LanguageModel, number: int, p: P3llmParameters) -> Weights:
-    """Quantise a layer's matrices; the feed-forward layer is padded with zeros."""
+def _calibrated_layer(
+    model: LanguageModel, number: int, p: P3llmParameters, method: WeightMethod
+) -> tuple["FastLayer", dict[str, "CalibratedMatrix"]]:
+    """Return a layer whose matrices are quantised at first use, and these matrices by name.
+
+    The feed-forward layer is padded with zeros.
+    """
     missing = p.intermediate_size - model.shape.intermediate_size
     norms = {}
     scales = {}
@@ -142,16 +189,53 @@ def _quantised_layer(model: LanguageModel, number: int, p: P3llmParameters) -> W
         weight = model.tensor(number, name) * scales[norm]
         return np.pad(weight, ((0, missing if name in ("gate", "up") else 0), (0, 0)))
 
-    def matrix(*parts: Singles) -> Matrix:
-        return Matrix.quantised(np.concatenate(parts), p.group_weights, elements=p.elements)
+    def matrix(*parts: Singles) -> CalibratedMatrix:
+        return CalibratedMatrix(np.concatenate(parts), p, method)
 
-    return Weights(
-        qkv=matrix(*(rows(name, "input_norm") for name in ("key", "value", "query"))),
-        output=matrix(model.tensor(number, "output")),
-        gate_up=matrix(*(rows(name, "feed_forward_norm") for name in ("gate", "up"))),
-        down=matrix(np.pad(model.tensor(number, "down"), ((0, 0), (0, missing)))),
-        norms=(norms["input_norm"], norms["feed_forward_norm"]),
-    )
+    matrices = {
+        "qkv": matrix(*(rows(name, "input_norm") for name in ("key", "value", "query"))),
+        "output": matrix(model.tensor(number, "output")),
+        "gate_up": matrix(*(rows(name, "feed_forward_norm") for name in ("gate", "up"))),
+        "down": matrix(np.pad(model.tensor(number, "down"), ((0, 0), (0, missing)))),
+    }
+    own = norms["input_norm"], norms["feed_forward_norm"]
+    return FastLayer(matrices, own, p), matrices
+
+
+class CalibratedMatrix:
+    """A matrix that is quantised when the first inputs reach it.
+
+    Parameters
+    ----------
+    weights : numpy.ndarray
+        float32, shape (outputs, inputs).
+    p : P3llmParameters
+        Parameters of the system.
+    method : WeightMethod
+        How groups choose scale and special value.
+    """
+
+    def __init__(self, weights: Singles, p: P3llmParameters, method: WeightMethod) -> None:
+        self._weights, self._p, self._method = weights, p, method
+        self._quantised: Matrix | None = None
+
+    @property
+    def quantised(self) -> Matrix:
+        """The stored weights."""
+        assert self._quantised is not None, "no inputs have reached the matrix"
+        return self._quantised
+
+    def product(self, states: Halves) -> Singles:
+        """Return outputs [tokens, outputs] of FP16 vectors [tokens, inputs]."""
+        if self._quantised is None:
+            p = self._p
+            self._quantised = Matrix.quantised(
+                self._weights,
+                p.group_weights,
+                elements=p.elements,
+                importance=_importance(states, self._method),
+            )
+        return FastMatrix(self._quantised).product(states)
 
 
 class FastMatrix:
@@ -194,17 +278,28 @@ class FastLayer:
 
     Parameters
     ----------
-    weights : Weights
-        Weights of the layer.
+    matrices : Mapping[str, Product]
+        Matrices by the names of `MATRICES`.
+    norms : tuple[numpy.ndarray, numpy.ndarray]
+        Weights of both norms.
     p : P3llmParameters
         Parameters of the system.
     """
 
-    def __init__(self, weights: Weights, p: P3llmParameters) -> None:
-        self.p, self.norms = p, weights.norms
-        self.qkv, self.output, self.gate_up, self.down = (
-            FastMatrix(getattr(weights, name)) for name in MATRICES
-        )
+    def __init__(
+        self,
+        matrices: Mapping[str, Product],
+        norms: tuple[NDArray[np.floating], NDArray[np.floating]],
+        p: P3llmParameters,
+    ) -> None:
+        self.p, self.norms = p, norms
+        self.qkv, self.output, self.gate_up, self.down = (matrices[name] for name in MATRICES)
+
+    @classmethod
+    def of(cls, weights: Weights, p: P3llmParameters) -> "FastLayer":
+        """Return the layer of stored weights."""
+        matrices = {name: FastMatrix(getattr(weights, name)) for name in MATRICES}
+        return cls(matrices, weights.norms, p)
 
     def projected(
         self, states: Singles, positions: NDArray[np.int64]
@@ -342,7 +437,7 @@ class WholeModel:
     def __post_init__(self) -> None:
         """Convert matrices to integers; start with empty caches."""
         p = self.parameters
-        self._layers = [FastLayer(layer, p) for layer in self.model.layers]
+        self._layers = [FastLayer.of(layer, p) for layer in self.model.layers]
         self._projection = FastMatrix(self.model.vocabulary.matrix)
         self.begin()
 

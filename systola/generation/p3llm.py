@@ -10,13 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.bitmod_fp4 import CLIP_RATIOS
 from golden.llm.language_model import LanguageModel
 from golden.p3llm.dram_image import cache_image
-from golden.p3llm.whole_model import BlockResult, QuantisedModel, WholeModel, quantised_model
+from golden.p3llm.whole_model import (
+    BlockResult,
+    QuantisedModel,
+    WeightMethod,
+    WholeModel,
+    quantised_model,
+)
 from hdl.model_shape import fitted
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.parameters import require
-from systola.generation.model_memory import model_arrays
+from systola.generation.model_memory import ModelFile, model_arrays
 from systola.generation.system import (
     Block,
     BlockProgress,
@@ -29,12 +36,19 @@ from systola.generation.system import (
 from testbenches.harness import Moved
 from testbenches.p3llm.host import Host
 
+METHOD = WeightMethod.PLAIN
+"""How weights are quantised: the paper's rounding, whose perplexity the comparison publishes."""
+
+VERSION = 1
+"""Version of the file of the quantised model."""
+
 
 class P3llmSystem(System):
     """P3-LLM with all layers of a model and the LM head in one pseudo-channel.
 
     There is no prefill: the accelerator decodes the prompt token by token. A calibration text
-    gives the smoothing factors of the keys, which a prefill would compute.
+    gives the smoothing factors of the keys, which a prefill would compute, and with
+    `WeightMethod.WEIGHTED` the mean square of each matrix's inputs.
     """
 
     top, name = "p3llm", "P3-LLM"
@@ -76,9 +90,9 @@ class P3llmSystem(System):
                 which = f"layer {layer + 1} of {layers}" if layer < layers else "the LM head"
                 report(f"quantising {which} to 4 bits")
 
-            return quantised_model(self.model, tokens, self.p, began).arrays()
+            return quantised_model(self.model, tokens, self.p, began, method=METHOD).arrays()
 
-        self.kept = self.model_file("quantised", tokens=tokens)
+        self.kept = self.quantised_file(tokens)
         self.quantised = QuantisedModel.of(model_arrays(self.kept, found, report))
         if self.settings.check:
             self.golden = WholeModel(self.p, self.quantised)
@@ -90,6 +104,12 @@ class P3llmSystem(System):
         result = golden.step(self.model.embedding[tokens])
         assert result.sums is not None
         return result.sums
+
+    def quantised_file(self, tokens: list[int]) -> ModelFile:
+        """Return the place and the key of the quantised model for a calibration text."""
+        return self.model_file(
+            "quantised", tokens=tokens, weights=METHOD.value, ratios=CLIP_RATIOS, version=VERSION
+        )
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program on empty caches, or on the caches of a checkpoint."""

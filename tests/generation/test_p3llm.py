@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from golden.p3llm.whole_model import WeightMethod
 from hdl.catalog import entry_named
+from systola.generation import p3llm
 from systola.generation.p3llm import P3llmSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
@@ -65,6 +67,26 @@ def test_tokens_equal_those_of_the_golden_model(
     again = prepared(folder, 6)
     assert generated(again) == tokens
     assert again.resumed == 7
+
+
+def test_key_of_the_quantised_model_has_each_ingredient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another text, method, clip grid or version of the file gives another key."""
+    model = small_model()
+    parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters("tiny"))
+    system = P3llmSystem(model, parameters, SETTINGS, tmp_path)
+    digests = [system.quantised_file(PROMPT).digest, system.quantised_file(PROMPT[:-1]).digest]
+    for name, value in (
+        ("METHOD", WeightMethod.WEIGHTED),
+        ("CLIP_RATIOS", (1.0, 0.9)),
+        ("VERSION", p3llm.VERSION + 1),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setattr(p3llm, name, value)
+            digests.append(system.quantised_file(PROMPT).digest)
+    assert len(set(digests)) == len(digests)
+    assert system.quantised_file(PROMPT).digest == digests[0]
 
 
 @pytest.mark.full

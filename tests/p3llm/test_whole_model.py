@@ -7,7 +7,14 @@ import pytest
 
 from golden.llm.language_model import LanguageModel
 from golden.p3llm.p3llm import Cache, Halves, decode
-from golden.p3llm.whole_model import QuantisedModel, WholeModel, quantised_model
+from golden.p3llm.whole_model import (
+    CalibratedMatrix,
+    FastMatrix,
+    QuantisedModel,
+    WeightMethod,
+    WholeModel,
+    quantised_model,
+)
 from hdl.p3llm.presets import PRESETS
 from testbenches.p3llm.system_models import drawn_cache, drawn_vocabulary, drawn_weights
 from tests.generation.test_generate import random_model
@@ -116,3 +123,49 @@ def test_a_quantised_model_is_near_the_model(large: float, option: dict[str, boo
     exact = in_float64(model, tokens)
     for own_sums, wanted in zip(sums.astype(np.float64), exact, strict=True):
         assert np.corrcoef(own_sums, wanted)[0, 1] > 0.95
+
+
+def test_inputs_of_the_calibration_weight_the_errors() -> None:
+    """The outputs for the calibration's inputs are nearer than with plain rounding."""
+    rng = np.random.default_rng(9)
+    weights = rng.normal(size=(80, 64)).astype(np.float32)
+    inputs = (rng.normal(size=(200, 64)) * rng.exponential(size=64) ** 2).astype(np.float16)
+    exact = inputs.astype(np.float64) @ weights.T.astype(np.float64)
+    errors = {}
+    for method in WeightMethod:
+        matrix = CalibratedMatrix(weights, P, method)
+        product = matrix.product(inputs.view(np.uint16))
+        assert np.array_equal(product, FastMatrix(matrix.quantised).product(inputs.view(np.uint16)))
+        errors[method] = float(((product - exact) ** 2).mean())
+    assert errors[WeightMethod.WEIGHTED] < 0.9 * errors[WeightMethod.PLAIN]
+
+
+def test_later_inputs_do_not_change_a_calibrated_matrix() -> None:
+    rng = np.random.default_rng(10)
+    weights = rng.normal(size=(80, 64)).astype(np.float32)
+    matrix = CalibratedMatrix(weights, P, WeightMethod.WEIGHTED)
+    first, second = rng.normal(size=(2, 9, 64)).astype(np.float16).view(np.uint16)
+    matrix.product(first)
+    stored = matrix.quantised
+    matrix.product(second)
+    assert matrix.quantised is stored
+
+
+def test_the_paper_s_rounding_is_available_for_a_whole_model() -> None:
+    """Plain rounding does not read the calibration text; its LM head is that of the weights."""
+    model = random_model(**SHAPE)
+    rng = np.random.default_rng(6)
+    texts = [rng.integers(0, 405, 12).tolist() for _ in range(2)]
+    plain, weighted = (
+        [quantised_model(model, text, P, method=method) for text in texts]
+        for method in (WeightMethod.PLAIN, WeightMethod.WEIGHTED)
+    )
+
+    def same(pair: list[QuantisedModel]) -> bool:
+        first, second = (one.layers[0].down.columns for one in pair)
+        return bool(np.array_equal(first, second))
+
+    assert same(plain) and not same(weighted)
+    default = quantised_model(model, texts[0], P)
+    wanted = plain[0].arrays()
+    assert all(np.array_equal(part, wanted[name]) for name, part in default.arrays().items())
