@@ -30,7 +30,7 @@ SCALES = {
 """Granularity of the scales; the accelerator has one scale per layer."""
 SPLITS = {
     "integers, median per head": Split.HEAD,
-    "integers, one histogram": Split.HISTOGRAM,
+    "integers, tracked median per head": Split.CENTRE,
 }
 """Rules that select high-score tokens, for importance in the accelerator's integers."""
 BUDGETS = (64, 128, 256, 512)
@@ -190,8 +190,8 @@ def _flips(subject: Subject) -> Section:
         note=(
             "16-bit integers with one scale per head unless the row names another. The accelerator "
             "has one per layer, for keys and for values. Tokens above the median of their head's "
-            "accumulated probabilities are high scores (HST). The accelerator splits otherwise: by "
-            "one histogram of the signed raw sums of all heads, as in the last rows, which also "
+            "accumulated probabilities are high scores (HST). The accelerator tracks the median of "
+            "its integer sums per head, as in the last rows, which also "
             "have one scale per layer. Rates of the 2DRP groups are proportional to their refresh "
             "intervals, which is an assumption; the mean over all bits is stated."
         ),

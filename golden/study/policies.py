@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from golden.kelle.edram.refresh_controller import high_group
+from golden.kelle.eviction.head_scores import HeadScores
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
 from hdl.parameters import require, require_choice, require_range
 
 LONGEST = 1 << 20
@@ -45,7 +50,7 @@ class Split(Enum):
     """The rule that selects the half of the cached tokens with high scores for refresh."""
 
     HEAD = "a head's tokens above the median of its importances"
-    HISTOGRAM = "the first half of a layer's tokens, of all heads, by four bits, as the accelerator"
+    CENTRE = "a head's tokens above its tracked median, by four bits, as the accelerator"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +74,7 @@ class ScorePolicy:
     unit : Unit
         Heads that evict together.
     split : Split
-        Rule for high-score tokens, for bit errors; `HISTOGRAM` requires the source `INTEGER`.
+        Rule for high-score tokens, for bit errors; `CENTRE` requires the source `INTEGER`.
 
     Raises
     ------
@@ -95,7 +100,7 @@ class ScorePolicy:
         require_choice("unit", self.unit, list(Unit))
         require_choice("split", self.split, list(Split))
         integers = self.split is Split.HEAD or self.source is Source.INTEGER
-        require(integers, "split by a histogram needs the source INTEGER", self.source)
+        require(integers, "split by a tracked median needs the source INTEGER", self.source)
         least = self.sinks + self.window + 1
         require(self.budget >= least, f"budget must be at least {least}", self.budget)
 
@@ -241,9 +246,13 @@ class ScoreReplay:
         self._none = each([policy.source is Source.NONE for policy in policies])
         self._positions = torch.arange(tokens)
         self.importance = torch.zeros(len(policies), kv_heads, tokens, dtype=dtype)
-        self._histograms = [lane for lane, p in enumerate(policies) if p.split is Split.HISTOGRAM]
-        self._exported = torch.zeros(len(policies), kv_heads, tokens, dtype=dtype)
-        self._largest = torch.zeros(len(policies), kv_heads, 1, dtype=dtype)
+        # The models of the accelerator's scores, and the groups after the last step.
+        self._scores = {
+            lane: [HeadScores(eviction_of(policy)) for _ in range(kv_heads)]
+            for lane, policy in enumerate(policies)
+            if policy.split is Split.CENTRE
+        }
+        self._high = torch.zeros(len(policies), kv_heads, tokens, dtype=torch.bool)
 
     def step(self, now: int, alive: Tensor, raw: Tensor, prob: Tensor) -> None:
         """Add scores to importance; evict the least important unprotected token."""
@@ -253,8 +262,7 @@ class ScoreReplay:
             given = torch.where(self._integer, accelerator_scores(raw).sum(2), given)
         given = given.masked_fill_(~alive, 0).masked_fill_(self._none, 0)
         importance += self._together(given)
-        if self._histograms:
-            self._export(now, alive)
+        self._divide(now, alive)
         for lane, policy in enumerate(self._policies):
             if now + 1 == policy.prefill > policy.budget:
                 _keep_best(policy, importance[lane], alive[lane])
@@ -279,19 +287,26 @@ class ScoreReplay:
                 together[lane] = given[lane]
         return together
 
-    def _export(self, now: int, alive: Tensor) -> None:
-        """Export the importances to the refresh controllers, scaled by earlier steps' maximum."""
-        importance = self.importance[..., : now + 1]
-        self._exported[..., : now + 1] = exported(importance, self._largest)
-        folded = torch.where(importance < 0, -importance - 1, importance).masked_fill(~alive, 0)
-        self._largest = torch.maximum(self._largest, folded.amax(-1, keepdim=True))
+    def _divide(self, now: int, alive: Tensor) -> None:
+        """Divide the tokens by the accelerator's bit-exact scores; an arriving token is high."""
+        for lane, heads in self._scores.items():
+            for head, scores in enumerate(heads):
+                # Every cached token takes part in the search; the current one does not yet.
+                cached = alive[lane, head, :now]
+                importance = self.importance[lane, head, :now][cached].numpy().astype(np.int64)
+                coarse = scores.coarse(importance)
+                self._high[lane, head, :now][cached] = torch.from_numpy(
+                    high_group(coarse, EXPORTED_BITS)
+                )
+                self._high[lane, head, now] = True
+                scores.learn(importance)
 
     def important(self, alive: Tensor) -> Tensor:
         """Split the tokens by each lane's policy; the last token is the current one."""
         importance = self.importance[..., : alive.shape[-1]].masked_fill(~alive, torch.nan)
         high = importance > importance.nanmedian(-1, keepdim=True).values
-        for lane in self._histograms:
-            high[lane] = _first_half(self._exported[lane, :, : alive.shape[-1]], alive[lane])
+        for lane in self._scores:
+            high[lane] = self._high[lane, :, : alive.shape[-1]]
         return high
 
 
@@ -302,25 +317,17 @@ def accelerator_scores(raw: Tensor) -> Tensor:
     return (scores.clamp(-limit, limit - 1) / (1 << SCORE_SHIFT)).floor()
 
 
-def exported(importance: Tensor, largest: Tensor) -> Tensor:
-    """Return the upper bits of integers as offset binary, scaled by the largest magnitude so far.
-
-    `golden.kelle.eviction.slot_table.export_score` on tensors.
-    """
-    shift = (torch.frexp(largest).exponent + 1 - EXPORTED_BITS).clamp(min=0)
-    top = 1 << EXPORTED_BITS
-    return (torch.ldexp(importance, -shift).floor() + top // 2).clamp(0, top - 1)
-
-
-def _first_half(scores: Tensor, alive: Tensor) -> Tensor:
-    """Return the better half of stored tokens [heads, tokens]; ties resolve to earlier tokens."""
-    stored = alive.clone()
-    # The current token's key and value are not stored yet.
-    stored[:, -1] = False
-    ranked = scores.masked_fill(~stored, -1).flatten().sort(descending=True, stable=True).indices
-    high = torch.zeros(alive.numel(), dtype=torch.bool)
-    high[ranked[: (int(stored.sum()) + 1) // 2]] = True
-    return high.view_as(alive)
+def eviction_of(policy: ScorePolicy) -> EvictionParameters:
+    """Return the accelerator's parameters for a policy; its sums do not saturate."""
+    evictor = SystolicEvictorParameters(
+        rows=2, slots=policy.budget, index_width=12, shift=SCORE_SHIFT, score_width=32
+    )
+    return EvictionParameters(
+        evictor=evictor,
+        window=policy.window,
+        sinks=policy.sinks,
+        score_bits=EXPORTED_BITS,
+    )
 
 
 def _keep_best(policy: ScorePolicy, importance: Tensor, alive: Tensor) -> None:

@@ -154,7 +154,7 @@ class Kelle(Unit):
         `placement` of a head's arriving token; `valid` is 1 in the cycle of the placement.
     lookup_request, lookup_response, filled, vectors, no_victim : In(stream), Out
         As in `EvictionController`.
-    threshold, counts : Out
+    counts : Out
         As in `RefreshController`.
 
     Raises
@@ -195,7 +195,6 @@ class Kelle(Unit):
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), eviction.cached_heads)),
                 "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.layers * p.stored)),
                 "no_victim": Out(1),
-                "threshold": Out(p.memory.score_bits),
                 "counts": Out(p.memory.refresh.counts_layout),
             }
         )
@@ -286,7 +285,6 @@ class Kelle(Unit):
         connect_streams(m, parts.controller.scores, memory.scores)
         m.d.comb += [
             memory.settings.eq(self.settings),
-            self.threshold.eq(memory.threshold),
             self.counts.eq(memory.counts),
         ]
         # A row from outside is written to one side, then to the other.

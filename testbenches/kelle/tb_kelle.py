@@ -33,7 +33,7 @@ def prepare(p: KelleParameters) -> None:
 
 
 def step_tick(p: KelleParameters) -> int:
-    """Return a tick with time for a sweep, a step, and the search for the threshold."""
+    """Return a tick with time for a sweep and a step."""
     return p.memory.refresh.sweep_cycles + step_bound(p) * 9 // 8 + 400
 
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from golden.kelle.edram.refresh_controller import high_scores
 from golden.kelle.eviction.aerp import EMPTY, AerpParameters
 from golden.kelle.eviction.aerp import replay as replay_aerp
-from golden.kelle.eviction.slot_table import export_score, magnitude_bits
+from golden.kelle.eviction.eviction_controller import EvictionModel
 from golden.kelle.eviction.systolic_evictor import accumulate
 from golden.study.policies import (
-    EXPORTED_BITS,
+    SCORE_SHIFT,
     Policy,
     ScorePolicy,
     ScoreReplay,
@@ -23,6 +22,7 @@ from golden.study.policies import (
     VotingReplay,
     accelerator_scores,
     aerp,
+    eviction_of,
     full_cache,
     h2o,
     streaming_llm,
@@ -200,38 +200,34 @@ def test_what_makes_no_sense_is_refused(build: Callable[[], Policy], message: st
         build()
 
 
-def test_a_histogram_splits_all_heads_as_the_accelerator() -> None:
-    """Importances of several heads, exported and ranked by the golden models of the hardware."""
-    policy = aerp(32, Source.INTEGER, split=Split.HISTOGRAM)
+def test_tracked_medians_divide_each_head_as_the_accelerator() -> None:
+    """Importances of several heads, divided by the golden model of the eviction controller."""
+    policy = aerp(32, Source.INTEGER, split=Split.CENTRE)
     replay = ScoreReplay([policy], HEADS, TOKENS, torch.float64)
-    alive = torch.ones(1, HEADS, TOKENS, dtype=torch.bool)
     scores = (
         raw_scores(5) * np.array([1, 3, 0.2])[:, None, None] + np.array([0, 9, -2])[:, None, None]
     )
-    total = np.zeros((HEADS, TOKENS), np.int64)
-    coarse, bits, shares = np.zeros_like(total), [0] * HEADS, []
-    for now in range(TOKENS):
-        known = alive[..., : now + 1]
-        stored = known[0].numpy().copy()
-        stored[:, now] = False
-        expected = high_scores(coarse[:, : now + 1].ravel(), stored.ravel()).reshape(stored.shape)
-        np.testing.assert_array_equal(replay.important(known)[0].numpy(), expected)
-        shares.append(expected.sum(1) / max(stored[0].sum(), 1))
+    alive = torch.ones(1, HEADS, TOKENS, dtype=torch.bool)
+    models = [EvictionModel(eviction_of(policy)) for _ in range(HEADS)]
+    known = np.zeros((HEADS, TOKENS), bool)
+    for now in range(32):
         raw = torch.tensor(scores[None, :, None, now, : now + 1])
-        raw = raw.masked_fill(~known[:, :, None], -torch.inf)
-        given = accelerator_scores(raw)[0, :, 0].masked_fill(~known[0], 0)
-        total[:, : now + 1] += given.numpy().astype(np.int64)
-        for head in range(HEADS):
-            coarse[head] = export_score(total[head], bits[head], ScoreSource.RAW, EXPORTED_BITS)
-            used = total[head, : now + 1][known[0, head].numpy()]
-            bits[head] = max(bits[head], magnitude_bits(used))
-        replay.step(now, known, raw, raw.softmax(-1))
-    # The head whose scores are negative has no token in the group, although half of it is above its
-    # own median.
-    assert shares[-1].min() == 0
-    assert shares[-1].max() > 0.7
+        given = accelerator_scores(raw)[0, :, 0].numpy().astype(np.int64)
+        for head, model in enumerate(models):
+            # The evictor drops the bits that these scores have lost already.
+            row = np.zeros((1, 32), np.int64)
+            row[0, : now + 1] = given[head] << SCORE_SHIFT
+            updates = model.search(0, row, now) if now else []
+            slot = model.place(now, 0)[0].slot
+            updates += model.own(0, slot, row[:, now])
+            for entry, score, _valid in updates:
+                known[head, entry] = score >= 8
+        replay.step(now, alive[..., : now + 1], raw, raw.softmax(-1))
+        found = replay.important(alive[..., : now + 1])[0].numpy()
+        np.testing.assert_array_equal(found, known[:, : now + 1])
+    assert abs(known[:, :32].mean(1) - 0.5).max() < 0.2
 
 
-def test_a_histogram_needs_integers() -> None:
-    with pytest.raises(ValueError, match="split by a histogram needs the source INTEGER"):
-        aerp(32, Source.PROB, split=Split.HISTOGRAM)
+def test_a_tracked_median_needs_integers() -> None:
+    with pytest.raises(ValueError, match="split by a tracked median needs the source INTEGER"):
+        aerp(32, Source.PROB, split=Split.CENTRE)

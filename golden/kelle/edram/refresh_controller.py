@@ -10,14 +10,13 @@ from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
 from hdl.parameters import require
 
 
-def median_threshold(scores: Integers, valid: Flags, score_bits: int) -> int:
-    """Return the largest score that at least half of the valid entries reach."""
-    reached = [np.count_nonzero(valid & (scores >= t)) for t in range(1 << score_bits)]
-    return max(t for t, count in enumerate(reached) if 2 * count >= np.count_nonzero(valid))
+def high_group(scores: Integers, score_bits: int) -> Flags:
+    """Return a flag for each coarse score of the high-score group: the upper half of the range."""
+    return scores >= 1 << score_bits - 1
 
 
-def high_scores(scores: Integers | NDArray[np.float64], valid: Flags) -> Flags:
-    """Return a flag for each entry of the upper half; ties resolve to the lowest entries."""
+def better_half(scores: Integers | NDArray[np.float64], valid: Flags) -> Flags:
+    """Return a flag for each entry of the exact upper half; ties resolve to the lowest entries."""
     rank = np.argsort(-scores[valid], kind="stable")
     high = np.zeros(len(scores), bool)
     high[np.flatnonzero(valid)[rank[: (len(rank) + 1) // 2]]] = True
@@ -57,11 +56,6 @@ class RefreshModel:
         """Store a new score of an entry."""
         self.scores[entry], self.valid[entry] = score, valid
 
-    @property
-    def threshold(self) -> int:
-        """Smallest score of the high-score group."""
-        return median_threshold(self.scores, self.valid, self.parameters.score_bits)
-
     def tick(self) -> tuple[Integers, Integers]:
         """Pass one tick.
 
@@ -71,7 +65,7 @@ class RefreshModel:
             Addresses refreshed in the MSB banks and in the LSB banks, in order.
         """
         self.ticks += 1
-        hst = high_scores(self.scores, self.valid)
+        hst = high_group(self.scores, self.parameters.score_bits)
         words = np.arange(self.parameters.words)
         refreshed = []
         for half in range(2):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from golden.kelle.eviction.aerp import EMPTY, AerpParameters, IntegerImportance
-from golden.kelle.eviction.slot_table import export_score, magnitude_bits
+from golden.kelle.eviction.head_scores import HeadScores
 from golden.kelle.eviction.systolic_evictor import Integers, accumulate
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.parameters import require
@@ -48,8 +48,8 @@ class Head:
     positions: Integers
     importance: Integers
     recomputed: Integers
+    scores: HeadScores
     filled: int = 0
-    bits: int = 0
     halve: bool = False
     victim: int = 0
     found: bool = False
@@ -91,7 +91,12 @@ class EvictionModel:
         slots = p.evictor.slots
         self.policy = AerpParameters(budget=slots, window=p.window, sinks=p.sinks)
         self.heads = [
-            Head(np.full(slots, EMPTY), np.zeros(slots, np.int64), np.full(slots, KEPT))
+            Head(
+                np.full(slots, EMPTY),
+                np.zeros(slots, np.int64),
+                np.full(slots, KEPT),
+                HeadScores(p),
+            )
             for _ in range(p.kv_heads)
         ]
         self.vectors: list[tuple[int, set[int]] | None] = [None] * p.vectors
@@ -106,7 +111,6 @@ class EvictionModel:
         slot = h.filled
         h.positions[slot], h.importance[slot], h.recomputed[slot] = position, importance, vector
         h.filled += 1
-        h.bits = max(h.bits, magnitude_bits(np.array([importance])))
         top = (1 << p.score_bits) - 1
         score_updates = [(self._first(head) + slot, top, int(vector == KEPT))]
         if vector != KEPT:
@@ -143,8 +147,8 @@ class EvictionModel:
             h.victim = int(candidates[np.argmin(h.importance[candidates])])
         if self.promoted is not None:
             h.recomputed[resident & (h.positions == self.promoted[0])] = self.promoted[1]
-        coarse = export_score(h.importance, h.bits, p.evictor.source, p.score_bits)
-        h.bits = max(h.bits, magnitude_bits(h.importance[used]))
+        coarse = h.scores.coarse(h.importance)
+        h.scores.learn(h.importance[used])
         # The leaving token's score is compared with the mean of all tokens that may be evicted.
         evictable = coarse[candidates]
         leaving = evictable[h.positions[candidates] == now - p.window]
@@ -156,14 +160,16 @@ class EvictionModel:
         ]
 
     def own(self, head: int, slot: int, scores: Integers) -> list[ScoreUpdate]:
-        """Set the arriving token's importance to its own scores [query heads]."""
+        """Set the arriving token's importance to its own scores [query heads].
+
+        The token has the highest coarse score until its first search.
+        """
         p, h = self.parameters, self.heads[head]
         total = np.zeros(1, np.int64)
         for score in scores:
             total, _saturated = accumulate(total, np.array([score]), p.evictor)
         h.importance[slot] = total[0]
-        coarse = export_score(total, h.bits, p.evictor.source, p.score_bits)
-        return [(self._first(head) + slot, int(coarse[0]), 1)]
+        return [(self._first(head) + slot, (1 << p.score_bits) - 1, 1)]
 
     def place(self, now: int, head: int) -> tuple[Placement, list[ScoreUpdate]]:
         """Assign a slot of a head to the arriving token."""

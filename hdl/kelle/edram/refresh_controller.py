@@ -11,7 +11,6 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.edram.kv_edram import HALVES
-from hdl.kelle.edram.refresh_threshold import RefreshThreshold
 from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshWalker
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -48,8 +47,6 @@ class RefreshController(Unit):
         Addresses to read and write back in all MSB banks, in all LSB banks.
     msb_urgent, lsb_urgent : Out(1)
         The stream must be granted in this cycle.
-    threshold : Out(score_bits)
-        Smallest score of the high-score group.
     counts : Out(ArrayLayout(ArrayLayout(count_bits, 2), 2))
         Words refreshed so far: `[MSB, LSB][HST, LST]`, each in 16 banks.
 
@@ -69,13 +66,12 @@ class RefreshController(Unit):
                 "lsb": Out(stream.Signature(p.address_bits)),
                 "msb_urgent": Out(1),
                 "lsb_urgent": Out(1),
-                "threshold": Out(p.score_bits),
                 "counts": Out(p.counts_layout),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Mark all entries invalid, count ticks, and send each update to threshold and walkers."""
+        """Mark all entries invalid, count ticks, and send each update to the walkers."""
         m = Module()
         p = self.parameters
         # A memory cannot be reset: one update per cycle marks each entry invalid before the first
@@ -106,14 +102,7 @@ class RefreshController(Unit):
         with m.Elif(cleared):
             m.d.sync += elapsed.eq(elapsed + 1)
 
-        # Threshold and walkers each store the scores, because each reads them in its own order.
-        m.submodules.threshold = threshold = RefreshThreshold(parameters=p)
-        m.d.comb += [
-            threshold.update.eq(update),
-            threshold.update_valid.eq(update_valid),
-            threshold.clear.eq(~cleared),
-            self.threshold.eq(threshold.threshold),
-        ]
+        # The walkers each store the scores, because each reads them in its own order.
         for number, half in enumerate(HALVES):
             m.submodules[half] = walker = RefreshWalker(parameters=p)
             offer = getattr(self, half)
@@ -121,8 +110,6 @@ class RefreshController(Unit):
                 walker.update.eq(update),
                 walker.update_valid.eq(update_valid),
                 walker.clear.eq(~cleared),
-                walker.threshold.eq(threshold.threshold),
-                walker.quota.eq(threshold.quota),
                 walker.tick.eq(tick),
                 walker.elapsed.eq(elapsed),
                 walker.timeout.eq(self.settings.timeout),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for, ceil_log2
+from amaranth.utils import ceil_log2
 
 from hdl.kelle.edram.kv_edram import HALVES
 from hdl.memory.memory import Memory
@@ -34,7 +34,7 @@ class RefreshParameters(Parameters):
     score_bits : int
         Bits of a coarse score; 4 in the paper.
     tick_bits : int
-        Bits of the prescaler; enough for a sweep and for the threshold to settle.
+        Bits of the prescaler; enough for a sweep.
     interval_bits : int
         Bits of an interval in ticks.
     count_bits : int
@@ -56,9 +56,8 @@ class RefreshParameters(Parameters):
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
-        cycles = self.sweep_cycles + self.settle_cycles
-        rule = f"a tick must hold a sweep and a new threshold, {cycles} cycles, in tick_bits"
-        require(cycles < 1 << self.tick_bits, rule, self.tick_bits)
+        rule = f"a tick must hold a sweep, {self.sweep_cycles} cycles, in tick_bits"
+        require(self.sweep_cycles < 1 << self.tick_bits, rule, self.tick_bits)
 
     @property
     def entry_bits(self) -> int:
@@ -71,19 +70,9 @@ class RefreshParameters(Parameters):
         return ceil_log2(self.entries * self.words)
 
     @property
-    def quota_bits(self) -> int:
-        """Bits of a number of entries."""
-        return bits_for(self.entries)
-
-    @property
     def sweep_cycles(self) -> int:
         """Cycles of a sweep that refreshes all entries and never waits, including its start."""
         return self.entries * self.words + 1
-
-    @property
-    def settle_cycles(self) -> int:
-        """Cycles from the last change of a score until the threshold is exact."""
-        return 2 * (1 << self.score_bits) + 2
 
     @property
     def score_layout(self) -> data.StructLayout:
@@ -190,8 +179,8 @@ class RefreshWalker(Unit):
     is refreshed in the next LST sweep, and one that was refreshed as HST in the next HST sweep,
     however its score changes in between.
 
-    The high-score group consists of the entries above the threshold, and of the first `quota`
-    entries of the sweep whose score equals the threshold.
+    The high-score group consists of the entries whose score is in the upper half of its range. The
+    eviction controller centres the scores of each head at the head's median.
 
     **Latency** the first address is valid in the cycle after the tick. **Throughput** one entry per
     cycle that is not due, one word per cycle that is due and granted.
@@ -207,10 +196,6 @@ class RefreshWalker(Unit):
         New score and validity of an entry, while `update_valid`.
     clear : In(1)
         Valid with `update_valid`: reset the recorded group of the entry as well.
-    threshold : In(score_bits)
-        Smallest score of the HST group; sampled when a sweep starts.
-    quota : In
-        Number of entries with that score that belong to the group; sampled when a sweep starts.
     tick : In(1)
         One pulse per tick.
     elapsed : In(tick_bits)
@@ -234,8 +219,6 @@ class RefreshWalker(Unit):
                 "update": In(p.score_layout),
                 "update_valid": In(1),
                 "clear": In(1),
-                "threshold": In(p.score_bits),
-                "quota": In(p.quota_bits),
                 "tick": In(1),
                 "elapsed": In(p.tick_bits),
                 "timeout": In(p.tick_bits),
@@ -281,11 +264,12 @@ class RefreshWalker(Unit):
         record = data.View(p.known_layout, known.read_data)
         was_hst = groups.read_data
 
-        self._divide(m, record, start)
         last_word = self.word == p.words - 1
         taken = self.refresh.valid & self.refresh.ready
         in_sweep = Mux(self.hst, self.sweeps["hst"], self.sweeps["lst"])
         m.d.comb += [
+            # The record is held while the entry waits, and with it the offered address.
+            self.hst.eq(record.score[-1]),
             self.due.eq(self.walking & record.valid & (in_sweep | (self.hst != was_hst))),
             self.advance.eq(self.walking & (~self.due | (taken & last_word))),
             self.refresh.valid.eq(self.due),
@@ -312,20 +296,6 @@ class RefreshWalker(Unit):
             ]
         self._remember_group(m, groups, taken & last_word)
         return m
-
-    def _divide(self, m: Module, record: data.View, start: Signal) -> None:
-        """Determine whether the current entry belongs to the high-score group."""
-        p = self.parameters
-        # Both are held during a sweep, so that an offered address remains valid.
-        threshold = Signal(p.score_bits, reset_less=True)
-        quota = Signal(p.quota_bits, reset_less=True)
-        tied = record.score == threshold
-        # An entry keeps its group while it waits: the quota is decremented when the sweep advances.
-        m.d.comb += self.hst.eq((record.score > threshold) | (tied & (quota != 0)))
-        with m.If(self.advance & record.valid & tied & (quota != 0)):
-            m.d.sync += quota.eq(quota - 1)
-        with m.If(start):
-            m.d.sync += [threshold.eq(self.threshold), quota.eq(self.quota)]
 
     def _count_ticks(self, m: Module) -> dict[str, Signal]:
         """Return for each group whether its interval expires with this tick."""

@@ -79,7 +79,7 @@ class RefreshedEdram(Unit):
         Changes of entries: `entry`, `score`, and `valid` if the entry holds data.
     keys_read, values_read, keys, values, keys_valid, values_valid, keys_write, values_write
         As in `KvEdram`.
-    threshold, counts : Out
+    counts : Out
         As in `RefreshController`.
 
     Raises
@@ -93,7 +93,6 @@ class RefreshedEdram(Unit):
         ports: dict[str, Any] = {
             "settings": In(p.refresh.settings_layout),
             "scores": In(stream.Signature(p.refresh.score_layout)),
-            "threshold": Out(p.score_bits),
             "counts": Out(p.refresh.counts_layout),
         }
         for side in SIDES:
@@ -115,7 +114,6 @@ class RefreshedEdram(Unit):
         connect_streams(m, self.scores, refresh.scores)
         m.d.comb += [
             refresh.settings.eq(self.settings),
-            self.threshold.eq(refresh.threshold),
             self.counts.eq(refresh.counts),
         ]
         # Reads and writes pass directly: the eDRAM arbitrates them with the refreshes.

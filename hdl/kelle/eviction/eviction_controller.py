@@ -64,8 +64,7 @@ class EvictionController(Unit):
     cycles after the evictor's victim. **Throughput** one wavefront per cycle, but wavefronts with
     `compare` at least `rows` cycles apart.
 
-    **Numerics** as `SystolicEvictor`; the exported scores are the most significant bits below the
-    largest magnitude of the head so far, saturated, in offset binary for raw scores.
+    **Numerics** as `SystolicEvictor`; the exported scores are those of `HeadScores`.
 
     Parameters
     ----------
@@ -179,8 +178,8 @@ class EvictionController(Unit):
             m.d.comb += [
                 judge.standing.eq(table.standing),
                 judge.score.eq(table.score.score),
-                judge.ends.eq(table.peak_valid),
-                judge.head.eq(table.peak_head),
+                judge.ends.eq(table.searched),
+                judge.head.eq(table.searched_head),
                 vectors.important.eq(judge.important),
             ]
             self._connect_vectors(m, step, vectors, table, prefilled, arrives, evicted)
@@ -205,14 +204,12 @@ class EvictionController(Unit):
             issue.enable.eq(self.scores.ready),
             issue.filled.eq(self.filled),
             issue.layer.eq(self.layer),
-            issue.peak.eq(table.peak),
-            issue.peak_valid.eq(table.peak_valid),
-            issue.peak_head.eq(table.peak_head),
             self.started.eq(issue.strobe),
             table.accept.eq(issue.accept),
             table.accept_address.eq(issue.accept_address),
             table.strobe.eq(issue.strobe),
             table.wavefront.eq(issue.table_wavefront),
+            table.cached_head.eq(issue.cached_head),
             table.updates.eq(evictor.updates),
             self.scores.valid.eq(table.score_valid),
             self.scores.payload.eq(table.score),
@@ -236,14 +233,9 @@ class EvictionController(Unit):
         kept, prefilled = self.prefill.payload, Signal()
         fill = self._filled(p.cached_head(self.layer, kept.head))
         idle = issue.idle & ~step.stepping & self.tokens.ready & self.scores.ready
-        # Magnitude of an importance: its bits, inverted if it is negative.
-        folded = kept.importance ^ kept.importance[-1].replicate(p.evictor.score_width)
         m.d.comb += [
             self.prefill.ready.eq(idle),
             prefilled.eq(self.prefill.valid & self.prefill.ready),
-            issue.prefill_peak.eq(folded[:-1]),
-            issue.prefill_valid.eq(prefilled),
-            issue.prefill_head.eq(kept.head),
         ]
         with m.If(prefilled):
             m.d.sync += fill.eq(fill + 1)

@@ -110,6 +110,11 @@ class EvictionParameters(Parameters):
         """Heads of all layers."""
         return self.layers * self.kv_heads
 
+    @property
+    def cached_head_bits(self) -> int:
+        """Bits of a head's number among those of all layers."""
+        return max(ceil_log2(self.cached_heads), 1)
+
     def cached_head(self, layer: Value, head: Value) -> Value:
         """Return the number of a layer's head among those of all layers."""
         return layer * self.kv_heads + head if self.layers > 1 else head
@@ -176,7 +181,24 @@ class EvictionParameters(Parameters):
                 "alone": 1,
                 "compare": 1,
                 "last": 1,
-                "shift": bits_for(self.evictor.score_width),
+            }
+        )
+
+    @property
+    def exported_layout(self) -> data.StructLayout:
+        """A slot whose score changes.
+
+        Its entry, its importance, whether it holds data, whether the score belongs to a search, and
+        the status of its token in the head.
+        """
+        return data.StructLayout(
+            {
+                "valid": 1,
+                "entry": self.entry_bits,
+                "importance": signed(self.evictor.score_width),
+                "holds": 1,
+                "searched": 1,
+                "standing": self.standing_layout,
             }
         )
 

@@ -6,16 +6,14 @@ wavefronts in parallel with the evictor, one row per cycle.
 """
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
-from hdl.kelle.eviction.systolic_evictor import ScoreSource
+from hdl.kelle.eviction.head_scores import HeadScores
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
@@ -65,8 +63,6 @@ class SlotRow(Unit):
         State of the slot for the evictor's row.
     update : In
         New importance, from the evictor's row.
-    peak_in, peak_out : In, Out
-        Bitwise or of the magnitudes of importance in the rows above; the same with this row's.
     placing, place : In
         Write a token; not while `marked`.
     marked : Out(1)
@@ -75,15 +71,12 @@ class SlotRow(Unit):
         Look up a slot.
     token : Out(token)
         Record of the slot, one cycle after `lookup`.
-    score, score_valid : Out
-        Score update of a slot for the refresh controllers.
-    standing : Out(standing)
-        Status of the score's token in its head, if the score belongs to a search.
+    exported : Out(exported)
+        A slot whose score changes, 0 otherwise; valid in the same cycle as `update`.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
         p = self.parameters = parameters
-        magnitude = p.evictor.score_width - 1
         super().__init__(
             {
                 "row": In(p.evictor.row_bits),
@@ -98,17 +91,13 @@ class SlotRow(Unit):
                 "promoted": In(p.promoted_layout),
                 "state": Out(p.state_layout),
                 "update": In(p.evictor.update_layout),
-                "peak_in": In(magnitude),
-                "peak_out": Out(magnitude),
                 "placing": In(p.placing_layout),
                 "place": In(1),
                 "marked": Out(1),
                 "lookup": In(1),
                 "lookup_address": In(p.address_bits),
                 "token": Out(p.token_layout),
-                "score": Out(p.score_layout),
-                "score_valid": Out(1),
-                "standing": Out(p.standing_layout),
+                "exported": Out(p.exported_layout),
             }
         )
 
@@ -159,7 +148,16 @@ class SlotRow(Unit):
                 ),
                 memory.write_data.eq(Mux(answered.marked, answered.token, self.placing.token)),
             ]
-        self._export_score(m, answered, updates, prefills)
+        with m.If(updates & answered.wavefront.compare):
+            m.d.comb += [
+                self.exported.valid.eq(1),
+                self.exported.entry.eq(Cat(self.row, answered.wavefront.address)),
+                self.exported.importance.eq(self.update.importance),
+                # The entry of a recomputed token holds no data and needs no refresh.
+                self.exported.holds.eq(~answered.token.recomputed),
+                self.exported.searched.eq(~answered.wavefront.alone),
+                self.exported.standing.eq(answered.standing),
+            ]
         return m
 
     def _judge(self, m: Module, held: data.View) -> Answered:
@@ -201,43 +199,6 @@ class SlotRow(Unit):
             ]
         return answered
 
-    def _export_score(
-        self, m: Module, answered: Answered, updates: Signal, prefills: Value
-    ) -> None:
-        """Reduce an importance to a coarse score; include its magnitude in the chain of peaks."""
-        p = self.parameters
-        width = p.evictor.score_width
-        new = self.update.importance
-        # The magnitude of a number in two's complement, less 1 if negative: its bits, or their
-        # inverse.
-        folded = (new ^ new[-1].replicate(width))[: width - 1]
-        m.d.sync += self.peak_out.eq(self.peak_in | Mux(updates, folded, 0))
-
-        # The most significant bits, in offset binary if importances are signed.
-        offset = p.evictor.source is ScoreSource.RAW
-        scaled = Signal(signed(width))
-        high = (1 << p.score_bits - 1) - 1 if offset else (1 << p.score_bits) - 1
-        low = -high - 1 if offset else 0
-        clipped = Mux(scaled > high, high, Mux(scaled < low, low, scaled))
-        m.d.comb += scaled.eq(new >> answered.wavefront.shift)
-        m.d.sync += [
-            self.score_valid.eq((updates & answered.wavefront.compare) | prefills),
-            self.score.entry.eq(Cat(self.row, answered.wavefront.address)),
-            self.score.score.eq(clipped - low),
-            self.standing.eq(
-                answered.standing.as_value() & answered.wavefront.compare.replicate(2)
-            ),
-            # The entry of a recomputed token holds no data and needs no refresh.
-            self.score.valid.eq(~answered.token.recomputed),
-        ]
-        with m.If(prefills):
-            # A prefilled token has the highest score until its first score is computed.
-            m.d.sync += [
-                self.score.entry.eq(Cat(self.row, self.placing.address)),
-                self.score.score.eq((1 << p.score_bits) - 1),
-                self.score.valid.eq(~self.placing.token.recomputed),
-            ]
-
 
 class SlotTable(Unit):
     """The chain of all slot rows, parallel to the evictor's rows.
@@ -258,8 +219,8 @@ class SlotTable(Unit):
     -------
     accept, accept_address : In
         Read row 0 for the next wavefront.
-    strobe, wavefront : In
-        A wavefront at row 0.
+    strobe, wavefront, cached_head : In
+        A wavefront at row 0, and its head's number among those of all layers.
     oldest, leaving, promoted : In
         As in `SlotRow`.
     states : Out(ArrayLayout(state, rows))
@@ -276,8 +237,8 @@ class SlotTable(Unit):
         Records of the tile's slots, one cycle after `lookup`.
     score, score_valid, standing : Out
         Score updates for the refresh controllers, and the status of their tokens in the head.
-    peak, peak_valid, peak_head : Out
-        Bitwise or of the magnitudes of all importances in a head's last search.
+    searched, searched_head : Out
+        The search of a head of the layer ends with the current score.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -289,6 +250,7 @@ class SlotTable(Unit):
                 "accept_address": In(p.address_bits),
                 "strobe": In(1),
                 "wavefront": In(p.pass_layout),
+                "cached_head": In(p.cached_head_bits),
                 "oldest": In(p.position_bits),
                 "leaving": In(p.position_bits),
                 "promoted": In(p.promoted_layout),
@@ -304,9 +266,8 @@ class SlotTable(Unit):
                 "score": Out(p.score_layout),
                 "score_valid": Out(1),
                 "standing": Out(p.standing_layout),
-                "peak": Out(p.evictor.score_width - 1),
-                "peak_valid": Out(1),
-                "peak_head": Out(p.head_bits),
+                "searched": Out(1),
+                "searched_head": Out(p.head_bits),
             }
         )
 
@@ -317,8 +278,6 @@ class SlotTable(Unit):
         strobe, wavefront = self.strobe, self.wavefront
         # A row is read in the cycle in which the wavefront is in the row above.
         read_strobe, read_address = self.accept, self.accept_address
-        peak = Signal(p.evictor.score_width - 1)
-        m.d.comb += peak.eq(0)
         rows = []
         for i in range(p.evictor.rows):
             m.submodules[f"row_{i}"] = row = SlotRow(parameters=p)
@@ -334,7 +293,6 @@ class SlotTable(Unit):
                 row.promoted.eq(self.promoted),
                 self.states[i].eq(row.state),
                 row.update.eq(self.updates[i]),
-                row.peak_in.eq(peak),
                 row.placing.eq(self.placing),
                 row.place.eq(self.place & (self.place_row == i)),
                 row.lookup.eq(self.lookup),
@@ -342,40 +300,40 @@ class SlotTable(Unit):
                 self.tokens[i].eq(row.token),
             ]
             read_strobe, read_address = strobe, wavefront.address
-            strobe, wavefront, peak = row.strobe_out, row.pass_out, row.peak_out
-
-        # At most one row has a score update per cycle: an or of the valid updates merges them.
-        width = 1 + Shape.cast(p.score_layout).width
-        updates = [
-            Cat(row.score_valid, row.score) & row.score_valid.replicate(width) for row in rows
+            strobe, wavefront = row.strobe_out, row.pass_out
+        m.d.comb += self.marked.eq(Cat(row.marked for row in rows))
+        self._export_scores(m, [row.exported.as_value() for row in rows])
+        # The last row's score is one cycle later than its wavefront.
+        m.d.sync += [
+            self.searched.eq(strobe & wavefront.compare & wavefront.last & ~wavefront.alone),
+            self.searched_head.eq(wavefront.head),
         ]
-        while len(updates) > 1:
-            updates = [a | b for a, b in zip(updates[::2], updates[1::2], strict=True)]
-        m.d.comb += [
-            Cat(self.score_valid, self.score).eq(updates[0]),
-            self.standing.eq(reduce(or_, (row.standing.as_value() for row in rows))),
-            self.marked.eq(Cat(row.marked for row in rows)),
-        ]
-        self._gather_peaks(m, strobe, wavefront, peak)
         return m
 
-    def _gather_peaks(self, m: Module, strobe: Value, wavefront: data.View, peak: Value) -> None:
-        """Merge the magnitudes of all tiles of a search by a bitwise or.
-
-        The chain of peaks lags the wavefronts by one cycle.
-        """
+    def _export_scores(self, m: Module, rows: list[Value]) -> None:
+        """Convert the importance of the one slot whose score changes, or of a prefilled token."""
         p = self.parameters
-        ended = Signal()
-        end = Signal(p.pass_layout, reset_less=True)
-        peaks = Signal(p.evictor.score_width - 1, reset_less=True)
-        m.d.sync += [ended.eq(strobe), end.eq(wavefront)]
-        # The first tile of a search starts from zero.
-        fresh_search = Signal(init=1)
-        together = Mux(fresh_search, 0, peaks) | peak
-        with m.If(ended & end.compare & ~end.alone):
-            m.d.sync += [peaks.eq(together), fresh_search.eq(end.last)]
+        m.submodules.head_scores = head_scores = HeadScores(parameters=p)
+        # At most one row has a score update per cycle: an or merges them.
+        while len(rows) > 1:
+            rows = [a | b for a, b in zip(rows[::2], rows[1::2], strict=True)]
+        exported = Signal(p.exported_layout)
+        m.d.sync += exported.eq(rows[0])
+        with m.If(self.place & self.placing.prefill):
+            m.d.sync += [
+                exported.valid.eq(1),
+                exported.entry.eq(Cat(self.place_row, self.placing.address)),
+                exported.holds.eq(~self.placing.token.recomputed),
+                exported.searched.eq(0),
+            ]
         m.d.comb += [
-            self.peak.eq(together),
-            self.peak_valid.eq(ended & end.compare & end.last & ~end.alone),
-            self.peak_head.eq(end.head),
+            head_scores.begins.eq(self.strobe & self.wavefront.compare),
+            head_scores.head.eq(self.cached_head),
+            head_scores.exported.eq(exported),
+            head_scores.ends.eq(self.searched),
+            self.score_valid.eq(exported.valid),
+            self.score.entry.eq(exported.entry),
+            self.score.score.eq(head_scores.score),
+            self.score.valid.eq(exported.holds),
+            self.standing.eq(Mux(exported.searched, exported.standing, 0)),
         ]

@@ -44,21 +44,16 @@ class WavefrontIssue(Unit):
         importances.
     accept, accept_address : Out
         Row 0 of the slot table is read for the next wavefront.
-    strobe, table_wavefront : Out
-        A wavefront at row 0 of the slot table.
+    strobe, table_wavefront, cached_head : Out
+        A wavefront at row 0 of the slot table, and its head's number among those of all layers.
     evictor_wavefronts : Out(stream)
         The same at row 0 of the evictor.
-    peak, peak_valid, peak_head : In
-        Bitwise or of the magnitudes of all importances in a head's search.
-    prefill_peak, prefill_valid, prefill_head : In
-        Magnitude of a prefilled token's importance.
     idle : Out(1)
         No wavefront waits or is in flight.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
         p = self.parameters = parameters
-        magnitude = p.evictor.score_width - 1
         super().__init__(
             {
                 "wavefronts": In(stream.Signature(wavefront_layout(p))),
@@ -71,13 +66,8 @@ class WavefrontIssue(Unit):
                 "accept_address": Out(p.address_bits),
                 "strobe": Out(1),
                 "table_wavefront": Out(p.pass_layout),
+                "cached_head": Out(p.cached_head_bits),
                 "evictor_wavefronts": Out(stream.Signature(p.evictor.wavefront_layout)),
-                "peak": In(magnitude),
-                "peak_valid": In(1),
-                "peak_head": In(p.head_bits),
-                "prefill_peak": In(magnitude),
-                "prefill_valid": In(1),
-                "prefill_head": In(p.head_bits),
                 "idle": Out(1),
             }
         )
@@ -92,11 +82,11 @@ class WavefrontIssue(Unit):
         down, up = self.table_wavefront, self.evictor_wavefronts.payload
         m.d.comb += self.accept_address.eq(head * p.tiles + header.tile)
         self._handshake(m)
-        shift = self._scale_scores(m, head)
         resident = self._resident_rows(m, head)
         # Registers, because the paths from the header extend into the evictor's rows.
         with m.If(self.accept):
             m.d.sync += [
+                self.cached_head.eq(head),
                 down.address.eq(self.accept_address),
                 down.head.eq(header.head),
                 down.resident.eq(resident),
@@ -105,7 +95,6 @@ class WavefrontIssue(Unit):
                 down.alone.eq(header.alone),
                 down.compare.eq(header.compare),
                 down.last.eq(header.last),
-                down.shift.eq(shift),
                 up.load.eq(header.load),
                 # An arriving token's own scores belong to no search.
                 up.compare.eq(header.compare & ~header.alone),
@@ -169,26 +158,3 @@ class WavefrontIssue(Unit):
         with m.Elif(header.tile == full_tiles):
             m.d.comb += resident.eq(count[:row_bits])
         return resident
-
-    def _scale_scores(self, m: Module, head: Value) -> Signal:
-        """Return the shift that converts an importance to a coarse score.
-
-        The bitwise or of all magnitudes has the same leading one as the largest magnitude. The
-        leading one determines the shift, so that no maximum is computed.
-        """
-        p = self.parameters
-        peaks = Array(Signal(len(self.peak), name=f"peak_{h}") for h in range(p.cached_heads))
-        current = peaks[head]
-        kept = p.score_bits - int(p.evictor.input_shape.signed)
-        shift = Signal.like(self.table_wavefront.shift)
-        # The last assignment has priority: that of the highest bit that is set.
-        for bit in range(kept, len(self.peak)):
-            with m.If(current[bit]):
-                m.d.comb += shift.eq(bit + 1 - kept)
-        with m.If(self.peak_valid):
-            searched = peaks[p.cached_head(self.layer, self.peak_head)]
-            m.d.sync += searched.eq(searched | self.peak)
-        with m.If(self.prefill_valid):
-            prefilled = peaks[p.cached_head(self.layer, self.prefill_head)]
-            m.d.sync += prefilled.eq(prefilled | self.prefill_peak)
-        return shift

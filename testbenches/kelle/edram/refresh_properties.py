@@ -1,6 +1,6 @@
 """What is proved of a refresh walker: no valid entry waits longer than its bound, ever.
 
-Traffic, scores, thresholds and settings are free; only an urgent request must be granted. The
+Traffic, scores and settings are free; only an urgent request must be granted. The
 invariants carry the proof: age is bounded by the time since the last expiry of the group in which
 the entry was last refreshed, unless the sweep for that expiry has not reached the entry yet.
 """
@@ -38,8 +38,6 @@ class RefreshBound(Elaboratable):
         self.walker = RefreshWalker(parameters=p)
         self.update = Signal(p.score_layout)
         self.update_valid = Signal()
-        self.threshold = Signal(p.score_bits)
-        self.quota = Signal(p.quota_bits)
         self.ready = Signal()
         self.choice = Signal(p.settings_layout)
         self.chosen_entry = Signal(p.entry_bits)
@@ -50,8 +48,6 @@ class RefreshBound(Elaboratable):
         signals = (
             self.update,
             self.update_valid,
-            self.threshold,
-            self.quota,
             self.ready,
             self.choice,
         )
@@ -84,8 +80,6 @@ class RefreshBound(Elaboratable):
         m.d.comb += [
             walker.update.eq(self.update),
             walker.update_valid.eq(self.update_valid & begun),
-            walker.threshold.eq(self.threshold),
-            walker.quota.eq(self.quota),
             walker.tick.eq(tick),
             walker.elapsed.eq(elapsed),
             walker.timeout.eq(timeout),

@@ -252,11 +252,16 @@ class Decode:
         await self.bench.run(until=lambda: len(self.placements.received) >= count)
 
     async def finish(self) -> None:
-        """Wait for the values, then read all slots back and compare everything."""
+        """Wait for the values and stores, then read all slots back and compare everything."""
         p, bench = self.p, self.bench
         expected = self.expected
         self.lookups.active = False
-        await bench.run(until=lambda: len(self.values.received) >= len(expected.values))
+        await bench.run(
+            until=lambda: (
+                len(self.values.received) >= len(expected.values)
+                and len(self.stores.received) >= len(expected.stores)
+            )
+        )
         for _ in range(2 * p.vector_entries + 8):
             await bench.step()
         self.compare_stream("placements", placement_layout(p), self.placements, expected.placements)

@@ -7,10 +7,10 @@ import pytest
 
 from golden.kelle.eviction.aerp import EMPTY, AerpParameters
 from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, popular_tokens
-from golden.kelle.eviction.slot_table import export_score, magnitude_bits
+from golden.kelle.eviction.head_scores import HeadScores
 from hdl.catalog import entry_named
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
-from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
+from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
 
 EVICTOR = SystolicEvictorParameters(rows=4, slots=8, index_width=3)
 TINY = EvictionParameters(
@@ -50,21 +50,34 @@ def test_half_of_the_heads_is_not_popular() -> None:
     assert EvictionParameters(evictor=EVICTOR, kv_heads=3, window=3, sinks=1).popular_heads == 1
 
 
-@pytest.mark.parametrize("source", list(ScoreSource))
-def test_coarse_scores_keep_the_order(source: ScoreSource) -> None:
-    """Coarse scores are monotone and use all of four bits, up to the largest magnitude."""
-    low = -1000 if source is ScoreSource.RAW else 0
-    importance = np.arange(low, 1001)
-    coarse = export_score(importance, magnitude_bits(importance), source, 4)
-    assert np.all(np.diff(coarse) >= 0)
-    assert (coarse.min(), coarse.max()) == (0, 15)
-    # A magnitude beyond the running maximum saturates.
-    assert export_score(np.array([32767]), 4, source, 4)[0] == 15
+def test_centre_finds_the_median_of_a_head() -> None:
+    """Whatever the mean and the spread of the sums are, half of them get a score of 8 or more."""
+    rng = np.random.default_rng(3)
+    policy = entry_named("eviction_controller").parameters("smollm2")
+    for mean, deviation in ((0, 100), (200_000, 3_000), (-1_000, 40), (12_345, 100_000)):
+        # A few sums are far from the others, as those of sinks are.
+        sums = rng.normal(mean, deviation, 128) + 60 * deviation * (np.arange(128) < 3)
+        importance = sums.astype(np.int64)
+        scores = HeadScores(policy)
+        for _ in range(40):
+            scores.learn(importance)
+        coarse = scores.coarse(importance)
+        # The centre alternates around the median by one step, 5 % of the tokens or less.
+        assert abs(np.count_nonzero(coarse >= 8) - 64) <= 6
+        assert (coarse.min(), coarse.max()) == (0, 15)
+        assert np.all(np.diff(coarse[np.argsort(importance)]) >= 0)
 
 
-def test_magnitude_needs_one_bit_less_than_twos_complement() -> None:
-    """-8 fits into three magnitude bits, 8 does not."""
-    assert [magnitude_bits(np.array([n])) for n in (0, 7, -8, 8, -9)] == [0, 3, 3, 4, 4]
+def test_centre_remains_in_the_range_of_importances() -> None:
+    """All sums but one are the largest: the distance of that one would move the centre beyond."""
+    scores = HeadScores(entry_named("eviction_controller").parameters("smollm2"))
+    width = scores.parameters.evictor.score_width
+    largest = (1 << width - 1) - 1
+    importance = np.full(128, largest)
+    importance[0] = ~largest
+    for _ in range(60):
+        scores.learn(importance)
+        assert ~largest <= scores.centre <= largest
 
 
 def fill(model: EvictionModel, order: list[int]) -> None:

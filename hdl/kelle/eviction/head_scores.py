@@ -1,0 +1,163 @@
+"""Coarse scores of Kelle's refresh policy: a token's importance relative to the others of its head.
+
+Section 4.2. The paper divides tokens by their importance scores into a high-score and a low-score
+group, and Section 5.1 stores the scores with 4 bits. Sums of raw scores have a sign, and each head
+has its own mean, so that a common threshold would divide heads instead of tokens. Each head's
+scores are therefore centred at the head's median.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Shape, Signal, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for, ceil_log2
+
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from hdl.memory.memory import Memory
+from hdl.unit import Unit
+
+
+class HeadScores(Unit):
+    """Convert importances to coarse scores around their head's median, which the unit tracks.
+
+    The trick: a median needs no sorting if it may follow over some searches. With n importances of
+    a head, of which a are at the centre or above, the centre moves by
+
+        (2 * a - n) * spread / (2 * slots),
+
+    where the spread is the power of two above the mean distance from the centre: Newton's step for
+    a density of half the inverse spread. The centre rests where both halves have as many
+    importances, and follows the sums as they grow. One adder and two counters serve all heads; a
+    memory holds the state of each.
+
+    A score that belongs to no search is the highest: that of a prefilled or of an arriving token,
+    until the first search that contains the token.
+
+    **Latency** `score` is valid in the cycle of `exported`; a search's statistics are in use in the
+    next search of its head. **Throughput** one importance per cycle, also from search to search.
+
+    **Numerics** exact integers: ``(importance - centre) >> shift``, saturated to `score_bits`, in
+    offset binary. The scores cover half of the spread to both sides. In a head with fewer tokens
+    than slots the spread is smaller by their ratio, and the centre follows more slowly.
+
+    Parameters
+    ----------
+    parameters : EvictionParameters
+        Dimensions of the policy.
+
+    Members
+    -------
+    begins, head : In
+        A wavefront of importances of `head`, counted over all layers, is at row 0 of the slot
+        table. Its importances arrive from 2 cycles later on.
+    exported : In(exported)
+        An importance, while `valid`.
+    ends : In(1)
+        The head's search ends with the current cycle.
+    score : Out
+        The coarse score of `exported`.
+    """
+
+    def __init__(self, *, parameters: EvictionParameters) -> None:
+        p = self.parameters = parameters
+        super().__init__(
+            {
+                "begins": In(1),
+                "head": In(p.cached_head_bits),
+                "exported": In(p.exported_layout),
+                "ends": In(1),
+                "score": Out(p.score_bits),
+            }
+        )
+
+    @property
+    def state_layout(self) -> data.StructLayout:
+        """State of a head: its centre, and the bits that its scores drop."""
+        width = self.parameters.evictor.score_width
+        return data.StructLayout({"centre": signed(width), "shift": bits_for(width)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Read the head's state, convert its importances, and write the state back."""
+        m = Module()
+        p = self.parameters
+        depth, width = max(p.cached_heads, 2), Shape.cast(self.state_layout).width
+        m.submodules.states = states = Memory(depth=depth, width=width)
+        # A head without a search has the centre 0; the memory is undefined after a reset.
+        known = Signal(p.cached_heads)
+        reads, next_head = Signal(), Signal(p.cached_head_bits, reset_less=True)
+        head, is_known = Signal.like(next_head), Signal()
+        m.d.sync += [reads.eq(self.begins), next_head.eq(self.head)]
+        m.d.comb += [states.read_enable.eq(reads), states.read_address.eq(next_head)]
+        with m.If(reads):
+            m.d.sync += [head.eq(next_head), is_known.eq(known.bit_select(next_head, 1))]
+        state = Signal(self.state_layout)
+        with m.If(is_known):
+            m.d.comb += state.eq(states.read_data)
+
+        distance = self._score(m, state)
+        ended = Signal()
+        learned = self._learn(m, state, distance, ended)
+        written = Signal.like(head)
+        m.d.sync += [ended.eq(self.ends), written.eq(head)]
+        m.d.comb += [
+            states.write_enable.eq(ended),
+            states.write_address.eq(written),
+            states.write_data.eq(learned),
+        ]
+        with m.If(ended):
+            m.d.sync += known.bit_select(written, 1).eq(1)
+        return m
+
+    def _score(self, m: Module, state: data.View) -> Signal:
+        """Assign the coarse score; return the importance's signed distance from the centre."""
+        p = self.parameters
+        half = 1 << p.score_bits - 1
+        distance = Signal(signed(p.evictor.score_width + 1))
+        scaled = Signal.like(distance)
+        m.d.comb += [
+            distance.eq(self.exported.importance - state.centre),
+            scaled.eq(distance >> state.shift),
+            self.score.eq(2 * half - 1),
+        ]
+        with m.If(self.exported.searched):
+            clipped = Mux(scaled >= half, half - 1, Mux(scaled < -half, -half, scaled))
+            m.d.comb += self.score.eq(clipped + half)
+        return distance
+
+    def _learn(self, m: Module, state: data.View, distance: Signal, ended: Signal) -> data.View:
+        """Return the state after a search, in the cycle after its end."""
+        p = self.parameters
+        width, slot_bits = p.evictor.score_width, ceil_log2(p.evictor.slots)
+        counts = self.exported.valid & self.exported.searched
+        above = counts & ~distance[-1]
+        # A negative distance counts less 1, so that its bits are only inverted.
+        folded = (distance ^ distance[-1].replicate(width + 1))[:width]
+        total = Signal(width + bits_for(p.evictor.slots))
+        # Importances at the centre or above, less those below.
+        balance = Signal(signed(bits_for(p.evictor.slots) + 1))
+        # The next search may start in the cycle after the end.
+        centre = Signal(signed(width))
+        m.d.sync += [
+            total.eq(Mux(ended, 0, total) + Mux(counts, folded, 0)),
+            balance.eq(Mux(ended, 0, balance) + Mux(above, 1, Mux(counts, -1, 0))),
+            centre.eq(state.centre),
+        ]
+
+        # Bits of the mean distance: those of the sum, less those of the largest count.
+        spread = Signal(range(width + 2))
+        # The last assignment has priority: that of the highest bit that is set.
+        for bit in range(slot_bits, len(total)):
+            with m.If(total[bit]):
+                m.d.comb += spread.eq(bit + 1 - slot_bits)
+        moved = Signal(signed(width + 2))
+        largest = (1 << width - 1) - 1
+        m.d.comb += moved.eq(centre + ((balance << spread) >> (slot_bits + 1)))
+        learned = Signal(self.state_layout)
+        m.d.comb += [
+            learned.centre.eq(
+                Mux(moved > largest, largest, Mux(moved < ~largest, ~largest, moved))
+            ),
+            learned.shift.eq(Mux(spread > p.score_bits, spread - p.score_bits, 0)),
+        ]
+        return learned
