@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_cut import NEVER, sum_special
 from hdl.arith.float_format import BINARY16, FloatFormat
-from hdl.arith.float_sum import Significands, Term, compare, rounded_sum
+from hdl.arith.float_sum import Significands, SumForm, Term, compare, rounded_sum
 from hdl.arith.float_unpack import require_ieee, unpack
 from hdl.arith.operator import Operator
 from hdl.parameters import require_choice
@@ -93,14 +93,10 @@ class FloatAdd(Operator):
         result = rounded_sum(
             m,
             pipeline,
-            self.number_format,
             order,
             Significands(a.significand, b.significand),
             NEVER if self.saturate else sum_special(a, b),
-            leading=0,
-            before_sum=before_sum,
-            before_rounding=before_rounding,
-            saturate=self.saturate,
+            SumForm(self.number_format, before_sum, before_rounding, self.saturate),
         )
         m.d.comb += self.result.eq(result)
         return m

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_format import FloatFormat
 from hdl.arith.float_normalise import normalised
 from hdl.arith.float_shift import shift_right
-from hdl.arith.float_unpack import pack, require_ieee, unpack
+from hdl.arith.float_unpack import Inexact, pack, require_ieee, unpack
 from hdl.arith.operator import Operator
 from hdl.arith.rounding import Rounding, round_up
 from hdl.parameters import require, require_choice
@@ -101,12 +101,14 @@ class FloatConvert(Operator):
             pack(
                 m,
                 self.target,
-                sign=sign,
-                exponent=code,
-                mantissa=mantissa,
-                increment=increment,
-                infinite=infinite,
-                nan=nan,
+                Inexact(
+                    sign=sign,
+                    exponent=code,
+                    mantissa=mantissa,
+                    increment=increment,
+                    infinite=infinite,
+                    nan=nan,
+                ),
                 saturate=self.saturate,
             )
         )

@@ -1,5 +1,7 @@
 """FP16 division and reciprocal by arrays of restoring rows, correctly rounded."""
 
+from typing import NamedTuple
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -7,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.divider import restoring_step
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_normalise import normalised
-from hdl.arith.float_unpack import Operand, pack, unpack, unpack_normal
+from hdl.arith.float_unpack import Inexact, Operand, pack, unpack, unpack_normal
 from hdl.arith.operator import Operator, Pipeline
 from hdl.parameters import require_choice, require_range
 from hdl.unit import Unit
@@ -217,10 +219,52 @@ class SerialFloatDivide(Unit):
         # A finite quotient has no more digits than a significand, so any digits beyond the result
         # imply a nonzero remainder.
         kept = quotient[len(quotient) - ROWS :]
-        aligned = _aligned(kept, remainder.any(), *control, deepest=DEEPEST_QUOTIENT)
-        (result,) = pipeline.cut(_packed(m, *aligned, saturate=False))
+        aligned = _aligned(kept, remainder.any(), Outcome(*control), deepest=DEEPEST_QUOTIENT)
+        (result,) = pipeline.cut(_packed(m, aligned, saturate=False))
         m.d.comb += self.result.eq(result)
         return m
+
+
+class Outcome(NamedTuple):
+    """Properties of a quotient that its digits do not contain.
+
+    Members
+    -------
+    sign : Value
+        Sign of the quotient.
+    nan, infinite, zero : Value
+        Class of the quotient.
+    exponent : Value
+        Signed exponent code of a quotient of at least 1.
+    """
+
+    sign: Value
+    nan: Value
+    infinite: Value
+    zero: Value
+    exponent: Value
+
+
+class Aligned(NamedTuple):
+    """A quotient before rounding.
+
+    Members
+    -------
+    kept, sticky : Value
+        Significand with a rounding bit, and whether any digit below it is 1.
+    sign, nan, infinite, zero : Value
+        As in `Outcome`.
+    code : Value
+        Exponent code, 0 for a subnormal quotient.
+    """
+
+    kept: Value
+    sticky: Value
+    sign: Value
+    nan: Value
+    infinite: Value
+    zero: Value
+    code: Value
 
 
 def _divisor(m: Module, code: data.View, *, saturate: bool, normal: bool) -> Operand:
@@ -242,8 +286,9 @@ def _divide(
         remainder, divisor, digits, *control = pipeline.cut(
             remainder, divisor, Cat(fits, digits), *control
         )
-    aligned = pipeline.cut(*_aligned(digits, remainder.any(), *control, deepest=deepest))
-    (quotient,) = pipeline.cut(_packed(m, *aligned, saturate=saturate))
+    aligned = _aligned(digits, remainder.any(), Outcome(*control), deepest=deepest)
+    aligned = Aligned(*pipeline.cut(*aligned))
+    (quotient,) = pipeline.cut(_packed(m, aligned, saturate=saturate))
     return quotient
 
 
@@ -262,54 +307,36 @@ def _prepared(a: Operand, b: Operand, *, saturate: bool) -> tuple[Value, ...]:
     return dividend[1:], divisor, dividend[0], sign, nan, infinite, zero, exponent.as_signed()
 
 
-def _aligned(
-    digits: Value,
-    dropped: Value,
-    sign: Value,
-    nan: Value,
-    infinite: Value,
-    zero: Value,
-    exponent: Value,
-    *,
-    deepest: int,
-) -> tuple[Value, ...]:
-    """Return the aligned digits of a quotient, its exponent code, and the control values."""
+def _aligned(digits: Value, dropped: Value, outcome: Outcome, *, deepest: int) -> Aligned:
+    """Return the aligned digits of a quotient and its exponent code."""
     # A quotient less than 1 starts one digit later.
     above_one = digits[-1]
     significand = Cat(dropped, Mux(above_one, digits, digits << 1)[:ROWS])
-    exponent = exponent.as_signed() - ~above_one
+    exponent = outcome.exponent.as_signed() - ~above_one
     subnormal = exponent < 1
     down = Mux(subnormal, 1 - exponent, 0)[: deepest.bit_length()]
     # Below the rounding bit, only whether any one was dropped matters.
     wide = Cat(Const(0, deepest), significand) >> down
     sticky = wide[: deepest + 2].any()
     code = Mux(subnormal, 0, exponent)[:6]
-    return wide[deepest + 2 :], sticky, sign, nan, infinite, zero, code
+    sign, nan, infinite, zero, _exponent = outcome
+    return Aligned(wide[deepest + 2 :], sticky, sign, nan, infinite, zero, code)
 
 
-def _packed(
-    m: Module,
-    kept: Value,
-    sticky: Value,
-    sign: Value,
-    nan: Value,
-    infinite: Value,
-    zero: Value,
-    code: Value,
-    *,
-    saturate: bool,
-) -> Value:
+def _packed(m: Module, quotient: Aligned, *, saturate: bool) -> Value:
     """Return the code of a rounded quotient."""
-    some = ~zero
-    huge = infinite & some
+    kept, some = quotient.kept, ~quotient.zero
+    huge = quotient.infinite & some
     return pack(
         m,
         BINARY16,
-        sign=sign,
-        exponent=Cat(code & some.replicate(6), huge),
-        mantissa=kept[1:11] & some.replicate(10),
-        increment=kept[0] & (sticky | kept[1]) & some,
-        infinite=huge,
-        nan=nan,
+        Inexact(
+            sign=quotient.sign,
+            exponent=Cat(quotient.code & some.replicate(6), huge),
+            mantissa=kept[1:11] & some.replicate(10),
+            increment=kept[0] & (quotient.sticky | kept[1]) & some,
+            infinite=huge,
+            nan=quotient.nan,
+        ),
         saturate=saturate,
     )

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.carry_save_sum import product
 from hdl.arith.float_cut import NEVER, cut, multiply_add_special
 from hdl.arith.float_format import BINARY16, FloatFormat
-from hdl.arith.float_sum import Significands, Term, compare, rounded_sum
+from hdl.arith.float_sum import Significands, SumForm, Term, compare, rounded_sum
 from hdl.arith.float_unpack import require_ieee, unpack
 from hdl.arith.operator import Operator
 from hdl.parameters import require_choice
@@ -98,14 +98,16 @@ class FloatFma(Operator):
         result = rounded_sum(
             m,
             pipeline,
-            number_format,
             order,
             terms,
             special,
-            leading=number_format.significand_bits,
-            before_sum=before_sum,
-            before_rounding=before_rounding,
-            saturate=self.saturate,
+            SumForm(
+                number_format,
+                before_sum,
+                before_rounding,
+                self.saturate,
+                leading=number_format.significand_bits,
+            ),
         )
         m.d.comb += self.result.eq(result)
         return m

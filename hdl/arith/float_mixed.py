@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.carry_save_sum import product
 from hdl.arith.float_cut import NEVER, cut, multiply_add_special
 from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
-from hdl.arith.float_sum import Significands, Term, compare, rounded_sum
+from hdl.arith.float_sum import Significands, SumForm, Term, compare, rounded_sum
 from hdl.arith.float_unpack import require_ieee, unpack
 from hdl.arith.operator import Operator
 from hdl.parameters import require, require_choice
@@ -124,14 +124,16 @@ class FloatMixed(Operator):
         result = rounded_sum(
             m,
             pipeline,
-            self.sum_format,
             order,
             terms,
             special,
-            leading=2 * (STEP - 1) + 1,
-            before_sum=before_sum,
-            before_rounding=before_rounding,
-            saturate=self.saturate,
+            SumForm(
+                self.sum_format,
+                before_sum,
+                before_rounding,
+                self.saturate,
+                leading=2 * (STEP - 1) + 1,
+            ),
         )
         m.d.comb += self.result.eq(result)
         return m

@@ -9,7 +9,7 @@ from hdl.arith.carry_save_sum import product, product_pair
 from hdl.arith.float_cut import NEVER, cut, product_special
 from hdl.arith.float_format import BINARY16, FloatFormat
 from hdl.arith.float_shift import shift_right
-from hdl.arith.float_unpack import Operand, pack, require_ieee, unpack
+from hdl.arith.float_unpack import Inexact, Operand, pack, require_ieee, unpack
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Operator
 from hdl.arith.prefix_sum import prefix_sum
@@ -144,12 +144,14 @@ class FloatMultiply(Operator):
             pack(
                 m,
                 self.number_format,
-                sign=unplaced.sign,
-                exponent=code,
-                mantissa=mantissa,
-                increment=guard & (rest | mantissa[0]),
-                infinite=special.infinite,
-                nan=special.nan,
+                Inexact(
+                    sign=unplaced.sign,
+                    exponent=code,
+                    mantissa=mantissa,
+                    increment=guard & (rest | mantissa[0]),
+                    infinite=special.infinite,
+                    nan=special.nan,
+                ),
                 saturate=self.saturate,
             )
         )

@@ -9,7 +9,7 @@ from hdl.arith.float_cut import cut, sum_special
 from hdl.arith.float_format import BINARY32, FloatFormat
 from hdl.arith.float_shift import shift_left, shift_right
 from hdl.arith.float_sum import Aligned, Term, add, compare
-from hdl.arith.float_unpack import Operand, pack, require_ieee, unpack
+from hdl.arith.float_unpack import Inexact, Operand, pack, require_ieee, unpack
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Operator
 
@@ -109,12 +109,14 @@ class FloatNormalAdd(Operator):
         code = pack(
             m,
             number_format,
-            sign=Mux(special.infinite, special.infinite_sign, total.sign),
-            exponent=exponent & top.replicate(len(exponent)),
-            mantissa=shifted[1:-1],
-            increment=(guard & (total.missing | total.sticky | some | last)) | (carried & last),
-            infinite=special.infinite,
-            nan=special.nan,
+            Inexact(
+                sign=Mux(special.infinite, special.infinite_sign, total.sign),
+                exponent=exponent & top.replicate(len(exponent)),
+                mantissa=shifted[1:-1],
+                increment=(guard & (total.missing | total.sticky | some | last)) | (carried & last),
+                infinite=special.infinite,
+                nan=special.nan,
+            ),
             saturate=False,
         )
         m.d.comb += self.result.eq(pipeline.cut(code)[0])

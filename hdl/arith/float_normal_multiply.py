@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.carry_save_sum import product, product_pair
 from hdl.arith.float_cut import cut, product_special
 from hdl.arith.float_format import BINARY32, FloatFormat
-from hdl.arith.float_unpack import Operand, pack, require_ieee, unpack
+from hdl.arith.float_unpack import Inexact, Operand, pack, require_ieee, unpack
 from hdl.arith.operator import Operator
 from hdl.arith.prefix_sum import prefix_sum
 from hdl.target import Target, current_target
@@ -93,13 +93,15 @@ class FloatNormalMultiply(Operator):
         code = pack(
             m,
             self.number_format,
-            sign=unrounded.sign,
-            # The significand of a zero is all zeros, but its exponent must be cleared.
-            exponent=exponent & ~unrounded.zero.replicate(len(exponent)),
-            mantissa=mantissa,
-            increment=guard & (rest | mantissa[0]),
-            infinite=special.infinite,
-            nan=special.nan,
+            Inexact(
+                sign=unrounded.sign,
+                # The significand of a zero is all zeros, but its exponent must be cleared.
+                exponent=exponent & ~unrounded.zero.replicate(len(exponent)),
+                mantissa=mantissa,
+                increment=guard & (rest | mantissa[0]),
+                infinite=special.infinite,
+                nan=special.nan,
+            ),
             saturate=False,
         )
         m.d.comb += self.result.eq(pipeline.cut(code)[0])

@@ -23,7 +23,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, sign
 from hdl.arith.float_cut import Special, cut
 from hdl.arith.float_format import FloatFormat
 from hdl.arith.float_shift import shift_left, shift_right
-from hdl.arith.float_unpack import pack
+from hdl.arith.float_unpack import Inexact, pack
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Pipeline
 from hdl.arith.prefix_sum import prefix_sum
@@ -218,18 +218,37 @@ def normalise(m: Module, number_format: FloatFormat, total: Sum) -> Normalised:
     )
 
 
+@dataclass(frozen=True)
+class SumForm:
+    """The form of the end of an addition.
+
+    Parameters
+    ----------
+    number_format : FloatFormat
+        Format of the result.
+    before_sum, before_rounding : bool
+        Insert a cut between alignment and addition, or normalisation and rounding.
+    saturate : bool
+        A result beyond the largest finite number becomes that number.
+    leading : int
+        Zeros above the leading one that a first term with the larger exponent may have. The sum has
+        as many more fraction bits, which a cancellation can shift up.
+    """
+
+    number_format: FloatFormat
+    before_sum: bool
+    before_rounding: bool
+    saturate: bool
+    leading: int = 0
+
+
 def rounded_sum(
     m: Module,
     pipeline: Pipeline,
-    number_format: FloatFormat,
     order: Compared,
     terms: Significands,
     special: Special,
-    *,
-    leading: int,
-    before_sum: bool,
-    before_rounding: bool,
-    saturate: bool,
+    form: SumForm,
 ) -> Value:
     """Return the code of the sum, with cuts after the addition, at the end, and as requested.
 
@@ -237,35 +256,32 @@ def rounded_sum(
     ----------
     m, pipeline
         Module and pipeline that receive the logic and the registers.
-    number_format : FloatFormat
-        Format of the result.
     order, terms, special
         Comparison result, significands and special results of the terms.
-    leading : int
-        Zeros above the leading one that a first term with the larger exponent may have. The sum has
-        as many more fraction bits, which a cancellation can shift up.
-    before_sum, before_rounding : bool
-        Insert a cut between alignment and addition, or normalisation and rounding.
-    saturate : bool
-        A result beyond the largest finite number becomes that number.
+    form : SumForm
+        Format of the result, and the cuts.
     """
-    aligned = align(m, order, terms, fraction=number_format.mantissa_bits + leading + 2)
-    if before_sum:
+    number_format = form.number_format
+    fraction = number_format.mantissa_bits + form.leading + 2
+    aligned = align(m, order, terms, fraction=fraction)
+    if form.before_sum:
         aligned, special = cut(pipeline, aligned, special)
     total, special = cut(pipeline, add(m, aligned), special)
     result = normalise(m, number_format, total)
-    if before_rounding:
+    if form.before_rounding:
         result, special = cut(pipeline, result, special)
     code = pack(
         m,
         number_format,
-        sign=Mux(special.infinite, special.infinite_sign, result.sign),
-        exponent=result.exponent,
-        mantissa=result.mantissa,
-        increment=result.increment,
-        infinite=special.infinite,
-        nan=special.nan,
-        saturate=saturate,
+        Inexact(
+            sign=Mux(special.infinite, special.infinite_sign, result.sign),
+            exponent=result.exponent,
+            mantissa=result.mantissa,
+            increment=result.increment,
+            infinite=special.infinite,
+            nan=special.nan,
+        ),
+        saturate=form.saturate,
     )
     return pipeline.cut(code)[0]
 

@@ -92,18 +92,31 @@ def unpack_normal(number_format: FloatFormat, code: ValueLike, *, saturate: bool
     )
 
 
-def pack(
-    m: Module,
-    number_format: FloatFormat,
-    *,
-    sign: Value,
-    exponent: Value,
-    mantissa: Value,
-    increment: Value,
-    infinite: Value,
-    nan: Value,
-    saturate: bool,
-) -> Value:
+@dataclass(frozen=True)
+class Inexact:
+    """A result before it is rounded.
+
+    Members
+    -------
+    sign, mantissa : Value
+        Sign and unrounded mantissa.
+    exponent : Value
+        Exponent code with at least one bit more than the format's.
+    increment : Value
+        Round up; a carry out of the mantissa increments the exponent.
+    infinite, nan : Value
+        The result is an infinity of this sign, or the quiet NaN, whatever the other members.
+    """
+
+    sign: Value
+    exponent: Value
+    mantissa: Value
+    increment: Value
+    infinite: Value
+    nan: Value
+
+
+def pack(m: Module, number_format: FloatFormat, result: Inexact, *, saturate: bool) -> Value:
     """Round a result and return its code.
 
     Parameters
@@ -112,17 +125,13 @@ def pack(
         Module that receives the logic.
     number_format : FloatFormat
         Format of the result.
-    sign, mantissa : Value
-        Sign and unrounded mantissa of the result.
-    exponent : Value
-        Exponent code with at least one bit more than the format's.
-    increment : Value
-        Round up; a carry out of the mantissa increments the exponent.
-    infinite, nan : Value
-        The result is an infinity of this sign, or the quiet NaN, whatever the other operands.
+    result : Inexact
+        The result before rounding.
     saturate : bool
         A result beyond the largest finite number becomes that number instead of infinity.
     """
+    sign, exponent, mantissa = result.sign, result.exponent, result.mantissa
+    increment, infinite, nan = result.increment, result.infinite, result.nan
     width = number_format.exponent_bits
     # A carry out of the mantissa increments the exponent, which is then correct.
     magnitude = incremented(m, Cat(mantissa, exponent), increment)

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_normalise import normalised
-from hdl.arith.float_unpack import pack, unpack
+from hdl.arith.float_unpack import Inexact, pack, unpack
 from hdl.arith.operator import Operator
 from hdl.arith.shapes import constant
 from hdl.parameters import require_choice, require_range
@@ -123,12 +123,14 @@ class TakagiReciprocal(Operator):
         reciprocal = pack(
             m,
             BINARY16,
-            sign=sign,
-            exponent=Cat(code & finite.replicate(6), zero),
-            mantissa=shifted[1:11] & finite.replicate(10),
-            increment=shifted[0] & finite,
-            infinite=zero,
-            nan=nan,
+            Inexact(
+                sign=sign,
+                exponent=Cat(code & finite.replicate(6), zero),
+                mantissa=shifted[1:11] & finite.replicate(10),
+                increment=shifted[0] & finite,
+                infinite=zero,
+                nan=nan,
+            ),
             saturate=self.saturate,
         )
         (result,) = pipeline.cut(reciprocal)
