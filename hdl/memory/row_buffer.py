@@ -8,6 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hdl.parameters import require_range
+from hdl.stream.connect import connect_streams
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
@@ -111,11 +112,9 @@ class RowBuffer(Unit):
             ends.source.valid.eq(self.write.strobe & self.write.last),
             ends.source.payload.eq(write_pointer),
             ends.sink.ready.eq(read & reads_last),
-            waiting.source.valid.eq(self.results.valid),
-            waiting.source.payload.eq(self.results.payload),
             waiting.sink.ready.eq(read & reads_last),
-            self.results.ready.eq(waiting.source.ready),
         ]
+        connect_streams(m, self.results, waiting.source)
 
         def after(value: Signal) -> Any:
             return Mux(value == self.depth - 1, 0, value + 1)

@@ -12,11 +12,13 @@ from hdl.stream.fifo import Fifo
 
 def connect_streams(m: Module, source: Any, sink: Any) -> None:
     """Connect `source` to `sink` combinationally."""
-    m.d.comb += [
-        sink.payload.eq(source.payload),
-        sink.valid.eq(source.valid),
-        source.ready.eq(sink.ready),
-    ]
+    m.d.comb += sink.payload.eq(source.payload)
+    connect_handshake(m, source, sink)
+
+
+def connect_handshake(m: Module, source: Any, sink: Any) -> None:
+    """Connect the handshake of `source` to that of `sink`; the caller drives the payload."""
+    m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
 
 
 def connect_registered(m: Module, source: Any, sink: Any) -> None:

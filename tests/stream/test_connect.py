@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.stream.connect import (
     buffered,
+    connect_handshake,
     connect_registered,
     connect_streams,
     every,
@@ -42,6 +43,10 @@ class Link(Unit):
             link = connect_streams if self.kind == "streams" else connect_registered
             link(m, self.sources[0], self.sinks[0])
             return m
+        if self.kind == "handshake":
+            connect_handshake(m, self.sources[0], self.sinks[0])
+            m.d.comb += self.sinks[0].payload.eq(self.sources[0].payload ^ 0x55)
+            return m
         if self.kind == "buffered":
             connect_streams(m, buffered(m, "buffer", self.sources[0], depth=2), self.sinks[0])
             return m
@@ -63,6 +68,11 @@ class Link(Unit):
 @pytest.mark.parametrize("kind", ["streams", "registered", "buffered"])
 def test_one_to_one(kind: str) -> None:
     check_streams(Link(kind=kind), {"sources.0": ITEMS}, {"sinks.0": ITEMS})
+
+
+def test_handshake_does_not_drive_the_payload() -> None:
+    changed = [item ^ 0x55 for item in ITEMS]
+    check_streams(Link(kind="handshake"), {"sources.0": ITEMS}, {"sinks.0": changed})
 
 
 @pytest.mark.parametrize(("sources", "sinks"), [(1, 3), (3, 1), (2, 2)])
