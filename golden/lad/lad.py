@@ -21,11 +21,11 @@ Project = Callable[[str, Codes], Codes]
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights:
-    """FP16 codes of a layer's matrices [out, in] and norms [width].
+    """FP16 codes of a layer's matrices [out, in] and norms [hidden_size].
 
     Members
     -------
-    input_norm, post_norm : array [width]
+    input_norm, post_norm : array [hidden_size]
         Weights of both norms.
     query, key, value, output : array
         Projections; that of the query is divided by the square root of the head size.
@@ -57,7 +57,7 @@ def decoder_layer(
     numbers: Sequence[int],
     project: Project | None = None,
 ) -> tuple[Codes, list[Step]]:
-    """Return a token's hidden state [width] after the layer, and the steps of its heads.
+    """Return a token's hidden state [hidden_size] after the layer, and the steps of its heads.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def decoder_layer(
         The tile with the heads.
     weights : LayerWeights
         Weights of the layer.
-    state : array [width]
+    state : array [hidden_size]
         FP16 codes of the hidden state.
     cosine, sine : array [head_size]
         FP16 codes for the token's position.
@@ -118,8 +118,8 @@ class Lad:
         p, each = self.p, self.p.tile.shared
         numbers = []
         for kv_head in range(layer * p.kv_heads, (layer + 1) * p.kv_heads):
-            first = (kv_head * p.batch + sample) * p.shared // each
-            for group in range(first, first + p.shared // each):
+            first = (kv_head * p.batch + sample) * p.group_size // each
+            for group in range(first, first + p.group_size // each):
                 numbers += group_numbers(p.shared_tiles, group)
         return numbers
 
@@ -132,13 +132,13 @@ class Lad:
     def token(
         self, layers: Sequence[LayerWeights], states: Codes, cosines: Codes, sines: Codes
     ) -> tuple[Codes, list[Step]]:
-        """Return the hidden states [layers, batch, width] after each layer, and all steps.
+        """Return the hidden states [layers, batch, hidden_size] after each layer, and all steps.
 
         Parameters
         ----------
         layers : Sequence[LayerWeights]
             Weights of all layers.
-        states : array [batch, width]
+        states : array [batch, hidden_size]
             FP16 codes of the hidden states.
         cosines, sines : array [batch, head_size]
             FP16 codes for each sample's position.
@@ -159,11 +159,11 @@ class Lad:
 
         Parameters
         ----------
-        norm_weight : array [width]
+        norm_weight : array [hidden_size]
             FP16 codes of the last norm.
-        vocabulary : array [tokens, width]
+        vocabulary : array [tokens, hidden_size]
             FP16 codes of the LM head.
-        states : array [batch, width]
+        states : array [batch, hidden_size]
             FP16 codes of the states after the last layer.
         """
         size = self.p.head_size
@@ -173,7 +173,7 @@ class Lad:
     def vocabulary_products(self) -> int:
         """Return the number of products of slices per vector unit for the LM head."""
         p = self.p
-        return p.batch * p.pieces * p.piece_groups * p.width if p.vocabulary else 0
+        return p.batch * p.pieces * p.piece_groups * p.hidden_slices if p.vocabulary_size else 0
 
     def products(self, weights: LayerWeights) -> int:
         """Return the number of products of slices per vector unit for a layer's matrices."""
@@ -191,7 +191,7 @@ class Lad:
 
 
 def row_norm(state: Codes, weight: Codes, epsilon: int, size: int) -> Codes:
-    """Return the RMSNorm of a hidden state [width]."""
+    """Return the RMSNorm of a hidden state [hidden_size]."""
     normed = norm(state, weight, weight, np.array(epsilon), head_size=size, rms=True)
     return normed.reshape(state.shape)
 
@@ -204,7 +204,7 @@ def exact_layer(
     *,
     head_size: int,
 ) -> Reals:
-    """Return the states [tokens, width] after the layer with exact attention, in float64."""
+    """Return the states [tokens, hidden_size] after the layer with exact attention, in float64."""
     w = {name: values(getattr(weights, name)) for name in weights.__dataclass_fields__}
 
     def normed(x: Reals, weight: Reals) -> Reals:

@@ -21,11 +21,11 @@ class Head:
 
     Members
     -------
-    keys, values : array [capacity, d]
+    keys, values : array [slots, d]
         FP16 codes of the KV cache.
-    centres, norms, ratios, modes, counts : array [capacity]
+    centres, norms, ratios, modes, counts : array [slots]
         The fields of G.
-    counters : array [capacity, intervals]
+    counters : array [slots, intervals]
         CNT: number of steps in which a position was in each interval; the mode's counter is stale.
     caches : array [d + 1, d + 2]
         A to F in the layout of the attention computation module.
@@ -50,16 +50,16 @@ class Head:
     @classmethod
     def empty(cls, p: LadTileParameters) -> "Head":
         """Return a head without positions."""
-        size, capacity = p.vector.head_size, p.capacity
+        size, slots = p.vector.head_size, p.slots
         return cls(
-            keys=np.zeros((capacity, size), np.uint16),
-            values=np.zeros((capacity, size), np.uint16),
-            centres=np.zeros(capacity, np.int64),
-            norms=np.zeros(capacity, np.uint16),
-            ratios=np.zeros(capacity, np.uint16),
-            modes=np.zeros(capacity, np.int64),
-            counts=np.zeros(capacity, np.int64),
-            counters=np.zeros((capacity, p.table.intervals), np.int64),
+            keys=np.zeros((slots, size), np.uint16),
+            values=np.zeros((slots, size), np.uint16),
+            centres=np.zeros(slots, np.int64),
+            norms=np.zeros(slots, np.uint16),
+            ratios=np.zeros(slots, np.uint16),
+            modes=np.zeros(slots, np.int64),
+            counts=np.zeros(slots, np.int64),
+            counters=np.zeros((slots, p.table.intervals), np.int64),
             caches=np.zeros((size + 1, size + 2), np.uint64),
         )
 

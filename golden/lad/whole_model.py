@@ -30,9 +30,9 @@ class HalfModel:
     -------
     layers : list of LayerWeights
         Weights of all layers; the feed-forward layer is padded with zeros to whole slices.
-    final_norm : array [width]
+    final_norm : array [hidden_size]
         Weights of the last norm.
-    vocabulary : array [tokens, width]
+    vocabulary : array [tokens, hidden_size]
         The LM head.
     rope_base : float
         Base of the rotary embedding's angles.
@@ -68,7 +68,7 @@ class HalfModel:
             rows = rounded(layer, name, scale).reshape(-1, s.head_size // 2, 2, s.hidden_size)
             return rows.swapaxes(1, 2).reshape(-1, s.hidden_size)
 
-        filled = (0, p.feed_forward - s.intermediate_size)
+        filled = (0, p.intermediate_size - s.intermediate_size)
         layers = [
             LayerWeights(
                 input_norm=rounded(number, "input_norm"),
@@ -99,7 +99,7 @@ class TokenResult:
 
     Members
     -------
-    states : array [layers, batch, width]
+    states : array [layers, batch, hidden_size]
         Hidden states after each layer.
     steps : list of list of Step
         Steps of each layer, sample by sample, head by head.
@@ -162,7 +162,7 @@ class WholeModel:
         ----------
         position : int
             Position of all samples' tokens.
-        states : array [batch, width]
+        states : array [batch, hidden_size]
             Rows of the embedding.
         predict : bool
             Compute the LM head after the last layer.

@@ -92,7 +92,7 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": presets.TINY_SFM,
             "tiny_one_slice": SpecialFunctionModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=6), width=6, lanes=1
+                vector=VectorProcessingUnitParameters(head_size=6), hidden_size=6, lanes=1
             ),
             "smollm2": presets.SMOLLM2_SFM,
             "paper": SpecialFunctionModuleParameters(),
@@ -107,7 +107,7 @@ UNITS: tuple[Entry, ...] = (
             "tiny": presets.TINY_EAS,
             "tiny_one_lane": AttentionScoreModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=5),
-                apid=ActivePositionModuleParameters(lanes=1, capacity=9, recent=2),
+                apid=ActivePositionModuleParameters(lanes=1, slots=9, recent=2),
             ),
             "smollm2": presets.SMOLLM2_EAS,
             "paper": AttentionScoreModuleParameters(),
@@ -120,7 +120,7 @@ UNITS: tuple[Entry, ...] = (
         unit=ActivePositionModule,
         presets={
             "tiny": presets.TINY_APID,
-            "tiny_one_lane": ActivePositionModuleParameters(lanes=1, capacity=9, recent=2),
+            "tiny_one_lane": ActivePositionModuleParameters(lanes=1, slots=9, recent=2),
             "smollm2": presets.SMOLLM2_APID,
             "paper": ActivePositionModuleParameters(),
         },

@@ -115,7 +115,11 @@ class Lad(Unit):
                 "slices": In(stream.Signature(p.slice_layout)),
                 "states": Out(stream.Signature(p.state_layout)),
             }
-            | ({"predictions": Out(stream.Signature(p.prediction_layout))} if p.vocabulary else {})
+            | (
+                {"predictions": Out(stream.Signature(p.prediction_layout))}
+                if p.vocabulary_size
+                else {}
+            )
             | {name: members[name] for name in (*FETCHED, *MEMORY)}
             | ({name: members[name] for name in COUNTED} if p.tile.prefetched else {})
         )
@@ -137,6 +141,6 @@ class Lad(Unit):
             m.d.comb += [getattr(self, name).eq(getattr(tile, name)) for name in COUNTED]
         connect_streams(m, self.slices, sequencer.slices)
         connect_streams(m, sequencer.states, self.states)
-        if self.parameters.vocabulary:
+        if self.parameters.vocabulary_size:
             connect_streams(m, sequencer.predictions, self.predictions)
         return m

@@ -18,6 +18,7 @@ from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
 from hdl.memory.memory import LARGEST_DEPTH
+from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.argmax import ArgmaxParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
 
@@ -36,7 +37,7 @@ class LadTileParameters(Parameters):
     eas : AttentionScoreModuleParameters
         Stage 2; also defines the vector units of all modules, and stage 3.
     md : ModeDiscrepancyModuleParameters
-        Stage 5; with the same vector units, capacity and intervals.
+        Stage 5; with the same vector units, slots and intervals.
     ac : AttentionComputationModuleParameters
         Stage 6; with the same vector units.
     linear : LinearModuleParameters
@@ -95,12 +96,12 @@ class LadTileParameters(Parameters):
         require(records <= LARGEST_DEPTH, rule, records)
         md, recent = self.md, self.recent
         require(md.table == self.table, "md.table must be that of eas.apid", md.table)
-        same = md.capacity == self.capacity
-        require(same, "md.capacity must be that of eas.apid", md.capacity)
+        same = md.slots == self.slots
+        require(same, "md.slots must be that of eas.apid", md.slots)
         # The last key fetched in stage 1 is the second newest.
         require(recent >= 2, "eas.apid.recent must be at least 2", recent)
-        room = self.ac.updates * self.ac.lanes >= self.capacity
-        require(room, "ac.updates must hold a third of eas.apid.capacity", self.ac.updates)
+        room = self.ac.updates * self.ac.lanes >= self.slots
+        require(room, "ac.updates must hold a third of eas.apid.slots", self.ac.updates)
 
     @property
     def apid(self) -> ActivePositionModuleParameters:
@@ -118,9 +119,9 @@ class LadTileParameters(Parameters):
         return self.apid.table
 
     @property
-    def capacity(self) -> int:
-        """Largest number of positions of a head."""
-        return self.apid.capacity
+    def slots(self) -> int:
+        """Positions that the cache of a head holds."""
+        return self.apid.slots
 
     @property
     def recent(self) -> int:
@@ -135,7 +136,7 @@ class LadTileParameters(Parameters):
     @property
     def length_shape(self) -> Any:
         """Shape of a number of positions."""
-        return unsigned(self.capacity.bit_length())
+        return unsigned(self.slots.bit_length())
 
     @property
     def group_shape(self) -> Any:
@@ -322,13 +323,14 @@ class Areas:
 
 
 @parameter_object
-class LadParameters(Parameters):
+class LadParameters(ModelDimensions, Parameters):
     """Dimensions of an accelerator for decoder layers.
 
     Parameters
     ----------
     tile : LadTileParameters
-        Dimensions of each tile; the width of its norms is the hidden size.
+        Dimensions of each tile. `tile.vector.head_size` is the `head_size`, `tile.sfm.hidden_size`
+        the `hidden_size`, and `tile.slots` the `context_length` of the model.
     tiles : int
         Number of tiles that share the memory.
     layers : int
@@ -337,8 +339,8 @@ class LadParameters(Parameters):
         Query heads per layer.
     kv_heads : int
         Key/value heads per layer, a divisor of `heads`.
-    feed_forward : int
-        The intermediate size: elements of the SwiGLU layer, a multiple of the head size.
+    intermediate_size : int
+        Elements between the feed-forward matrices, a multiple of the head size.
     batch : int
         Number of samples that pass a layer together.
     periods : int
@@ -346,8 +348,8 @@ class LadParameters(Parameters):
         attended. A divisor of `kv_heads`; the paper's Figure 6 has one part per head.
     epsilon : int
         FP16 code of the norms' epsilon; the default is 1e-5.
-    vocabulary : int
-        Number of tokens of the LM head after the last layer; 0 for none.
+    vocabulary_size : int
+        Tokens of the vocabulary, the outputs of the LM head after the last layer; 0 for none.
 
     Raises
     ------
@@ -361,32 +363,30 @@ class LadParameters(Parameters):
     layers: Annotated[int, Range(1, 128, "layers")] = 1
     heads: Annotated[int, Range(1, 256, "heads")] = 32
     kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
-    feed_forward: Annotated[int, Range(2, 32768, "elements")] = 11008
+    intermediate_size: Annotated[int, Range(2, 32768, "elements")] = 11008
     batch: Annotated[int, Range(1, "tile.linear.samples", "samples")] = 1
     periods: Annotated[int, Range(1, "kv_heads", "parts")] = 1
     epsilon: Annotated[int, Range(1, 0x7BFF, "FP16 code")] = 0x00A8
-    vocabulary: Annotated[int, Range(0, 1 << 20, "tokens")] = 0
+    vocabulary_size: Annotated[int, Range(0, 1 << 20, "tokens")] = 0
 
     def __post_init__(self) -> None:
         """Check the rules between the parameters."""
         super().__post_init__()
-        require(
-            self.heads % self.kv_heads == 0, "kv_heads must be a divisor of heads", self.kv_heads
-        )
+        self.require_groups()
         parts = self.kv_heads % self.periods == 0
         require(parts, "periods must be a divisor of kv_heads", self.periods)
-        whole = self.feed_forward % self.head_size == 0
-        require(whole, "feed_forward must be a multiple of head_size", self.feed_forward)
+        whole = self.intermediate_size % self.head_size == 0
+        require(whole, "intermediate_size must be a multiple of head_size", self.intermediate_size)
         tile, linear = self.tile, self.tile.linear
-        groups = tile.shared in (1, self.shared)
-        rule = f"tile.shared must be 1 or heads / kv_heads, {self.shared}"
+        groups = tile.shared in (1, self.group_size)
+        rule = f"tile.shared must be 1 or heads / kv_heads, {self.group_size}"
         require(groups, rule, tile.shared)
         # All heads of a group are in one tile.
         samples = self.layers * self.heads * self.batch
         least = -(-samples // tile.shared // self.tiles) * tile.shared
         rule = f"tile.heads must be at least layers * heads * batch / tiles, {least}"
         require(tile.heads >= least, rule, tile.heads)
-        slices = max(self.width, self.heads, self.gated)
+        slices = max(self.hidden_slices, self.heads, self.intermediate_slices)
         for name, least in (("slices", slices), ("groups", -(-self.most_groups // self.tiles))):
             there = getattr(linear, name)
             require(there >= least, f"tile.linear.{name} must be at least {least}", there)
@@ -398,23 +398,28 @@ class LadParameters(Parameters):
 
     @property
     def head_size(self) -> int:
-        """Elements per slice."""
+        """Elements of a query, a key or a value of one head; also of a slice."""
         return self.tile.vector.head_size
 
     @property
-    def shared(self) -> int:
-        """Query heads per key/value head."""
-        return self.heads // self.kv_heads
+    def hidden_size(self) -> int:
+        """Elements of a hidden state."""
+        return self.tile.sfm.hidden_size
 
     @property
-    def width(self) -> int:
+    def context_length(self) -> int:
+        """Tokens of the longest text: a head's cache has one slot per position."""
+        return self.tile.slots
+
+    @property
+    def hidden_slices(self) -> int:
         """Slices per hidden state."""
         return self.tile.sfm.slices
 
     @property
-    def gated(self) -> int:
-        """Slices of the SwiGLU layer."""
-        return self.feed_forward // self.head_size
+    def intermediate_slices(self) -> int:
+        """Slices of the output of `gate_proj`, and of `up_proj`."""
+        return self.intermediate_size // self.head_size
 
     @property
     def projected(self) -> int:
@@ -424,7 +429,7 @@ class LadParameters(Parameters):
     @property
     def most_sums(self) -> int:
         """Largest number of slices of a linear layer's output."""
-        return max(self.width, self.projected, 2 * self.gated)
+        return max(self.hidden_slices, self.projected, 2 * self.intermediate_slices)
 
     @property
     def most_groups(self) -> int:
@@ -434,19 +439,19 @@ class LadParameters(Parameters):
     @property
     def pieces(self) -> int:
         """Pieces of the LM head, none larger than the largest other linear layer."""
-        return -(-self.vocabulary // (self.most_groups * self.tile.linear.units))
+        return -(-self.vocabulary_size // (self.most_groups * self.tile.linear.units))
 
     @property
     def piece_groups(self) -> int:
         """Groups of outputs per piece; rows of the last piece can be no tokens."""
-        return -(-self.vocabulary // (self.pieces * self.tile.linear.units))
+        return -(-self.vocabulary_size // (self.pieces * self.tile.linear.units))
 
     @property
     def argmax(self) -> ArgmaxParameters:
         """Dimensions of the argmax over the LM head."""
         return ArgmaxParameters(
             lanes=self.tile.linear.units,
-            length=self.vocabulary,
+            length=self.vocabulary_size,
             width=BINARY16.width,
             number_format=BINARY16,
             contexts=self.batch,
@@ -470,11 +475,11 @@ class LadParameters(Parameters):
     @property
     def areas(self) -> Areas:
         """Addresses of the areas of the on-chip memory."""
-        inputs = self.width * self.batch
-        attended = inputs + max(self.width, self.gated) * self.batch
+        inputs = self.hidden_slices * self.batch
+        attended = inputs + max(self.hidden_slices, self.intermediate_slices) * self.batch
         sums = attended + self.heads * self.batch
         factors = sums + self.most_sums * self.batch
-        angles = factors + self.width
+        angles = factors + self.hidden_slices
         return Areas(0, inputs, attended, sums, factors, angles, angles + 2 * self.batch)
 
     @property
@@ -488,13 +493,13 @@ class LadParameters(Parameters):
         values = self.tile.vector.vector_layout
         return data.StructLayout(
             {"values": values, "length": self.tile.length_shape}
-            | ({"predicts": 1} if self.vocabulary else {})
+            | ({"predicts": 1} if self.vocabulary_size else {})
         )
 
     @property
     def prediction_layout(self) -> data.StructLayout:
         """The predicted token, and its sum in FP16."""
-        return data.StructLayout({"token": range(self.vocabulary), "sum": FP16})
+        return data.StructLayout({"token": range(self.vocabulary_size), "sum": FP16})
 
     @property
     def state_layout(self) -> data.StructLayout:

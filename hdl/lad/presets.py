@@ -14,12 +14,12 @@ from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
 
 TINY_VECTOR = VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1)
-TINY_APID = ActivePositionModuleParameters(lanes=3, capacity=20, recent=4, add_stages=1)
+TINY_APID = ActivePositionModuleParameters(lanes=3, slots=20, recent=4, add_stages=1)
 TINY_EAS = AttentionScoreModuleParameters(
     vector=TINY_VECTOR, apid=TINY_APID, multiply_stages=1, root_stages=1, divide_stages=2
 )
 TINY_MD = ModeDiscrepancyModuleParameters(
-    vector=TINY_VECTOR, capacity=20, add_stages=1, multiply_stages=1
+    vector=TINY_VECTOR, slots=20, add_stages=1, multiply_stages=1
 )
 TINY_AC = AttentionComputationModuleParameters(
     vector=TINY_VECTOR, updates=4, cache_stages=2, add_stages=1, reciprocal_stages=1
@@ -29,7 +29,7 @@ TINY_LINEAR = LinearModuleParameters(
 )
 TINY_SFM = SpecialFunctionModuleParameters(
     vector=TINY_VECTOR,
-    width=8,
+    hidden_size=8,
     lanes=2,
     add_stages=1,
     exp_stages=1,
@@ -38,8 +38,8 @@ TINY_SFM = SpecialFunctionModuleParameters(
 )
 TINY_TILE = LadTileParameters(
     heads=9,
-    eas=replace(TINY_EAS, apid=replace(TINY_APID, capacity=40)),
-    md=replace(TINY_MD, capacity=40),
+    eas=replace(TINY_EAS, apid=replace(TINY_APID, slots=40)),
+    md=replace(TINY_MD, slots=40),
     ac=replace(TINY_AC, updates=14),
     linear=replace(TINY_LINEAR, units=7, groups=3),
     sfm=TINY_SFM,
@@ -64,9 +64,9 @@ TINY = LadParameters(
     layers=2,
     heads=2,
     kv_heads=1,
-    feed_forward=12,
+    intermediate_size=12,
     batch=2,
-    vocabulary=45,
+    vocabulary_size=45,
 )
 """Two query heads share the keys and values of each sample. The last group of sums is not full, and
 the last piece of the LM head has a group without tokens."""
@@ -85,7 +85,7 @@ TINY_TURNS = replace(
     kv_heads=3,
     batch=4,
     periods=3,
-    vocabulary=0,
+    vocabulary_size=0,
 )
 """The paper's Figure 6: four samples, three heads, two tiles."""
 TINY_PAIRS = replace(
@@ -96,17 +96,17 @@ TINY_PAIRS = replace(
     heads=4,
     kv_heads=2,
     periods=2,
-    vocabulary=0,
+    vocabulary_size=0,
 )
 """Pairs of query heads, each pair in one of two tiles."""
 
 SMOLLM2_VECTOR = VectorProcessingUnitParameters(head_size=64)
-SMOLLM2_APID = ActivePositionModuleParameters(capacity=2048, table=EIGHT)
+SMOLLM2_APID = ActivePositionModuleParameters(slots=2048, table=EIGHT)
 SMOLLM2_EAS = AttentionScoreModuleParameters(vector=SMOLLM2_VECTOR, apid=SMOLLM2_APID)
-SMOLLM2_MD = ModeDiscrepancyModuleParameters(vector=SMOLLM2_VECTOR, capacity=2048, table=EIGHT)
+SMOLLM2_MD = ModeDiscrepancyModuleParameters(vector=SMOLLM2_VECTOR, slots=2048, table=EIGHT)
 SMOLLM2_AC = AttentionComputationModuleParameters(vector=SMOLLM2_VECTOR, updates=683)
 SMOLLM2_LINEAR = LinearModuleParameters(vector=SMOLLM2_VECTOR, slices=24, groups=220)
-SMOLLM2_SFM = SpecialFunctionModuleParameters(vector=SMOLLM2_VECTOR, width=576, lanes=4)
+SMOLLM2_SFM = SpecialFunctionModuleParameters(vector=SMOLLM2_VECTOR, hidden_size=576, lanes=4)
 SMOLLM2_TILE = LadTileParameters(
     heads=9,
     eas=replace(SMOLLM2_EAS, apid=replace(SMOLLM2_APID, table=TWELVE)),
@@ -123,7 +123,7 @@ SMOLLM2 = LadParameters(
     layers=3,
     heads=9,
     kv_heads=3,
-    feed_forward=1536,
+    intermediate_size=1536,
 )
 """Three of the model's thirty layers."""
 SMOLLM2_TILES = LadTilesParameters(tile=replace(SMOLLM2_TILE, heads=6), tiles=2)

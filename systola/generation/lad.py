@@ -15,9 +15,8 @@ from golden.arith.float_values import values
 from golden.lad.lad_tile import Step, equation_7
 from golden.lad.whole_model import HalfModel, TokenResult, WholeModel
 from golden.llm.language_model import LanguageModel
-from hdl.errors import UserError
 from hdl.lad.parameters import LadParameters, LadTileParameters
-from hdl.model_shape import ModelShape
+from hdl.model_shape import ModelShape, fitted
 from systola.generation.model_memory import model_memory
 from systola.generation.system import (
     Block,
@@ -56,50 +55,37 @@ class LadSystem(System):
         """Return the preset with the model's dimensions; on-chip memories grow if necessary."""
         p: LadParameters = dimensions
         s = model.shape
-        cls.require_epsilon(s)
-        if s.hidden_size % s.head_size:
-            raise UserError(
-                f"the hidden state of a model for LAD must be a multiple of its head size, "
-                f"{s.head_size}, not {s.hidden_size}"
-            )
-        feed_forward = -(-s.intermediate_size // s.head_size) * s.head_size
-        return replace(
-            p,
-            tile=cls._fitted_tile(s, p, feed_forward),
-            layers=s.layers,
-            heads=s.heads,
-            kv_heads=s.kv_heads,
-            feed_forward=feed_forward,
-            vocabulary=s.vocabulary_size,
-        )
+        return fitted(p, s, multiple=s.head_size, tile=cls._fitted_tile(s, p))
 
     @staticmethod
-    def _fitted_tile(s: ModelShape, p: LadParameters, feed_forward: int) -> LadTileParameters:
+    def _fitted_tile(s: ModelShape, p: LadParameters) -> LadTileParameters:
         """Return the tile with the model's head size, and room for all heads and matrices."""
         tile = p.tile
         vector = replace(tile.vector, head_size=s.head_size)
-        gated, width = feed_forward // s.head_size, s.hidden_size // s.head_size
-        sums = max(width, (s.heads + 2 * s.kv_heads) // p.periods, 2 * gated) * s.head_size
+        sfm = replace(tile.sfm, vector=vector, hidden_size=s.hidden_size)
+        intermediate_slices = -(-s.intermediate_size // s.head_size)
+        projected = (s.heads + 2 * s.kv_heads) // p.periods
+        sums = max(sfm.slices, projected, 2 * intermediate_slices) * s.head_size
         groups = -(-sums // (tile.linear.units * p.tiles))
         # The heads of a group share one tile.
-        shared = s.heads // s.kv_heads if tile.prefetched else 1
+        shared = s.group_size if tile.prefetched else 1
         least = -(-s.layers * s.heads * p.batch // shared // p.tiles) * shared
         heads = -(-max(tile.heads, least) // shared) * shared
         linear = replace(
             tile.linear,
             vector=vector,
-            slices=max(tile.linear.slices, width, s.heads, gated),
+            slices=max(tile.linear.slices, sfm.slices, s.heads, intermediate_slices),
             groups=max(tile.linear.groups, groups),
         )
         return replace(
             tile,
             heads=heads,
             shared=shared,
-            kept=(tile.kept or tile.capacity) if shared > 1 else 0,
+            kept=(tile.kept or tile.slots) if shared > 1 else 0,
             eas=replace(tile.eas, vector=vector),
             md=replace(tile.md, vector=vector),
             ac=replace(tile.ac, vector=vector),
-            sfm=replace(tile.sfm, vector=vector, width=s.hidden_size),
+            sfm=sfm,
             linear=linear,
         )
 
@@ -108,7 +94,7 @@ class LadSystem(System):
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: LadParameters
-        self.longest = min(self.p.tile.capacity, model.shape.context_length)
+        self.longest = min(self.p.context_length, model.shape.context_length)
         self.host: Host | None = None
         self.golden: WholeModel | None = None
         self.done = 0

@@ -15,7 +15,6 @@ from golden.arith.float_values import codes, values
 from golden.llm.language_model import LanguageModel
 from hdl.catalog import entry_named
 from hdl.errors import UserError
-from hdl.model_shape import NORM_EPSILON, ModelShape
 from hdl.sources import code_digest
 from systola.generation.model_memory import ModelFile
 from testbenches.harness import Harness
@@ -166,21 +165,6 @@ class System(ABC):
         UserError or ValueError
             If the accelerator cannot run the model, with the rule and the value.
         """
-
-    @classmethod
-    def require_epsilon(cls, shape: ModelShape) -> None:
-        """Refuse a model whose norms add another epsilon than the accelerators do."""
-        if abs(shape.norm_epsilon - NORM_EPSILON) > 1e-9:
-            raise UserError(
-                f"the norms of a model for {cls.name} must add {NORM_EPSILON} to the mean square, "
-                f"not {shape.norm_epsilon}"
-            )
-
-    @staticmethod
-    def require_whole_base(shape: ModelShape) -> None:
-        """Refuse a rotary embedding whose base is not an integer, as the angle generators need."""
-        if shape.rope_base != int(shape.rope_base):
-            raise UserError(f"the base of a rotary embedding must be whole, not {shape.rope_base}")
 
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path

@@ -48,7 +48,7 @@ class HeadRows:
         end = 0
         for name, shape in widths.items():
             width = shape if isinstance(shape, int) else Shape.cast(shape).width
-            each = t.ac.columns if name == "caches" else t.capacity
+            each = t.ac.columns if name == "caches" else t.slots
             self.planes[name] = Plane(end, -(-width // 8), each)
             end += self.heads * each * self.planes[name].element_bytes
         self.size = end

@@ -45,7 +45,7 @@ class Host:
 
     Members
     -------
-    states : array [layers, batch, width]
+    states : array [layers, batch, hidden_size]
         Output states of each layer for the last token.
     flags : array [layers]
         Whether any denominator up to this layer was not positive.
@@ -113,7 +113,7 @@ class Host:
         ----------
         position : int
             Position of the tokens of all samples.
-        states : array [batch, width]
+        states : array [batch, hidden_size]
             Rows of the embedding.
         predict : bool
             Whether the LM head follows.
@@ -128,10 +128,10 @@ class Host:
             slices = self._slices(np.concatenate([layer.input_norm, layer.post_norm]))
             if number == 0:
                 slices = np.concatenate([self._arrival(position, states, predict), slices])
-            run = self._round(number, slices, {"states": p.width * p.batch}, watch, began)
+            run = self._round(number, slices, {"states": p.hidden_slices * p.batch}, watch, began)
             got = unpack(p.state_layout, run.outputs["states"])
             # For each slice index, all samples are adjacent.
-            values = got["values"].astype(np.uint16).reshape(p.width, p.batch, p.head_size)
+            values = got["values"].astype(np.uint16).reshape(p.hidden_slices, p.batch, p.head_size)
             found.append(values.swapaxes(0, 1).reshape(p.batch, -1))
             flags.append(bool(got["not_positive"].any()))
             when.append(run.cycles["states"])

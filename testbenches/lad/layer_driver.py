@@ -22,7 +22,7 @@ def real_weights(p: LadParameters, layer: int) -> LayerWeights:
     Parts are scaled, so that sums keep their magnitude.
     """
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
-    width, heads, shared = p.tile.sfm.width, p.heads * p.head_size, p.kv_heads * p.head_size
+    width, heads, shared = p.hidden_size, p.heads * p.head_size, p.kv_heads * p.head_size
 
     def matrix(name: str, rows: int, columns: int, scale: float = 1.0) -> Codes:
         whole = trace.linear(layer, f"{name}_proj").weight
@@ -36,22 +36,22 @@ def real_weights(p: LadParameters, layer: int) -> LayerWeights:
         key=matrix("k", shared, width),
         value=matrix("v", shared, width),
         output=matrix("o", width, heads),
-        gate=matrix("gate", p.feed_forward, width),
-        up=matrix("up", p.feed_forward, width),
-        down=matrix("down", width, p.feed_forward),
+        gate=matrix("gate", p.intermediate_size, width),
+        up=matrix("up", p.intermediate_size, width),
+        down=matrix("down", width, p.intermediate_size),
         epsilon=p.epsilon,
     )
 
 
 def real_vocabulary(p: LadParameters) -> tuple[Codes, Codes]:
-    """Return a last norm's weights [width], and a matrix [tokens, width] with equal rows.
+    """Return a norm's weights [hidden_size], and a matrix [tokens, hidden_size] with equal rows.
 
     The rows are those of a feed-forward layer of SmolLM2. Ties must resolve to the lowest token,
     also with other tokens in between.
     """
     weights = real_weights(p, LAYERS[-1])
-    rows = resized(weights.gate, -(-p.vocabulary // 2))
-    return weights.post_norm, np.concatenate([rows, rows])[: p.vocabulary]
+    rows = resized(weights.gate, -(-p.vocabulary_size // 2))
+    return weights.post_norm, np.concatenate([rows, rows])[: p.vocabulary_size]
 
 
 def random_vocabulary(p: LadParameters, rng: np.random.Generator) -> tuple[Codes, Codes]:
@@ -59,23 +59,25 @@ def random_vocabulary(p: LadParameters, rng: np.random.Generator) -> tuple[Codes
 
     Only the first element of a state passes the norm, so that each sum is one product.
     """
-    weights = np.where(np.arange(p.tile.sfm.width) == 0, codes(np.ones(1)), 0).astype(np.uint16)
-    matrix = random_codes(rng, (p.vocabulary, p.tile.sfm.width))
+    weights = np.where(np.arange(p.hidden_size) == 0, codes(np.ones(1)), 0).astype(np.uint16)
+    matrix = random_codes(rng, (p.vocabulary_size, p.hidden_size))
     matrix = np.where(np.isfinite(values(matrix)), matrix, 0)
-    first = int(rng.integers(4, 0x7BFB)) + rng.integers(-4, 5, p.vocabulary)
-    first = np.where(rng.random(p.vocabulary) < 0.3, first, first[0])
-    sign = 0x8000 * (rng.integers(0, 2, p.vocabulary) if rng.random() < 0.3 else rng.integers(2))
-    special = rng.choice([0, 0x7C00, 0x7E00, 0x7E00], p.vocabulary)
-    rare = rng.random(p.vocabulary) < rng.choice([0, 0.1, 1])
+    first = int(rng.integers(4, 0x7BFB)) + rng.integers(-4, 5, p.vocabulary_size)
+    first = np.where(rng.random(p.vocabulary_size) < 0.3, first, first[0])
+    sign = 0x8000 * (
+        rng.integers(0, 2, p.vocabulary_size) if rng.random() < 0.3 else rng.integers(2)
+    )
+    special = rng.choice([0, 0x7C00, 0x7E00, 0x7E00], p.vocabulary_size)
+    rare = rng.random(p.vocabulary_size) < rng.choice([0, 0.1, 1])
     matrix[:, 0] = np.where(rare, special, first) ^ sign
     return weights, matrix
 
 
 def real_states(p: LadParameters, layer: int, tokens: range) -> Codes:
-    """Return the hidden states [tokens, width] that are input to a layer of SmolLM2."""
+    """Return the hidden states [tokens, hidden_size] that are input to a layer of SmolLM2."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     states = trace.hidden(layer)[0][tokens.start : tokens.stop]
-    return codes(resized(states, p.tile.sfm.width, axis=1))
+    return codes(resized(states, p.hidden_size, axis=1))
 
 
 def resized(array: Any, size: int, *, axis: int = 0) -> Any:
@@ -112,14 +114,15 @@ class LayerDriver:
         ----------
         layers : list[LayerWeights]
             Weights of all layers.
-        states : array [batch, width]
+        states : array [batch, hidden_size]
             Hidden states.
         cosines, sines : array [batch, head_size]
             Angles for each sample's position.
         lengths : list[int]
             Positions of each sample, including this token.
         vocabulary : tuple, optional
-            The last norm's weights [width] and the LM head [tokens, width], if the token predicts.
+            The last norm's weights [hidden_size] and the LM head [tokens, hidden_size], if the
+            token predicts.
         """
         size = self.p.head_size
         predicts = int(vocabulary is not None)
@@ -147,10 +150,10 @@ class LayerDriver:
                 self._matrix(piece)
 
     def received(self, payloads: list[int]) -> tuple[Codes, NDArray[Any]]:
-        """Return hidden states [times, batch, width] and each slice's flag [times, slices]."""
+        """Return hidden states [times, batch, hidden_size] and flags of slices [times, slices]."""
         p, layout = self.p, self.p.state_layout
         got = unpack(layout, from_integers(payloads, layout.size))
-        shape = (-1, p.width, p.batch, p.head_size)
+        shape = (-1, p.hidden_slices, p.batch, p.head_size)
         values = got["values"].astype(np.uint16).reshape(shape)
         states = values.swapaxes(1, 2).reshape(len(values), p.batch, -1)
         return states, got["not_positive"].reshape(len(values), -1)
@@ -158,7 +161,7 @@ class LayerDriver:
     def _slices(self, values: Codes, lengths: Any = None, predicts: int = 0) -> None:
         values = values.reshape(-1, self.p.head_size)
         fields = {"values": values, "length": np.zeros(len(values)) if lengths is None else lengths}
-        if self.p.vocabulary:
+        if self.p.vocabulary_size:
             fields["predicts"] = np.full(len(values), predicts)
         self.streams.slices.send(to_integers(pack(self.p.slice_layout, fields)))
 

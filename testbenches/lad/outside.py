@@ -216,7 +216,7 @@ class Outside:
         fields = {}
         for name in ("centres", "ratios", "modes", "counts"):
             padded = np.zeros(size, np.int64)
-            there = min(size, self.p.capacity)
+            there = min(size, self.p.slots)
             padded[:there] = getattr(head, name)[:there]
             fields[name] = padded.reshape(-1, lanes)
         self._send("groups", self.p.eas.group_layout, fields)

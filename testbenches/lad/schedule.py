@@ -48,10 +48,10 @@ class Schedule:
         matrices = [
             -(-rows * p.head_size // units) * slices
             for rows, slices in (
-                *[(p.projected, p.width)] * p.periods,
-                (p.width, p.heads),
-                (2 * p.gated, p.width),
-                (p.width, p.gated),
+                *[(p.projected, p.hidden_slices)] * p.periods,
+                (p.hidden_slices, p.heads),
+                (2 * p.intermediate_slices, p.hidden_slices),
+                (p.hidden_slices, p.intermediate_slices),
             )
         ]
         ends = np.cumsum(matrices)

@@ -44,7 +44,7 @@ class Answer:
 
     Members
     -------
-    states : array [layers, batch, width]
+    states : array [layers, batch, hidden_size]
         Hidden states after each layer.
     steps : list of Step
         Sample by sample, layer by layer, head by head.
@@ -65,20 +65,20 @@ class LadBench:
         p = self.p
         # Rotated or activated slices pass the special function module one by one, all of them
         # before the next matrix.
-        alone = p.batch * max(p.heads + p.kv_heads, p.feed_forward // p.head_size)
+        alone = p.batch * max(p.heads + p.kv_heads, p.intermediate_size // p.head_size)
         self.bench = Bench(dut, salt, timeout=TIMEOUT + SLICE_CYCLES * alone)
         self.slices, self.weights = (
             self.bench.source(name, source) for name in ("slices", "weights")
         )
         self.states = self.bench.sink("states", sink)
-        self.predictions = self.bench.sink("predictions", sink) if self.p.vocabulary else None
+        self.predictions = self.bench.sink("predictions", sink) if self.p.vocabulary_size else None
         self.driver = LayerDriver(self, self.p)
         self.outside = Outside(self.bench, self.p.tile, source, sink, shared=self.p.shared_tiles)
         self.rng = self.bench.numpy_rng
         self.layers = [
             real_weights(self.p, LAYERS[layer % len(LAYERS)]) for layer in range(self.p.layers)
         ]
-        self.vocabulary = real_vocabulary(self.p) if self.p.vocabulary else None
+        self.vocabulary = real_vocabulary(self.p) if self.p.vocabulary_size else None
         # Each token has its own LM head, whose argmax is difficult.
         self.draws = False
 
@@ -93,7 +93,7 @@ class LadBench:
         for layer in range(p.layers):
             for sample in range(p.batch):
                 # Query heads of a key/value head share its keys and values.
-                groups = np.reshape(model.numbers(layer, sample), (-1, p.shared))
+                groups = np.reshape(model.numbers(layer, sample), (-1, p.group_size))
                 for group in groups.tolist() * self.begun(sample):
                     key, value = codes(rng.standard_normal((2, p.head_size)))
                     for head in group:
@@ -108,7 +108,7 @@ class LadBench:
 
     def begun(self, sample: int) -> int:
         """Return the number of a sample's positions before its first token."""
-        return min(3 * sample, max(self.p.tile.capacity - 3, 0))
+        return min(3 * sample, max(self.p.tile.slots - 3, 0))
 
     def offer(self, model: Lad, token: int) -> Answer:
         """Queue a token of each sample; return the expected results."""
@@ -135,11 +135,11 @@ class LadBench:
         Return the cycles, and the lower bound by products and Equation 7.
         """
         p, model = self.p, await self.begin()
-        tokens = min(tokens, p.tile.capacity - self.begun(p.batch - 1))
+        tokens = min(tokens, p.tile.slots - self.begun(p.batch - 1))
         start = self.bench.cycle
         answers = [self.offer(model, token) for token in range(tokens)]
-        slices = p.width * p.batch
-        times = p.layers if p.vocabulary else 1
+        slices = p.hidden_slices * p.batch
+        times = p.layers if p.vocabulary_size else 1
         predicted = [pair for answer in answers for pair in answer.predictions]
         await self.bench.run(
             until=lambda: (
@@ -202,7 +202,7 @@ async def tokens(dut: Any) -> None:
     """Run token after token of all samples through all layers."""
     bench = LadBench(dut, "tokens")
     p = bench.p
-    number = TOKENS if p.tile.sfm.width < 100 else 1
+    number = TOKENS if p.tile.sfm.hidden_size < 100 else 1
     schedule = Schedule(bench, p)
     cycles, ideal = await bench.run(number)
     if p.periods > 1:
@@ -218,7 +218,7 @@ async def tokens(dut: Any) -> None:
 
 @cocotb.test()
 @cocotb.parametrize((("source", "sink"), PAIRS))
-@only_if(lambda run: run.parameters.tile.sfm.width < 100, "weights take the model minutes")
+@only_if(lambda run: run.parameters.tile.sfm.hidden_size < 100, "weights take the model minutes")
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Run stall patterns on every stream."""
     await LadBench(dut, f"stalls {source} {sink}", source, sink).run(3)
@@ -226,7 +226,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 @only_if(
-    lambda run: run.parameters.vocabulary > 0 and run.parameters.tile.sfm.width < 100,
+    lambda run: run.parameters.vocabulary_size > 0 and run.parameters.tile.sfm.hidden_size < 100,
     "there is no vocabulary, or weights take the model minutes",
 )
 async def choices(dut: Any) -> None:
@@ -238,7 +238,7 @@ async def choices(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.tile.sfm.width < 100, "weights take the model minutes")
+@only_if(lambda run: run.parameters.tile.sfm.hidden_size < 100, "weights take the model minutes")
 async def resets(dut: Any) -> None:
     """Reset within a token; no state may remain."""
     bench = LadBench(dut, "resets", "random", "bursty")

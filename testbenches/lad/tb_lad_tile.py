@@ -42,7 +42,7 @@ async def real_decoding(dut: Any) -> None:
     """Run SmolLM2's decoding from the first token on, all heads interleaved."""
     bench = LadTileBench(dut, "real_decoding")
     p = bench.p
-    length = min(p.capacity, 200 if context()["full"] else 48)
+    length = min(p.slots, 200 if context()["full"] else 48)
     groups = min(p.heads // p.shared, 3)
     answers = await bench.run(real_work(bench, length, groups=groups))
     check_union(p, answers)
@@ -110,7 +110,7 @@ async def interruptions(dut: Any) -> None:
 async def one_head_to_the_end(dut: Any) -> None:
     """Run one head alone, each step after the previous one, until its memory is full."""
     bench = LadTileBench(dut, "one_head_to_the_end")
-    length = min(bench.p.capacity, 60)
+    length = min(bench.p.slots, 60)
     await bench.run(real_work(bench, length, groups=1))
 
 
@@ -144,7 +144,7 @@ async def steady_state(dut: Any) -> None:
     begun, heads, rounds = LadTile(parameters=p), min(p.heads, 9), 3
     steps = long_steps(p, LAYERS[1])
     for length in LENGTHS:
-        if length > p.capacity:
+        if length > p.slots:
             continue
         for now in range(begun.heads[0].length, length - rounds):
             begun.step(0, *steps[now])

@@ -34,7 +34,7 @@ GROUPS = 6
 async def real_decoding(dut: Any) -> None:
     """Run SmolLM2's decoding from the first token on, all heads interleaved."""
     bench = LadTileBench(dut, "real_decoding")
-    length = min(bench.p.capacity, 24)
+    length = min(bench.p.slots, 24)
     answers = await bench.run(real_work(bench, length, groups=min(len(bench.groups), GROUPS)))
     seen = [cycle for cycle, _payload in bench.outputs.received]
     # All tiles run in parallel: Equation 7 of the steps that follow each other in one tile.

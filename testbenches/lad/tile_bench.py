@@ -241,7 +241,7 @@ def random_work(bench: LadTileBench, rng: np.random.Generator, turns: NDArray[np
     work: Work = []
     keys: list[list[Codes]] = [[] for _ in groups]
     for group in turns:
-        if len(keys[group]) == p.capacity:
+        if len(keys[group]) == p.slots:
             continue
         key = codes(rng.standard_normal(size) * rng.choice([0.5, 2]))
         if keys[group] and rng.random() < 0.5:
@@ -283,7 +283,7 @@ def begun_heads(bench: LadTileBench, groups: list[list[int]], length: int) -> li
 async def check_any_counts(bench: LadTileBench) -> None:
     """Begin with heads whose counters have any value, and announce all steps long in advance."""
     p, rng = bench.p, bench.bench.numpy_rng
-    length, steps = p.capacity // 2, min(p.capacity // 2, 6)
+    length, steps = p.slots // 2, min(p.slots // 2, 6)
     begun = [bench.groups[place] for place in rng.permutation(len(bench.groups))[:9]]
     heads = begun_heads(bench, begun, length)
     size = p.vector.head_size
@@ -321,10 +321,10 @@ async def check_interruptions(bench: LadTileBench) -> None:
 async def check_all_active(bench: LadTileBench) -> None:
     """Begin heads whose positions are all active in every step."""
     p, rng = bench.p, bench.bench.numpy_rng
-    size, length = p.vector.head_size, p.capacity - 8
+    size, length = p.vector.head_size, p.slots - 8
     begun = bench.groups[: 2 * bench.outside.tiles]
     # Equal scores are in the top interval; the modes differ, and their counters cannot be exceeded.
-    keys = np.zeros((p.capacity, size), np.uint16)
+    keys = np.zeros((p.slots, size), np.uint16)
     work: Work = []
     for _ in range(6):
         for group in begun:

@@ -59,13 +59,13 @@ def file_items(file: Path, p: LadParameters) -> Sequence[FileItems]:
     """Return the addresses of each layer's weights, followed by the LM head's."""
     units, size = p.tile.linear.units, p.head_size
     shapes = [
-        *[(p.projected, p.width)] * p.periods,
-        (p.width, p.heads),
-        (2 * p.gated, p.width),
-        (p.width, p.gated),
+        *[(p.projected, p.hidden_slices)] * p.periods,
+        (p.hidden_slices, p.heads),
+        (2 * p.intermediate_slices, p.hidden_slices),
+        (p.hidden_slices, p.intermediate_slices),
     ]
     transfers = sum(-(-outputs * size // units) * inputs for outputs, inputs in shapes)
-    counts = [transfers] * p.layers + [p.pieces * p.piece_groups * p.width]
+    counts = [transfers] * p.layers + [p.pieces * p.piece_groups * p.hidden_slices]
     each = 4 * -(-units * size * 16 // 32)
     ends = np.cumsum([0, *counts]) * each
     return [

@@ -119,12 +119,9 @@ def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"hidden_size": 10},
-            "the hidden state of a model for LAD must be a multiple of its head size",
-        ),
+        ({"hidden_size": 10}, "hidden_size must be a multiple of head_size, not 10"),
         ({"head_size": 5, "hidden_size": 10}, "head_size must be even, not 5"),
-        ({"norm_epsilon": 1e-6}, "the norms of a model for LAD must add 1e-05"),
+        ({"norm_epsilon": 1e-6}, "norm_epsilon must be 1e-05, not 1e-06"),
         ({"layers": 200}, "layers must be an integer from 1 to 128, not 200"),
     ],
 )

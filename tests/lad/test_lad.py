@@ -30,14 +30,14 @@ def preset(name: str) -> LadParameters:
     ("change", "message"),
     [
         ({"kv_heads": 3}, "kv_heads must be an integer from 1 to 2, not 3"),
-        ({"heads": 3, "kv_heads": 2}, "kv_heads must be a divisor of heads, not 2"),
-        ({"feed_forward": 10}, "feed_forward must be a multiple of head_size, not 10"),
+        ({"heads": 3, "kv_heads": 2}, "kv_heads must divide heads = 3, not 2"),
+        ({"intermediate_size": 10}, "intermediate_size must be a multiple of head_size, not 10"),
         ({"batch": 4}, "batch must be an integer from 1 to 3, not 4"),
         ({"layers": 3}, "tile.heads must be at least layers * heads * batch / tiles, 12, not 8"),
         ({"tiles": 17}, "tiles must be an integer from 1 to 16, not 17"),
         ({"heads": 6, "kv_heads": 3, "periods": 2}, "periods must be a divisor of kv_heads, not 2"),
-        ({"feed_forward": 20}, "tile.linear.slices must be at least 5, not 4"),
-        ({"feed_forward": 16}, "tile.linear.groups must be at least 5, not 4"),
+        ({"intermediate_size": 20}, "tile.linear.slices must be at least 5, not 4"),
+        ({"intermediate_size": 16}, "tile.linear.groups must be at least 5, not 4"),
     ],
 )
 def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -> None:
@@ -100,8 +100,8 @@ def test_every_query_head_uses_its_key_and_value() -> None:
             pair = group * p.batch + sample
             assert keys[pair] == p.areas.sums + (p.heads + group) * p.batch + sample
             assert vectors[pair] == keys[pair] + p.kv_heads * p.batch
-            for member in range(p.shared):
-                head = group * p.shared + member
+            for member in range(p.group_size):
+                head = group * p.group_size + member
                 assert queries[number] == p.areas.sums + head * p.batch + sample
                 assert outputs[number] == p.areas.attended + head * p.batch + sample
                 numbers = Lad(p, lad_tiles(p.shared_tiles)).numbers(0, sample)

@@ -30,14 +30,14 @@ STEPS = 200
 def parameters() -> LadTileParameters:
     """Return SmolLM2's head, with room for some hundred positions."""
     vector = VectorProcessingUnitParameters(head_size=64)
-    apid = ActivePositionModuleParameters(capacity=256, table=TWELVE)
+    apid = ActivePositionModuleParameters(slots=256, table=TWELVE)
     return LadTileParameters(
         heads=1,
         eas=AttentionScoreModuleParameters(vector=vector, apid=apid),
-        md=ModeDiscrepancyModuleParameters(vector=vector, capacity=256, table=TWELVE),
+        md=ModeDiscrepancyModuleParameters(vector=vector, slots=256, table=TWELVE),
         ac=AttentionComputationModuleParameters(vector=vector, updates=86),
         linear=LinearModuleParameters(vector=vector),
-        sfm=SpecialFunctionModuleParameters(vector=vector, width=576, lanes=4),
+        sfm=SpecialFunctionModuleParameters(vector=vector, hidden_size=576, lanes=4),
     )
 
 
@@ -59,8 +59,8 @@ def parameters() -> LadTileParameters:
             "md.table must be that of eas.apid",
         ),
         (
-            {"md": ModeDiscrepancyModuleParameters(capacity=64)},
-            "md.capacity must be that of eas.apid, not 64",
+            {"md": ModeDiscrepancyModuleParameters(slots=64)},
+            "md.slots must be that of eas.apid, not 64",
         ),
         (
             {"linear": LinearModuleParameters(units=6)},
@@ -68,7 +68,7 @@ def parameters() -> LadTileParameters:
         ),
         (
             {"ac": AttentionComputationModuleParameters(updates=9)},
-            "ac.updates must hold a third of eas.apid.capacity, not 9",
+            "ac.updates must hold a third of eas.apid.slots, not 9",
         ),
     ],
 )
@@ -160,14 +160,14 @@ def test_all_positions_can_be_active() -> None:
     p = entry_named("lad_tile").parameters("tiny")
     tile, rng = LadTile(parameters=p), np.random.default_rng(2)
     active = 0
-    for now in range(p.capacity):
+    for now in range(p.slots):
         sign = 1 if now % 2 else -1
         query = codes(np.full(p.vector.head_size, 3.0 * sign))
         key = codes(rng.uniform(-1, 1, p.vector.head_size))
         step = tile.step(0, query, key, key)
         active = max(active, len(step.active))
         assert len(step.active) <= now + 1
-    assert active > p.capacity // 2
+    assert active > p.slots // 2
 
 
 def test_all_steps_but_the_first_can_be_prefetched() -> None:

@@ -30,7 +30,7 @@ class UpdateStore(Unit):
     Parameters
     ----------
     parameters : AttentionComputationModuleParameters
-        Lanes, capacity and vector size.
+        Lanes, slots and vector size.
 
     Members
     -------

@@ -30,7 +30,7 @@ class ActivePositionModuleParameters(Parameters):
     ----------
     lanes : int
         Positions compared per cycle.
-    capacity : int
+    slots : int
         Largest number of positions of a step.
     recent : int
         Number of latest positions, which are active in every step.
@@ -46,7 +46,7 @@ class ActivePositionModuleParameters(Parameters):
     """
 
     lanes: Annotated[int, Range(1, 32, "positions")] = 12
-    capacity: Annotated[int, Range(2, 1 << 16, "positions")] = 4096
+    slots: Annotated[int, Range(2, 1 << 16, "positions")] = 4096
     recent: Annotated[int, Range(1, 64, "positions")] = 16
     table: Annotated[IntervalTable, Named(TABLES)] = FIVE
     add_stages: Annotated[int, Range(1, 4, "stages")] = 2
@@ -59,18 +59,18 @@ class ActivePositionModuleParameters(Parameters):
 
     @property
     def groups(self) -> int:
-        """Transfers of a step of `capacity` positions."""
-        return -(-self.capacity // self.lanes)
+        """Transfers of a step of `slots` positions."""
+        return -(-self.slots // self.lanes)
 
     @property
     def position_shape(self) -> Any:
         """Shape of a position's index."""
-        return unsigned((self.capacity - 1).bit_length())
+        return unsigned((self.slots - 1).bit_length())
 
     @property
     def step_layout(self) -> data.StructLayout:
         """Payload of `steps`."""
-        return data.StructLayout({"length": range(self.capacity + 1), "maximum": FP16})
+        return data.StructLayout({"length": range(self.slots + 1), "maximum": FP16})
 
     @property
     def group_layout(self) -> data.StructLayout:
@@ -144,12 +144,12 @@ class ActivePositionModule(Unit):
     Parameters
     ----------
     parameters : ActivePositionModuleParameters
-        Lanes, capacity, intervals and register stages.
+        Lanes, slots, intervals and register stages.
 
     Members
     -------
     steps : In(stream)
-        The `length` of a step, 1 to `capacity` positions, and the `maximum` (the paper's max_s) of
+        The `length` of a step, 1 to `slots` positions, and the `maximum` (the paper's max_s) of
         its scores.
     groups : In(stream)
         `scores`, `modes` and `counts` (the paper's cnt) of the next `lanes` positions. In the last

@@ -29,7 +29,7 @@ class ActiveFetcher(Unit):
     Parameters
     ----------
     parameters : LadTileParameters
-        Lanes, capacity and queue depths.
+        Lanes, slots and queue depths.
 
     Members
     -------

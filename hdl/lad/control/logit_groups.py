@@ -53,7 +53,7 @@ class LogitGroups(Unit):
         units, groups = p.tile.linear.units, p.pieces * p.piece_groups
         sample, group = Signal(range(p.batch)), Signal(range(groups))
         # Number of tokens from this group on; the last groups can have rows that are no tokens.
-        left = Signal(range(p.vocabulary + 1), init=p.vocabulary)
+        left = Signal(range(p.vocabulary_size + 1), init=p.vocabulary_size)
         last_group = group == groups - 1
         m.d.comb += [
             logits.valid.eq(self.sums.valid),
@@ -75,5 +75,5 @@ class LogitGroups(Unit):
                 m.d.sync += [sample.eq(0), group.eq(group + 1)]
                 m.d.sync += left.eq(Mux(left > units, left - units, 0))
                 with m.If(last_group):
-                    m.d.sync += [group.eq(0), left.eq(p.vocabulary)]
+                    m.d.sync += [group.eq(0), left.eq(p.vocabulary_size)]
         return m

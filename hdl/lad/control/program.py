@@ -132,30 +132,30 @@ class LayerProgram:
     def __post_init__(self) -> None:
         """Generate the operations."""
         p, at = self.p, self.p.areas
-        states = self._all(at.state, p.width)
+        states = self._all(at.state, p.hidden_slices)
         self._load(Loops(at.angles, inner=(2 * p.batch, 1)))
         self._load(states)
         first = len(self.operations)
         self._norm()
         part = len(self.operations)
-        self._linear(p.width, p.projected)
+        self._linear(p.hidden_slices, p.projected)
         self._rotary()
         self._attention()
         # Periods differ in their weights only: these operations are repeated for each.
         self.period = range(part, len(self.operations))
-        self._linear(p.heads, p.width, attended=True)
+        self._linear(p.heads, p.hidden_slices, attended=True)
         self._residual(states)
         self._norm()
-        self._linear(p.width, 2 * p.gated)
+        self._linear(p.hidden_slices, 2 * p.intermediate_slices)
         self._gate()
-        self._linear(p.gated, p.width)
+        self._linear(p.intermediate_slices, p.hidden_slices)
         self._residual(states)
         leaves = Operation(((Destination.STATES, states),))
-        if p.vocabulary:
+        if p.vocabulary_size:
             self.operations.append(leaves)
         # The operations up to here are repeated for each layer.
         self.layer = range(first, len(self.operations))
-        if p.vocabulary:
+        if p.vocabulary_size:
             self._norm()
             self._piece()
         else:
@@ -182,12 +182,13 @@ class LayerProgram:
     def _norm(self) -> None:
         """Normalise the states sample by sample, with weights from outside."""
         p, at = self.p, self.p.areas
-        self._load(Loops(at.factors, inner=(p.width, 1)))
+        slices = p.hidden_slices
+        self._load(Loops(at.factors, inner=(slices, 1)))
         self._function(
             Function.RMS_NORM,
-            self._rows(at.inputs, p.width),
-            (Destination.VECTORS, self._rows(at.state, p.width)),
-            (Destination.FACTORS, Loops(at.factors, middle=(p.batch, 0), inner=(p.width, 1))),
+            self._rows(at.inputs, slices),
+            (Destination.VECTORS, self._rows(at.state, slices)),
+            (Destination.FACTORS, Loops(at.factors, middle=(p.batch, 0), inner=(slices, 1))),
         )
 
     def _linear(self, inputs: int, outputs: int, *, attended: bool = False) -> None:
@@ -203,7 +204,7 @@ class LayerProgram:
     def _piece(self) -> None:
         """Multiply by the next rows of the LM head, whose sums are compared and not written."""
         p, base = self.p, self.p.areas.inputs
-        taken = (Destination.INPUTS, Loops(base, inner=(p.width * p.batch, 1)))
+        taken = (Destination.INPUTS, Loops(base, inner=(p.hidden_slices * p.batch, 1)))
         self.operations.append(
             Operation(((Destination.TASK, Loops(base)), taken), groups=p.piece_groups)
         )
@@ -223,7 +224,7 @@ class LayerProgram:
         p, at = self.p, self.p.areas
         # Order of the rows in the matrix: queries, keys, values.
         heads = p.kv_heads // p.periods
-        keys = at.sums + heads * p.shared * p.batch
+        keys = at.sums + heads * p.group_size * p.batch
         values = keys + heads * p.batch
         moves = (
             (Destination.KEY, self._all(keys, heads)),
@@ -237,9 +238,9 @@ class LayerProgram:
         p = self.p
         return Loops(
             base,
-            outer=(heads, p.shared * p.batch),
+            outer=(heads, p.group_size * p.batch),
             middle=(p.batch, 1),
-            inner=(p.shared, p.batch),
+            inner=(p.group_size, p.batch),
         )
 
     @property
@@ -249,7 +250,7 @@ class LayerProgram:
 
     def _residual(self, states: Loops) -> None:
         """Add the sums to the states."""
-        sums = self._all(self.p.areas.sums, self.p.width)
+        sums = self._all(self.p.areas.sums, self.p.hidden_slices)
         self._function(
             Function.ADD, states, (Destination.VECTORS, states), (Destination.ADDENDS, sums)
         )
@@ -257,8 +258,9 @@ class LayerProgram:
     def _gate(self) -> None:
         """Multiply the SiLU of `gate_proj` by `up_proj`."""
         p, at = self.p, self.p.areas
-        gate, up = (self._all(at.sums + skipped * p.batch, p.gated) for skipped in (0, p.gated))
-        inner = self._all(at.inputs, p.gated)
+        slices = p.intermediate_slices
+        gate, up = (self._all(at.sums + skipped * p.batch, slices) for skipped in (0, slices))
+        inner = self._all(at.inputs, slices)
         self._function(Function.SILU, inner, (Destination.VECTORS, gate), (Destination.FACTORS, up))
 
     @property
@@ -283,7 +285,7 @@ class LayerProgram:
                 "joins": 1,
                 "rest": range(p.tile.linear.units + 1),
             }
-            | ({"compares": 1} if p.vocabulary else {})
+            | ({"compares": 1} if p.vocabulary_size else {})
         )
 
     @property
@@ -322,6 +324,6 @@ class LayerProgram:
             # Rows of the last group that exist.
             "rest": rows - (groups - 1) * units if operation.outputs else 0,
         }
-        if self.p.vocabulary:
+        if self.p.vocabulary_size:
             fields["compares"] = bool(operation.groups)
         return self.layout.const(fields).as_value().value

@@ -26,7 +26,7 @@ class ScoreFetcher(Unit):
     Parameters
     ----------
     parameters : LadTileParameters
-        Lanes, capacity and shapes of positions and heads.
+        Lanes, slots and shapes of positions and heads.
 
     Members
     -------

@@ -94,7 +94,7 @@ class LayerSequencer(Unit):
             "steps": p.shared_tiles.named(tile.step_layout),
             "coming": p.shared_tiles.named(tile.head_layout),
             "states": p.state_layout,
-        } | ({"predictions": p.prediction_layout} if p.vocabulary else {})
+        } | ({"predictions": p.prediction_layout} if p.vocabulary_size else {})
         super().__init__(
             {name: In(stream.Signature(layout)) for name, layout in taken.items()}
             | {name: Out(stream.Signature(layout)) for name, layout in given.items()}
@@ -114,7 +114,7 @@ class LayerSequencer(Unit):
         starts, attended = Signal(), Signal()
         self._write(m, operation, begin, memory, writing, (starts, attended))
         busy = shown.busy | writing
-        if p.vocabulary:
+        if p.vocabulary_size:
             busy |= self._predict(m, operation, begin)
         else:
             # All sums are written as slices.
@@ -132,7 +132,7 @@ class LayerSequencer(Unit):
         lengths = [Signal(p.tile.length_shape, name=f"length_{i}") for i in range(p.batch)]
         with m.If(first & self.slices.valid & self.slices.ready):
             m.d.sync += Cat(lengths).eq(Cat(*lengths[1:], self.slices.payload.length))
-            if p.vocabulary:
+            if p.vocabulary_size:
                 m.d.sync += predicts.eq(self.slices.payload.predicts)
         not_positive = Signal()
         with m.If(ended):
@@ -192,7 +192,7 @@ class LayerSequencer(Unit):
     def _last(self, m: Module, line: Signal, number: Value, predicts: Value) -> Value:
         """Return whether an operation is a token's last one."""
         p, last = self.parameters, len(self.program.operations) - 1
-        if not p.vocabulary:
+        if not p.vocabulary_size:
             return line == last
         piece = Signal(range(p.pieces))
         layers_end = (line == self.program.layer.stop - 1) & (number == p.layers - 1)

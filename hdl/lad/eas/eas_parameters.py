@@ -33,7 +33,7 @@ class AttentionScoreModuleParameters(Parameters):
     vector : VectorProcessingUnitParameters
         Dimensions of the two vector units.
     apid : ActivePositionModuleParameters
-        Dimensions of the APID module, which receives the scores: lanes, capacity, recent positions,
+        Dimensions of the APID module, which receives the scores: lanes, slots, recent positions,
         intervals.
     multiply_stages : int
         Register stages of a multiplier.
@@ -57,7 +57,7 @@ class AttentionScoreModuleParameters(Parameters):
     @property
     def position_bits(self) -> int:
         """Bits of a position's index."""
-        return (self.apid.capacity - 1).bit_length()
+        return (self.apid.slots - 1).bit_length()
 
     @property
     def cosine_stages(self) -> int:
@@ -69,7 +69,7 @@ class AttentionScoreModuleParameters(Parameters):
     def step_layout(self) -> data.StructLayout:
         """Payload of `steps`."""
         vector = self.vector.vector_layout
-        length = range(self.apid.capacity + 1)
+        length = range(self.apid.slots + 1)
         return data.StructLayout({"query": vector, "key": vector, "length": length})
 
     @property

@@ -41,7 +41,7 @@ class ScoreRescaler(Unit):
     Parameters
     ----------
     parameters : AttentionScoreModuleParameters
-        Lanes, capacity, intervals and register stages.
+        Lanes, slots, intervals and register stages.
 
     Members
     -------

@@ -24,7 +24,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
         Dimensions of the vector units; each lane has one.
     lanes : int
         Active positions processed per cycle.
-    capacity : int
+    slots : int
         Largest number of positions of a step.
     table : IntervalTable
         The intervals and their lines.
@@ -41,7 +41,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
     lanes: Annotated[int, Range(1, 8, "positions")] = 2
-    capacity: Annotated[int, Range(2, 1 << 16, "positions")] = 4096
+    slots: Annotated[int, Range(2, 1 << 16, "positions")] = 4096
     table: Annotated[IntervalTable, Named(TABLES)] = FIVE
     add_stages: Annotated[int, Range(1, 4, "stages")] = 2
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
@@ -65,7 +65,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
     @property
     def position_shape(self) -> Any:
         """Shape of a position's index."""
-        return unsigned((self.capacity - 1).bit_length())
+        return unsigned((self.slots - 1).bit_length())
 
     @property
     def step_layout(self) -> data.StructLayout:

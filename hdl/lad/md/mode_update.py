@@ -23,7 +23,7 @@ class ModeUpdate(Unit):
     Parameters
     ----------
     parameters : ModeDiscrepancyModuleParameters
-        Intervals, capacity and register stages.
+        Intervals, slots and register stages.
 
     Members
     -------

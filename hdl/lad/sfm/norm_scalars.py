@@ -36,7 +36,7 @@ class NormScalars(Unit):
     **Latency** ``multiply_stages + 1`` cycles to a mean, ``3 * multiply_stages + add_stages +
     root_stages + 5`` cycles to a deviation. **Throughput** one term per ``add_stages + 1`` cycles.
 
-    **Numerics** FP16, each step rounded: ``mean = total * (1 / width)``, ``deviation = 1 /
+    **Numerics** FP16, each step rounded: ``mean = total * (1 / hidden_size)``, ``deviation = 1 /
     sqrt(mean + epsilon * scale * scale)``.
 
     Parameters
@@ -117,8 +117,8 @@ class NormScalars(Unit):
             m.d.sync += left.eq(cycles)
             m.next = state
 
-        # The width is a constant: division by it is a multiplication.
-        inverse = Const(p.reciprocal_width, FP16)
+        # `hidden_size` is a constant: division by it is a multiplication.
+        inverse = Const(p.reciprocal_size, FP16)
         with m.FSM(name="steps"):
             # Terms are added until a result is requested.
             with m.State("SUM"):

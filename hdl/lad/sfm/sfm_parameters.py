@@ -45,8 +45,8 @@ class SpecialFunctionModuleParameters(Parameters):
     ----------
     vector : VectorProcessingUnitParameters
         Dimensions of the vector unit that the module uses.
-    width : int
-        Elements of a row that is normalised.
+    hidden_size : int
+        Elements of a hidden state, the row that is normalised.
     lanes : int
         Elements whose sigmoids are computed in parallel.
     add_stages : int
@@ -61,13 +61,13 @@ class SpecialFunctionModuleParameters(Parameters):
     Raises
     ------
     ValueError
-        If a parameter breaks its rule, the head size is odd, the width is no multiple of the head
-        size, or the head size is no multiple of the lanes; the message contains the rule and the
-        value.
+        If a parameter breaks its rule, the head size is odd, `hidden_size` is no multiple of
+        the head size, or the head size is no multiple of the lanes; the message contains the
+        rule and the value.
     """
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
-    width: Annotated[int, Range(2, 8192, "elements")] = 4096
+    hidden_size: Annotated[int, Range(2, 8192, "elements")] = 4096
     lanes: Annotated[int, Range(1, 64, "elements")] = 8
     add_stages: Annotated[int, Range(1, 4, "stages")] = 2
     exp_stages: Annotated[int, Range(1, 7, "stages")] = 5
@@ -79,18 +79,22 @@ class SpecialFunctionModuleParameters(Parameters):
         super().__post_init__()
         size = self.vector.head_size
         require(size % 2 == 0, "head_size must be even", size)
-        require(self.width % size == 0, "width must be a multiple of head_size", self.width)
+        require(
+            self.hidden_size % size == 0,
+            "hidden_size must be a multiple of head_size",
+            self.hidden_size,
+        )
         require(size % self.lanes == 0, "lanes must be a divisor of head_size", self.lanes)
 
     @property
     def slices(self) -> int:
         """Vectors per row."""
-        return self.width // self.vector.head_size
+        return self.hidden_size // self.vector.head_size
 
     @property
-    def reciprocal_width(self) -> int:
-        """The FP16 code of ``1 / width``."""
-        return BINARY16.from_fraction(Fraction(1, self.width))
+    def reciprocal_size(self) -> int:
+        """The FP16 code of ``1 / hidden_size``."""
+        return BINARY16.from_fraction(Fraction(1, self.hidden_size))
 
     @property
     def sigmoid_stages(self) -> int:

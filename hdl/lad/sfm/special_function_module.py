@@ -84,7 +84,7 @@ class SpecialFunctionModule(Unit):
     Parameters
     ----------
     parameters : SpecialFunctionModuleParameters
-        Vector size, width, lanes and register stages.
+        Vector size, `hidden_size`, lanes and register stages.
     shared : bool
         Use a vector unit outside the module, through `units`.
 

@@ -134,7 +134,7 @@ def real_steps(p: ActivePositionModuleParameters, number: int) -> list[Step]:
     """Return SmolLM2's decode steps; a position's mode is its most frequent interval so far."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     steps = []
-    length = min(p.capacity, TOKENS - 1)
+    length = min(p.slots, TOKENS - 1)
     for index in range(number):
         scores = trace.attention_trace(LAYERS[index % len(LAYERS)], index % 9).scores
         # The intervals in earlier rows are a position's history.
@@ -173,7 +173,7 @@ def step_near_bounds(p: ActivePositionModuleParameters, rng: np.random.Generator
 
     The last digit of the difference decides, so that every digit of the subtraction matters.
     """
-    length = min(p.capacity, 6 * p.lanes)
+    length = min(p.slots, 6 * p.lanes)
     maximum = rng.choice((-1, 1)) * 2.0 ** rng.uniform(-14, 13)
     maximum = float(values(codes(maximum)))
     bound = rng.integers(0, len(p.table.lowers), length)
@@ -190,10 +190,10 @@ def step_near_bounds(p: ActivePositionModuleParameters, rng: np.random.Generator
 
 def random_steps(p: ActivePositionModuleParameters, rng: np.random.Generator) -> list[Step]:
     """Return steps of critical lengths: one, near `recent`, partial groups, the capacity."""
-    high = min(p.capacity, 6 * p.lanes)
+    high = min(p.slots, 6 * p.lanes)
     lengths = [1, p.recent - 1, p.recent, p.recent + 1, p.lanes, p.lanes + 1, high]
     lengths += [int(length) for length in rng.integers(1, high + 1, 6)]
-    return [random_step(p, rng, int(np.clip(length, 1, p.capacity))) for length in lengths]
+    return [random_step(p, rng, int(np.clip(length, 1, p.slots))) for length in lengths]
 
 
 @cocotb.test()
@@ -219,10 +219,10 @@ async def all_active(dut: Any) -> None:
     bench = ApidBench(dut, "all_active", drain="none")
     p = bench.p
     step = Step(
-        codes(np.full(p.capacity, -100.0)),
+        codes(np.full(p.slots, -100.0)),
         int(codes(0.0)),
-        np.full(p.capacity, 15),
-        np.full(p.capacity, 7),
+        np.full(p.slots, 15),
+        np.full(p.slots, 7),
     )
     bench.positions.pauses = iter(lambda: True, False)
     await bench.bench.reset()
@@ -231,9 +231,9 @@ async def all_active(dut: Any) -> None:
     latency = p.add_stages + 1
     bench.bench.compare("cycles", np.array([p.groups + latency]), np.array([cycles]))
     bench.positions.pauses = bench.bench.pauses("none")
-    await bench.bench.run(until=lambda: len(bench.positions.received) == p.capacity)
+    await bench.bench.run(until=lambda: len(bench.positions.received) == p.slots)
     got = bench._received(bench.positions, p.position_layout)["position"]
-    bench.bench.compare("position", np.arange(p.capacity), got)
+    bench.bench.compare("position", np.arange(p.slots), got)
 
 
 @cocotb.test()

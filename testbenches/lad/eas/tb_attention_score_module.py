@@ -299,12 +299,12 @@ def norm_step(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> St
 def random_steps(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> list[Step]:
     """Return steps of critical lengths: one, near `recent`, partial groups."""
     lanes, recent = p.apid.lanes, p.apid.recent
-    high = min(p.apid.capacity, 3 * lanes + recent)
+    high = min(p.apid.slots, 3 * lanes + recent)
     lengths = [1, 1, 2, recent, recent + 1, lanes, lanes + 1, high, 1]
     # Each lane needs many different products.
     more = 40 if p.vector.head_size < 16 else 6
     lengths += [int(length) for length in rng.integers(1, high + 1, more)]
-    return [random_step(p, rng, int(np.clip(length, 1, p.apid.capacity))) for length in lengths]
+    return [random_step(p, rng, int(np.clip(length, 1, p.apid.slots))) for length in lengths]
 
 
 @cocotb.test()
@@ -312,7 +312,7 @@ async def real_keys(dut: Any) -> None:
     """Run SmolLM2's decoding: one key per cycle, and groups in parallel."""
     bench = EasBench(dut, "real_keys")
     p = bench.p
-    high = min(p.apid.capacity, 400)
+    high = min(p.apid.slots, 400)
     layers = LAYERS if context()["full"] else LAYERS[:1]
     steps = [
         step
@@ -375,7 +375,7 @@ async def back_to_back(dut: Any) -> None:
     rng = bench.bench.numpy_rng
     # Each centre is a quotient of norms, which needs digits of all kinds.
     count = 500 if bench.p.vector.head_size < 16 and not four_states() else 60
-    lengths = rng.choice([1, 2, 2, 2, 3, 6], count).clip(max=bench.p.apid.capacity)
+    lengths = rng.choice([1, 2, 2, 2, 3, 6], count).clip(max=bench.p.apid.slots)
     await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
 
 
@@ -394,7 +394,7 @@ async def full_queues(dut: Any, slow: str) -> None:
     """Run short and longer steps while one output is so rarely ready that all upstream is full."""
     bench = EasBench(dut, f"full_queues {slow}")
     getattr(bench, slow).pauses = filling_pauses(bench.bench.rng)
-    rng, most = bench.bench.numpy_rng, min(18, bench.p.apid.capacity)
+    rng, most = bench.bench.numpy_rng, min(18, bench.p.apid.slots)
     lengths = np.where(rng.random(60) < 0.5, most, rng.integers(1, most + 1, 60))
     await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
 

@@ -76,7 +76,7 @@ class MdBench:
 
             before = step.before
             marks = {
-                "position": spread(step.position, p.capacity),
+                "position": spread(step.position, p.slots),
                 "mode": spread(before.mode, 16),
                 "count": spread(before.count, 4096),
                 "counters": spread(before.counters, 4096),
@@ -153,7 +153,7 @@ def marks(
     p: ModeDiscrepancyModuleParameters, rng: np.random.Generator, count: int
 ) -> tuple[NDArray[np.int64], Positions]:
     """Return ascending positions, and marks whose counters are often equal or saturated."""
-    position = np.sort(rng.choice(p.capacity, count, replace=False))
+    position = np.sort(rng.choice(p.slots, count, replace=False))
     most = rng.choice([3, 3, 40, 4095], (count, 1))
     counters = np.minimum(rng.integers(0, 4096, (count, p.table.intervals)), most)
     counters = np.where(rng.random(counters.shape) < 0.1, most, counters)
@@ -171,7 +171,7 @@ def random_steps(p: ModeDiscrepancyModuleParameters, rng: np.random.Generator) -
     # Each lane needs many different products, also where there are few lanes.
     more = 30 if p.vector.head_size < 16 else 8
     for count in (1, *range(2, 2 * p.lanes + 2), *rng.integers(1, 60, more)):
-        count = int(min(count, p.capacity))
+        count = int(min(count, p.slots))
         position, before = marks(p, rng, count)
         size = p.vector.head_size
         query = trimmed(rng, codes(rng.standard_normal(size)))
@@ -193,7 +193,7 @@ def real_steps(p: ModeDiscrepancyModuleParameters, number: int, active: int) -> 
         layer, size = LAYERS[index % len(LAYERS)], p.vector.head_size
         queries, keys = (head_vectors(name, size, layer=layer, head=index % 9) for name in "qk")
         query = codes(values(queries[-1 - index]) / np.sqrt(size))
-        count = min(active, p.capacity)
+        count = min(active, p.slots)
         position, before = marks(p, rng, count)
         chosen = keys[position % len(keys)]
         maximum = int(codes(values(dot_product(query, keys)).max()))

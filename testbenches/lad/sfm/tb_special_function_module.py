@@ -120,7 +120,7 @@ def random_rows(p: SpecialFunctionModuleParameters, rng: np.random.Generator, co
     for _ in range(count):
         function = Function(int(rng.integers(0, 5)))
         wide = function in (Function.LAYER_NORM, Function.RMS_NORM)
-        shape = (p.width if wide else p.vector.head_size,)
+        shape = (p.hidden_size if wide else p.vector.head_size,)
         x, factor, addend = (random_codes(rng, shape) for _ in range(3))
         one = np.full(shape, BINARY16.one, np.uint16)
         match rng.integers(3) if wide else None:
@@ -182,8 +182,8 @@ def real_work(p: SpecialFunctionModuleParameters, tokens: int) -> Work:
     for number in range(tokens):
         layer, token = LAYERS[number % len(LAYERS)], (97 * number) % TOKENS
         states = trace.hidden(layer)[0][token]
-        weight = fitted(trace.norm(layer, "input"), p.width)
-        row = fitted(states, p.width)
+        weight = fitted(trace.norm(layer, "input"), p.hidden_size)
+        row = fitted(states, p.hidden_size)
         work.add_norm(row, weight, weight, epsilon, rms=True)
         work.add_norm(row, weight, weight[::-1].copy(), epsilon, rms=False)
         for name in ("q_before_rope", "k_before_rope"):
@@ -222,7 +222,7 @@ async def each_function(dut: Any) -> None:
     """Measure the cycles of each function."""
     bench = SfmBench(dut, "each_function")
     p, rng = bench.p, bench.bench.numpy_rng
-    row, head = (codes(rng.standard_normal(size)) for size in (p.width, p.vector.head_size))
+    row, head = (codes(rng.standard_normal(size)) for size in (p.hidden_size, p.vector.head_size))
     facts = {}
     for name, fill in (
         ("rms_norm", lambda work: work.add_norm(row, row, row, 168, rms=True)),
@@ -242,7 +242,7 @@ async def each_function(dut: Any) -> None:
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Run any functions on random codes under pairs of stall patterns."""
     bench = SfmBench(dut, f"stalls {source} {sink}", source, sink)
-    await bench.run(bench.random_work(200 if bench.p.width < 64 else 6))
+    await bench.run(bench.random_work(200 if bench.p.hidden_size < 64 else 6))
 
 
 @cocotb.test()
@@ -251,7 +251,7 @@ async def hard_sums(dut: Any) -> None:
     """Run residual additions that cancel, or of which one term decides the other's rounding."""
     bench = SfmBench(dut, "hard_sums")
     rng, work = bench.bench.numpy_rng, Work(bench.p)
-    for _ in range(2500 if bench.p.width < 64 else 50):
+    for _ in range(2500 if bench.p.hidden_size < 64 else 50):
         x = random_codes(rng, (bench.p.vector.head_size,))
         work.add_sum(x, random_near(BINARY16, values(x), rng).astype(np.uint16))
     await bench.run(work)

@@ -19,7 +19,7 @@ from testbenches.lad.vectors import LAYERS, TOKENS
     ("change", "message"),
     [
         ({"lanes": 0}, "lanes must be an integer from 1 to 32, not 0"),
-        ({"capacity": 1}, "capacity must be an integer from 2 to 65536, not 1"),
+        ({"slots": 1}, "slots must be an integer from 2 to 65536, not 1"),
         ({"table": None}, "table must be an IntervalTable, not None"),
     ],
 )

@@ -16,14 +16,14 @@ from testbenches.stream_trial import check_streams
 
 def logits(rng: np.random.Generator, p: LadParameters) -> np.ndarray:
     """Return FP16 codes [batch, vocabulary]: few values, any codes, or NaNs only."""
-    shape = p.batch, p.vocabulary
+    shape = p.batch, p.vocabulary_size
     few = rng.choice([0, 0x8000, 0x3C00, 0xBC00, 0x7E00, 0xFC00], shape)
     return [few, rng.integers(0, 1 << 16, shape), np.full(shape, 0x7C01)][rng.integers(3)]
 
 
 @pytest.mark.parametrize(("batch", "vocabulary"), [(2, 45), (1, 49), (2, 1)])
 def test_predictions_are_those_of_each_sample(batch: int, vocabulary: int) -> None:
-    p = replace(TINY, batch=batch, vocabulary=vocabulary)
+    p = replace(TINY, batch=batch, vocabulary_size=vocabulary)
     rng = np.random.default_rng(vocabulary)
     units, groups = p.tile.linear.units, p.pieces * p.piece_groups
     tokens = [logits(rng, p) for _ in range(6)]
@@ -44,5 +44,5 @@ def test_predictions_are_those_of_each_sample(batch: int, vocabulary: int) -> No
 
 
 def test_smollm2_has_pieces_with_rows_that_are_no_tokens() -> None:
-    p: LadParameters = replace(SMOLLM2, vocabulary=49152)
+    p: LadParameters = replace(SMOLLM2, vocabulary_size=49152)
     assert (p.pieces, p.piece_groups) == (16, 439)

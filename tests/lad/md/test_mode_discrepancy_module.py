@@ -68,7 +68,7 @@ def one_by_one(step: Any, table: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("table", [FIVE, EIGHT])
 def test_every_position_by_itself_agrees(table: Any) -> None:
-    p = ModeDiscrepancyModuleParameters(table=table, capacity=64)
+    p = ModeDiscrepancyModuleParameters(table=table, slots=64)
     rng = np.random.default_rng(9)
     for step in (step for _ in range(6) for step in random_steps(p, rng)):
         got = discrepancies(step.query, step.keys, step.maximum, step.before, table=table)

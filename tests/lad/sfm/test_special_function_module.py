@@ -28,7 +28,7 @@ EPSILON = codes(1e-5)
     ("change", "message"),
     [
         ({"vector": VectorProcessingUnitParameters(head_size=5)}, "head_size must be even, not 5"),
-        ({"width": 576}, "width must be a multiple of head_size, not 576"),
+        ({"hidden_size": 576}, "hidden_size must be a multiple of head_size, not 576"),
         ({"lanes": 3}, "lanes must be a divisor of head_size, not 3"),
     ],
 )
@@ -77,7 +77,7 @@ def test_real_rows_are_what_the_model_computes() -> None:
 
 def test_real_heads_are_rotated_as_in_the_model() -> None:
     p = SpecialFunctionModuleParameters(
-        vector=VectorProcessingUnitParameters(head_size=64), width=64, lanes=1
+        vector=VectorProcessingUnitParameters(head_size=64), hidden_size=64, lanes=1
     )
     before, after = (head_vectors(name, 64) for name in ("q_before_rope", "q"))
     for token in range(0, TOKENS, 37):
