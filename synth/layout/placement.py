@@ -65,7 +65,10 @@ class Placement:
 
 
 def write_cells(design: LayoutNetlist, lef: Lef, density: float, directory: Path) -> Path:
-    """Write graywolf's input file of the cells and ports, and return its path."""
+    """Write graywolf's input file of the cells and ports, and return its path.
+
+    Names of pins and nets have a prefix, because a port such as `layer` is a word of the format.
+    """
     lines: list[str] = []
     for index, cell in enumerate(design.cells.values()):
         macro = lef.macro(cell.kind)
@@ -79,12 +82,12 @@ def write_cells(design: LayoutNetlist, lef: Lef, density: float, directory: Path
         for pin, net in cell.nets.items():
             x, y = macro.pin(pin).center
             place = f"{x // GRAYWOLF_NM + left} {y // GRAYWOLF_NM + bottom}"
-            lines.append(f"pin name {pin} signal {net} layer 1 {place}")
+            lines.append(f"pin name p_{pin} signal n_{net} layer 1 {place}")
     for index, (port, (_, net)) in enumerate(design.ports.items()):
         lines += [
             f"pad {index + 1} name twpin_{port}",
             "corners 4 -40 -50 -40 50 40 50 40 -50",
-            f"pin name {port} signal {net} layer 1 0 0",
+            f"pin name p_{port} signal n_{net} layer 1 0 0",
             "",
         ]
     path = directory / f"{design.top}.cel"
