@@ -7,7 +7,7 @@ table.
 import gc
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from amaranth.lib.wiring import In
 
 from hdl import __version__
 from hdl.conversion import convert
+from hdl.interface import Interface, bit_table, describe
 from hdl.output_folder import output_folder
 from hdl.paths import ROOT
 from hdl.plain_names import name_plainly, port_name
@@ -87,7 +88,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class EmittedModule:
-    """One Verilog file: the module's name, the unit's identity, ports and RTLIL.
+    """One Verilog file: the module's name, the unit's identity, ports, RTLIL and interface.
 
     `parts` are the names of all modules in the file: the unit's, and those of components that are
     no units. `uses` are the modules of the units that it instantiates.
@@ -100,6 +101,7 @@ class EmittedModule:
     parts: tuple[str, ...]
     uses: tuple["EmittedModule", ...]
     rtlil: str
+    interface: Interface
 
     @property
     def configuration(self) -> tuple[tuple[str, Any], ...]:
@@ -208,7 +210,10 @@ class Emission:
         summary = (type(unit).__doc__ or "").strip().split("\n")[0]
         parts = tuple(part.name[1:] for part in modules)
         text = "\n".join(map(str, modules))
-        return EmittedModule(name, summary, unit.identity, ports, parts, tuple(uses.values()), text)
+        interface = describe(unit.signature, {port.path: port.name for port in ports})
+        return EmittedModule(
+            name, summary, unit.identity, ports, parts, tuple(uses.values()), text, interface
+        )
 
     def _add(self, module: EmittedModule) -> None:
         """Add a module after those that it uses."""
@@ -244,10 +249,23 @@ class Emission:
             renamed[name] = name_plainly(module, known, renamed)
 
 
-def write_verilog(emission: Emission, directory: Path) -> list[Path]:
+def write_verilog(
+    emission: Emission,
+    directory: Path,
+    documents: Callable[[Sequence[Path]], Mapping[str, str]] | None = None,
+) -> list[Path]:
     """Write one ``.v`` file per module and the file list ``<top>.f`` into a directory.
 
     Only files of an earlier emission are replaced, see `hdl.output_folder`.
+
+    Parameters
+    ----------
+    emission : Emission
+        The modules.
+    directory : Path
+        Output folder.
+    documents : Callable, optional
+        Function from the written Verilog files to the texts of further files, by file name.
 
     Returns
     -------
@@ -289,6 +307,9 @@ def write_verilog(emission: Emission, directory: Path) -> list[Path]:
             file.write_text(_header(module, emission.target) + _finish(file.read_text()))
         top = emission.modules[-1].name
         (new / f"{top}.f").write_text("".join(f"{name}.v\n" for name in names))
+        if documents is not None:
+            for name, text in documents([new / f"{name}.v" for name in names]).items():
+                (new / name).write_text(text)
     return [directory / f"{name}.v" for name in names] + [directory / f"{top}.f"]
 
 
@@ -380,6 +401,7 @@ def _header(module: EmittedModule, target: Target) -> str:
         lines.append("For FPGAs: sums and products are left to carry chains and multipliers.")
     for name, value in module.configuration:
         lines.append(f"  {name} = {value!r}")
+    lines += bit_table(module.interface)
     return "".join(_broken_comment(line) for line in lines) + "\n"
 
 

@@ -1,5 +1,6 @@
 """The function with which every verb writes a unit's Verilog into the build directory."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from hdl.digest import verilog_digest
 from hdl.emit import Emission, EmittedModule, Port, Storage, write_verilog
 from hdl.entry import Entry
+from hdl.manifest import manifest, write_documents
 from hdl.paths import BUILD
 from hdl.target import Target
 from hdl.verilog_names import require_module_name
@@ -24,11 +26,14 @@ class EmittedFiles:
         The Verilog file of each module, in the same order.
     file_list : Path
         The file that lists the Verilog files.
+    documents : tuple[Path, ...]
+        The manifest ``<top>.json``, the C header and the SystemVerilog package.
     """
 
     modules: tuple[EmittedModule, ...]
     verilog: tuple[Path, ...]
     file_list: Path
+    documents: tuple[Path, ...]
 
     @property
     def ports(self) -> tuple[Port, ...]:
@@ -55,7 +60,7 @@ def emit_unit(
     directory: Path | None = None,
     name: str | None = None,
 ) -> EmittedFiles:
-    """Write a unit's Verilog into a folder, under a lock that excludes other writers.
+    """Write a unit's Verilog and manifest into a folder, under a lock that excludes other writers.
 
     Files whose content does not change keep their time stamps, so concurrent readers and
     incremental builds are not affected.
@@ -91,7 +96,24 @@ def emit_unit(
     directory = directory or BUILD / entry.top / preset / folder
     unit = entry.unit(parameters=parameters)
     emission = Emission(top=unit, name=name, target=target, sources=sources)
-    *verilog, file_list = write_verilog(emission, directory)
+    written: dict[str, str] = {}
+
+    def documents(files: Sequence[Path]) -> Mapping[str, str]:
+        values = manifest(
+            entry=entry,
+            preset=dimensions if isinstance(dimensions, str) else None,
+            parameters=parameters,
+            target=target,
+            modules=emission.modules,
+            verilog=files,
+        )
+        written.update(write_documents(values, emission.modules[-1].interface))
+        return written
+
+    *verilog, file_list = write_verilog(emission, directory, documents)
     return EmittedFiles(
-        modules=tuple(emission.modules), verilog=tuple(verilog), file_list=file_list
+        modules=tuple(emission.modules),
+        verilog=tuple(verilog),
+        file_list=file_list,
+        documents=tuple(directory / name for name in written),
     )

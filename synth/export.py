@@ -49,6 +49,8 @@ class Design:
         The top's ports.
     memories : tuple[Storage, ...]
         Its memories.
+    documents : tuple[Path, ...]
+        Its manifest, C header and SystemVerilog package.
     target : Target
         The target of the Verilog.
     period_ps : float
@@ -60,6 +62,7 @@ class Design:
     verilog: tuple[Path, ...]
     ports: Sequence[Port]
     memories: tuple[Storage, ...] = ()
+    documents: tuple[Path, ...] = ()
     target: Target = Target.ASIC
     period_ps: float = DEFAULT_PERIOD_PS
 
@@ -132,6 +135,8 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
         for path in design.verilog:
             if path.suffix == ".v":
                 shutil.copyfile(path, rtl / path.name)
+        for path in design.documents:
+            shutil.copyfile(path, new / path.name)
         command, remarks = EXPORTS[for_](design, new)
         (new / "README.md").write_text(_readme(design, for_, command, remarks))
         names = sorted(path.relative_to(new) for path in new.rglob("*") if path.is_file())

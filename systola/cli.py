@@ -183,7 +183,7 @@ def sim(
 @click.option("--sources", type=bool, default=False, help="1 adds the Python source lines.")
 @name_option("TOP")
 def verilog(unit: Chosen, out: Path | None, target: str, sources: bool, name: str | None) -> None:
-    """Write a unit's Verilog-2005 and its file list."""
+    """Write a unit's Verilog-2005, its file list and its manifest."""
     from hdl.emitted import emit_unit
 
     emitted = emit_unit(
@@ -193,7 +193,8 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool, name: st
     for module, file in zip(emitted.modules, emitted.verilog, strict=True):
         table.add_row(module.name, str(len(file.read_text().splitlines())))
     console.print(table)
-    console.print(f"wrote {path_shown(emitted.file_list)}")
+    for path in (emitted.file_list, *emitted.documents):
+        console.print(f"wrote {path_shown(path)}")
 
 
 for command in (

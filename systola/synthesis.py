@@ -185,6 +185,7 @@ def export(
         verilog=emitted.verilog,
         ports=emitted.ports,
         memories=emitted.memories,
+        documents=emitted.documents,
         target=wanted,
         period_ps=DEFAULT_PERIOD_PS if period is None else period,
     )

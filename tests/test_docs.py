@@ -16,7 +16,7 @@ FOLDERS = {"constraints", "docs", "golden", "hdl", "synth", "systola", "testbenc
 SOURCES = {".py", ".toml", ".cpp", ".h"}
 """Suffixes of files that only the repository has, so that a name with one of them is a path."""
 
-WRITTEN = {"parameters.toml"}
+WRITTEN = {"<top>.h", "parameters.toml"}
 """What a verb writes below `build/` under such a name."""
 
 PAPERS = sorted({entry.paper for entry in CATALOG} - {"nonlinear"})
