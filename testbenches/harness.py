@@ -216,6 +216,7 @@ class Session:
         self.harness, self.directory = harness, directory
         self.memories, self.seed = memories, seed
         self.cycle = 0
+        self.driven = {memory.data for memory in memories if isinstance(memory, Dram)}
         self.program: subprocess.Popen[str] | None = None
 
     def run(
@@ -241,7 +242,8 @@ class Session:
         expected : Mapping[str, int]
             Number of items of each output stream to wait for; zero for streams that are not named.
         driven : Mapping[str, numpy.ndarray], optional
-            Bits of plain inputs, one item per cycle; the last item is held. Other inputs are zero.
+            Bits of plain inputs, one item per cycle; the last item is held. The first round of a
+            session must drive every plain input that no memory drives.
         record : Sequence[str]
             Outputs to record in every cycle.
         store : Store, optional
@@ -260,9 +262,11 @@ class Session:
         UserError
             If the unit is stuck or violates a stream's rules; the message is the program's.
         ValueError
-            If a name is not a port of the unit, or bits do not have the width of their port.
+            If a name is not a port of the unit, bits do not have the width of their port, or an
+            input is not driven: it would hold the random value of the initial state.
         """
         driven = driven or {}
+        self.driven |= driven.keys()
         streams = self.harness.streams
         modelled = {name for memory in self.memories for name in memory.streams}
         if store is not None:
@@ -275,6 +279,9 @@ class Session:
             require(name in sources, f"inputs must be of {sources}", name)
         for name in expected:
             require(name in sinks, f"outputs must be of {sinks}", name)
+        for name in self._plain_inputs():
+            if name not in self.driven:
+                raise ValueError(f"driven must contain each plain input, and lacks {name}")
         lines: list[str] = []
         for name in sources:
             payload = streams[name][1]
@@ -322,6 +329,13 @@ class Session:
                 ]
             ).reshape(-1, 2),
         )
+
+    def _plain_inputs(self) -> list[str]:
+        """Return the inputs that belong to no stream, without clock and reset."""
+        streams = (self.harness.signals(name).split() for name in self.harness.streams)
+        others = {"clk", "rst"}.union(*streams)
+        ports = self.harness.ports
+        return [p.name for p in ports if p.direction == "input" and p.name not in others]
 
     def settings(
         self,

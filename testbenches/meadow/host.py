@@ -152,6 +152,7 @@ class Host:
                 "matrices": from_integers(program.matrices, matrix_layout(p).size),
             },
             {"predictions": 1},
+            driven={"clear_flags": from_integers([0], 1)},
             timeout=TIMEOUT,
             progress=0.25,
             watch=watch,

@@ -85,6 +85,7 @@ def run_program(
             "matrices": from_integers(code.matrices, matrix_layout(p).size),
         },
         {"predictions": program.ends},
+        driven={"clear_flags": from_integers([0], 1)},
         memories=memories,
         timeout=TIMEOUT,
         progress=progress,

@@ -177,7 +177,10 @@ class Host:
         run = self._session.run(
             inputs,
             expected,
-            driven={"weights": pack(self.p.voting.threshold.weights_layout, weights)},
+            driven={
+                "weights": pack(self.p.voting.threshold.weights_layout, weights),
+                "clear_flags": np.zeros((1, 1), np.uint8),
+            },
             store=store,
             timeout=TIMEOUT,
             progress=0.25,

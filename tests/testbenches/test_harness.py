@@ -88,7 +88,9 @@ def test_sampled_waveforms_are_the_outputs_of_their_cycles(tmp_path: Path) -> No
         changing += bool(waves.transitions(wave))
     assert changing > 8
     with pytest.raises(UserError, match="cannot open"):
-        Harness.compiled(entry, p, waves=Samples(tmp_path / "no" / "waves.vcd")).run({}, {})
+        Harness.compiled(entry, p, waves=Samples(tmp_path / "no" / "waves.vcd")).run(
+            {}, {}, driven={"lanes": np.zeros((1, table.lanes[0].size), np.uint8)}
+        )
 
 
 def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
@@ -131,7 +133,10 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
             "evictions": len(work.evictions),
             "counts_out": sum(len(step.counts) for step in work.steps),
         },
-        driven={"weights": pack(p.voting.threshold.weights_layout, weights)},
+        driven={
+            "weights": pack(p.voting.threshold.weights_layout, weights),
+            "clear_flags": from_integers([0], 1),
+        },
         memories=[memory],
         seed=seed,
         timeout=20_000,
@@ -213,7 +218,9 @@ def test_stuck_run_reports_the_waiting_streams() -> None:
     entry = entry_named("systolic_evictor")
     harness = Harness.compiled(entry, entry.parameters("tiny"), Target.ASIC)
     with pytest.raises(UserError, match=r"no transfer for 500 cycles; .*victims gave 0 of 1"):
-        harness.run({}, {"victims": 1}, timeout=500)
+        lanes = next(port.width for port in harness.ports if port.name == "lanes")
+        driven = {"lanes": np.zeros((1, lanes), np.uint8)}
+        harness.run({}, {"victims": 1}, driven=driven, timeout=500)
 
 
 def test_rejects_unknown_names_and_wrong_widths() -> None:
@@ -221,5 +228,14 @@ def test_rejects_unknown_names_and_wrong_widths() -> None:
     harness = Harness.compiled(entry, entry.parameters("tiny"), Target.ASIC)
     with pytest.raises(ValueError, match=r"inputs must be of \['wavefronts'\], not 'victims'"):
         harness.run({"victims": np.zeros((1, 8), np.uint8)}, {})
+    lanes = next(port.width for port in harness.ports if port.name == "lanes")
+    driven = {"lanes": np.zeros((1, lanes), np.uint8)}
     with pytest.raises(ValueError, match=r"must have shape \(items, 3\), not \(1, 4\)"):
-        harness.run({"wavefronts": np.zeros((1, 4), np.uint8)}, {})
+        harness.run({"wavefronts": np.zeros((1, 4), np.uint8)}, {}, driven=driven)
+
+
+def test_rejects_an_input_that_is_not_driven() -> None:
+    entry = entry_named("systolic_evictor")
+    harness = Harness.compiled(entry, entry.parameters("tiny"), Target.ASIC)
+    with pytest.raises(ValueError, match="each plain input, and lacks lanes"):
+        harness.run({}, {})

@@ -39,7 +39,7 @@ def test_banks_open_read_and_write_as_the_model(tmp_path: Path) -> None:
     driven = {
         name: packed(layout, [slot[side] for slot in [*slots, *quiet]], blank, column_bytes)
         for side, (name, layout, blank) in enumerate(blanks)
-    }
+    } | {"clear_status": np.zeros((1, 1), np.uint8)}
     harness = Harness.compiled(entry, p)
     with harness.session([dram]) as session:
         # No stream is expected to transfer: the run lasts as long as the trail.
