@@ -127,7 +127,7 @@ def quantised_model(
     p: P3llmParameters,
     report: Callable[[int], None] = lambda layer: None,
     *,
-    method: WeightMethod = WeightMethod.PLAIN,
+    method: WeightMethod = WeightMethod.WEIGHTED,
 ) -> QuantisedModel:
     """Quantise a whole model, with smoothing factors of keys from a calibration text.
 

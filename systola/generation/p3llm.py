@@ -36,8 +36,8 @@ from systola.generation.system import (
 from testbenches.harness import Moved
 from testbenches.p3llm.host import Host
 
-METHOD = WeightMethod.PLAIN
-"""How weights are quantised: the paper's rounding, whose perplexity the comparison publishes."""
+METHOD = WeightMethod.WEIGHTED
+"""How weights are quantised; `PLAIN` is the paper's rounding (docs/p3llm/study.md has both)."""
 
 VERSION = 1
 """Version of the file of the quantised model."""

@@ -78,7 +78,7 @@ def test_key_of_the_quantised_model_has_each_ingredient(
     system = P3llmSystem(model, parameters, SETTINGS, tmp_path)
     digests = [system.quantised_file(PROMPT).digest, system.quantised_file(PROMPT[:-1]).digest]
     for name, value in (
-        ("METHOD", WeightMethod.WEIGHTED),
+        ("METHOD", WeightMethod.PLAIN),
         ("CLIP_RATIOS", (1.0, 0.9)),
         ("VERSION", p3llm.VERSION + 1),
     ):

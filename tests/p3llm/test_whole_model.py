@@ -167,5 +167,5 @@ def test_the_paper_s_rounding_is_available_for_a_whole_model() -> None:
 
     assert same(plain) and not same(weighted)
     default = quantised_model(model, texts[0], P)
-    wanted = plain[0].arrays()
+    wanted = weighted[0].arrays()
     assert all(np.array_equal(part, wanted[name]) for name, part in default.arrays().items())
