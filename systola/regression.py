@@ -22,7 +22,7 @@ from systola.options import UserPath, console, path_shown, require_checkout
     "--resume",
     type=bool,
     default=False,
-    help="With FULL=1: skip tests that have passed with these sources.",
+    help="With FULL=1: skip tests that passed after the last change of their sources.",
 )
 @click.option("--only", type=UserPath(), help="A test file or folder instead of all.")
 @click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")

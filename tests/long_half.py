@@ -17,6 +17,7 @@ import pytest
 
 from hdl.paths import BUILD, ROOT, replace_text
 from systola.exploration.checkout import files_digest, git
+from tests.dependencies import test_sources
 from tests.processor_time import ROWS, ProcessorTime
 
 RECORD = ROOT / "docs" / "long_half.json"
@@ -54,6 +55,12 @@ def sources_digest() -> str:
     return files_digest(SOURCES)
 
 
+def sources_of(item: pytest.Item) -> str:
+    """Return a digest of what a test depends on: of its units' sources, or of all sources."""
+    values = getattr(item, "callspec", None)
+    return test_sources(values.params.values() if values else (), item.path) or sources_digest()
+
+
 @cache
 def commit() -> str:
     """Return the commit of the checkout, empty if git knows none."""
@@ -76,7 +83,7 @@ class Pass:
     commit : str
         Commit of the checkout, abbreviated; the working tree may differ from it.
     sources : str
-        Digest of the sources, abbreviated; see `sources_digest`.
+        Digest of the sources, abbreviated; see `sources_of`.
     """
 
     seconds: float
@@ -184,9 +191,14 @@ class LongHalf:
             for name in chosen(self.long, sorted(long), version()):
                 long[name].add_marker("rotating")
         if self.resume:
-            done = [item for item in items if self._has_passed(item.nodeid)]
+            passed = [self._has_passed(item) for item in items]
+            done = [item for item, own in zip(items, passed, strict=True) if own]
             config.hook.pytest_deselected(items=done)
-            items[:] = [item for item in items if not self._has_passed(item.nodeid)]
+            items[:] = [item for item, own in zip(items, passed, strict=True) if not own]
+        if config.option.record_long:
+            for item in items:
+                if item.nodeid in long:
+                    item.user_properties.append(("sources", sources_of(item)[:12]))
         items.sort(key=lambda item: -self._duration(item.nodeid))
 
     def _duration(self, name: str) -> float:
@@ -194,8 +206,10 @@ class LongHalf:
         last = self.long.get(name) or self.other.get(name)
         return last.seconds if last else 10.0 * ("test_simulation" in name)
 
-    def _has_passed(self, name: str) -> bool:
-        last = self.long.get(name) or self.other.get(name)
+    def _has_passed(self, item: pytest.Item) -> bool:
+        if last := self.long.get(item.nodeid):
+            return sources_of(item).startswith(last.sources)
+        last = self.other.get(item.nodeid)
         return last is not None and sources_digest().startswith(last.sources)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -212,7 +226,7 @@ class LongHalf:
             record[report.nodeid] = Pass(
                 seconds=round(self.times.seconds[report.nodeid], 1),
                 commit=commit()[:12],
-                sources=sources_digest()[:12],
+                sources=dict(report.user_properties).get("sources", sources_digest()[:12]),
             )
             if time.monotonic() > self.written + WRITE_SECONDS:
                 self.pytest_sessionfinish()

@@ -108,10 +108,13 @@ class Item(SimpleNamespace):
 def test_resumption_omits_tests_that_passed_with_these_sources(
     plugin: LongHalf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config: Any = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: None))
+    config: Any = SimpleNamespace(
+        hook=SimpleNamespace(pytest_deselected=lambda items: None),
+        option=SimpleNamespace(record_long=False),
+    )
 
     def left() -> list[str]:
-        items: Any = [Item(nodeid=name, full=True) for name in ("new", "long")]
+        items: Any = [Item(nodeid=name, full=True, path=Path(__file__)) for name in ("new", "long")]
         plugin.pytest_collection_modifyitems(config, items)
         return [item.nodeid for item in items]
 

@@ -1,0 +1,107 @@
+"""What a test of single units depends on, so that its pass outlives a change elsewhere."""
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hdl.catalog import CATALOG, entry_named
+from hdl.entry import Entry
+from hdl.paths import ROOT
+from hdl.sources import TREES, code_digest
+from systola.exploration.checkout import files_digest
+from testbenches.faults import Fault
+
+CATALOGS = ("hdl.catalog", *sorted({f"hdl.{entry.paper}.catalog" for entry in CATALOG}))
+"""Modules that import all units. `presets` covers their effect on a test of one unit."""
+
+
+def test_sources(values: Iterable[Any], file: Path) -> str | None:
+    """Return a digest of all that a test of single units depends on.
+
+    It covers the units' modules, their testbenches and golden models, the runner, the test's own
+    file, all that these import, files other than Python's, the presets, and the locked packages.
+
+    Parameters
+    ----------
+    values : Iterable[Any]
+        The test's parameters: entries of the catalog, or a fault, which names its units.
+    file : pathlib.Path
+        The test's file.
+
+    Returns
+    -------
+    str or None
+        None if no parameter names a unit.
+    """
+    tops: set[str] = set()
+    files, changed = {file}, set[Path]()
+    for value in values:
+        if isinstance(value, Entry):
+            tops.add(value.top)
+        elif isinstance(value, Fault):
+            for finder in value.found_by:
+                if finder.endswith(".py"):
+                    files.add(ROOT / finder)
+                else:
+                    tops.add(finder.split()[0])
+            changed.add(value.edit.source(ROOT))
+    if not tops:
+        return None
+    return _digest(frozenset(tops), frozenset(files), frozenset(changed))
+
+
+@cache
+def _digest(tops: frozenset[str], files: frozenset[Path], others: frozenset[Path]) -> str:
+    """Return the digest of units, of files of tests with their imports, and of other files."""
+    entries = [entry_named(top) for top in sorted(tops)]
+    modules = {"testbenches.runner"}
+    for entry in entries:
+        modules |= {entry.unit.__module__, entry.testbench}
+    found: set[Path] = set()
+    for file in files:
+        modules |= _imports(file, found)
+    folders = {f"tests/{entry.folder}" for entry in entries}
+    sources = sorted(str(file.relative_to(ROOT)) for file in found | others)
+    places = [*sources, *_data(frozenset(folders))]
+    presets = [(entry.top, sorted(entry.long), dict(entry.presets)) for entry in entries]
+    parts = [code_digest(*sorted(modules), without=CATALOGS), files_digest(places), repr(presets)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _imports(file: Path, found: set[Path]) -> set[str]:
+    """Return the project's modules that a test's file and the files of tests it imports import.
+
+    All these files, and the conftests of their folders, are added to `found`.
+    """
+    if file in found:
+        return set()
+    found.add(file)
+    modules: set[str] = set()
+    for folder in file.relative_to(ROOT).parents:
+        if (conftest := ROOT / folder / "conftest.py").is_file():
+            modules |= _imports(conftest, found)
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            if name.split(".")[0] in TREES and name not in CATALOGS:
+                modules.add(name)
+            elif (own := ROOT.joinpath(*name.split(".")).with_suffix(".py")).is_file():
+                modules |= _imports(own, found)
+    return modules
+
+
+@cache
+def _data(folders: frozenset[str]) -> list[str]:
+    """Return the files other than Python's that a simulation may read, and the lock files."""
+    trees = [ROOT / "hdl", ROOT / "golden", ROOT / "testbenches", ROOT / "constraints"]
+    trees += [ROOT / "systola" / "requirements", *(ROOT / folder for folder in sorted(folders))]
+    return [
+        str(file.relative_to(ROOT))
+        for tree in trees
+        for file in sorted(tree.rglob("*"))
+        if file.is_file() and file.suffix not in {".py", ".pyc"}
+    ]
