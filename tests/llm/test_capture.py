@@ -45,7 +45,7 @@ def own(network: "LlamaForCausalLM", trace: Trace) -> Any:
             return angles.cos(), angles.sin()
 
     double = copy.deepcopy(network).double()
-    double.model.rotary_emb = Angles()
+    double.model.add_module("rotary_emb", Angles())
     tokens = torch.tensor(trace.tokens, dtype=torch.long)[None]
     with torch.inference_mode():
         return double.model(

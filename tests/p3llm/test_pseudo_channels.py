@@ -29,18 +29,22 @@ def test_rows_of_a_matrix_are_distributed_round_robin(count: int) -> None:
     place, matrix = p.matrices["down"], weights.down
     # 64 outputs are 16 tiles; a round has four units of each pseudo-channel.
     assert place.rounds == 4 // count
-    tables = 1 + (place.rounds + 1) // 2
+    groups = matrix.selects.shape[1]
+    # Special values precede eight groups, scales precede two; a group has four columns.
+    length = -(-groups // 8) + -(-groups // 2) + 4 * groups
     for output, group in ((0, 0), (5, 1), (37, 2), (63, 4)):
         tile, element = divmod(output, 4)
         channel, unit, round_ = tile % count, tile // count % 4, tile // count // 4
         image = banks[channel]
-        start = place.base + place.rounds + group * (tables + 4 * place.rounds)
-        select = image[start, unit, round_].astype(int) >> 2 * element & 3
+        eight, pair = divmod(group // 2, 4)
+        special = place.base + place.rounds + round_ * length + eight * (1 + 4 * 9)
+        select = image[special, unit, group % 8].astype(int) >> 2 * element & 3
         assert select == matrix.selects[output, group]
-        scale = image[start + 1 + round_ // 2, unit, 4 * (round_ % 2) + element]
+        scales = special + 1 + 9 * pair
+        scale = image[scales, unit, 4 * (group % 2) + element]
         assert scale == matrix.steps[output, group]
         assert image[place.base + round_, unit].view("<u2")[element] == matrix.scales[output]
-        column = image[start + tables + 4 * round_ + 3, unit]
+        column = image[scales + 1 + 4 * (group % 2) + 3, unit]
         assert column.tolist() == matrix.columns[tile, group * 4 + 3].tolist()
 
 
