@@ -5,6 +5,7 @@ import errno
 import os
 import shlex
 import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,23 @@ BARE_CYCLES = 50_000
 """Cycles of the idle model, whose simulation speed is the reference for a run's."""
 
 
+def system_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that choose a language model and an accelerator's cache and dimensions."""
+    options = (
+        click.option("--budget", type=int, help=f"Tokens that a layer caches, {BUDGET} if absent."),
+        click.option(
+            "--reserved", type=int, help=f"First tokens that cast no votes, {RESERVED} if absent."
+        ),
+        click.option("--model", type=UserPath(), help="GGUF or safetensors file."),
+        click.option("--preset", help="Dimensions that the model does not decide."),
+        parameters_option,
+        settings_option,
+    )
+    for option in reversed(options):
+        verb = option(verb)
+    return verb
+
+
 @click.command()
 @click.option("--top", required=True, help=f"Accelerator: {', '.join(SYSTEMS)}.")
 @click.option("--prompt", required=True, help="Text to continue.")
@@ -52,14 +70,7 @@ BARE_CYCLES = 50_000
     default=16,
     help="Tokens to generate, 16 if absent; fewer if the text ends.",
 )
-@click.option("--budget", type=int, help=f"Tokens that a layer caches, {BUDGET} if absent.")
-@click.option(
-    "--reserved", type=int, help=f"First tokens that cast no votes, {RESERVED} if absent."
-)
-@click.option("--model", type=UserPath(), help="GGUF or safetensors file.")
-@click.option("--preset", help="Dimensions that the model does not decide.")
-@parameters_option
-@settings_option
+@system_options
 @click.option("--check", type=bool, default=True, help="0 skips the golden model.")
 @click.option(
     "--compare", type=bool, default=True, help="0 skips the comparison with `transformers`."

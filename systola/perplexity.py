@@ -19,15 +19,8 @@ from hdl.errors import UserError, unknown
 from hdl.paths import BUILD, locked, replace_text
 from hdl.sources import code_digest
 from systola import environment
-from systola.generate import BUDGET, RESERVED, SYSTEMS, fitted_system
-from systola.options import (
-    UserPath,
-    choose,
-    console,
-    parameters_option,
-    path_shown,
-    settings_option,
-)
+from systola.generate import BUDGET, RESERVED, SYSTEMS, fitted_system, system_options
+from systola.options import choose, console, path_shown
 
 if TYPE_CHECKING:
     from golden.llm.language_model import LanguageModel
@@ -44,14 +37,7 @@ FOLLOWED = ("golden", "hdl.catalog", "systola.generate", "systola.options")
 @click.option("--windows", type=int, default=8, help="Windows of the text, 8 if absent.")
 @click.option("--context", type=int, default=256, help="Tokens per window, 256 if absent.")
 @click.option("--text", default="news", help="news, prose, or a UTF-8 file; news if absent.")
-@click.option("--budget", type=int, help=f"Tokens that a layer caches, {BUDGET} if absent.")
-@click.option(
-    "--reserved", type=int, help=f"First tokens that cast no votes, {RESERVED} if absent."
-)
-@click.option("--model", type=UserPath(), help="GGUF or safetensors file.")
-@click.option("--preset", help="Dimensions that the model does not decide.")
-@parameters_option
-@settings_option
+@system_options
 def perplexity(
     top: str,
     windows: int,
