@@ -38,7 +38,7 @@ class Trace:
 
 def run(
     p: P3llmParameters,
-    said: dict[str, Any],
+    instruction: dict[str, Any],
     token: int,
     seed: int,
 ) -> Trace:
@@ -51,7 +51,7 @@ def run(
     async def bench(ctx) -> None:
         ctx.set(unit.layer, LAYER)
         ctx.set(unit.position, token)
-        ctx.set(unit.instructions.payload, said)
+        ctx.set(unit.instructions.payload, instruction)
         ctx.set(unit.instructions.valid, 1)
         cycle = 0
         while True:
@@ -132,9 +132,9 @@ def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> Non
     """Sets of four rounds of tokens; scales of keys and of values are separate, once per head."""
     p = replace(TINY, slots=128)
     both, scaled = seed % 2, seed == 2
-    said = given(mode=Mode.QK.value, both=both, scaled=scaled, outers=1)
-    said |= {"inputs": [3, 8], "sums": [10, 50], "columns": [0, 64]}
-    trace = run(p, said, token, seed)
+    instruction = given(mode=Mode.QK.value, both=both, scaled=scaled, outers=1)
+    instruction |= {"inputs": [3, 8], "sums": [10, 50], "columns": [0, 64]}
+    trace = run(p, instruction, token, seed)
     rounds, columns = token // p.block + 1, p.head_size // 4
     words = -(-p.head_size // p.word)
     halves = p.channel.unit.steps * 4 // p.word
@@ -173,8 +173,10 @@ def test_values_are_multiplied_by_refills_of_probabilities(seed: int, token: int
     """Registers hold 32 probabilities; a set of zero points has 16 tokens; one sum over all."""
     p = replace(TINY, slots=128)
     both = seed % 2
-    said = given(mode=Mode.PV.value, both=both, outers=1, rounds=1, inputs=[3, 90], sums=[10, 50])
-    trace = run(p, said, token, seed)
+    instruction = given(
+        mode=Mode.PV.value, both=both, outers=1, rounds=1, inputs=[3, 90], sums=[10, 50]
+    )
+    trace = run(p, instruction, token, seed)
     columns = token // 4 + 1
     position, products, filled = LAYER + BASE, [], []
     for column in range(columns):
@@ -197,39 +199,39 @@ def test_values_are_multiplied_by_refills_of_probabilities(seed: int, token: int
     check_sums(p, trace, [[10, 50]], both=bool(both), units=units)
 
 
-def linear_columns(said: dict[str, Any]) -> list[tuple[Any, ...]]:
+def linear_columns(instruction: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Rounds of groups: special values for eight, scales for two, columns."""
     expected, position = [], LAYER + BASE
-    for _round in range(said["rounds"]):
-        for group in range(said["outers"]):
+    for _round in range(instruction["rounds"]):
+        for group in range(instruction["outers"]):
             fills = [Op.FILL_METADATA] * (group % 8 == 0) + [Op.FILL_SCALES] * (group % 2 == 0)
             for fill in fills:
                 expected.append((fill, position))
                 position += 1
-            for step in range(said["steps"]):
-                flags = (step == 0, step == said["steps"] - 1)
-                ends = (group == 0, group == said["outers"] - 1)
+            for step in range(instruction["steps"]):
+                flags = (step == 0, step == instruction["steps"] - 1)
+                ends = (group == 0, group == instruction["outers"] - 1)
                 expected.append((Op.MULTIPLY, position, group % 8, *flags, *ends))
                 position += 1
     return expected
 
 
-def check_inputs(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None:
+def check_inputs(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) -> None:
     """Replay the registers: each column has its inputs, of both requests."""
     a_word = p.channel.unit.steps_a_word
     ring = p.channel.unit.steps // a_word
     registers: dict[int, int] = {}
-    a_round, column = said["outers"] * said["steps"], 0
+    a_round, column = instruction["outers"] * instruction["steps"], 0
     for one in trace.of(Op.WRITE_INPUT, Op.MULTIPLY):
         if one["operation"] is Op.WRITE_INPUT:
             registers[one["word"]] = one["address"]
             continue
-        for pump in range(1 + said["both"]):
-            wanted = said["inputs"][pump] + column % a_round // a_word
+        for pump in range(1 + instruction["both"]):
+            wanted = instruction["inputs"][pump] + column % a_round // a_word
             assert registers[pump * ring + one["step"] // a_word] == wanted
-        assert one["inputs"] == said["both"]
+        assert one["inputs"] == instruction["both"]
         column += 1
-    words = a_round // a_word * (1 + said["both"]) * said["rounds"]
+    words = a_round // a_word * (1 + instruction["both"]) * instruction["rounds"]
     assert len(trace.of(Op.WRITE_INPUT)) == words
 
 
@@ -239,21 +241,21 @@ def check_inputs(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None
 def test_a_linear_layer_is_processed_round_by_round(
     seed: int, groups: int, rounds: int, both: int
 ) -> None:
-    said = given(outers=groups, rounds=rounds, steps=4, both=both)
-    said |= {"inputs": [5, 90], "sums": [30, 400]}
-    trace = run(LONG, said, 9, seed)
+    instruction = given(outers=groups, rounds=rounds, steps=4, both=both)
+    instruction |= {"inputs": [5, 90], "sums": [30, 400]}
+    trace = run(LONG, instruction, 9, seed)
     got = [
         (one["operation"], one["position"])
         + (one["operation"] is Op.MULTIPLY)
         * (one["group"], *map(bool, one["bounds"]), bool(one["begins"]), bool(one["ends"]))
         for one in trace.of(*FILLS)
     ]
-    assert got == linear_columns(said)
-    check_inputs(LONG, trace, said)
-    check_totals(LONG, trace, said)
+    assert got == linear_columns(instruction)
+    check_inputs(LONG, trace, instruction)
+    check_totals(LONG, trace, instruction)
 
 
-def check_totals(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None:
+def check_totals(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) -> None:
     """Require that a round's totals are read when complete and before the next ones."""
     ends = [
         cycle
@@ -261,14 +263,14 @@ def check_totals(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None
         if one["operation"] is Op.MULTIPLY and one["bounds"][1] and one["ends"]
     ]
     reads = [(c, one) for c, one in trace.commands if one["operation"] is Op.READ_RESULT]
-    pumps = 1 + said["both"]
+    pumps = 1 + instruction["both"]
     order = [
         (unit, pump, high, upper)
         for unit in range(p.units)
         for pump in range(pumps)
         for high, upper in ((1, 0), (0, 0), (0, 1))
     ]
-    assert len(ends) == said["rounds"]
+    assert len(ends) == instruction["rounds"]
     assert len(reads) == len(ends) * len(order)
     for number, end in enumerate(ends):
         mine = reads[number * len(order) : (number + 1) * len(order)]
@@ -286,5 +288,5 @@ def check_totals(p: P3llmParameters, trace: Trace, said: dict[str, Any]) -> None
             # The NPU tracks the first request's totals; the others are read between them.
             assert one["tag_final"] == (pump == 0 or p.batch == 1)
             assert high or one["tag_upper"] == upper
-            place = said["sums"][pump] + 2 * (number * p.units + unit) + upper
+            place = instruction["sums"][pump] + 2 * (number * p.units + unit) + upper
             assert high or one["tag_place"] == place

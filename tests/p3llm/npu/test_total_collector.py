@@ -21,7 +21,7 @@ def test_parts_become_totals(seed: int) -> None:
     totals: dict[int, list[int]] = {}
     commands: list[tuple[dict[str, int], int]] = []
 
-    def says(word: int, **tag: int) -> None:
+    def append(word: int, **tag: int) -> None:
         commands.extend([({}, rng.getrandbits(64))] * (rng.random() < 0.3))
         commands.append(({"valid": 1, "upper": 0, "place": 0, "wide": 0, "high": 0, **tag}, word))
 
@@ -32,11 +32,11 @@ def test_parts_become_totals(seed: int) -> None:
         if wide:
             above = sum((one >> 32 & 0xFFFF) << 16 * lane for lane, one in enumerate(drawn))
             # The high part itself is not stored.
-            says(above, wide=1, high=1, place=place)
+            append(above, wide=1, high=1, place=place)
         for half in range(2):
             mine = drawn[2 * half : 2 * half + 2]
             word = sum((one & 0xFFFFFFFF) << 32 * lane for lane, one in enumerate(mine))
-            says(word, wide=wide, place=place + half, upper=half)
+            append(word, wide=wide, place=place + half, upper=half)
             totals[place + half] = mine
     got: dict[int, list[int]] = {}
 
