@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -106,21 +107,11 @@ def generate(
     # These import torch and the simulator, which takes seconds.
     from golden.llm.model import DataFileError
     from systola.generation.run import Interrupted
-    from systola.generation.system import Mismatch, Settings
+    from systola.generation.system import Mismatch
 
     chosen = choose(top, preset, parameters, settings)
-    module, name = SYSTEMS[top]
-    system = getattr(import_module(module), name)
-    if not system.budgets and (budget, reserved) != (None, None):
-        raise UserError(
-            f"BUDGET and RESERVED are not for {top}, whose parameters set what a layer caches"
-        )
-    wanted = Settings(
-        budget=BUDGET if budget is None else budget,
-        reserved=RESERVED if reserved is None else reserved,
-        check=check,
-        waves=waves,
-    )
+    system = adapter_of(top)
+    wanted = replace(cache_settings(system, budget, reserved), check=check, waves=waves)
     try:
         _generate(system, chosen, prompt, tokens, model, wanted, compare, _command(context))
     except (Interrupted, DataFileError) as error:
@@ -138,6 +129,33 @@ def generate(
             f"the disk of {BUILD} or of the standard output is full; finished blocks are kept, "
             "and the same command continues"
         ) from error
+
+
+def adapter_of(top: str) -> Any:
+    """Return the class that adapts an accelerator, a `systola.generation.system.System`."""
+    module, name = SYSTEMS[top]
+    return getattr(import_module(module), name)
+
+
+def cache_settings(system_class: Any, budget: int | None, reserved: int | None) -> Any:
+    """Return the settings of a run with the options that limit the cache, or their defaults.
+
+    Raises
+    ------
+    UserError
+        If an option is given, and the accelerator's parameters set what a layer caches.
+    """
+    from systola.generation.system import Settings
+
+    if not system_class.budgets and (budget, reserved) != (None, None):
+        raise UserError(
+            f"BUDGET and RESERVED are not for {system_class.top}, whose parameters set what a "
+            "layer caches"
+        )
+    return Settings(
+        budget=BUDGET if budget is None else budget,
+        reserved=RESERVED if reserved is None else reserved,
+    )
 
 
 def _require_text(prompt: str) -> None:

@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +18,13 @@ from hdl.errors import UserError, unknown
 from hdl.paths import BUILD, locked, replace_text
 from hdl.sources import code_digest
 from systola import environment
-from systola.generate import BUDGET, RESERVED, SYSTEMS, fitted_system, system_options
+from systola.generate import (
+    SYSTEMS,
+    adapter_of,
+    cache_settings,
+    fitted_system,
+    system_options,
+)
 from systola.options import choose, console, path_shown
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 FLOAT = "float32"
 """The value of TOP for the language model itself."""
 
-FOLLOWED = ("golden", "hdl.catalog", "systola.generate", "systola.options")
+NOT_FOLLOWED = ("golden", "hdl.catalog", "systola.generate", "systola.options")
 """Modules whose effect on a loss `Subject.identity` covers, or that have none."""
 
 
@@ -57,17 +62,17 @@ def perplexity(
         raise UserError(f"WINDOWS must be at least 1, not {windows}")
     if context < 2:
         raise UserError(f"CONTEXT must be at least 2, not {context}")
-    budgets = top in SYSTEMS and _adapter(top).budgets
-    if not budgets and (budget, reserved) != (None, None):
-        raise UserError(f"BUDGET and RESERVED are not for {top}")
+    if top == FLOAT and (budget, reserved) != (None, None):
+        raise UserError(f"BUDGET and RESERVED are not for {FLOAT}")
     if top == FLOAT and (preset or parameters or settings):
         raise UserError(f"PRESET, PARAMETERS and SET are not for {FLOAT}")
     environment.require("llm", "data", "study")
     # These modules import torch, which takes a second.
     from golden.llm.language_model import open_language_model
     from golden.llm.model import DataFileError
-    from systola.generation.system import Settings
 
+    system_class = None if top == FLOAT else adapter_of(top)
+    kept = system_class and cache_settings(system_class, budget, reserved)
     try:
         with console.status("opening the model"):
             language = open_language_model(model)
@@ -76,13 +81,9 @@ def perplexity(
         raise UserError(str(error)) from error
     cut = _windows(tokens, windows, context)
     subjects: list[Subject] = [FloatModel(language)]
-    if top != FLOAT:
-        kept = Settings(
-            budget=BUDGET if budget is None else budget,
-            reserved=RESERVED if reserved is None else reserved,
-        )
+    if system_class:
         chosen = choose(top, preset, parameters, settings)
-        system = fitted_system(_adapter(top), language, chosen, kept)
+        system = fitted_system(system_class, language, chosen, kept)
         subjects.append(GoldenModel(system))
     for subject in subjects:
         if context > subject.longest:
@@ -248,12 +249,6 @@ def _interval(mean: float, error: float | None) -> str:
     return f"{mean:.4f}" + ("" if error is None else f" ± {error:.4f}") + " nats/token"
 
 
-def _adapter(top: str) -> Any:
-    """Return the class of `systola.generation` that adapts an accelerator."""
-    module, name = SYSTEMS[top]
-    return getattr(import_module(module), name)
-
-
 def _text(name: str) -> str:
     """Return the text that TEXT names."""
     from golden.llm.texts import TEXTS, text_named
@@ -296,9 +291,10 @@ def _losses(subject: Subject, windows: list[list[int]], bars: Progress) -> list[
 
     store = TensorStore(BUILD / "perplexity" / "windows")
     task = bars.add_task(f"windows by {subject.name}", total=len(windows))
+    code = code_digest(__name__, without=NOT_FOLLOWED)
     prepared, losses = False, []
     for window in windows:
-        inputs = repr([subject.identity, code_digest(__name__, without=FOLLOWED), window])
+        inputs = repr([subject.identity, code, window])
         group = hashlib.sha256(inputs.encode()).hexdigest()[:16]
         if not store.intact(group):
             if not prepared:
