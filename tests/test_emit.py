@@ -34,7 +34,7 @@ class Inner(Unit):
         self.step = step
         super().__init__({"value": In(signed(width)), "next": Out(signed(width))})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.sync += self.next.eq(self.value + self.step)
         return m
@@ -46,7 +46,7 @@ class Passive(wiring.Component):
     def __init__(self) -> None:
         super().__init__({"value": In(4), "inverse": Out(4)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         ports: Any = self
         m.d.comb += ports.inverse.eq(~ports.value)
@@ -59,7 +59,7 @@ class Outer(Unit):
     def __init__(self) -> None:
         super().__init__({"value": In(signed(8)), "result": Out(signed(8)), "inverse": Out(4)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         value = self.value
         for name, step in (("first", 1), ("second", 1), ("third", 2)):
@@ -92,7 +92,7 @@ class Nested(Unit):
     def __init__(self, *, parameters: OuterParametersWithALongName) -> None:
         super().__init__({"value": In(1), "copy": Out(1)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.comb += self.copy.eq(self.value)
         return m
@@ -152,7 +152,7 @@ def test_memory_with_contents_keeps_them(tmp_path: Path) -> None:
         def __init__(self) -> None:
             super().__init__({"address": In(2), "word": Out(8)})
 
-        def elaborate(self, platform: Any) -> Module:
+        def elaborate(self, platform: object) -> Module:
             m = Module()
             m.submodules.table = table = memory.Memory(shape=8, depth=4, init=[0, 0xA5, 0, 0x3C])
             read = table.read_port(domain="comb")

@@ -4,8 +4,6 @@ It converts an integer array's exact sums to activations, with the scale of the 
 tensor (for Kelle's array, Section 5.1).
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, signed, unsigned
 from amaranth.lib.wiring import In, Out
 
@@ -65,7 +63,7 @@ class Requantiser(Operator):
         }
         super().__init__(members, stages=stages, enable=enable)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Multiply by halves, add, shift, clamp, round; cut after each."""
         m = Module()
         pipeline = self.pipeline(m, cuts=5)

@@ -199,7 +199,7 @@ class Kelle(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the parts, and count the progress of the step."""
         m = Module()
         p = self.parameters

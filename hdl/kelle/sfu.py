@@ -4,8 +4,6 @@ Section 5 of the paper names the functions. Each function has its own streams, s
 can overlap them: the softmax of one head runs while the next head's query is rotated.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -96,7 +94,7 @@ class Sfu(Unit):
         }
         super().__init__(payloads)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect each function to its streams."""
         m = Module()
         p = self.parameters

@@ -49,7 +49,7 @@ class WeightMemory(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Assemble words into beats, and store the beats in a FIFO."""
         m = Module()
         p = self.parameters

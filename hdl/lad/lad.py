@@ -1,8 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """LAD: an accelerator for all decoder layers of a model (Section IV, Figures 4 to 6)."""
 
-from typing import Any
-
 from amaranth.hdl import Module
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -124,7 +122,7 @@ class Lad(Unit):
             | ({name: members[name] for name in COUNTED} if p.tile.prefetched else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the sequencer with the tiles, and both with the ports."""
         m = Module()
         m.submodules.tile, m.submodules.sequencer = tile, sequencer = self.tile, self.sequencer

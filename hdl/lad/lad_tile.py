@@ -152,7 +152,7 @@ class LadTile(Unit):
             | (ahead if p.prefetched else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the stages; begin steps; write back."""
         m = Module()
         p = self.parameters

@@ -98,7 +98,7 @@ class LadTiles(Unit):
         members["tasks"] = In(stream.Signature(p.task_layout))
         super().__init__(members)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the tiles through arbiters and shared reads, a single tile directly."""
         m = Module()
         for number, tile in enumerate(self.parts):

@@ -2,7 +2,7 @@
 
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, stream
@@ -102,7 +102,7 @@ class PiecewiseLinearExp(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the lanes, which share one enable."""
         m = Module()
         # One enable for all lanes: they stall together.
@@ -178,7 +178,7 @@ class IntervalLookup(Operator):
             enable=enable,
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compare with all bounds in parallel; the comparators' outputs select the line."""
         m = Module()
         p = self.parameters

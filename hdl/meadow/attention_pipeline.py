@@ -123,7 +123,7 @@ class AttentionPipeline(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect buffers and lanes; accept one block at a time."""
         m = Module()
         p = self.parameters

@@ -5,7 +5,6 @@ weight unpacker (WILU), the on-chip memory, norm and activation, and the instruc
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream
@@ -166,7 +165,7 @@ class Meadow(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the parts; the current instruction selects the routes between them."""
         m = Module()
         p = self.parameters

@@ -10,8 +10,6 @@ power-up, and no initial contents are specified.
 `RowBuffer` infers its two memories in its own module; its docstring lists them as swap points.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module
 from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
@@ -84,7 +82,7 @@ class Memory(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Wrap the inferred memory."""
         m = Module()
         m.submodules.words = words = memory.Memory(shape=self.width, depth=self.depth, init=[])

@@ -1,7 +1,5 @@
 """FIFO that stores its items in a memory."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Shape, ShapeLike, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -44,7 +42,7 @@ class MemoryFifo(Unit):
             {"source": In(stream.Signature(shape)), "sink": Out(stream.Signature(shape))}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Write at one pointer; read at the other when the output is free."""
         m = Module()
         width = Shape.cast(self.shape).width

@@ -1,7 +1,5 @@
 """Double buffer: one block of words is read while the next one is written."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Const, Module, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -55,7 +53,7 @@ class PingPongBuffer(Unit):
         }
         super().__init__(streams | ({"release": In(1)} if replays else {}))
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Select the bank to write and the bank to read."""
         m = Module()
         source, sink = self.source, self.sink

@@ -1,7 +1,5 @@
 """Buffer that outputs its items repeatedly until its reader releases them."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -76,7 +74,7 @@ class ReplayBuffer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Write arriving parts, read available items, repeat."""
         m = Module()
         source, sink = self.source.payload, self.sink

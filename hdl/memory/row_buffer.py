@@ -95,7 +95,7 @@ class RowBuffer(Unit):
             | {name: Out(shape) for name, shape in held.items()}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect two memories to common pointers, and count the credits."""
         m = Module()
         pointer = range(self.depth)

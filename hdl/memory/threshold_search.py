@@ -1,7 +1,5 @@
 """Threshold of the k largest values in a memory, found bit by bit without sorting."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -115,7 +113,7 @@ class ThresholdSearch(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read, compare, count; decide the bit after the last word."""
         m = Module()
         # `level` contains the bits found so far, `step` is the bit under test.

@@ -1,7 +1,5 @@
 """FIFO of vectors in a memory; stores one length per vector instead of a flag per item."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -47,7 +45,7 @@ class VectorFifo(Unit):
             {"source": In(stream.Signature(item)), "sink": Out(stream.Signature(item))}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the items of a vector in; count them down at the output."""
         m = Module()
         width = Shape.cast(self.shape).width

@@ -146,7 +146,7 @@ class ActivationFunctions(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Instantiate one lane per value, with a common enable."""
         m = Module()
         p = self.parameters
@@ -203,7 +203,7 @@ class ActivationLane(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compute the magnitude, interpolate the dip, subtract it."""
         m = Module()
         table_bits = RANGE_BITS + VALUE.fraction_bits

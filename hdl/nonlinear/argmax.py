@@ -157,7 +157,7 @@ class Argmax(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Find the largest key of a slice; compare it with the largest key of its row."""
         m = Module()
         p, slices, results = self.parameters, self.slices, self.results

@@ -147,7 +147,7 @@ class LayerNorm(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the first pass, the buffer and the second pass."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """RMSNorm: a hidden state divided by its root mean square, times a weight."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -112,7 +110,7 @@ class RmsNorm(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the first pass, the buffer and the second pass."""
         m = Module()
         p = self.parameters

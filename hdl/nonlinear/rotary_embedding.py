@@ -5,7 +5,7 @@ units of a turn, addresses a table of a quarter of the circle.
 """
 
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import mpmath
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
@@ -162,7 +162,7 @@ class RotaryEmbedding(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the slices of a head; instantiate one unit per pair, with a common enable."""
         m = Module()
         p = self.parameters
@@ -240,7 +240,7 @@ class RotaryPair(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compute the angle, rotate by whole quarters, rotate by the rest."""
         m = Module()
         # With six stages, register the inputs and the turn from the lookup.

@@ -6,7 +6,7 @@ corrects the earlier slices by a shift. When the row is complete, the second pas
 by the reciprocal of their sum.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
@@ -186,7 +186,7 @@ class Softmax(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the first pass, the buffer and the second pass."""
         m = Module()
         p = self.parameters
@@ -339,7 +339,7 @@ class Denominator(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Add the values of a slice, add the result to the row's sum, invert the sum."""
         m = Module()
         p = self.parameters

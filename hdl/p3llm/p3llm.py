@@ -134,7 +134,7 @@ class P3llm(Unit):
         """Return the name of a port to a pseudo-channel's banks."""
         return f"{name}_{number}" if number else name
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the memory side, the NPU side and the program."""
         m = Module()
         place_parts(m, self)

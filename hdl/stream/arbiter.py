@@ -1,7 +1,5 @@
 """Round-robin arbiter of streams, by item or by packet."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -53,7 +51,7 @@ class Arbiter(Unit):
         self.granted = Signal(range(sources), init=sources - 1)
         self.locked = Signal()
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Select the next valid source after the last granted one, unless the grant is locked."""
         m = Module()
         sink = self.sink

@@ -1,7 +1,5 @@
 """Collection of items into groups."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -51,7 +49,7 @@ class Collector(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Shift the items of a group in."""
         m = Module()
         group, item = self.groups.payload, self.items.payload

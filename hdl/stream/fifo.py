@@ -1,7 +1,5 @@
 """FIFO in registers with combinational fall-through."""
 
-from typing import Any
-
 from amaranth.hdl import Module, ShapeLike, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -53,7 +51,7 @@ class Fifo(Unit):
         # The oldest entry is first; an attribute, so that proofs can use it.
         self.entries = [Signal(shape, name=f"entry_{i}", reset_less=True) for i in range(depth)]
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Build a shift register whose first entry is the oldest item."""
         m = Module()
         entries = self.entries

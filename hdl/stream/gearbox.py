@@ -1,7 +1,6 @@
 """Stream width converter with any ratio of widths."""
 
 from math import gcd
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
@@ -59,7 +58,7 @@ class Gearbox(Unit):
             {"items": data.ArrayLayout(shape, items), "count": range(items + 1), "last": 1}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Append arriving items above the stored ones; output from the bottom."""
         m = Module()
         source, sink = self.source, self.sink

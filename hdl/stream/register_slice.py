@@ -1,7 +1,5 @@
 """Register slice of a stream at full throughput, to cut long paths."""
 
-from typing import Any
-
 from amaranth.hdl import Module, ShapeLike, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -39,7 +37,7 @@ class RegisterSlice(Unit):
         self.skid = Signal(shape, reset_less=True)
         self.skid_full = Signal()
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Fill the output register, or the skid buffer while the sink is not ready."""
         m = Module()
         source, sink = self.source, self.sink

@@ -1,7 +1,5 @@
 """Serialisation of groups into items."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -47,7 +45,7 @@ class Serialiser(Unit):
             {"groups": In(stream.Signature(group)), "items": Out(stream.Signature(item))}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Shift the items of a group out."""
         m = Module()
         group, item = self.groups.payload, self.items.payload

@@ -1,7 +1,5 @@
 """Skew delays at the edges of a systolic array."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Shape, ShapeLike, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -44,7 +42,7 @@ class SkewBuffer(Unit):
         layout = data.ArrayLayout(shape, lanes)
         super().__init__({"aligned": In(layout), "skewed": Out(layout)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Build one shift register per lane."""
         m = Module()
         width = Shape.cast(self.shape).width

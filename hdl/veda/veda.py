@@ -148,7 +148,7 @@ class Veda(Unit):
             )
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the parts."""
         m = Module()
         p = self.parameters

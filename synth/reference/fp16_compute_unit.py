@@ -4,8 +4,6 @@ It has the sixteen lanes and the registers of HBM-PIM, without the program memor
 for comparison with `hdl.p3llm.pim.pim_compute_unit`; no system uses it.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out
@@ -89,7 +87,7 @@ class Fp16ComputeUnit(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read inputs and the column, then the sums, multiply and add, write back."""
         m = Module()
         command = self.command

@@ -4,8 +4,6 @@ Each executes two multiply-adds per cycle with 4-bit weights (Table VIII). They 
 description and the formats, not the authors' circuits; no system uses them.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -64,7 +62,7 @@ class MantElement(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Multiply and shift; combine both partial sums; add."""
         m = Module()
         multiplied, moved = Signal(signed(12)), Signal(signed(17))
@@ -119,7 +117,7 @@ class BitmodElement(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Find the largest exponent; align and add; make it binary32; add."""
         m = Module()
         digits = BINARY16.significand_bits

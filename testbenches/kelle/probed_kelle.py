@@ -1,7 +1,5 @@
 """The accelerator with an additional port to observe its transient data."""
 
-from typing import Any
-
 from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
@@ -29,7 +27,7 @@ class ProbedKelle(Kelle):
         members = dict(Kelle(parameters=parameters).signature.members)
         wiring.Component.__init__(self, members | {"probe": Out(probe_layout(parameters))})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the port to those of the parts."""
         m = super().elaborate(platform)
         issue, router = m.submodules.vector_issue, m.submodules.router

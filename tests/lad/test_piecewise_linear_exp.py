@@ -149,7 +149,7 @@ class _Decisions(Elaboratable):
         self.p = p
         self.score, self.mode = Signal(16), Signal(4)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.lookup = lookup = IntervalLookup(parameters=self.p)
         m.submodules.next_lookup = above = IntervalLookup(parameters=self.p)

@@ -31,7 +31,7 @@ class Copier(Unit):
             {"tasks": In(stream.Signature(TASK)), "reads": Out(READS), "writes": Out(WRITES)}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         task, requests = self.tasks.payload, (self.reads.requests, self.writes.requests)
         fork_handshake(m, self.tasks.valid, requests)

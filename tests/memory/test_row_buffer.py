@@ -19,7 +19,7 @@ class TakenSlices(Elaboratable):
         self.buffer = RowBuffer(data_shape=8, result_shape=5, depth=6, rows=2)
         self.slices = stream.Signature(data.StructLayout({"values": 8, "last": 1})).create()
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.buffer = self.buffer
         taken = take_slices(m, self.buffer, self.slices)

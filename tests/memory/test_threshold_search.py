@@ -38,7 +38,7 @@ class SearchHarness(Elaboratable):
         """Cycles of the longest search, plus one for the assertions after it."""
         return (WIDTH - self.skipped) * (WORDS + SEARCH_OVERHEAD) + 4
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.search = search = ThresholdSearch(
             shape=self.shape, lanes=LANES, words=WORDS, most=MOST
@@ -104,7 +104,7 @@ def test_the_proof_reaches_the_end() -> None:
 class UpToHarness(Elaboratable):
     """The bits of a word against their positions."""
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         position, word = Signal(4), Signal(2)
         m.d.comb += [position.eq(AnyConst(4)), word.eq(AnyConst(2))]

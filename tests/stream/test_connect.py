@@ -37,7 +37,7 @@ class Link(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         if self.kind in ("streams", "registered"):
             link = connect_streams if self.kind == "streams" else connect_registered

@@ -1,7 +1,6 @@
 """The FIFO passes items without delay, keeps their order, and rejects an illegal depth."""
 
 import random
-from typing import Any
 
 import pytest
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
@@ -62,7 +61,7 @@ class FifoHarness(Elaboratable):
     def __init__(self, depth: int) -> None:
         self.depth = depth
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         fifo = Fifo(shape=2, depth=self.depth)
         m.submodules.fifo = fifo

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from amaranth.hdl import Module
@@ -37,7 +36,7 @@ class Talker(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.comb += [self.source.ready.eq(~self.deaf), self.sink.valid.eq(1)]
         with m.If(self.sink.ready):

@@ -26,7 +26,7 @@ class Redundant(Unit):
     def __init__(self) -> None:
         super().__init__({"a": In(1), "b": In(1), "held": Out(stream.Signature(1))})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         both = Signal()
         m.d.comb += both.eq(self.a & self.b)
@@ -76,7 +76,7 @@ class Around(Unit):
     def __init__(self) -> None:
         super().__init__({"a": In(1), "b": In(1), "held": Out(1)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.inner = inner = Redundant()
         m.d.comb += [inner.a.eq(self.a), inner.b.eq(self.b), self.held.eq(inner.held.payload)]
@@ -86,7 +86,7 @@ class Around(Unit):
 class Between(Around):
     """An `Around` that outputs only valid payloads."""
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.inner = inner = Redundant()
         m.d.comb += [inner.a.eq(self.a), inner.b.eq(self.b)]
@@ -97,7 +97,7 @@ class Between(Around):
 class Covered(Around):
     """A `Between` in an additional module."""
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.between = between = Between()
         m.d.comb += [between.a.eq(self.a), between.b.eq(self.b), self.held.eq(between.held)]
@@ -110,7 +110,7 @@ class Square(Unit):
     def __init__(self) -> None:
         super().__init__({"a": In(1), "odd": Out(1)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         shifted = Signal(16)
         m.d.sync += shifted.eq(Cat(self.a, shifted[:-1]))
@@ -121,7 +121,7 @@ class Square(Unit):
 class Adjacent(Around):
     """A `Redundant` next to a submodule that uses its output."""
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.inner = inner = Redundant()
         m.submodules.square = square = Square()
@@ -134,7 +134,7 @@ class Adjacent(Around):
 class Masked(Around):
     """A `Redundant` next to a submodule that uses its payload while it is valid."""
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.inner = inner = Redundant()
         m.submodules.mask = mask = Mask()
@@ -149,7 +149,7 @@ class Mask(Unit):
     def __init__(self) -> None:
         super().__init__({"payload": In(1), "valid": In(1), "held": Out(1)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.comb += self.held.eq(self.payload & self.valid)
         return m
@@ -226,7 +226,7 @@ class Doubled(Unit):
     def __init__(self) -> None:
         super().__init__({"a": In(16), "sum": Out(16)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.add = add = FloatAdd()
         m.d.comb += [add.a.eq(self.a), add.b.eq(self.a), self.sum.eq(add.result)]

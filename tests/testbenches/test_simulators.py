@@ -1,7 +1,6 @@
 """Simulators compute correctly where a Verilog compiler had known errors."""
 
 from pathlib import Path
-from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib.wiring import In, Out
@@ -18,7 +17,7 @@ class NestedShifts(Unit):
         amounts = {"first": In(1), "second": In(1)}
         super().__init__({"value": In(4), **amounts, "left": Out(4), "right": Out(4)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.comb += [
             self.left.eq((self.value << self.first) << self.second),

@@ -6,7 +6,6 @@ the last score, and the array never waits for the search.
 """
 
 from dataclasses import field
-from typing import Any
 
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream
@@ -147,7 +146,7 @@ class EvictingArray(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Chain array, accumulators, requantisers and evictor, lane by lane."""
         m = Module()
         p = self.parameters

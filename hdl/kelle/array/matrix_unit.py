@@ -185,7 +185,7 @@ class MatrixUnit(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Chain array, accumulators and requantisers lane by lane; align the results."""
         m = Module()
         p = self.parameters

@@ -5,7 +5,6 @@ products that share one sum: the upper byte's product, shifted by eight, and the
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib.wiring import In, Out
@@ -155,7 +154,7 @@ class ProcessingElement(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Sample, multiply, and add product and passing sum with one carry chain."""
         m = Module()
         width = self.sum_width

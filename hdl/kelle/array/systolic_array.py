@@ -186,7 +186,7 @@ class SystolicArray(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the elements, and accept loads and vectors at the corner."""
         m = Module()
         p = self.parameters

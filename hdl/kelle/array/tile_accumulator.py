@@ -4,7 +4,7 @@ Section 5.2 of the paper: the array outputs partial sums to the accumulators. Th
 each lane's accumulator operates one cycle after that of the previous lane.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Module, Mux, Shape, Signal, signed
 from amaranth.lib import data
@@ -114,7 +114,7 @@ class TileAccumulator(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Add; store the accumulators in a memory, and the last one in a register."""
         m = Module()
         p = self.parameters

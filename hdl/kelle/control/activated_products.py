@@ -4,8 +4,6 @@ Section 2.1 of the paper: a standard feed-forward block, with an activation such
 Section 7 also measures, has ReLU.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
@@ -46,7 +44,7 @@ class ActivatedProducts(Unit):
         slices = p.slice_write(p.batch * p.products)
         super().__init__({"ups": In(slices), "products": Out(slices), "last_sequence": Out(1)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Delay the addresses by the latency of the activation."""
         m = Module()
         p = self.parameters

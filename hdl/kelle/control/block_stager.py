@@ -5,8 +5,6 @@ row holds all channels of one token, with both bytes; a tile of the array holds 
 channels of `rows` tokens.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -55,7 +53,7 @@ class BlockStager(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Store rows in two alternating blocks, and read the beats of the other block."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """SwiGLU product between the feed-forward block's matrices: activation(gate) * up."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -57,7 +55,7 @@ class GatedProducts(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read a slice of up when its activated gate is valid."""
         m = Module()
         p = self.parameters

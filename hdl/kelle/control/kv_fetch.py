@@ -132,7 +132,7 @@ class KvFetch(Unit):
             }
         super().__init__(ports)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Loop over tiles, eDRAM rows of an entry, and slots."""
         m = Module()
         p = self.parameters

@@ -4,8 +4,6 @@ Section 6 of the paper: weights and KV vectors have separate memories, so that n
 other's fetch. This unit merges their tiles in the order of the program.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -47,7 +45,7 @@ class LoadIssue(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the beats of the current operation, and connect its source."""
         m = Module()
         p = self.parameters

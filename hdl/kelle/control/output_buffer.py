@@ -3,8 +3,6 @@
 The array cannot wait, but the consumer of the outputs may be slower than the array.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -51,7 +49,7 @@ class OutputBuffer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read the stored slices in the order of their addresses."""
         m = Module()
         p = self.parameters

@@ -4,8 +4,6 @@ Section 2.1 of the paper: a layer has two blocks, each with a norm before it and
 after it.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -81,7 +79,7 @@ class ResidualStream(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Take the states, then the sums; the norm reads what has been written."""
         m = Module()
         p = self.parameters

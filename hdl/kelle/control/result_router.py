@@ -5,7 +5,6 @@ units.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data
@@ -95,7 +94,7 @@ class ResultRouter(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Select the destination of a result by its operation."""
         m = Module()
         p = self.parameters

@@ -3,8 +3,6 @@
 Section 5.3 of the paper has one evictor next to the array; the sequences of a batch share it.
 """
 
-from typing import Any
-
 from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -56,7 +54,7 @@ class SequenceTurns(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Offer a token until the controller takes it; then wait for all of its heads."""
         m = Module()
         p = self.parameters

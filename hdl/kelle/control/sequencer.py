@@ -139,7 +139,7 @@ class Scheduler(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Issue the program into one queue per consumer; each queue waits for progress."""
         m = Module()
         p = self.parameters

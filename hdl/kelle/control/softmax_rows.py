@@ -3,8 +3,6 @@
 Section 6 of the paper: the softmax runs in parallel with the array, between scores and values.
 """
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -59,7 +57,7 @@ class SoftmaxRows(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read the scores in order, mask empty slots, and count the softmax's results."""
         m = Module()
         p = self.parameters

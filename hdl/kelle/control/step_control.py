@@ -121,7 +121,7 @@ class StepControl(Unit):
             }
         super().__init__(ports)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Take tokens and inputs, list and load the members, and wait for the end of the step."""
         m = Module()
         p = self.parameters

@@ -98,7 +98,7 @@ class VectorIssue(Unit):
             | {name: In(p.slice_write(depth)) for name, depth in self.depths.items()}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count vectors, slices and tiles; read one memory per vector."""
         m = Module()
         p = self.parameters

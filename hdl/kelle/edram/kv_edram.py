@@ -200,7 +200,7 @@ class KvEdram(Unit):
             ports |= {half: In(stream.Signature(p.address_bits)), f"{half}_urgent": In(1)}
         super().__init__(ports)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Arbitrate between ports and refreshes, and connect the banks."""
         m = Module()
         p = self.parameters

@@ -4,8 +4,6 @@ Sections 4.2 and 5.1: two refresh controllers, one for the MSB banks and one for
 with a counter for either group of tokens.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -70,7 +68,7 @@ class RefreshController(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Mark all entries invalid, count ticks, and send each update to the walkers."""
         m = Module()
         p = self.parameters

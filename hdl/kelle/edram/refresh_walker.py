@@ -237,7 +237,7 @@ class RefreshWalker(Unit):
         self.hst = Signal()
         self.advance = Signal()
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count ticks, read one entry ahead, and refresh the entries that are due."""
         m = Module()
         p = self.parameters

@@ -104,7 +104,7 @@ class RefreshedEdram(Unit):
             }
         super().__init__(ports)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the eDRAM and its refresh controllers."""
         m = Module()
         p = self.parameters

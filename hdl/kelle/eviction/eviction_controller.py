@@ -139,7 +139,7 @@ class EvictionController(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect slot table and evictor, and sequence the placements."""
         m = Module()
         p = self.parameters

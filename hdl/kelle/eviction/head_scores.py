@@ -6,8 +6,6 @@ has its own mean, so that a common threshold would divide heads instead of token
 scores are therefore centred at the head's median.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Shape, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -77,7 +75,7 @@ class HeadScores(Unit):
         width = self.parameters.evictor.score_width
         return data.StructLayout({"centre": signed(width), "shift": bits_for(width)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read the head's state, convert its importances, and write the state back."""
         m = Module()
         p = self.parameters

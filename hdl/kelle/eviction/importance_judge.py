@@ -5,8 +5,6 @@ token, since tokens of the window are never evicted. The criterion is therefore 
 with the scores of the tokens that the head may evict.
 """
 
-from typing import Any
-
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -56,7 +54,7 @@ class ImportanceJudge(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Add up the scores of a search, and compare in the cycle after its last score."""
         m = Module()
         p = self.parameters

@@ -3,8 +3,6 @@
 Section 4.1 of the paper: a token is recomputed in a layer if most heads of the layer keep it.
 """
 
-from typing import Any
-
 from amaranth.hdl import Array, Module
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
@@ -45,7 +43,7 @@ class LayerVectors(Unit):
         p = self.parameters = parameters
         super().__init__(vector_ports(p, p.layers * p.vectors))
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the inputs to the current layer, and merge the outputs of all layers."""
         m = Module()
         p = self.parameters

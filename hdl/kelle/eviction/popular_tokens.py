@@ -55,7 +55,7 @@ class PopularTokens(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compare with every entry in parallel; each entry keeps, shifts or takes the token."""
         m = Module()
         p = self.parameters

@@ -6,7 +6,6 @@ tokens. Tokens that most heads keep are recomputed from their input vectors.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from amaranth.hdl import Array, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, enum, stream
@@ -116,7 +115,7 @@ class PrefillSelector(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Sum, search and pass over the text for each head; output the tokens after the last."""
         m = Module()
         p, eviction = self.parameters, self.parameters.eviction

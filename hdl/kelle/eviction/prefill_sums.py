@@ -3,8 +3,6 @@
 Section 4.1: importance is the sum of a column of the causal attention matrix.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -58,7 +56,7 @@ class PrefillSums(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read a tile and mask its scores; add and write in the next cycle."""
         m = Module()
         p, evictor = self.parameters, self.parameters.eviction.evictor

@@ -104,7 +104,7 @@ class RecomputedVectors(Unit):
         p = self.parameters = parameters
         super().__init__(vector_ports(p, p.vectors))
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Track the holders of each vector; decide on the leaving token after the last head."""
         m = Module()
         p = self.parameters

@@ -6,7 +6,6 @@ wavefronts in parallel with the evictor, one row per cycle.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data
@@ -101,7 +100,7 @@ class SlotRow(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read the slot, derive its state for the evictor, and write it back."""
         m = Module()
         p = self.parameters
@@ -271,7 +270,7 @@ class SlotTable(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Chain the rows, and merge their outputs."""
         m = Module()
         p = self.parameters

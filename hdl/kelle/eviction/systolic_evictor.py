@@ -195,7 +195,7 @@ class EvictorRow(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Add, saturate and compare in one register stage."""
         m = Module()
         p = self.parameters
@@ -342,7 +342,7 @@ class SystolicEvictor(Unit):
         self.tile = Signal(parameters.index_width - parameters.row_bits)
         self.in_flight = Signal(range(parameters.victims + 1))
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Chain the rows, and hold the minimum of the head after the bottom row."""
         m = Module()
         p = self.parameters

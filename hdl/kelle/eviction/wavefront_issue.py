@@ -4,8 +4,6 @@ Section 5.3. The evictor takes one score per row and cycle and cannot wait. All 
 wavefront are therefore determined before row 0.
 """
 
-from typing import Any
-
 from amaranth.hdl import Array, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -72,7 +70,7 @@ class WavefrontIssue(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Hold one header; start it when the previous one is far enough down the rows."""
         m = Module()
         p = self.parameters

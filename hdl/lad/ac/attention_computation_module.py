@@ -110,7 +110,7 @@ class AttentionComputationModule(Unit):
             | unit_members(p.vector, p.lanes, shared=shared)
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect lanes, memories and vector units; the current task selects their operands."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """On-chip memories of the intermediate caches A to F, double-buffered between steps."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -70,7 +68,7 @@ class CacheBanks(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Assign the halves to load, processing and write-out in alternation."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """The adders of one lane: they update a column of the caches or accumulate corrections."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal, Value, unsigned
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
@@ -83,7 +81,7 @@ class CacheElement(Unit):
             | {"word": In(code), "other": In(code), "result": Out(code)}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Widen the product, select the operands, add."""
         m = Module()
         p, wide = self.parameters, Value.cast(self.narrow)
@@ -151,7 +149,7 @@ class CacheLane(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Distribute the elements to the adders."""
         m = Module()
         p, size = self.parameters, self.parameters.vector.head_size

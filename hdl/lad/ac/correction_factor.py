@@ -1,7 +1,5 @@
 """``x - maximum * slope + intercept``, the scalar operation of each lane."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Value
 from amaranth.lib.wiring import In, Out
 
@@ -43,7 +41,7 @@ class CorrectionFactor(Unit):
         members = {name: In(FP16) for name in operands}
         super().__init__({"enable": In(1)} | members | {"result": Out(FP16)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compute product, difference and sum; delay the operands that are used later."""
         m = Module()
         p = self.parameters

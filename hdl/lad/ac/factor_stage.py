@@ -1,7 +1,5 @@
 """Correction factors of active positions, computed before their values arrive."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -49,7 +47,7 @@ class FactorStage(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Pass a step's coefficients through the operators to a FIFO."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Store of U, the positions that update the caches, and the sequence of their updates."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -75,7 +73,7 @@ class UpdateStore(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Write a pair of memories per lane; read values, and keys some cycles later."""
         m = Module()
         p = self.parameters

@@ -179,7 +179,7 @@ class ActivePositionModule(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Classify the lanes of each group, compare, and separate counts from active positions."""
         m = Module()
         p = self.parameters

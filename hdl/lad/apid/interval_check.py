@@ -1,7 +1,5 @@
 """Comparison of a score with the interval of a mode."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Const, Module, Signal
 from amaranth.lib.wiring import In, Out
 
@@ -42,7 +40,7 @@ class IntervalCheck(Unit):
             {"difference": In(FP16), "mode": In(MODE_BITS), "enable": In(1), "outside": Out(1)}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compare keys of the number order."""
         m = Module()
         bounds = [number_order_key(BINARY16, code) for code in self.table.lowers]

@@ -1,7 +1,5 @@
 """Serialisation of groups of active lanes into single positions."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -41,7 +39,7 @@ class PositionDrain(Unit):
             {"entries": In(stream.Signature(entry)), "positions": Out(stream.Signature(position))}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Output the lowest active lane that has not been output yet."""
         m = Module()
         entry, position = self.entries.payload, self.positions.payload

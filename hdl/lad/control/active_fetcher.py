@@ -66,7 +66,7 @@ class ActiveFetcher(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Queue the requested positions, and send each answer to both modules."""
         m = Module()
         p, vector = self.parameters, self.parameters.vector.vector_layout

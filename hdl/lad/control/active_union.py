@@ -94,7 +94,7 @@ class ActiveUnion(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Merge positions; queue the decisions; apply them to the rows."""
         m = Module()
         p, layout = self.parameters, self.parameters.listed_layout

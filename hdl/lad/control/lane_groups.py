@@ -1,7 +1,5 @@
 """Conversion between single items and transfers of several lanes, per step."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -48,7 +46,7 @@ class LaneCollector(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Fill the lanes in ascending order."""
         m = Module()
         groups, items = self.groups, self.items
@@ -105,7 +103,7 @@ class LaneSpreader(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count through the lanes that are present."""
         m = Module()
         groups, items = self.groups, self.items

@@ -1,7 +1,5 @@
 """Groups of logits to the argmax: the token that each sample predicts."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -44,7 +42,7 @@ class LogitGroups(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count groups and samples; output the results of the last group."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Modes and counts of all positions after a step."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -49,7 +47,7 @@ class MarkMerger(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Insert each change in the lowest active lane left; output the group with the last one."""
         m = Module()
         p, lanes = self.parameters, self.parameters.apid.lanes

@@ -1,7 +1,5 @@
 """Pause of the attention pipeline, during which other layers use the vector units."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
@@ -39,7 +37,7 @@ class PipelinePause(Unit):
         outputs = ("identifies", "computes", "idle")
         super().__init__({name: In(1) for name in inputs} | {name: Out(1) for name in outputs})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the steps in stage 2, and those that are in stage 5 or 6."""
         m = Module()
         scoring, apart = Signal(range(SLOTS + 1)), Signal(range(SLOTS + 1))

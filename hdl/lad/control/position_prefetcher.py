@@ -81,7 +81,7 @@ class PositionPrefetcher(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect list, union and requests; route each answer by the reason of its request."""
         m = Module()
         p = self.parameters

@@ -57,7 +57,7 @@ class ScoreFetcher(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Forward G; queue the positions of each group whose keys are needed."""
         m = Module()
         p, lanes = self.parameters, self.parameters.apid.lanes

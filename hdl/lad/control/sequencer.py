@@ -100,7 +100,7 @@ class LayerSequencer(Unit):
             | {name: Out(stream.Signature(layout)) for name, layout in given.items()}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Run the address generators of an operation in parallel; then begin the next operation."""
         m = Module()
         p = self.parameters

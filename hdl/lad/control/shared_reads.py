@@ -121,7 +121,7 @@ class SharedReads(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Arbitrate requests, queue their tiles and amounts, and distribute the parts."""
         m = Module()
         p = self.parameters

@@ -1,6 +1,6 @@
 """Nested-loop address generator: three loops, each with its own stride."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Shape, Signal, unsigned
 from amaranth.lib import data
@@ -98,7 +98,7 @@ class SliceWalk(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Store the address at which each loop's round began, so that no stride is multiplied."""
         m = Module()
         place = self.parameters.place

@@ -1,7 +1,5 @@
 """Distribution of steps to tiles, and reordering of their outputs."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -50,7 +48,7 @@ class StepSharing(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Distribute the steps, queue their tiles, and output the results in that order."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Heads of the steps in flight; a head waits for the write-back of its previous step."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
@@ -58,7 +56,7 @@ class StepSlots(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Keep a ring of heads, with one pointer per stream."""
         m = Module()
         p = self.parameters

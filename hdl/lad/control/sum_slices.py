@@ -1,6 +1,6 @@
 """Conversion of a linear layer's sums, a few rows of all samples at a time, into slices."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -93,7 +93,7 @@ class SumSlices(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Assign a gearbox to each sample; fill and empty the gearboxes round-robin."""
         m = Module()
         p = self.parameters

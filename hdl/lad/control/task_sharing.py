@@ -66,7 +66,7 @@ class TaskSharing(Unit):
             | {f"tile_{name}": Out(Handshake()).array(p.tiles) for name in ("inputs", "weights")}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Distribute the task, broadcast its inputs, assign its weights; collect the sums."""
         m = Module()
         p = self.parameters

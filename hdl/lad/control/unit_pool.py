@@ -1,7 +1,5 @@
 """The vector units of a tile, shared by the attention pipeline and the other layers."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Value
 from amaranth.lib import enum
 from amaranth.lib.wiring import In
@@ -65,7 +63,7 @@ class UnitPool(Unit):
             {"turn": In(Turn), "attention": ports, "linear": ports, "function": In(port)}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Select the operands by `turn`; gate the valid bits of the results."""
         m = Module()
         for index in range(self.number):

@@ -84,7 +84,7 @@ class AttentionScoreModule(Unit):
             | unit_members(p.vector, UNITS, shared=shared)
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Send each key through both units; forward the dot products."""
         m = Module()
         p = self.parameters

@@ -62,7 +62,7 @@ class CentreUpdater(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compute norm, cosines and their maximum in one pipeline."""
         m = Module()
         p = self.parameters

@@ -77,7 +77,7 @@ class ScoreRescaler(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Select the table addresses; look up, multiply, and compare the products."""
         m = Module()
         p, apid = self.parameters, self.parameters.apid

@@ -170,7 +170,7 @@ class LinearModule(Unit):
             | unit_members(p.vector, p.units, shared=shared)
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Fill the input memory, issue the products, and add the units' results to the sums."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Difference between the coefficients of two intervals' lines."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Const, Module, Value
 from amaranth.lib.wiring import In, Out
 
@@ -44,7 +42,7 @@ class LineDifference(Unit):
         members = {"enable": In(1), "interval": In(MODE_BITS), "mode": In(MODE_BITS)}
         super().__init__(members | {"result": Out(FP16)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Look up both coefficients; subtract them one cycle later."""
         m = Module()
         line = Array(Const(code, FP16) for code in self.codes)

@@ -80,7 +80,7 @@ class ModeDiscrepancyModule(Unit):
             | unit_members(p.vector, p.lanes, shared=shared)
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Issue the keys, and join the scores with the state of their positions."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Update of one active position's counters and mode."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
@@ -53,7 +51,7 @@ class ModeUpdate(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compare with all bounds; one cycle later count, and compare the counters."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,6 @@
 """Scalar part of a norm: the sum over a row, its mean, and the reciprocal deviation."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -73,7 +72,7 @@ class NormScalars(Unit):
             | {name: Out(1) for name in ("added", "done")}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Build the operators and the sum; the FSM of `_steps` sequences them."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Sigmoid of a vector, several elements per cycle."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
@@ -45,7 +43,7 @@ class SigmoidLanes(Unit):
             {"values": In(vector), "begin": In(1), "sigmoids": Out(vector), "done": Out(1)}
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Shift the vector past the lanes, and shift the results in."""
         # Only the sigmoid needs an exponential, and few rows need a sigmoid: a few lanes suffice.
         m = Module()

@@ -127,7 +127,7 @@ class SpecialFunctionModule(Unit):
             | unit_members(parameters.vector, 1, shared=shared)
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect memory, vector unit, adders and scalars; the pass selects their operands."""
         m = Module()
         p = self.parameters

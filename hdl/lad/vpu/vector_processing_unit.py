@@ -1,6 +1,6 @@
 """LAD's vector processing unit (VPU): Section IV-B (1), Figure 5 (b)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, enum
@@ -166,7 +166,7 @@ class VectorProcessingUnit(Unit):
         self.parameters = parameters
         super().__init__({"port": In(VectorPort(parameters))})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Select the first factors, multiply, and add in a tree."""
         m = Module()
         p, port = self.parameters, self.port

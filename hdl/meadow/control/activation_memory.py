@@ -1,7 +1,5 @@
 """On-chip memory for hidden states and the intermediate values of a layer."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -49,7 +47,7 @@ class ActivationMemory(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Prefetch one word; write when both an address and a word are valid."""
         m = Module()
         p, words = self.parameters, self.words

@@ -1,7 +1,5 @@
 """Nested-loop address generator for rows of words."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -38,7 +36,7 @@ class AddressWalk(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Add `step` within a row and `stride` between rows."""
         m = Module()
         p, addresses, new = self.parameters, self.addresses, self.loops.payload

@@ -1,7 +1,5 @@
 """Bursts of equal length at equal distances, such as the keys of one head after another."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -41,7 +39,7 @@ class BurstList(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the bursts down and advance the address."""
         m = Module()
         p, requests = self.parameters, self.requests

@@ -1,7 +1,5 @@
 """Write keys, values, scores and probabilities to external memory, one burst per head."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -50,7 +48,7 @@ class CacheWriter(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the words of each burst."""
         m = Module()
         p, words, results = self.parameters, self.cache_writes.words, self.results

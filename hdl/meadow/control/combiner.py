@@ -138,7 +138,7 @@ class Combiner(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Combine a word part by part; all elements of a part advance together."""
         m = Module()
         p = self.parameters

@@ -59,7 +59,7 @@ class Normaliser(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Scale and normalise rows; release the weights after the last row."""
         m = Module()
         p = self.parameters

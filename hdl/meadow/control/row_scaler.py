@@ -54,7 +54,7 @@ class RowScaler(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Determine the bits that a row uses while the buffer holds the row."""
         m = Module()
         p, states, rows = self.parameters, self.states.payload, self.rows

@@ -83,7 +83,7 @@ class Sequencer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Hold one flag per task that has not been issued yet."""
         m = Module()
         now = self.now

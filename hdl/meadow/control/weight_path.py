@@ -72,7 +72,7 @@ class WeightPath(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the unpacker; accumulate its errors."""
         m = Module()
         p = self.parameters

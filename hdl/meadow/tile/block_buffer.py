@@ -1,7 +1,5 @@
 """Double buffer for blocks that are read several times: keys, values, weights, biases."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -56,7 +54,7 @@ class BlockBuffer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Write to one bank and read from the other."""
         m = Module()
         m.submodules.words = words = Memory(depth=2 * self.depth, width=self.width)

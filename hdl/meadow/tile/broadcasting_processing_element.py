@@ -1,7 +1,5 @@
 """Broadcasting MAC PE of Figure 2 (b, c): one input is broadcast to 64 accumulators."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -70,7 +68,7 @@ class BroadcastingProcessingElement(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Multiply, accumulate, serialise the accumulators."""
         m = Module()
         p, parts = self.parameters, self.parts

@@ -1,7 +1,5 @@
 """First stage of a token lane: a linear layer in GEMM mode, and the queries of TPHS (Q)."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -80,7 +78,7 @@ class GemmStage(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Distribute operands, add the sums of the elements, rotate, requantise, collect."""
         m = Module()
         p = self.parameters

@@ -160,7 +160,7 @@ class OperandFeed(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Step when both operands are valid."""
         m = Module()
         parts, settings = self.parts, self.settings

@@ -73,7 +73,7 @@ class ParallelProcessingElement(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Multiply, sum the products, accumulate."""
         m = Module()
         p, parts = self.parameters, self.parts

@@ -1,7 +1,6 @@
 """The order of TPHS: heads sequentially, and in each head all groups of tokens."""
 
 from enum import Enum
-from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -64,7 +63,7 @@ class PassSequencer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count groups, query heads that share keys, and heads."""
         m = Module()
         p, command, passes = self.parameters, self.command, self.passes

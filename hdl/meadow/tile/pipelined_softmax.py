@@ -142,7 +142,7 @@ class PipelinedSoftmax(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the stages through the two buffers."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Double-buffered register file: one block is read while the next one is written."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -63,7 +61,7 @@ class RegisterFile(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Select the bank that is written and the bank that is read."""
         m = Module()
         m.submodules.words = words = Memory(depth=2 * self.depth, width=self.width)

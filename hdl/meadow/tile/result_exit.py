@@ -56,7 +56,7 @@ class ResultExit(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Requantise every sum; select the sum or the INT8 result at the output."""
         m = Module()
         p, parts, settings, out = self.parameters, self.parts, self.settings, self.results

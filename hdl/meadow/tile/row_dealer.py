@@ -1,7 +1,5 @@
 """Distribute rows of queries, scores or probabilities from external memory to the lanes."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -53,7 +51,7 @@ class RowDealer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count lanes, a row's words, groups, heads."""
         m = Module()
         p, command, rows = self.parameters, self.command, self.rows

@@ -78,7 +78,7 @@ class TokenLane(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Chain the stages."""
         m = Module()
         p, command = self.parameters, self.command

@@ -1,7 +1,5 @@
 """Input memory of TPHS: tokens are written once, and each lane reads its own for every head."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -50,7 +48,7 @@ class TokenStore(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Collect one word per slice, and write them to the store of the current lane."""
         m = Module()
         p, command = self.parameters, self.command

@@ -77,7 +77,7 @@ class ClassOffsets(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Look up widths, sum them to positions, select the bits, add base and offset."""
         m = Module()
         p = self.parameters

@@ -53,7 +53,7 @@ class FieldExtractor(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Hold a payload, and shift it right by the fields that are extracted."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Align fields to full groups of lanes across packets, so that packet ends leave no gap."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -48,7 +46,7 @@ class GroupAligner(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Hold the queue in registers; an output group shifts the rest down by one group."""
         m = Module()
         p = self.parameters

@@ -74,7 +74,7 @@ class ModeAwareUnpacker(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect intake, extractor, aligner and class offsets."""
         m = Module()
         p = self.parameters

@@ -136,7 +136,7 @@ class PacketIntake(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Accept a matrix, consume its packets, report its errors."""
         m = Module()
         running, ended, closed = Signal(), Signal(), Signal()

@@ -131,7 +131,7 @@ class WeightUnpacker(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Load one half of the tables, and look up IDs in the other."""
         m = Module()
         p = self.parameters

@@ -115,7 +115,7 @@ class AppendSequencer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Hold a key and a value; write one part after the other."""
         m = Module()
         command = self.command

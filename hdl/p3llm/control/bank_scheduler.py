@@ -74,7 +74,7 @@ class BankScheduler(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Check the next row and column commands; those that are legal are issued."""
         m = Module()
         p, column = self.parameters, self.column

@@ -1,7 +1,5 @@
 """The drain: reads of sums from the compute units, while the next ones accumulate."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -84,7 +82,7 @@ class Drain(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count halves, inputs and units."""
         m = Module()
         p, tag = self.parameters, self.tag

@@ -1,7 +1,5 @@
 """The ring of a linear layer's inputs in the units, written ahead of the columns."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -78,7 +76,7 @@ class InputRing(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the words written and the columns issued."""
         m = Module()
         unit = self.parameters.channel.unit

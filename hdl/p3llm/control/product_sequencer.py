@@ -1,8 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """The FSM that issues the commands of a product: columns, inputs and reads of results."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -132,7 +130,7 @@ class ProductSequencer(Unit):
         """Whether the product is that of a linear layer."""
         return self.held.mode == Mode.LINEAR
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Nested loops over outer steps, rounds and steps; drain and ring run in parallel."""
         m = Module()
         held = self.held

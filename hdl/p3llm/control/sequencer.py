@@ -1,7 +1,5 @@
 """The instruction issuer of one side."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -76,7 +74,7 @@ class LineIssuer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Fetch, wait for the other side, issue, wait for completion."""
         m = Module()
         line = Signal(self.width)

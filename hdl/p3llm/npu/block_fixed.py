@@ -1,6 +1,6 @@
 """Conversion of binary32 vectors to block floating point, for the norm and the rotary embedding."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import data, stream
@@ -97,7 +97,7 @@ class BlockFixed(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Find the largest exponent while slices are buffered; then shift every lane."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Conversion of binary32 to Q6.10, the operand format of softmax and SiLU."""
 
-from typing import Any
-
 from amaranth.hdl import Module
 from amaranth.lib import data
 
@@ -55,7 +53,7 @@ class FixedLanes(NumberLanes):
         If `FixedLanesParameters` rejects a value.
     """
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Convert every lane."""
         m = Module()
         move = move_together(m, self.slices, self.results, 2)

@@ -1,7 +1,5 @@
 """Conversion of integers with a binary point, or of binary32, to FP16."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data
 
@@ -68,7 +66,7 @@ class HalfLanes(NumberLanes):
         If `HalfLanesParameters` rejects a value.
     """
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Convert integers to binary32, which is exact for 17 bits, then to FP16."""
         m = Module()
         m.submodules.registers = registers = RegisterSlice(shape=self.results.payload.shape())

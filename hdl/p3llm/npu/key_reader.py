@@ -1,7 +1,5 @@
 """Storage of keys that are quantised before the rotary embedding; read by token, in slices."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -93,7 +91,7 @@ class KeyReader(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count slices and tokens; select the token's channels from the word read."""
         m = Module()
         p, slices = self.parameters, self.slices

@@ -1,7 +1,5 @@
 """Scores of FP16 queries and keys: of the newest token, or with `pre_rope` of all tokens."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -62,7 +60,7 @@ class NewestScore(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Multiply, add within slices, collect and add the slice sums, multiply by the constant."""
         m, p = Module(), self.parameters
         count = p.head_size // p.lanes

@@ -1,7 +1,5 @@
 """The NPU's vector unit if the newest token's key and value are in FP16 in its own step."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.utils import bits_for
 
@@ -59,7 +57,7 @@ class NewestVectorUnit(VectorUnit):
         self.scores = Array(Signal(32, name=f"score_{i}") for i in range(p.scalars))
         self.shares = Array(Signal(16, name=f"share_{i}") for i in range(p.scalars))
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Write a head's key, read it with each of its queries, hold their scores."""
         m = super().elaborate(platform)
         held, keys, reader = self.held, self.newest_keys, self.key_reader

@@ -1,7 +1,6 @@
 """The NPU's vector unit if keys are quantised before the rotary embedding."""
 
 from dataclasses import replace
-from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value
 
@@ -72,7 +71,7 @@ class PreRopeVectorUnit(VectorUnit):
         """Return dimensions at which keys are converted without a gap."""
         return replace(VectorUnit._block_parameters(p), vectors=KEYS)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Write keys, start their reader with an operation, delay a vector's binary point."""
         m = super().elaborate(platform)
         held, reader, rotary = self.held, self.key_reader, self.rotary.vectors

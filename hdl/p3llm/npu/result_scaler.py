@@ -1,7 +1,5 @@
 """Conversion of integer sums to binary32, with dequantisation and second-level scales."""
 
-from typing import Any
-
 from amaranth.hdl import Module, signed
 from amaranth.lib import data
 
@@ -69,7 +67,7 @@ class ResultScaler(NumberLanes):
         If `ResultScalerParameters` rejects a value.
     """
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Convert sums, multiply factors, then multiply both; all stages advance together."""
         m = Module()
         p = self.parameters

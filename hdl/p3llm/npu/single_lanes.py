@@ -1,7 +1,5 @@
 """Sums in binary32, and products with Q6.10: residual additions and SwiGLU."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux
 from amaranth.lib import data
 
@@ -65,7 +63,7 @@ class SingleLanes(NumberLanes):
         If `SingleLanesParameters` rejects a value.
     """
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Add and multiply; a delayed bit selects the result."""
         m = Module()
         move = move_together(m, self.slices, self.results, ADD_STAGES)

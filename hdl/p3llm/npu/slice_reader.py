@@ -1,7 +1,5 @@
 """A reader of a vector's slices from a memory."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -47,7 +45,7 @@ class SliceReader(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read the next slice when the current one is transferred."""
         m = Module()
         left, address = Signal.like(self.count), Signal.like(self.first)

@@ -83,7 +83,7 @@ class TotalCollector(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Register a result; hold the high bits until both halves of the low bits have arrived."""
         m = Module()
         p = self.parameters

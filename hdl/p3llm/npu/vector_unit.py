@@ -175,7 +175,7 @@ class VectorUnit(Unit):
         slices = max(p.hidden_size, p.head_size) // p.lanes
         return BlockFixedParameters(lanes=p.lanes, slices=slices)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Instantiate memories and functions; each operation selects a datapath through them."""
         m = Module()
         place_parts(m, self)

@@ -3,7 +3,7 @@
 The paper refers to HBM2 for the times. They are in cycles of tCCD_S, rounded up.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum
@@ -139,7 +139,7 @@ class BankTiming(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count down the times of each bank, each bank group and all banks."""
         m = Module()
         p, row, column = self.parameters, self.row, self.column

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
@@ -114,7 +113,7 @@ class DotProduct(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Multiply; shift and compress; accumulate: one stage each."""
         m = Module()
         for lane, (product, word) in enumerate(zip(self.products, self.words, strict=True)):

@@ -108,7 +108,7 @@ class GroupScaler(Unit):
         """Return the cycles from the command of a group's last column to its totals."""
         return pumps + COMPLETE + pumps * elements + 2
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Select a sum; multiply it; add it to its total: one stage each."""
         m = Module()
         self._waits(m)

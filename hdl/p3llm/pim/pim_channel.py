@@ -3,8 +3,6 @@
 Section V-C, Figure 6 (c). The DRAM arrays of the banks are outside the RTL.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out
@@ -194,7 +192,7 @@ class PimChannel(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Check both commands, then issue them to arrays and units."""
         m = Module()
         p = self.parameters

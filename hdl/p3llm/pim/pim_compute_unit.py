@@ -176,7 +176,7 @@ class PimComputeUnit(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Decode commands; align inputs and column at the elements."""
         m = Module()
         p = self.parameters

@@ -1,6 +1,6 @@
 """P3-LLM's processing element: a dot product of four at low precision (Section V-C, Figure 6 c)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Module
 from amaranth.lib import data
@@ -83,7 +83,7 @@ class PimProcessingElement(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect one decoder to each lane of the dot product."""
         m = Module()
         # Inputs arrive decoded, as all elements share them; each element decodes its own codes.

@@ -84,7 +84,7 @@ class E4m3Quantiser(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the first pass, the buffer and the second pass."""
         m = Module()
         p = self.parameters

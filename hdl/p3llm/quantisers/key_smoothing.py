@@ -138,7 +138,7 @@ class KeySmoothing(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read a slice's factors, update or apply them; all stages advance together."""
         m = Module()
         p = self.parameters

@@ -1,6 +1,6 @@
 """Quantiser of FP16 attention probabilities to FP8-S0E4M4 codes."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Module
 from amaranth.lib import data, stream
@@ -78,7 +78,7 @@ class ProbabilityQuantiser(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Round every lane, register once."""
         m = Module()
         source, results = self.probabilities, self.results

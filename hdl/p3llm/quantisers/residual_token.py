@@ -1,6 +1,6 @@
 """Buffer of the newest token's keys and values in FP16, to quantise them one step later."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -104,7 +104,7 @@ class ResidualToken(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Register the slice; read the previous token's slice, and overwrite it."""
         m = Module()
         p = self.parameters

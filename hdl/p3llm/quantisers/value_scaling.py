@@ -1,6 +1,6 @@
 """Second-level scaling: attention probabilities times the normalised scales of their values."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -118,7 +118,7 @@ class ValueScaling(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the first pass, the buffer and the second pass."""
         m = Module()
         p = self.parameters

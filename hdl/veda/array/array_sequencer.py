@@ -4,8 +4,6 @@ The array's datapath has no stalls. The sequencer alone decides whether a beat m
 the adders are free, the partial sums are in place, and there is room for the result.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -74,7 +72,7 @@ class ArraySequencer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Decide which beat enters, and track rows and dot products in flight."""
         m = Module()
         beat = self.beats.payload

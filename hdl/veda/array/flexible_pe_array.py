@@ -98,7 +98,7 @@ class FlexiblePeArray(Unit):
             | ({"row_ends": Out(1), "row_sums": Out(sums)} if unrounded else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the sequencer, the PEs, the adder tree, the accumulators and the rounders."""
         m = Module()
         p = self.parameters

@@ -4,8 +4,6 @@ The array multiplies one slice of a long vector per beat; one adder after the tr
 slices.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
@@ -75,7 +73,7 @@ class InnerProductAccumulator(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read a partial sum, add the slice, and write the sum back or output it."""
         m = Module()
         m.submodules.waiting = waiting = Memory(

@@ -7,7 +7,6 @@ partial sums as the adder has stages: the adder's output is its next operand.
 from dataclasses import fields
 from functools import reduce
 from operator import or_
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import enum
@@ -136,7 +135,7 @@ class ProcessingElement(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the factors, the product register, and the adder with its multiplexers."""
         m = Module()
         adder_class = FloatNormalAdd if holds_products(BINARY16, self.sum_format) else FloatAdd

@@ -1,7 +1,5 @@
 """Position of a beat of weights within its matrix."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
@@ -68,7 +66,7 @@ class LinearCounter(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count elements, or outputs within slices, within tokens, within blocks of outputs."""
         m = Module()
         p = self.parameters

@@ -78,7 +78,7 @@ class LinearResults(Unit):
             | logits
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the rows of each kind, and route them."""
         m = Module()
         p = self.parameters

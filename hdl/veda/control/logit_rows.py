@@ -1,7 +1,5 @@
 """Rows of logits to the argmax, one logit per cycle: the tokens that VEDA predicts."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -51,7 +49,7 @@ class LogitRows(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Shift a row of logits into the argmax; output the results of complete vocabularies."""
         m = Module()
         p = self.parameters

@@ -144,7 +144,7 @@ class OperandFeeder(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count the beats of a pass; transfer a beat when all its operands are valid."""
         m = Module()
         header, moves = self.passes.payload, Signal()

@@ -1,7 +1,5 @@
 """The sequence of matrices of a decoder layer: some precede its attention, the others follow it."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -51,7 +49,7 @@ class LayerSequencer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Step through the matrices of one half of a layer."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,6 @@
 """VEDA's hidden states (residual stream), to which the layers' results are added serially."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -106,7 +105,7 @@ class ResidualStream(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Write entering or updated elements, and read those that are complete."""
         m = Module()
         p = self.parameters

@@ -177,7 +177,7 @@ class Scheduler(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Look up the slot, write keys and values, issue passes."""
         m = Module()
         p = self.parameters

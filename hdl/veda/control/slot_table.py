@@ -103,7 +103,7 @@ class SlotTable(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Read the layer's entry until its victim is known, then write the updated entry."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """VEDA's weight buffer: reuses the weights of a matrix for all tokens of a block."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -49,7 +47,7 @@ class WeightBuffer(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Write at one pointer, read at another, free at a third."""
         m = Module()
         p, sink = self.parameters, self.sink

@@ -120,7 +120,7 @@ class DeviationReciprocal(Unit):
         common = p.square_sum_width + 1 + pairs - leading + 1 + ROOT_DIGITS + QUOTIENT_DIGITS + 1
         return common + (0 if p.rms else p.sum_width + p.mean_width + p.mean_width - 9)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Sequence the steps."""
         m = Module()
         p = self.parameters

@@ -145,7 +145,7 @@ class ElementSerialActivation(Unit):
             | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Chain the operators; the whole pipeline stalls together."""
         m = Module()
         p = self.parameters

@@ -53,7 +53,7 @@ class SignificandProduct(Unit):
         fp16 = BINARY16.layout
         super().__init__({"enable": In(1), "a": In(fp16), "b": In(fp16), "product": Out(22)})
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Multiply the codes."""
         m = Module()
         a, b = (Value.cast(code)[: BINARY16.significand_bits] for code in (self.a, self.b))
@@ -127,7 +127,7 @@ class ElementSerialLayernorm(Unit):
             | ({"operators": Out(layernorm_operators(parameters))} if shared else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Reduce, buffer, normalise."""
         m = Module()
         p = self.parameters

@@ -1,6 +1,6 @@
 """The rotary embedding of queries and keys, one pair of elements in two cycles."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -108,7 +108,7 @@ class ElementSerialRotary(Unit):
             | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Compute x in a pair's first cycle and y in its second; the pipeline stalls together."""
         m = Module()
         p = self.parameters

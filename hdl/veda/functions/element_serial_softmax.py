@@ -1,7 +1,5 @@
 """VEDA's element-serial softmax: one score in and one probability out per cycle (Section V)."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -77,7 +75,7 @@ class ElementSerialSoftmax(Unit):
             | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect reduction and normalisation through the buffer of exponentials."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """Sum and sum of squares of a vector of FP16 numbers, one per cycle, in fixed point."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
@@ -56,7 +54,7 @@ class ElementSums(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Square, align, accumulate; one pipeline stage for each."""
         m = Module()
         p = self.parameters

@@ -1,7 +1,5 @@
 """The sum of a head's exponentials, rescaled by shifts as the maximum rises; its reciprocal."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
@@ -66,7 +64,7 @@ class ExponentialSum(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Align, accumulate, divide."""
         m = Module()
         p = self.parameters

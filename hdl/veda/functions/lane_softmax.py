@@ -1,7 +1,5 @@
 """One softmax for each of VEDA's lanes, which process different heads in lock-step."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -65,7 +63,7 @@ class LaneSoftmax(Unit):
             | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Count scores, fork them to the lanes, join the probabilities."""
         m = Module()
         p = self.parameters

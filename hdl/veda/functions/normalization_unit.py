@@ -71,7 +71,7 @@ class NormalizationUnit(Unit):
             | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Scale the exponentials, multiply by the reciprocal."""
         m = Module()
         p = self.parameters

@@ -5,8 +5,6 @@ maximum is subtracted. An exponential is then a mantissa and a distance, and a s
 sum to a larger maximum.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -66,7 +64,7 @@ class ReductionUnit(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Accept scores, compute the distances of their exponentials, accumulate."""
         m = Module()
         p = self.parameters

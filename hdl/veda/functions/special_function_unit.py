@@ -182,7 +182,7 @@ class SpecialFunctionUnit(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the functions, and share the operators among them."""
         m = Module()
         p = self.parameters

@@ -50,7 +50,7 @@ class VoteComparator(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Fork each element to the FIFO and the threshold units; join them for the comparison."""
         m = Module()
         p = self.parameters

@@ -107,7 +107,7 @@ class VoteCounter(Unit):
         self.total = Signal(p.count_bits, reset_less=True)
         self.best = Signal(p.victim_layout, reset_less=True)
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Pass over the slots in three stages: read, add, then compare and write."""
         m = Module()
         p = self.parameters

@@ -110,7 +110,7 @@ class VoteThreshold(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Accumulate the squares, then use a chain of serial units, each on a different head."""
         m = Module()
         p = self.parameters

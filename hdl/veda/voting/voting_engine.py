@@ -4,8 +4,6 @@ Section III, Figure 3, and Section V, Figure 7, of the paper. A FIFO holds a hea
 until its threshold is known; its votes are counted while the next head arrives.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -87,7 +85,7 @@ class VotingEngine(Unit):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Connect the comparator to the counter."""
         m = Module()
         m.submodules.comparator = comparator = VoteComparator(parameters=self.parameters)

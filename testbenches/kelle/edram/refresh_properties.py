@@ -53,7 +53,7 @@ class RefreshBound(Elaboratable):
         )
         return [Value.cast(signal) for signal in (*signals, self.chosen_entry)]
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """State the environment, the watched entry's age, and the claims."""
         m = Module()
         p = self.parameters

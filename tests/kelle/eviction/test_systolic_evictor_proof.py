@@ -45,7 +45,7 @@ class ArgminHarness(Elaboratable):
     def __init__(self, p: SystolicEvictorParameters) -> None:
         self.p = p
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         p = self.p
         units = Collected()

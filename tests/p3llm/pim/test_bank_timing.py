@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import fields
-from typing import Any
 
 import pytest
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
@@ -21,7 +20,7 @@ OLD = 7
 class Rules(Elaboratable):
     """Every command of every sequence is legal exactly if the ages of earlier ones allow it."""
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         p = TINY
         m.submodules.unit = unit = BankTiming(parameters=p)

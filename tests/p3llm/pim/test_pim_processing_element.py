@@ -2,7 +2,6 @@
 
 import re
 from fractions import Fraction
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -44,7 +43,7 @@ def test_legal_sums_stay_below_the_proved_bound() -> None:
 class Lane(Elaboratable):
     """For any input and weight, the shifted product is within 16 times the input."""
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.unit = unit = DotProduct()
         m.submodules.decoder = decoder = InputDecoder()
@@ -81,7 +80,7 @@ class Accumulation(Elaboratable):
     equals it modulo ``2**32``.
     """
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         bits = MAGNITUDE_BITS
         sum_, magnitude, ghost = Signal(signed(32)), Signal(bits), Signal(bits)

@@ -6,8 +6,6 @@ updated counts. Votes, counts, stalls and headers are free in every cycle; the s
 steps of a tiny engine from reset.
 """
 
-from typing import Any
-
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
 
 from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
@@ -22,7 +20,7 @@ class ArgmaxHarness(Elaboratable):
     def __init__(self, p: VotingEngineParameters) -> None:
         self.p = p
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         p = self.p
         largest = (1 << p.count_bits) - 1
