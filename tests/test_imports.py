@@ -87,11 +87,6 @@ def test_a_planted_import_is_found(file: str, source: str) -> None:
 LOWER = {"parameters", "instructions"}
 """Modules of a paper's folder that describe the accelerator to the modules that build it."""
 
-LEGACY = {
-    "hdl/lad/parameters.py imports hdl.lad.control.sum_slices",
-}
-"""Imports that the rule forbids and that are not yet removed; the test fails when one is."""
-
 
 def upward(file: str, source: str) -> set[str]:
     """Name what a file imports from a higher level of its own paper's folder.
@@ -121,7 +116,7 @@ def test_no_import_runs_upwards_inside_a_paper() -> None:
     for file in sorted((ROOT / "hdl").rglob("*.py")):
         if len(file.relative_to(ROOT).parts) > 2:
             found |= upward(str(file.relative_to(ROOT)), file.read_text())
-    assert found == LEGACY
+    assert found == set()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from golden.lad.synthetic_trace import SyntheticTrace
 from golden.lad.traffic import CLASSES, WORD_BITS, traffic
 from golden.study.lad_union import group_heads
 from golden.study.outcome import Table
+from hdl.lad.catalog import PAPER_TILE, SMOLLM2_TILE
 from hdl.lad.parameters import LadTileParameters
-from hdl.lad.presets import PAPER_TILE, SMOLLM2_TILE
 
 MEASURED = 64
 """Steps whose words are shown: the last ones of a trace."""

@@ -9,8 +9,8 @@ from golden.arith.float_values import codes
 from golden.lad.lad_tile import LadTile, Step
 from golden.llm import open_trace
 from golden.study.outcome import Table
+from hdl.lad.catalog import SMOLLM2_TILE
 from hdl.lad.parameters import LadTileParameters
-from hdl.lad.presets import SMOLLM2_TILE
 
 LAYERS = (0, 14, 29)
 MEASURED = 64

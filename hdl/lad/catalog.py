@@ -1,8 +1,9 @@
-"""Catalog of LAD's units and their presets."""
+"""Catalog of LAD's units and their presets; the tile and its modules use the same dimensions."""
+
+from dataclasses import replace
 
 from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
-from hdl.lad import presets
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.ac.attention_computation_module import AttentionComputationModule
 from hdl.lad.apid.active_position_module import (
@@ -11,20 +12,144 @@ from hdl.lad.apid.active_position_module import (
 )
 from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
-from hdl.lad.control.sum_slices import SumSlices, SumSlicesParameters
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
-from hdl.lad.interval_table import EIGHT
+from hdl.lad.interval_table import EIGHT, TWELVE
 from hdl.lad.lad import Lad
 from hdl.lad.lad_tile import LadTile
 from hdl.lad.lad_tiles import LadTiles
 from hdl.lad.linear.linear_module import LinearModule, LinearModuleParameters
+from hdl.lad.linear.sum_slices import SumSlices, SumSlicesParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
+from hdl.lad.parameters import LadParameters, LadTileParameters, LadTilesParameters
 from hdl.lad.piecewise_linear_exp import PiecewiseLinearExp, PiecewiseLinearExpParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.sfm.special_function_module import SpecialFunctionModule
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnit, VectorProcessingUnitParameters
+
+TINY_VECTOR = VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1)
+TINY_APID = ActivePositionModuleParameters(lanes=3, slots=20, recent=4, add_stages=1)
+TINY_EAS = AttentionScoreModuleParameters(
+    vector=TINY_VECTOR, apid=TINY_APID, multiply_stages=1, root_stages=1, divide_stages=2
+)
+TINY_MD = ModeDiscrepancyModuleParameters(
+    vector=TINY_VECTOR, slots=20, add_stages=1, multiply_stages=1
+)
+TINY_AC = AttentionComputationModuleParameters(
+    vector=TINY_VECTOR, updates=4, cache_stages=2, add_stages=1, reciprocal_stages=1
+)
+TINY_LINEAR = LinearModuleParameters(
+    vector=TINY_VECTOR, units=3, samples=3, slices=4, groups=6, add_stages=1
+)
+TINY_SFM = SpecialFunctionModuleParameters(
+    vector=TINY_VECTOR,
+    hidden_size=8,
+    lanes=2,
+    add_stages=1,
+    exp_stages=1,
+    reciprocal_stages=1,
+    root_stages=1,
+)
+TINY_TILE = LadTileParameters(
+    heads=9,
+    eas=replace(TINY_EAS, apid=replace(TINY_APID, slots=40)),
+    md=replace(TINY_MD, slots=40),
+    ac=replace(TINY_AC, updates=14),
+    linear=replace(TINY_LINEAR, units=7, groups=3),
+    sfm=TINY_SFM,
+    waiting=6,
+    prefetched=5,
+)
+"""More heads than slots, and less room on chip than a step has active positions."""
+TINY_GROUPS = replace(TINY_TILE, heads=6, shared=3, kept=7)
+"""Groups of three heads, whose union sometimes exceeds its room."""
+TINY_TILES = LadTilesParameters(tile=TINY_TILE, tiles=2)
+TINY_THREE = LadTilesParameters(tile=replace(TINY_TILE, heads=4, shared=2, kept=5), tiles=3)
+
+TINY = LadParameters(
+    tile=replace(
+        TINY_TILE,
+        heads=8,
+        prefetched=40,
+        shared=2,
+        kept=9,
+        linear=replace(TINY_TILE.linear, groups=4),
+    ),
+    layers=2,
+    heads=2,
+    kv_heads=1,
+    intermediate_size=12,
+    batch=2,
+    vocabulary_size=45,
+)
+"""Two query heads share the keys and values of each sample. The last group of sums is not full, and
+the last piece of the LM head has a group without tokens."""
+TINY_TURNS = replace(
+    TINY,
+    tile=replace(
+        TINY.tile,
+        heads=6,
+        shared=1,
+        kept=0,
+        linear=replace(TINY.tile.linear, samples=4, groups=2),
+    ),
+    tiles=2,
+    layers=1,
+    heads=3,
+    kv_heads=3,
+    batch=4,
+    periods=3,
+    vocabulary_size=0,
+)
+"""The paper's Figure 6: four samples, three heads, two tiles."""
+TINY_PAIRS = replace(
+    TINY,
+    tile=replace(TINY.tile, heads=4, linear=replace(TINY.tile.linear, groups=2)),
+    tiles=2,
+    layers=1,
+    heads=4,
+    kv_heads=2,
+    periods=2,
+    vocabulary_size=0,
+)
+"""Pairs of query heads, each pair in one of two tiles."""
+
+SMOLLM2_VECTOR = VectorProcessingUnitParameters(head_size=64)
+SMOLLM2_APID = ActivePositionModuleParameters(slots=2048, table=EIGHT)
+SMOLLM2_EAS = AttentionScoreModuleParameters(vector=SMOLLM2_VECTOR, apid=SMOLLM2_APID)
+SMOLLM2_MD = ModeDiscrepancyModuleParameters(vector=SMOLLM2_VECTOR, slots=2048, table=EIGHT)
+SMOLLM2_AC = AttentionComputationModuleParameters(vector=SMOLLM2_VECTOR, updates=683)
+SMOLLM2_LINEAR = LinearModuleParameters(vector=SMOLLM2_VECTOR, slices=24, groups=220)
+SMOLLM2_SFM = SpecialFunctionModuleParameters(vector=SMOLLM2_VECTOR, hidden_size=576, lanes=4)
+SMOLLM2_TILE = LadTileParameters(
+    heads=9,
+    eas=replace(SMOLLM2_EAS, apid=replace(SMOLLM2_APID, table=TWELVE)),
+    md=replace(SMOLLM2_MD, table=TWELVE),
+    ac=SMOLLM2_AC,
+    linear=SMOLLM2_LINEAR,
+    sfm=SMOLLM2_SFM,
+    prefetched=2048,
+    shared=3,
+    kept=2048,
+)
+SMOLLM2 = LadParameters(
+    tile=replace(SMOLLM2_TILE, heads=3 * 9, linear=replace(SMOLLM2_LINEAR, groups=439)),
+    layers=3,
+    heads=9,
+    kv_heads=3,
+    intermediate_size=1536,
+)
+"""Three of the model's thirty layers."""
+SMOLLM2_TILES = LadTilesParameters(tile=replace(SMOLLM2_TILE, heads=6), tiles=2)
+
+PAPER_AC = AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2)
+PAPER_TILE = LadTileParameters(ac=PAPER_AC, prefetched=2048)
+PAPER_TILES = LadTilesParameters(tile=replace(PAPER_TILE, heads=22))
+PAPER = LadParameters(
+    tile=replace(PAPER_TILE, heads=128, linear=LinearModuleParameters(groups=3146)), batch=4
+)
+"""One layer of LLaMA2-7B with four samples."""
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -42,9 +167,9 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-B (1), Figure 5 (b)",
         unit=VectorProcessingUnit,
         presets={
-            "tiny": presets.TINY_VECTOR,
+            "tiny": TINY_VECTOR,
             "tiny_odd": VectorProcessingUnitParameters(head_size=5),
-            "smollm2": presets.SMOLLM2_VECTOR,
+            "smollm2": SMOLLM2_VECTOR,
             "paper": VectorProcessingUnitParameters(),
         },
         long=("paper",),
@@ -76,12 +201,12 @@ UNITS: tuple[Entry, ...] = (
         source="not in the paper; decoder layers of Section IV",
         unit=SumSlices,
         presets={
-            "tiny": presets.TINY.sum_slices,
+            "tiny": TINY.sum_slices,
             "tiny_few": SumSlicesParameters(units=3, head_size=4, batch=3, groups=6),
             "tiny_even": SumSlicesParameters(units=6, head_size=4, batch=1, groups=5),
             "tiny_whole": SumSlicesParameters(units=2, head_size=8, batch=1, groups=16),
-            "smollm2": presets.SMOLLM2.sum_slices,
-            "paper": presets.PAPER.sum_slices,
+            "smollm2": SMOLLM2.sum_slices,
+            "paper": PAPER.sum_slices,
         },
         long=("paper",),
     ),
@@ -90,11 +215,11 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-B (6)",
         unit=SpecialFunctionModule,
         presets={
-            "tiny": presets.TINY_SFM,
+            "tiny": TINY_SFM,
             "tiny_one_slice": SpecialFunctionModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=6), hidden_size=6, lanes=1
             ),
-            "smollm2": presets.SMOLLM2_SFM,
+            "smollm2": SMOLLM2_SFM,
             "paper": SpecialFunctionModuleParameters(),
         },
         long=("smollm2", "paper"),
@@ -104,12 +229,12 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-B (2), Algorithm 1",
         unit=AttentionScoreModule,
         presets={
-            "tiny": presets.TINY_EAS,
+            "tiny": TINY_EAS,
             "tiny_one_lane": AttentionScoreModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=5),
                 apid=ActivePositionModuleParameters(lanes=1, slots=9, recent=2),
             ),
-            "smollm2": presets.SMOLLM2_EAS,
+            "smollm2": SMOLLM2_EAS,
             "paper": AttentionScoreModuleParameters(),
         },
         long=("smollm2", "paper"),
@@ -119,9 +244,9 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-B (3), Figure 5",
         unit=ActivePositionModule,
         presets={
-            "tiny": presets.TINY_APID,
+            "tiny": TINY_APID,
             "tiny_one_lane": ActivePositionModuleParameters(lanes=1, slots=9, recent=2),
-            "smollm2": presets.SMOLLM2_APID,
+            "smollm2": SMOLLM2_APID,
             "paper": ActivePositionModuleParameters(),
         },
     ),
@@ -130,11 +255,11 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-B (4), Figure 5",
         unit=ModeDiscrepancyModule,
         presets={
-            "tiny": presets.TINY_MD,
+            "tiny": TINY_MD,
             "tiny_three_lanes": ModeDiscrepancyModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=3), lanes=3, table=EIGHT
             ),
-            "smollm2": presets.SMOLLM2_MD,
+            "smollm2": SMOLLM2_MD,
             "paper": ModeDiscrepancyModuleParameters(),
         },
         long=("smollm2", "paper"),
@@ -144,15 +269,15 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-B (5), Algorithm 2",
         unit=AttentionComputationModule,
         presets={
-            "tiny": presets.TINY_AC,
+            "tiny": TINY_AC,
             "tiny_half": AttentionComputationModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=6),
                 updates=8,
                 cache_format=BINARY16,
                 cache_stages=1,
             ),
-            "smollm2": presets.SMOLLM2_AC,
-            "paper": presets.PAPER_AC,
+            "smollm2": SMOLLM2_AC,
+            "paper": PAPER_AC,
         },
         long=("smollm2", "paper"),
     ),
@@ -161,7 +286,7 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-B, IV-C",
         unit=LinearModule,
         presets={
-            "tiny": presets.TINY_LINEAR,
+            "tiny": TINY_LINEAR,
             "tiny_alone": LinearModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=5),
                 units=2,
@@ -169,7 +294,7 @@ UNITS: tuple[Entry, ...] = (
                 slices=1,
                 groups=2,
             ),
-            "smollm2": presets.SMOLLM2_LINEAR,
+            "smollm2": SMOLLM2_LINEAR,
             "paper": LinearModuleParameters(),
         },
         long=("smollm2", "paper"),
@@ -179,10 +304,10 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-C, Figures 4 to 6",
         unit=LadTile,
         presets={
-            "tiny": presets.TINY_TILE,
-            "tiny_groups": presets.TINY_GROUPS,
-            "smollm2": presets.SMOLLM2_TILE,
-            "paper": presets.PAPER_TILE,
+            "tiny": TINY_TILE,
+            "tiny_groups": TINY_GROUPS,
+            "smollm2": SMOLLM2_TILE,
+            "paper": PAPER_TILE,
         },
         long=("smollm2", "paper"),
     ),
@@ -191,10 +316,10 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV, Figures 4 and 6",
         unit=LadTiles,
         presets={
-            "tiny": presets.TINY_TILES,
-            "tiny_three": presets.TINY_THREE,
-            "smollm2": presets.SMOLLM2_TILES,
-            "paper": presets.PAPER_TILES,
+            "tiny": TINY_TILES,
+            "tiny_three": TINY_THREE,
+            "smollm2": SMOLLM2_TILES,
+            "paper": PAPER_TILES,
         },
         long=("tiny", "tiny_three", "smollm2", "paper"),
     ),
@@ -203,11 +328,11 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV, Figures 4 to 6",
         unit=Lad,
         presets={
-            "tiny": presets.TINY,
-            "tiny_turns": presets.TINY_TURNS,
-            "tiny_pairs": presets.TINY_PAIRS,
-            "smollm2": presets.SMOLLM2,
-            "paper": presets.PAPER,
+            "tiny": TINY,
+            "tiny_turns": TINY_TURNS,
+            "tiny_pairs": TINY_PAIRS,
+            "smollm2": SMOLLM2,
+            "paper": PAPER,
         },
         long=("tiny_turns", "tiny_pairs", "smollm2", "paper"),
     ),

@@ -9,11 +9,11 @@ from amaranth.lib import data
 from hdl.arith.float_format import BINARY16
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
-from hdl.lad.control.sum_slices import SumSlicesParameters
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.fp16 import FP16
 from hdl.lad.interval_table import IntervalTable
 from hdl.lad.linear.linear_module import LinearModuleParameters
+from hdl.lad.linear.sum_slices import SumSlicesParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters

@@ -12,7 +12,8 @@ from golden.lad.lad import Lad, LayerWeights, exact_layer
 from golden.lad.lad_tile import LadTile
 from golden.lad.lad_tiles import lad_tiles, place
 from hdl.catalog import entry_named
-from hdl.lad.control.program import Destination, LayerProgram, Loops
+from hdl.lad.control.program import LayerProgram
+from hdl.lad.instructions import Destination, Loops, instruction_layout
 from hdl.lad.parameters import LadParameters
 from hdl.lad.sfm.sfm_parameters import Function
 from testbenches.lad.layer_driver import real_states, real_weights
@@ -58,24 +59,26 @@ def visited(loops: Loops) -> list[int]:
 
 @pytest.mark.parametrize("name", ["tiny", "tiny_turns", "tiny_pairs", "smollm2", "paper"])
 def test_the_program_reads_what_was_written(name: str) -> None:
-    """Every slice that an operation reads was written before, and none is written twice in one."""
+    """Every slice that an instruction reads was written before; it writes none twice."""
     p = preset(name)
     program = LayerProgram(p)
     written: set[int] = set()
     # The layer's part twice, because it also reads results of the previous layer.
     part = list(program.layer)
-    for line in [*range(part[-1] + 1), *part, *range(part[-1] + 1, len(program.operations))]:
-        operation = program.operations[line]
-        for destination, loops in operation.moves:
-            assert destination is Destination.TASK or written.issuperset(visited(loops)), operation
-        for _source, loops in operation.writes:
+    for line in [*range(part[-1] + 1), *part, *range(part[-1] + 1, len(program.instructions))]:
+        instruction = program.instructions[line]
+        for destination, loops in instruction.moves:
+            assert destination is Destination.TASK or written.issuperset(visited(loops)), (
+                instruction
+            )
+        for _source, loops in instruction.writes:
             assert len(set(visited(loops))) == len(visited(loops))
             assert max(visited(loops)) < p.areas.end
             written.update(visited(loops))
-        # The attention's outputs are written before the operation that waits for them.
-        if operation.joins:
+        # The attention's outputs are written before the instruction that waits for them.
+        if instruction.joins:
             written.difference_update(visited(program.outputs))
-        elif any(destination is Destination.QUERY for destination, _loops in operation.moves):
+        elif any(destination is Destination.QUERY for destination, _loops in instruction.moves):
             written.update(visited(program.outputs))
 
 
@@ -89,7 +92,7 @@ def test_every_query_head_uses_its_key_and_value() -> None:
     program = LayerProgram(p)
     (steps,) = (
         one
-        for one in program.operations
+        for one in program.instructions
         if any(destination is Destination.QUERY for destination, _loops in one.moves)
     )
     keys, vectors, queries = (visited(loops) for _destination, loops in steps.moves)
@@ -119,30 +122,30 @@ def test_lm_head_multiplies_the_last_norm() -> None:
     program = LayerProgram(p)
     writer: dict[int, int] = {}
     read: list[set[int]] = []
-    for line, operation in enumerate(program.operations):
-        # For each operation: the writer of its first operand, or of its task's inputs.
+    for line, instruction in enumerate(program.instructions):
+        # For each instruction: the writer of its first operand, or of its task's inputs.
         reads = [
-            loops for destination, loops in operation.moves if destination is not Destination.TASK
+            loops for destination, loops in instruction.moves if destination is not Destination.TASK
         ]
         read.append({writer[place] for place in visited(reads[0])} if reads else set())
-        for _source, loops in operation.writes:
+        for _source, loops in instruction.writes:
             writer.update(dict.fromkeys(visited(loops), line))
-        if any(destination is Destination.QUERY for destination, _loops in operation.moves):
+        if any(destination is Destination.QUERY for destination, _loops in instruction.moves):
             writer.update(dict.fromkeys(visited(program.outputs), line))
     sums = [
         line
         for line in program.layer
         if any(
             destination is Destination.ADDENDS
-            for destination, _loops in program.operations[line].moves
+            for destination, _loops in program.instructions[line].moves
         )
     ]
-    norm, piece = len(program.operations) - 2, len(program.operations) - 1
-    assert program.operations[norm].function is Function.RMS_NORM
+    norm, piece = len(program.instructions) - 2, len(program.instructions) - 1
+    assert program.instructions[norm].function is Function.RMS_NORM
     assert len(sums) == 2
     assert read[program.layer.stop - 1] == read[norm] == {sums[1]}
     assert read[piece] == {norm}
-    assert program.operations[piece].groups == p.piece_groups
+    assert program.instructions[piece].groups == p.piece_groups
 
 
 def test_tiles_share_the_groups_of_a_matrix() -> None:
@@ -152,13 +155,13 @@ def test_tiles_share_the_groups_of_a_matrix() -> None:
         linear = replace(tiny.tile.linear, groups=8)
         p = replace(tiny, tile=replace(tiny.tile, heads=12, linear=linear), tiles=tiles)
         program = LayerProgram(p)
-        for operation, bits in zip(program.operations, program.table, strict=True):
-            fields = program.layout.from_bits(bits)
-            if operation.outputs or operation.groups:
+        for instruction, bits in zip(program.instructions, program.table, strict=True):
+            fields = instruction_layout(p).from_bits(bits)
+            if instruction.outputs or instruction.groups:
                 parts = [fields.rounds - (fields.more < tile) for tile in range(tiles)]
                 assert sum(parts) == fields.groups
-                wanted = -(-operation.outputs * p.head_size // p.tile.linear.units)
-                assert fields.groups == (operation.groups or wanted)
+                wanted = -(-instruction.outputs * p.head_size // p.tile.linear.units)
+                assert fields.groups == (instruction.groups or wanted)
 
 
 def error_of_layers(p: LadParameters, layers: list[LayerWeights], states: Codes) -> float:

@@ -19,7 +19,7 @@ from golden.study.lad_traffic import Decoding, traffic_table
 from golden.study.lad_traffic import real as real_group
 from golden.study.lad_traffic import synthetic as synthetic_head
 from golden.study.lad_union import group_steps, rows_of
-from hdl.lad.presets import SMOLLM2_TILE
+from hdl.lad.catalog import SMOLLM2_TILE
 
 
 def sizes(**counts: float) -> Sizes:

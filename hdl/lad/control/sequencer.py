@@ -8,9 +8,10 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.logit_groups import LogitGroups
-from hdl.lad.control.program import MOVES, Destination, LayerProgram, Source
+from hdl.lad.control.program import LayerProgram
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
-from hdl.lad.control.sum_slices import SumSlices
+from hdl.lad.instructions import MOVES, Destination, Source, instruction_layout
+from hdl.lad.linear.sum_slices import SumSlices
 from hdl.lad.parameters import LadParameters
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
@@ -77,6 +78,7 @@ class LayerSequencer(Unit):
     def __init__(self, *, parameters: LadParameters) -> None:
         self.parameters = p = parameters
         self.program = LayerProgram(p)
+        self.layout = instruction_layout(p)
         self.places = SliceWalkParameters(bits=p.place_shape.width)
         tile = p.tile
         taken = {
@@ -108,7 +110,7 @@ class LayerSequencer(Unit):
             depth=p.areas.end, width=p.tile.vector.vector_layout.size
         )
         # The operation is registered, so that the table is read once per operation.
-        operation = Signal(self.program.layout, reset_less=True)
+        operation = Signal(self.layout, reset_less=True)
         begin, writing = Signal(), Signal()
         shown = self._read(m, operation, begin, memory)
         starts, attended = Signal(), Signal()
@@ -157,7 +159,7 @@ class LayerSequencer(Unit):
         p, layer, period = self.parameters, self.program.layer, self.program.period
         starts, attended, predicts = course
         lines = self.program.table
-        table = Array(Const(bits, self.program.layout.size) for bits in lines)
+        table = Array(Const(bits, self.layout.size) for bits in lines)
         line, number, ended = Signal(range(len(lines))), Signal(range(p.layers)), Signal()
         part = Signal(range(p.periods))
         with m.FSM(name="operations"):
@@ -191,7 +193,7 @@ class LayerSequencer(Unit):
 
     def _last(self, m: Module, line: Signal, number: Value, predicts: Value) -> Value:
         """Return whether an operation is a token's last one."""
-        p, last = self.parameters, len(self.program.operations) - 1
+        p, last = self.parameters, len(self.program.instructions) - 1
         if not p.vocabulary_size:
             return line == last
         piece = Signal(range(p.pieces))

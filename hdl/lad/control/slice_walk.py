@@ -6,19 +6,9 @@ from amaranth.hdl import Cat, Module, Shape, Signal, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hdl.lad.instructions import LOOPS, loops_layout
 from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
-
-LOOPS = ("outer", "middle", "inner")
-"""The loops, outermost first."""
-
-
-def loops_layout(place: Shape) -> data.StructLayout:
-    """Return the record of a sequence: its base, and the rounds and stride of each loop."""
-    return data.StructLayout(
-        {"base": place}
-        | {name: data.StructLayout({"rounds": place, "stride": place}) for name in LOOPS}
-    )
 
 
 @parameter_object
@@ -32,8 +22,8 @@ class SliceWalkParameters(Parameters):
 
     Raises
     ------
-    If a parameter breaks its rule; the message contains the rule and the value.
-        If a rule above is broken, with the rule and the value.
+    ValueError
+        If a parameter breaks its rule; the message contains the rule and the value.
     """
 
     bits: Annotated[int, Range(2, 24, "bits")] = 11

@@ -7,9 +7,10 @@ import cocotb
 import numpy as np
 
 from golden.lad.control.slice_walk import LOOPS, slice_walk
-from hdl.lad.control.program import LayerProgram, Loops
+from hdl.lad.catalog import PAPER, SMOLLM2, TINY
+from hdl.lad.control.program import LayerProgram
 from hdl.lad.control.slice_walk import SliceWalkParameters
-from hdl.lad.presets import PAPER, SMOLLM2, TINY
+from hdl.lad.instructions import Loops
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.streams import PAUSES, Port, four_states, read
 
@@ -126,8 +127,8 @@ def layer_sequences(bits: int) -> list[Record]:
     fitting = [p for p in (TINY, SMOLLM2, PAPER) if p.place_shape.width <= bits] or [TINY]
     program = LayerProgram(fitting[-1])
     sequences: list[Loops] = [program.outputs]
-    for operation in program.operations:
-        sequences += [loops for _what, loops in (*operation.moves, *operation.writes)]
+    for instruction in program.instructions:
+        sequences += [loops for _what, loops in (*instruction.moves, *instruction.writes)]
     # With fewer bits than the smallest layers have, the lower ones.
     mask = (1 << bits) - 1
     records = [loops.record for loops in sequences]

@@ -7,9 +7,9 @@ import pytest
 
 from golden.nonlinear.argmax import argmax
 from hdl.arith.float_format import BINARY16
+from hdl.lad.catalog import SMOLLM2, TINY
 from hdl.lad.control.logit_groups import LogitGroups
 from hdl.lad.parameters import LadParameters
-from hdl.lad.presets import SMOLLM2, TINY
 from testbenches.packing import pack, to_integers
 from testbenches.stream_trial import check_streams
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
-from golden.lad.control.sum_slices import sum_slices
+from golden.lad.linear.sum_slices import sum_slices
 from golden.llm import open_trace
-from hdl.lad.control.sum_slices import SumSlicesParameters
+from hdl.lad.linear.sum_slices import SumSlicesParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.lad.layer_driver import resized
 from testbenches.lad.vectors import LAYERS, TOKENS, random_codes

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.lad.control.sum_slices import sum_slices
+from golden.lad.linear.sum_slices import sum_slices
 from hdl.catalog import entry_named
+from hdl.lad.catalog import PAPER, SMOLLM2, TINY, TINY_PAIRS, TINY_TURNS
 from hdl.lad.control.program import LayerProgram
-from hdl.lad.control.sum_slices import SumSlicesParameters
+from hdl.lad.instructions import instruction_layout
+from hdl.lad.linear.sum_slices import SumSlicesParameters
 from hdl.lad.parameters import LadParameters
-from hdl.lad.presets import PAPER, SMOLLM2, TINY, TINY_PAIRS, TINY_TURNS
 
 
 def queued(sums: np.ndarray, rest: int, head_size: int) -> list[list[int]]:
@@ -65,12 +66,12 @@ def test_sums_of_layers_fill_their_slices(p: LadParameters) -> None:
     """The slices therefore contain nothing but sums."""
     program, own = LayerProgram(p), p.sum_slices
     counts = set()
-    for operation, bits in zip(program.operations, program.table, strict=True):
-        if operation.outputs:
-            line: Any = program.layout.from_bits(bits)
+    for instruction, bits in zip(program.instructions, program.table, strict=True):
+        if instruction.outputs:
+            line: Any = instruction_layout(p).from_bits(bits)
             assert 1 <= line.groups <= own.groups and 1 <= line.rest <= own.units
             count = (line.groups - 1) * own.units + line.rest
-            assert count == operation.outputs * own.head_size
+            assert count == instruction.outputs * own.head_size
             counts.add(line.groups)
     assert max(counts) == own.groups
 
