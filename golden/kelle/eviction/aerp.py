@@ -11,7 +11,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.kelle.eviction.systolic_evictor import Flags, Integers, accumulate, quantise_scores
+from golden.kelle.eviction.systolic_evictor import (
+    Flags,
+    Integers,
+    accumulate_heads,
+    quantise_scores,
+)
 from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
 from hdl.parameters import require, require_range
 
@@ -77,29 +82,28 @@ class AerpParameters:
 class Importance(Protocol):
     """Accumulation of scores to importance, the only difference between the models."""
 
-    halve: bool
+    halves: bool
+    """Whether a step halves the importances of a head if the previous step saturated one."""
 
-    def add(self, importance: NDArray, scores: Reals, valid: Flags) -> NDArray:
-        """Add the scores of every query head, of shape (heads, tokens), to importances."""
-        ...
+    def add(self, importance: NDArray, scores: Reals) -> tuple[NDArray, Flags]:
+        """Add the scores of every query head, of shape (heads, tokens), to importances.
 
-    def own(self, scores: Reals) -> float:
-        """Return the importance of an arriving token: the sum of its own scores."""
+        Returns
+        -------
+        tuple[numpy.ndarray, numpy.ndarray]
+            The new importances, and where they were saturated.
+        """
         ...
 
 
 class RealImportance:
     """The reference: importance is the sum of scores, in float64."""
 
-    halve = False
+    halves = False
 
-    def add(self, importance: NDArray, scores: Reals, valid: Flags) -> NDArray:
+    def add(self, importance: NDArray, scores: Reals) -> tuple[NDArray, Flags]:
         """Add the scores of every query head."""
-        return importance + scores.sum(axis=0)
-
-    def own(self, scores: Reals) -> float:
-        """Return the importance of an arriving token."""
-        return float(scores.sum())
+        return importance + scores.sum(axis=0), np.zeros(importance.shape, bool)
 
 
 class IntegerImportance:
@@ -113,24 +117,13 @@ class IntegerImportance:
 
     def __init__(self, parameters: SystolicEvictorParameters) -> None:
         self.parameters = parameters
-        self.halve = False
+        self.halves = parameters.halves
 
-    def add(self, importance: NDArray, scores: Reals, valid: Flags) -> NDArray:
-        """Add the scores of every query head; record a saturation, so that the next step halves."""
-        importance = importance.astype(np.int64) >> int(self.halve)
-        left_range = np.zeros(importance.shape, bool)
-        for head_scores in quantise_scores(scores, self.parameters):
-            importance, saturated = accumulate(importance, head_scores, self.parameters)
-            left_range |= saturated
-        self.halve = self.parameters.halves and bool(np.any(left_range & valid))
-        return importance
-
-    def own(self, scores: Reals) -> float:
-        """Return the importance of an arriving token: the sum of its own scores."""
-        importance = np.zeros(1, np.int64)
-        for head_score in quantise_scores(scores, self.parameters):
-            importance, _saturated = accumulate(importance, head_score[np.newaxis], self.parameters)
-        return int(importance[0])
+    def add(self, importance: NDArray, scores: Reals) -> tuple[NDArray, Flags]:
+        """Add the scores of every query head; a token saturates if one of its sums does."""
+        return accumulate_heads(
+            importance, quantise_scores(scores, self.parameters), self.parameters
+        )
 
 
 @dataclass(frozen=True)
@@ -217,16 +210,19 @@ def replay(
     require(first + steps <= tokens, f"prefill and steps must be at most {tokens}", first + steps)
     arithmetic: Importance = IntegerImportance(evictor) if evictor else RealImportance()
 
+    # A prefill never halves: the selector adds up each token's sum in one pass, and clamps it.
     total = np.zeros(first, np.int64 if evictor else np.float64)
     for query in range(first):
         seen = slice(0, query + 1)
-        given = _given(scores[:, query, seen], source)
-        total[seen] = arithmetic.add(total[seen], given, np.ones(query + 1, bool))
+        total[seen], _saturated = arithmetic.add(
+            total[seen], contributions(scores[:, query, seen], source)
+        )
     kept = policy.survivors(total)
     positions = np.full(policy.budget, EMPTY)
     positions[: len(kept)] = kept
     importance = np.zeros(policy.budget, total.dtype)
     importance[: len(kept)] = total[kept]
+    halve = False
 
     for now in range(first, first + steps):
         valid = positions != EMPTY
@@ -234,14 +230,14 @@ def replay(
         raw = np.full((heads, policy.budget + 1), -np.inf)
         raw[:, :-1][:, valid] = scores[:, now, positions[valid]]
         raw[:, -1] = scores[:, now, now]
-        given = _given(raw, source)
+        given = contributions(raw, source)
         given[:, :-1][:, ~valid] = 0.0
-        halve = arithmetic.halve
-        updated = arithmetic.add(importance, given[:, :-1], valid)
+        start = importance // 2 if halve else importance
+        updated, saturated = arithmetic.add(start, given[:, :-1])
         candidates = np.flatnonzero(valid & ~protect)
         victim = int(candidates[np.argmin(updated[candidates])]) if len(candidates) else 0
         slot = victim if valid.all() else int(np.flatnonzero(~valid)[0])
-        own = arithmetic.own(given[:, -1])
+        own, _saturated = arithmetic.add(np.zeros(1, total.dtype), given[:, -1:])
         yield DecodeStep(
             now=now,
             positions=positions.copy(),
@@ -253,14 +249,23 @@ def replay(
             updated=updated,
             victim=victim,
             slot=slot,
-            own=own,
+            own=own[0].item(),
         )
         importance = updated.copy()
-        positions[slot], importance[slot] = now, own
+        positions[slot], importance[slot] = now, own[0]
+        halve = arithmetic.halves and bool(np.any(saturated & valid))
 
 
-def _given(raw: Reals, source: ScoreSource) -> Reals:
-    """Return a query's contribution to each token: the raw score, or the probability."""
+def contributions(raw: Reals, source: ScoreSource) -> Reals:
+    """Return a query's contribution to the importance of each token that it attends to.
+
+    Parameters
+    ----------
+    raw : numpy.ndarray
+        float [..., tokens], raw scores; minus infinity for an empty slot.
+    source : ScoreSource
+        Whether the contributions are the raw scores, or the probabilities over these tokens.
+    """
     raw = np.asarray(raw, np.float64)
     if source is ScoreSource.RAW:
         return raw.copy()

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from golden.kelle.eviction.aerp import EMPTY, AerpParameters, IntegerImportance
+from golden.kelle.eviction.aerp import EMPTY, AerpParameters
 from golden.kelle.eviction.head_scores import HeadScores
-from golden.kelle.eviction.systolic_evictor import Integers, accumulate
+from golden.kelle.eviction.systolic_evictor import Integers, accumulate_heads
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.parameters import require
 
@@ -130,14 +130,10 @@ class EvictionModel:
         resident = used.copy()
         if fresh is not None:
             resident[fresh] = False
-        arithmetic = IntegerImportance(p.evictor)
-        start = np.where(resident, h.importance >> int(h.halve and p.evictor.halves), 0)
-        left_range = np.zeros(len(start), bool)
-        for row in scores:
-            start, saturated = accumulate(start, row, arithmetic.parameters)
-            left_range |= saturated
-        h.importance = np.where(used, start, h.importance)
-        h.halve = bool(np.any(left_range & resident))
+        start = np.where(resident, h.importance >> int(h.halve), 0)
+        total, saturated = accumulate_heads(start, scores, p.evictor)
+        h.importance = np.where(used, total, h.importance)
+        h.halve = p.evictor.halves and bool(np.any(saturated & resident))
         protect = self.policy.protects(h.positions, now)
         candidates = np.flatnonzero(resident & ~protect)
         h.found = len(candidates) > 0
@@ -165,9 +161,9 @@ class EvictionModel:
         The token has the highest coarse score until its first search.
         """
         p, h = self.parameters, self.heads[head]
-        total = np.zeros(1, np.int64)
-        for score in scores:
-            total, _saturated = accumulate(total, np.array([score]), p.evictor)
+        total, _saturated = accumulate_heads(
+            np.zeros(1, np.int64), scores[:, np.newaxis], p.evictor
+        )
         h.importance[slot] = total[0]
         return [(self._first(head) + slot, (1 << p.score_bits) - 1, 1)]
 

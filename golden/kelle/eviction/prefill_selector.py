@@ -11,7 +11,7 @@ import numpy as np
 
 from golden.kelle.eviction.aerp import AerpParameters
 from golden.kelle.eviction.eviction_controller import KEPT, popular_tokens
-from golden.kelle.eviction.systolic_evictor import Integers, accumulate
+from golden.kelle.eviction.systolic_evictor import Integers, accumulate_heads
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
 
@@ -49,8 +49,7 @@ def importances(scores: Integers, p: SystolicEvictorParameters) -> Integers:
     total = np.zeros(tokens, np.int64)
     for query in range(tokens):
         seen = slice(0, query + 1)
-        for row in scores[:, query, seen]:
-            total[seen], _saturated = accumulate(total[seen], row, p)
+        total[seen], _saturated = accumulate_heads(total[seen], scores[:, query, seen], p)
     return total
 
 

@@ -63,6 +63,23 @@ def accumulate(
     return limited, limited != total
 
 
+def accumulate_heads(
+    importance: Integers, scores: Integers, p: SystolicEvictorParameters
+) -> tuple[Integers, Flags]:
+    """Add the scores [query heads, tokens] of all query heads, one after the other.
+
+    Returns
+    -------
+    tuple[numpy.ndarray, numpy.ndarray]
+        The new importances, and where any of the sums was saturated.
+    """
+    saturated = np.zeros(importance.shape, bool)
+    for head in scores:
+        importance, here = accumulate(importance, head, p)
+        saturated |= here
+    return importance, saturated
+
+
 @dataclass(frozen=True)
 class Wavefront:
     """One vector's scores for the tokens of a tile, with the state of their slots.

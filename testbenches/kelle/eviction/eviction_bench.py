@@ -106,6 +106,7 @@ class Decode:
         self.dut = dut
         # The last layer, so that logic that ignores the layer is detected.
         self.layer = p.layers - 1
+        self.positions = 1 << p.position_bits
         dut.layer.value = self.layer
         self.wavefronts = bench.source("wavefronts", source)
         self.prefills = bench.source("prefill", source)

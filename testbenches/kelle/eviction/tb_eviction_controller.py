@@ -6,7 +6,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden.kelle.eviction.aerp import EMPTY, AerpParameters, replay
+from golden.kelle.eviction.aerp import EMPTY, AerpParameters, contributions, replay
 from golden.kelle.eviction.prefill_selector import Kept, importances, select
 from golden.kelle.eviction.systolic_evictor import quantise_scores
 from golden.llm import open_trace
@@ -43,16 +43,41 @@ def real_scores(p: EvictionParameters, tokens: int) -> list[np.ndarray]:
 
 def prefilled(p: EvictionParameters, scores: list[np.ndarray], first: int) -> list[Kept]:
     """Select the tokens that a prefill of `first` tokens keeps in each head, and popular ones."""
-    heads = [np.tril(head[:, :first, :first]) for head in scores]
-    return select([importances(quantise_scores(h, p.evictor), p.evictor) for h in heads], p)
+    totals = []
+    for head in scores:
+        given = np.zeros((len(head), first, first))
+        for query in range(first):
+            seen = slice(0, query + 1)
+            given[:, query, seen] = contributions(head[:, query, seen], p.evictor.source)
+        totals.append(importances(quantise_scores(given, p.evictor), p.evictor))
+    return select(totals, p)
 
 
 def plans(
-    p: EvictionParameters, scores: list[np.ndarray], first: int, steps: int
+    decode: Decode, scores: list[np.ndarray], first: int, steps: int
 ) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """Yield the position of each decoded token and its quantised scores with all positions."""
+    """Yield the position of each decoded token, and what it adds to the importance of all tokens.
+
+    A probability depends on the other tokens that the query attends to, so that a step's plan is
+    made when the step begins.
+    """
     for now in range(first, first + steps):
-        yield now, [quantise_scores(head[:, now, : now + 1], p.evictor) for head in scores]
+        yield now, [plan(decode, head, scores[head], now) for head in range(decode.p.kv_heads)]
+
+
+def plan(decode: Decode, head: int, scores: np.ndarray, now: int) -> np.ndarray:
+    """Return what token `now` adds to the tokens of a head, int64 [queries, positions]."""
+    p, cached = decode.p, decode.model.heads[head].positions.copy()
+    if p.evict_before and np.all(cached != EMPTY):
+        cached[decode.model.heads[head].victim] = EMPTY
+    used = cached != EMPTY
+    raw = np.full((len(scores), p.evictor.slots + 1), -np.inf)
+    raw[:, :-1][:, used] = scores[:, now, cached[used]]
+    raw[:, -1] = scores[:, now, now]
+    given = np.zeros((len(scores), now + 1))
+    attended = contributions(raw, p.evictor.source)
+    given[:, cached[used]], given[:, now] = attended[:, :-1][:, used], attended[:, -1]
+    return quantise_scores(given, p.evictor)
 
 
 @cocotb.test()
@@ -62,15 +87,15 @@ async def real_decode(dut: Any) -> None:
     p, bench = decode.p, decode.bench
     slots = p.evictor.slots
     # Slightly less than the budget, so that the steps also fill the last free slots.
-    first = max(slots - 4, p.sinks + 1)
-    steps = STEPS if p.kv_heads * slots <= 1024 else 12
+    first = min(max(slots - 4, p.sinks + 1), decode.positions - 1)
+    steps = min(STEPS if p.kv_heads * slots <= 1024 else 12, decode.positions - first)
     scores = real_scores(p, min(first + steps, 640))
     await decode.reset()
     await decode.prefill(prefilled(p, scores, first))
     start = bench.cycle
     await search_before(decode, first)
-    for now, plan in plans(p, scores, first, steps):
-        await decode.step(now, plan)
+    for now, given in plans(decode, scores, first, steps):
+        await decode.step(now, given)
     cycles = bench.cycle - start
     await decode.finish()
     if not p.evict_before:
@@ -100,13 +125,15 @@ async def full_prefills(dut: Any) -> None:
     """Decode a few steps after prefills that fill all slots, or all but one."""
     decode = Decode(dut, "full prefills", sink="random")
     p = decode.p
-    for first in range(p.evictor.slots - 1, p.evictor.slots + 3):
+    longest = range(p.evictor.slots - 1, p.evictor.slots + 3)
+    for first in sorted({min(first, decode.positions - 1) for first in longest}):
+        steps = min(4, decode.positions - first)
         await decode.reset()
-        scores = real_scores(p, first + 4)
+        scores = real_scores(p, first + steps)
         await decode.prefill(prefilled(p, scores, first))
         await search_before(decode, first)
-        for now, plan in plans(p, scores, first, 4):
-            await decode.step(now, plan)
+        for now, given in plans(decode, scores, first, steps):
+            await decode.step(now, given)
         await decode.finish()
 
 
@@ -141,14 +168,15 @@ async def resets(dut: Any) -> None:
     high = 1 << p.evictor.input_width - 1
     for now in range(3):
         await decode.reset()
-        for position in range(p.evictor.slots + now):
+        tokens = min(p.evictor.slots + now, decode.positions - 1)
+        for position in range(tokens):
             await decode.step(position, list(rng.integers(0, high, (p.kv_heads, 1, position + 1))))
-        decode.tokens.send([p.evictor.slots + now])
+        decode.tokens.send([tokens])
         decode.send_search(0, np.zeros((1, p.evictor.slots), np.int64))
         for _ in range(int(rng.integers(1, 12))):
             await decode.bench.step()
     await decode.reset()
-    for now in range(2 * p.evictor.slots):
+    for now in range(min(2 * p.evictor.slots, decode.positions)):
         await decode.step(now, list(rng.integers(0, high, (p.kv_heads, 1, now + 1))))
     await decode.finish()
 
@@ -170,7 +198,7 @@ async def random_decode(dut: Any, source: str, sink: str) -> None:
     """Decode from an empty cache with random scores: ties, extremes, popularity, stalls."""
     decode = Decode(dut, "random decode", source=source, sink=sink)
     await decode.reset()
-    for now in range(4 * decode.p.evictor.slots):
+    for now in range(min(4 * decode.p.evictor.slots, decode.positions)):
         await decode.step(now, random_plan(decode, now + 1))
     await decode.finish()
 
@@ -183,7 +211,7 @@ async def streamed_searches(dut: Any, source: str, sink: str) -> None:
     decode = Decode(dut, "streamed searches", source=source, sink=sink)
     await decode.reset()
     decode.lookups.active = True
-    for now in range(4 * decode.p.evictor.slots):
+    for now in range(min(4 * decode.p.evictor.slots, decode.positions)):
         await decode.step(now, random_plan(decode, now + 1), streamed=True)
     await decode.finish()
 
@@ -194,10 +222,10 @@ async def positions_run_out(dut: Any) -> None:
     """Decode beyond the last position, with constant positions: `no_victim` is set as defined."""
     decode = Decode(dut, "positions run out")
     p, slots = decode.p, decode.p.evictor.slots
-    last = (1 << p.position_bits) - 1
+    last = decode.positions - 1
     await decode.reset()
     for step in range(3 * slots):
-        now = min(last - slots - p.window + step, last)
+        now = min(max(last - slots - p.window, 0) + step, last)
         await decode.step(now, random_plan(decode, 4 * slots))
     assert decode.model.no_victim
     await decode.finish()

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from golden.kelle.eviction.aerp import EMPTY, AerpParameters, replay
-from hdl.kelle.eviction.systolic_evictor import ScoreSource
+from hdl.kelle.eviction.systolic_evictor import (
+    OnSaturation,
+    ScoreSource,
+    SystolicEvictorParameters,
+)
 
 SMALL = AerpParameters(budget=6, window=2, sinks=1)
 
@@ -82,6 +86,33 @@ def test_replay_is_the_definition(source: ScoreSource) -> None:
         assert step.positions.tolist() == cached
         assert step.victim == step.slot == victim
         cached[victim] = step.now
+
+
+def test_saturation_halves_between_steps_but_not_in_a_prefill() -> None:
+    """Importances of 4 bits; token 0 saturates in the prefill and in the first step."""
+    evictor = SystolicEvictorParameters(
+        rows=2,
+        slots=4,
+        index_width=2,
+        input_width=6,
+        score_width=4,
+        shift=0,
+        on_saturation=OnSaturation.HALVE,
+    )
+    scores = np.tril([[5, 0, 0, 0, 0], [5, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 2, 0], [0] * 5])
+    first, second = replay(
+        scores[np.newaxis].astype(float),
+        AerpParameters(budget=4, window=2, sinks=1),
+        first=3,
+        steps=2,
+        source=ScoreSource.RAW,
+        evictor=evictor,
+    )
+    # The prefill clamps 5 + 5 and then adds 1 to 7; halving would leave 4 and 1.
+    assert (first.halve, first.importance.tolist()) == (False, [7, 2, 1, 0])
+    # The first step clamps 7 + 1, so that the second halves all, the new token's 2 included.
+    assert (second.halve, second.importance.tolist()) == (True, [7, 2, 1, 2])
+    assert second.updated.tolist() == [3, 1, 0, 1]
 
 
 def test_free_slots_are_filled_first() -> None:

@@ -5,12 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.kelle.eviction.aerp import EMPTY, AerpParameters
+from golden.kelle.eviction.aerp import EMPTY, AerpParameters, replay
 from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, popular_tokens
 from golden.kelle.eviction.head_scores import HeadScores
+from golden.kelle.eviction.prefill_selector import importances, select
+from golden.kelle.eviction.systolic_evictor import quantise_scores
 from hdl.catalog import entry_named
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
-from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
+from hdl.kelle.eviction.systolic_evictor import (
+    OnSaturation,
+    ScoreSource,
+    SystolicEvictorParameters,
+)
 
 EVICTOR = SystolicEvictorParameters(rows=4, slots=8, index_width=3)
 TINY = EvictionParameters(
@@ -78,6 +84,51 @@ def test_centre_remains_in_the_range_of_importances() -> None:
     for _ in range(60):
         scores.learn(importance)
         assert ~largest <= scores.centre <= largest
+
+
+@pytest.mark.parametrize("on_saturation", list(OnSaturation))
+@pytest.mark.parametrize("source", list(ScoreSource))
+def test_controller_places_tokens_as_the_policy(
+    source: ScoreSource, on_saturation: OnSaturation
+) -> None:
+    """Both integer models agree, with importances so narrow that prefill and steps saturate."""
+    evictor = SystolicEvictorParameters(
+        rows=4,
+        slots=8,
+        index_width=3,
+        input_width=7,
+        score_width=4,
+        shift=1,
+        source=source,
+        on_saturation=on_saturation,
+    )
+    p = EvictionParameters(evictor=evictor, kv_heads=1, window=2, sinks=1, vectors=0)
+    raw = np.random.default_rng(8).normal(0, 3, (2, 80, 80))
+    first, steps = 20, 60
+
+    def given(query: int, tokens: np.ndarray) -> np.ndarray:
+        scores = raw[:, query, tokens]
+        if source is ScoreSource.PROB:
+            scores = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        return quantise_scores(scores, evictor)
+
+    prefill = np.zeros((2, first, first), np.int64)
+    for query in range(first):
+        prefill[:, query, : query + 1] = given(query, np.arange(query + 1))
+    model = EvictionModel(p)
+    for token in select([importances(prefill, evictor)], p):
+        model.prefill(0, token.position, token.importance)
+    placed = []
+    for now in range(first, first + steps):
+        scores = given(now, np.append(model.heads[0].positions, now))
+        model.search(0, scores[:, :-1], now)
+        place, _updates = model.place(now, 0)
+        model.own(0, place.slot, scores[:, -1])
+        placed.append((place.slot, place.evicted))
+    policy = AerpParameters(budget=8, window=2, sinks=1)
+    wanted = list(replay(raw, policy, first=first, steps=steps, source=source, evictor=evictor))
+    assert placed == [(step.slot, int(step.positions[step.slot])) for step in wanted]
+    assert any(step.halve for step in wanted) == (on_saturation is OnSaturation.HALVE)
 
 
 def fill(model: EvictionModel, order: list[int]) -> None:
