@@ -25,7 +25,7 @@ from golden.p3llm.dram_layout import LANES, pack_columns, unpack_columns
 from golden.p3llm.npu.block_fixed import block_fixed
 from golden.p3llm.npu.epsilon_steps import epsilon_steps
 from golden.p3llm.npu.key_reader import dequantised
-from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
+from golden.p3llm.npu.query_key_score import query_key_score
 from golden.p3llm.pim.operand_decoder import real
 from golden.p3llm.pim.pim_processing_element import dot_products
 from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
@@ -277,9 +277,8 @@ def decode(
 
     projected = weights.qkv.product(here).reshape(-1, p.head_size)
     keys, vectors, queries = np.split(projected, [p.kv_heads, 2 * p.kv_heads])
-    newest = Newest(cached_keys(keys, position, p), codes(vectors))
-    cache = cache.appended(newest.keys, newest.values)
-    attended = attention(rotated(queries, position, p), cache, newest if p.residual else None, p)
+    cache = cache.appended(cached_keys(keys, position, p), codes(vectors))
+    attended = attention(rotated(queries, position, p), cache, p)
     state = state + weights.output.product(codes(attended.reshape(-1)))
     here = normed(state, weights.norms[1], p)
     gate, up = np.split(weights.gate_up.product(here), 2)
@@ -318,25 +317,19 @@ def turned_keys(cache: Cache, p: P3llmParameters) -> Halves:
     return rotated(keys.reshape(-1, p.head_size), tokens, p).reshape(keys.shape)
 
 
-def attention(queries: Halves, cache: Cache, newest: Newest | None, p: P3llmParameters) -> Singles:
-    """Return the heads' outputs, float32, shape (heads, head_size).
-
-    If `newest` is given, the cache's data of the last token are ignored.
-    """
+def attention(queries: Halves, cache: Cache, p: P3llmParameters) -> Singles:
+    """Return the heads' outputs, float32, shape (heads, head_size)."""
     group, tokens = p.heads // p.kv_heads, cache.keys.shape[1]
     turned = turned_keys(cache, p) if p.pre_rope else None
     results = []
     for head, query in enumerate(queries):
         kv = head // group
         if turned is not None:
-            scores = newest_score(query, turned[kv], p)
+            scores = query_key_score(query, turned[kv], p)
         else:
-            scores = met_scores(query, cache, kv, p)
-        if newest is not None:
-            scores[-1] = newest_score(query, newest.keys[kv], p)
+            scores = integer_scores(query, cache, kv, p)
         shares = shared(scores, p)
-        others = np.arange(tokens) < tokens - (newest is not None)
-        fused, largest = value_scaling(np.where(others, cache.value_scales[kv], 0), shares)
+        fused, largest = value_scaling(cache.value_scales[kv], shares)
         inputs = probability_quantiser(fused, p.probabilities)
         vectors = unpack_columns(
             pack_columns(cache.values[kv].T), outputs=p.head_size, terms=tokens
@@ -348,14 +341,11 @@ def attention(queries: Halves, cache: Cache, newest: Newest | None, p: P3llmPara
             cache.value_zeros[kv],
         )
         single = real(Mode.PV, sums).astype(np.float32)
-        result = single * values(largest).astype(np.float32)
-        if newest is not None:
-            result = result + newest_share(shares[-1], newest.values[kv])
-        results.append(result)
+        results.append(single * values(largest).astype(np.float32))
     return np.stack(results)
 
 
-def met_scores(query: Halves, cache: Cache, kv: int, p: P3llmParameters) -> Singles:
+def integer_scores(query: Halves, cache: Cache, kv: int, p: P3llmParameters) -> Singles:
     """Return scores of a query and the INT4 keys of a head, float32.
 
     A score is in base 2: scale of the query times ``log2(e) / sqrt(size)``, times the token's

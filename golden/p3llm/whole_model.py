@@ -20,7 +20,7 @@ from golden.llm.language_model import LanguageModel
 from golden.nonlinear.argmax import argmax
 from golden.nonlinear.softmax import softmax
 from golden.p3llm.dram_layout import unpack_columns
-from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
+from golden.p3llm.npu.query_key_score import query_key_score
 from golden.p3llm.p3llm import (
     FRACTION,
     Cache,
@@ -143,7 +143,7 @@ def quantised_model(
         keys, vectors, queries = layer.projected(states, positions)
         factors.append(smoothing_factors(keys))
         cache = Cache.empty(factors[-1]).extended(keys, vectors)
-        attended = layer.attended(queries, cache, Newest(keys, vectors), positions)
+        attended = layer.attended(queries, cache, positions)
         states = layer.behind(states, attended)
         found = {name: matrix.quantised for name, matrix in matrices.items()}
         layers.append(Weights(**found, norms=layer.norms))
@@ -316,41 +316,32 @@ class FastLayer:
 
         return turned(keys, cached_keys), codes(vectors), turned(queries, rotated)
 
-    def attended(
-        self, queries: Halves, cache: Cache, newest: Newest, positions: NDArray[np.int64]
-    ) -> Halves:
-        """Return the heads' outputs, FP16 [tokens, heads * size].
-
-        The cache includes these tokens; with `residual` each is the `newest` in its own step.
-        """
-        p, block = self.p, np.arange(len(positions))
-        tokens, filled = cache.keys.shape[1], -(-cache.keys.shape[1] // p.lanes) * p.lanes
+    def attended(self, queries: Halves, cache: Cache, positions: NDArray[np.int64]) -> Halves:
+        """Return the heads' outputs, FP16 [tokens, heads * size]; the cache has the tokens."""
+        p, tokens = self.p, cache.keys.shape[1]
+        filled = -(-tokens // p.lanes) * p.lanes
         # Each token attends to itself and to earlier ones; the padding of the last slice is masked.
         keep = np.arange(filled) <= positions[:, np.newaxis]
-        others = np.arange(tokens) < positions[:, np.newaxis] + (not p.residual)
+        cached = np.arange(tokens) <= positions[:, np.newaxis]
         turned = turned_keys(cache, p) if p.pre_rope else None
         outputs = []
         for head, query in enumerate(queries):
             kv = head // p.group_size
             if turned is not None:
-                scores = newest_score(query[:, np.newaxis], turned[kv], p)
+                scores = query_key_score(query[:, np.newaxis], turned[kv], p)
             else:
-                scores = self._met_scores(query, cache, kv)
-            if p.residual:
-                scores[block, positions] = newest_score(query, newest.keys[kv], p)
+                scores = self._integer_scores(query, cache, kv)
             shares = rows_shared(scores, keep, p)
-            own = np.where(others, cache.value_scales[kv], 0).astype(np.uint16)
+            own = np.where(cached, cache.value_scales[kv], 0).astype(np.uint16)
             fused, largest = value_scaling(own, shares[:, :tokens])
             significand, shift = fp8_s0e4m4.operand(probability_quantiser(fused, p.probabilities))
             weights = np.ldexp(significand.astype(np.float64), shift)
             sums = weights @ _operands(cache.values[kv], cache.value_zeros[kv])
             single = real(Mode.PV, sums).astype(np.float32)
             outputs.append(single * values(largest).astype(np.float32))
-            if p.residual:
-                outputs[-1] += newest_share(shares[block, positions], newest.values[kv])
         return codes(np.stack(outputs, axis=1).reshape(len(positions), -1))
 
-    def _met_scores(self, queries: Halves, cache: Cache, kv: int) -> Singles:
+    def _integer_scores(self, queries: Halves, cache: Cache, kv: int) -> Singles:
         """Return a head's scores of INT4 keys, float32 [queries, tokens]."""
         inputs, scales = e4m3_quantiser(fused_queries(queries, cache.factors[kv, 0]))
         sums = e4m3_integers(inputs) @ _operands(cache.keys[kv], cache.key_zeros[kv]).T
@@ -375,7 +366,7 @@ def rows_normed(states: Singles, weight: NDArray[np.floating], p: P3llmParameter
 
 
 def rows_scores(sums: Reals, scales: Halves, of_tokens: Halves, p: P3llmParameters) -> Singles:
-    """Return rows of scores, float32; see `golden.p3llm.p3llm.met_scores`."""
+    """Return rows of scores, float32; see `golden.p3llm.p3llm.integer_scores`."""
     constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size))
     factors = values(scales).astype(np.float32) * constant
     beside = values(of_tokens).astype(np.float32) * factors
@@ -453,7 +444,7 @@ class WholeModel:
         for number, layer in enumerate(self._layers):
             keys, vectors, queries = layer.projected(states, positions)
             cache = self.caches[number] = self.caches[number].extended(keys, vectors)
-            attended = layer.attended(queries, cache, Newest(keys, vectors), positions)
+            attended = layer.attended(queries, cache, positions)
             states = layer.behind(states, attended)
             behind.append(states)
         sums = None

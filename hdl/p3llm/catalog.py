@@ -23,7 +23,6 @@ from hdl.p3llm.quantisers.probability_quantiser import (
     ProbabilityQuantiser,
     ProbabilityQuantiserParameters,
 )
-from hdl.p3llm.quantisers.residual_token import ResidualToken, ResidualTokenParameters
 from hdl.p3llm.quantisers.value_scaling import ValueScaling, ValueScalingParameters
 
 UNITS: tuple[Entry, ...] = (
@@ -148,17 +147,6 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="keeps the newest token's keys and values in FP16 for its own step",
-        source="P3-LLM, Section V-B, and the authors' code",
-        unit=ResidualToken,
-        presets={
-            "tiny": ResidualTokenParameters(lanes=2, head_size=4, heads=2),
-            "tiny_at_once": ResidualTokenParameters(lanes=2, head_size=4, heads=2, residual=False),
-            "smollm2": ResidualTokenParameters(lanes=8, head_size=64, heads=3),
-            "paper": ResidualTokenParameters(),
-        },
-    ),
-    Entry(
         summary="turns integer sums of the compute units into binary32, with all their scales",
         source="Sections IV-A, IV-C and V-C",
         unit=ResultScaler,
@@ -218,7 +206,7 @@ UNITS: tuple[Entry, ...] = (
         source="Sections IV to VI, Figure 6",
         unit=P3llm,
         presets=PRESETS,
-        long=("tiny_residual", "smollm2", "paper"),
+        long=("smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

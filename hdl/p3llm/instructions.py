@@ -140,8 +140,6 @@ class NpuOperation(enum.Enum, shape=4):
         Scale sums of the LM head to logits, and update the argmax.
     PREDICT
         Output the argmax, and clear it.
-    WEIGH
-        With `residual`: multiply the newest token's value by its probability, in FP16.
     """
 
     LOAD = 0
@@ -159,7 +157,6 @@ class NpuOperation(enum.Enum, shape=4):
     ACTIVATE = 12
     COMPARE = 13
     PREDICT = 14
-    WEIGH = 15
 
 
 READS_SUMS = (
@@ -205,8 +202,6 @@ def npu_instruction(p: P3llmParameters) -> data.StructLayout:
 
     With `pre_rope`, a head's keys are at ``source`` of `SCORES`, their zero points at ``sums``, and
     its smoothing factors at ``factors`` of `QUERY`; `QUERY` passes the rotated query to `SCORES`.
-    With `residual`, the newest token's key is at ``target`` of `KEY` and at ``factors`` of `QUERY`;
-    `HEAD` is added to the result of `WEIGH` at ``source``.
     """
     places = Places(p)
     place, factor = places.address_bits, places.factors_bits

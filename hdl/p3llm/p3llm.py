@@ -18,7 +18,6 @@ from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.control.sequencer import LineIssuer
 from hdl.p3llm.instructions import MemoryBits, MemoryOperation, memory_instruction
-from hdl.p3llm.npu.newest_vectors import NewestVectorUnit
 from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
@@ -98,8 +97,7 @@ class P3llm(Unit):
         self.products = SEQUENCERS[p.pre_rope](parameters=p)
         self.appends = AppendSequencer(parameters=p)
         self.totals = [TotalCollector(parameters=p) for _ in channels]
-        own = PreRopeVectorUnit if p.pre_rope else VectorUnit
-        self.vectors = (NewestVectorUnit if p.residual else own)(parameters=p)
+        self.vectors = (PreRopeVectorUnit if p.pre_rope else VectorUnit)(parameters=p)
         program = Program(p)
         sides = zip(program.encoded, program.layouts, program.layer_lines, strict=True)
         self.memory_lines, self.npu_lines = (

@@ -61,8 +61,6 @@ class P3llmParameters(ModelDimensions, Parameters):
         Requests whose tokens a step processes; each has its own keys and values.
     lanes : int
         Elements per cycle of the NPU: ``elements`` of a unit, or half of them.
-    residual : bool
-        A token attends to its own key and value in FP16, not in INT4.
     pre_rope : bool
         Keys are quantised before the rotary embedding: the NPU rotates them, and computes Q K^T.
 
@@ -86,7 +84,6 @@ class P3llmParameters(ModelDimensions, Parameters):
     vocabulary_size: Annotated[int, Range(0, 262_144, "tokens")] = 0
     batch: Annotated[int, Range(1, 8, "requests")] = 1
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
-    residual: bool = option(default=False)
     pre_rope: bool = option(default=False)
 
     def __post_init__(self) -> None:
@@ -117,9 +114,6 @@ class P3llmParameters(ModelDimensions, Parameters):
         timing = self.channel.timing
         least = 2 * (timing.rfc + timing.rp + timing.rcd + timing.ras)
         require(timing.refi >= least, f"timing.refi must be at least {least}", timing.refi)
-        if self.pre_rope:
-            # The newest key would be a third kind of key, neither rotated nor quantised.
-            require(not self.residual, "residual must be off with pre_rope", self.residual)
         # Each part of the NPU checks its own rules.
         for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
             getattr(self, part)

@@ -55,7 +55,6 @@ class Places:
             self.spread(self.factors_depth),
             self.spread(self.inputs_depth),
             self.spread(max(self.sums_depth, self.results(self.sums_depth))),
-            self.keys_depth,
             *self._turned,
         )
         return bits_for(max(depths))
@@ -187,17 +186,6 @@ class Places:
     def factors_depth(self) -> int:
         """Number of slices of FP16 numbers."""
         return self.key_scales(2)
-
-    # Places of the newest token's keys in FP16.
-
-    def newest_key(self, head: int) -> int:
-        """Return the place of a head's key; the next head of the pseudo-channel overwrites it."""
-        return head % self.p.pseudo_channels * self.slices(self.p.head_size)
-
-    @property
-    def keys_depth(self) -> int:
-        """Number of slices of FP16 keys."""
-        return self.p.pseudo_channels * self.slices(self.p.head_size)
 
     # Places of columns of keys that were quantised before the rotary embedding.
 

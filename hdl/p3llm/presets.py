@@ -31,8 +31,6 @@ PRESETS = {
     "tiny_batch": replace(TINY, batch=3),
     # Two pseudo-channels, each with its own key/value head.
     "tiny_channels": replace(TINY, pseudo_channels=2),
-    # The newest token's key and value are FP16 in its own step.
-    "tiny_residual": replace(TINY, residual=True),
     # Keys are quantised before the rotary embedding; the NPU multiplies queries by keys.
     "tiny_pre_rope": replace(TINY, pre_rope=True),
     "smollm2": P3llmParameters(),

@@ -60,8 +60,7 @@ def in_float64(
 ) -> np.ndarray:
     """Return the layer's output from the same bytes in float64; `cache` has the token in it.
 
-    With `residual` its own key and value are not quantised; with `pre_rope` all keys are rotated
-    here.
+    With `pre_rope` all keys are rotated here.
     """
     angle = float(p.rope_base) ** (-2 * np.arange(p.head_size // 2) / p.head_size)
 
@@ -74,7 +73,7 @@ def in_float64(
 
     here = norm(state, weights.norms[0])
     projected = (dequantised(weights.qkv) @ here).reshape(-1, p.head_size)
-    own_keys, own_vectors, queries = np.split(projected, [p.kv_heads, 2 * p.kv_heads])
+    queries = projected[2 * p.kv_heads :]
 
     def turned(heads: np.ndarray, place: int) -> np.ndarray:
         flat = heads.reshape(len(heads), -1, 2)
@@ -88,8 +87,6 @@ def in_float64(
         tokens = range(keys.shape[1])
         keys = np.stack([turned(keys[:, token], token) for token in tokens], axis=1)
     vectors = stored(cache.values, cache.value_zeros, cache.value_scales)
-    if p.residual:
-        keys[:, -1], vectors[:, -1] = turned(own_keys, position), own_vectors
     heads = []
     for head, query in enumerate(queries):
         scores = keys[head // 3] @ query / np.sqrt(p.head_size)
@@ -101,7 +98,7 @@ def in_float64(
     return state + dequantised(weights.down) @ (gate / (1 + np.exp(-gate)) * up)
 
 
-@pytest.mark.parametrize("option", [{}, {"residual": True}, {"pre_rope": True}])
+@pytest.mark.parametrize("option", [{}, {"pre_rope": True}])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_is_near_float64_of_the_same_bytes(
     trace: Trace, layer: int, option: dict[str, bool]

@@ -41,7 +41,6 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
             {"pseudo_channels": 3},
             "pseudo_channels must be a power of two between 1 and 4, not 3",
         ),
-        ({"pre_rope": True, "residual": True}, "residual must be off with pre_rope, not True"),
         ({"batch": 9}, "batch must be an integer from 1 to 8, not 9"),
         ({"batch": 8, "slots": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
     ],
@@ -115,30 +114,6 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     ]
     assert tuple(map(len, program.encoded)) == program.counts
     assert max(program.counts) < 1 << program.bits
-
-
-@pytest.mark.parametrize("batch", [1, 2, 3])
-@pytest.mark.parametrize("channels", [1, 2, 4])
-def test_queries_use_the_newest_key_of_their_head(channels: int, batch: int) -> None:
-    """The last key written at their place, by an earlier operation."""
-    p = replace(PRESETS["tiny_residual"], pseudo_channels=channels, batch=batch)
-    kept: dict[int, tuple[int, int]] = {}
-    queries, weighed = 0, []
-    for line in Program(p).npu:
-        given, mine = line.instruction, (line.request, line.instruction.get("head", 0))
-        if given["operation"] is NpuOperation.KEY:
-            kept[given["target"]] = mine
-        elif given["operation"] is NpuOperation.QUERY:
-            assert kept[given["factors"]] == mine
-            queries += 1
-        elif given["operation"] is NpuOperation.WEIGH:
-            weighed.append(given["target"])
-        elif given["operation"] is NpuOperation.HEAD:
-            # A head's sums are added to its own term, which is already stored.
-            assert given["source"] == given["target"] and given["target"] in weighed
-            weighed.remove(given["target"])
-    assert queries == batch * p.heads and not weighed
-    assert len(kept) == min(channels, p.kv_heads)
 
 
 LLAMA_2_7B = replace(

@@ -10,17 +10,43 @@ from golden.arith.float_values import codes, values
 from golden.llm.trace import Trace
 from golden.nonlinear.rotary_embedding import paired
 from golden.p3llm.dram_image import key_image
-from golden.p3llm.npu.newest_score import newest_score
+from golden.p3llm.npu.query_key_score import query_key_score
 from golden.p3llm.p3llm import Cache, attention, turned_keys
 from hdl.p3llm.parameters import P3llmParameters
 from testbenches.p3llm.system_models import LAYERS, TOKENS, real_cache, real_trace
-from tests.p3llm.test_newest_token import attended, far, stored
 
 Reals = NDArray[np.float64]
 POST = P3llmParameters()
 PRE = replace(POST, pre_rope=True)
 PROMPT = 600
 STEPS = range(PROMPT, TOKENS)
+
+
+def attended(q: Reals, k: Reals, v: Reals) -> Reals:
+    """Return the heads' outputs by the equation.
+
+    Queries [heads, size]; keys and values [heads, tokens, size], each head's own.
+    """
+    scores = np.einsum("hd,htd->ht", q, k) / np.sqrt(q.shape[-1])
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    return np.einsum("ht,htd->hd", shares, v)
+
+
+def stored(cache: Cache) -> tuple[Reals, Reals]:
+    """Return the dequantised keys and values of a cache, shape (heads, tokens, size)."""
+    parts = []
+    for name in ("key", "value"):
+        numbers = getattr(cache, f"{name}s").astype(np.float64)
+        zeros, scales = (getattr(cache, f"{name}_{part}") for part in ("zeros", "scales"))
+        numbers = numbers - zeros[..., np.newaxis]
+        parts.append(numbers * scales.view(np.float16).astype(np.float64)[..., np.newaxis])
+    keys, vectors = parts
+    return keys * cache.factors.view(np.float16).astype(np.float64), vectors
+
+
+def far(found: Reals, wanted: Reals) -> float:
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
 def bank_keys(p: P3llmParameters, cache: Cache, head: int) -> Reals:
@@ -73,7 +99,7 @@ def test_scores_are_near_float64_of_the_banks_bytes(trace: Trace, layer: int) ->
         query = codes(paired(trace.attention_trace(layer, head).q[TOKENS - 1]))
         exact = turned(bank_keys(p, cache, kv), positions, p)
         wanted = exact @ values(query) * np.log2(np.e) / np.sqrt(p.head_size)
-        found = newest_score(query, keys[kv], p).astype(np.float64)
+        found = query_key_score(query, keys[kv], p).astype(np.float64)
         # A sum of as many terms, each off by half a step of FP16 and of its key's 15 bits.
         terms = np.abs(exact) @ np.abs(values(query)) / np.sqrt(p.head_size)
         spread = np.abs(exact).max(axis=1) * np.abs(values(query)).sum() / np.sqrt(p.head_size)
@@ -107,15 +133,15 @@ def outputs_of(trace: Trace, layer: int) -> dict[str, Reals]:
         plain, values_of = stored(caches[PRE])
         plain = np.stack([turned(one, positions, PRE) for one in plain])
         outputs: dict[str, NDArray[np.floating]] = {
-            "pre": attention(query, caches[PRE], None, PRE),
-            "post": attention(query, caches[POST], None, POST),
+            "pre": attention(query, caches[PRE], PRE),
+            "post": attention(query, caches[POST], POST),
         }
         for name, parts in (
             ("pre, codes", (plain, values_of)),
             ("exact", (values(keys[:, : step + 1]), values(vectors[:, : step + 1]))),
         ):
             spread = (np.repeat(part, PRE.group_size, axis=0) for part in parts)
-            outputs[name] = attended(values(query), *spread)[0]
+            outputs[name] = attended(values(query), *spread)
         for name, output in outputs.items():
             found.setdefault(name, []).append(np.asarray(output, np.float64))
     return {name: np.stack(part) for name, part in found.items()}

@@ -9,8 +9,7 @@ from golden.p3llm.p3llm import Cache
 from hdl.p3llm.parameters import P3llmParameters
 from testbenches.p3llm.system_models import Model
 from tests.p3llm.test_small_groups import several_groups
-from tests.p3llm.test_small_layer import smallest
-from tests.p3llm.test_small_residual import require_equal
+from tests.p3llm.test_small_layer import run_layer, smallest
 
 
 def pre_rope(
@@ -18,6 +17,17 @@ def pre_rope(
 ) -> P3llmParameters:
     """Return the smallest dimensions, with keys that are quantised before the rotary embedding."""
     return replace(smallest(heads, kv_heads, lanes, batch=batch, channels=channels), pre_rope=True)
+
+
+def require_equal(p: P3llmParameters, model: Model, *positions: list[int]) -> None:
+    """Compare a layer's hidden states and bytes with the model's; the last positions count."""
+    states = np.random.default_rng(p.heads).normal(size=(p.batch, p.hidden_size)).astype(np.float32)
+    image = model.image
+    expected = model.step(0, states, positions[-1])
+    got, after, status = run_layer(p, image, states, *positions)
+    assert got.tolist() == expected.view(np.uint32).tolist()
+    assert (after == model.image).all()
+    assert status == 0
 
 
 @pytest.mark.full

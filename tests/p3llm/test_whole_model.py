@@ -37,7 +37,7 @@ def drawn_model(rng: np.random.Generator) -> QuantisedModel:
     return QuantisedModel(layers, factors, drawn_vocabulary(P, rng))
 
 
-@pytest.mark.parametrize("option", [{}, {"residual": True}, {"pre_rope": True}])
+@pytest.mark.parametrize("option", [{}, {"pre_rope": True}])
 def test_blocks_are_equal_to_decode_steps(option: dict[str, bool]) -> None:
     """Of three, one and nine tokens, by the model that reads nibbles of the banks' columns."""
     p, rng = replace(P, **option), np.random.default_rng(4)
@@ -102,9 +102,7 @@ def in_float64(model: LanguageModel, tokens: list[int]) -> np.ndarray:
     return norm(states, model.tensor(None, "final_norm")) @ model.tensor(None, "projection").T
 
 
-@pytest.mark.parametrize(
-    ("large", "option"), [(1, {}), (5, {}), (1, {"residual": True}), (1, {"pre_rope": True})]
-)
+@pytest.mark.parametrize(("large", "option"), [(1, {}), (5, {}), (1, {"pre_rope": True})])
 def test_a_quantised_model_is_near_the_model(large: float, option: dict[str, bool]) -> None:
     """A norm's weights that their format cannot hold are divided by a power of two."""
     model = random_model(**SHAPE)

@@ -58,7 +58,7 @@ def test_digests_of_all_forms_are_of_the_present_verilog(entry: Entry) -> None:
 
 
 def test_a_kept_digest_is_what_emission_gives() -> None:
-    entry = entry_named("residual_token")
+    entry = entry_named("probability_quantiser")
     assert kept_digests()[entry.top][SMALLEST.name].verilog == present_digest(entry, SMALLEST)
 
 
@@ -108,10 +108,10 @@ def test_only_what_has_another_key_is_emitted(
 
     monkeypatch.setattr(digests, "present_digest", present)
     monkeypatch.setattr(digests, "BUILD", tmp_path)
-    file, entry = tmp_path / "digests.json", entry_named("residual_token")
-    assert renew([entry], {}, print, file) == ["residual_token / tiny asic"]
+    file, entry = tmp_path / "digests.json", entry_named("probability_quantiser")
+    assert renew([entry], {}, print, file) == ["probability_quantiser / tiny asic"]
     assert renew([entry], {}, print, file) == []
-    assert emitted == ["residual_token tiny asic"]
+    assert emitted == ["probability_quantiser tiny asic"]
     kept = kept_digests(file)
     assert kept == {
         entry.top: {

@@ -158,12 +158,7 @@ class Attention:
                 request=pair.request,
                 source=source + places.slices((skipped + head) * p.head_size),
                 head=head,
-                **(self._newest("target", head) if operation is NpuOperation.KEY else {}),
             )
-
-    def _newest(self, field: str, head: int) -> dict[str, int]:
-        """Return the place of a head's key in FP16, with `residual`."""
-        return {field: self.lines.places.newest_key(head)} if self.lines.p.residual else {}
 
     def _append(self, pair: Pair) -> None:
         """Append the keys and values of new heads, to which the token attends as well."""
@@ -192,7 +187,6 @@ class Attention:
                 target=places.query_inputs(pair.turn, pump),
                 scalar=2 * pair.turn + pump,
                 head=head,
-                **self._newest("factors", head),
             )
 
     def _scores(self, pair: Pair) -> None:
@@ -254,39 +248,15 @@ class Attention:
     def _outputs(self, pair: Pair) -> None:
         """Scale the heads' sums to numbers in binary32."""
         p, places = self.lines.p, self.lines.places
-        if p.residual:
-            self._weigh(pair)
         for head, pump in pair.queries:
-            target = self._attended(pair, head, pump)
+            first = head * p.group_size + pair.first + pump
             self.lines.operate(
                 NpuOperation.HEAD,
                 p.head_size,
                 [HEADS[pair.turn]],
                 (),
                 sums=places.heads(pair.turn, pump),
-                target=target,
-                scalar=2 * pair.turn + pump,
-                head=head % p.pseudo_channels,
-                # The newest token's term is already there; add those of the others.
-                **({"source": target} if p.residual else {}),
-            )
-
-    def _weigh(self, pair: Pair) -> None:
-        """Multiply the newest token's value by its probability; this waits for no sums."""
-        p, places = self.lines.p, self.lines.places
-        for head, pump in pair.queries:
-            source = places.projected(pair.pump)
-            self.lines.operate(
-                NpuOperation.WEIGH,
-                p.head_size,
-                source=source + places.slices((p.kv_heads + head) * p.head_size),
-                target=self._attended(pair, head, pump),
+                target=places.attended(pair.pump) + places.slices(first * p.head_size),
                 scalar=2 * pair.turn + pump,
                 head=head % p.pseudo_channels,
             )
-
-    def _attended(self, pair: Pair, head: int, pump: int) -> int:
-        """Return the place of a query head's output."""
-        p, places = self.lines.p, self.lines.places
-        first = head * p.group_size + pair.first
-        return places.attended(pair.pump) + places.slices((first + pump) * p.head_size)

@@ -209,14 +209,6 @@ class Datapaths(DatapathLinks):
         lanes = self.unit.parameters.lanes
         return [index * lanes + i <= self.unit.position for i in range(lanes)]
 
-    def _weighed(self, index: Value) -> list[Value]:
-        """Return a mask of the tokens of a slice whose values the units multiply."""
-        return self._there(index)
-
-    def _met(self) -> Value:
-        """Return a slice of scores."""
-        return self.unit.scaler.results.payload["values"]
-
     def scores(self) -> None:
         """Compute scores, probabilities, and their products with the values' scales as inputs."""
         self._scaled()
@@ -225,7 +217,7 @@ class Datapaths(DatapathLinks):
             self.m,
             self.unit.scaler.results,
             self.unit.fixed.slices,
-            values=self._met(),
+            values=self.unit.scaler.results.payload["values"],
             last=self.unit.scaler.results.payload.last,
         )
         self._compared()
@@ -239,7 +231,7 @@ class Datapaths(DatapathLinks):
         with self.m.If(self._passes(scales)):
             self.m.d.sync += index.eq(Mux(scales.payload.last, 0, index + 1))
         with self.m.If(self.fetching):
-            keep = self._weighed(index)
+            keep = self._there(index)
             link(self.m, factors, scales, last=factors.payload.last)
             self.m.d.comb += [
                 scales.payload["values"][i].eq(

@@ -95,14 +95,14 @@ class PreRopeDatapaths(Datapaths):
         """Collect the scores of a slice of tokens."""
         score, fixed = self.unit.key_score, self.unit.fixed.slices
         lanes = self.unit.parameters.lanes
-        scored, last = self._token("scored", score.scored.valid)
+        scored, last = self._token("scored", score.valid)
         before = Signal(32 * (lanes - 1), name="scores_before")
         values = Cat(before, score.score.as_value())
-        with self.m.If(score.scored.valid):
+        with self.m.If(score.valid):
             self.m.d.sync += before.eq(values[32:])
         # The softmax has room for all scores of a row, so that none of them stalls.
         self.m.d.comb += [
-            fixed.valid.eq(score.scored.valid & scored[: ceil_log2(lanes)].all()),
+            fixed.valid.eq(score.valid & scored[: ceil_log2(lanes)].all()),
             Value.cast(fixed.payload["values"]).eq(values),
             fixed.payload.last.eq(last),
         ]

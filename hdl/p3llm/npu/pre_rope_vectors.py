@@ -11,8 +11,8 @@ from hdl.memory.replay_buffer import ReplayBuffer
 from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.npu.block_fixed import BlockFixedParameters
 from hdl.p3llm.npu.key_reader import KeyReader
-from hdl.p3llm.npu.newest_score import NewestScore
 from hdl.p3llm.npu.pre_rope_datapaths import PreRopeDatapaths
+from hdl.p3llm.npu.query_key_score import QueryKeyScore
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
 
@@ -28,7 +28,7 @@ class PreRopeVectorUnit(VectorUnit):
     position, times the query (P3-LLM, Section V-A).
 
     **Latency** and **Throughput** as of `VectorUnit`; `SCORES` processes one slice of a key per
-    cycle. **Numerics** as of `VectorUnit` and `NewestScore`; a key is rounded to binary32 by the
+    cycle. **Numerics** as of `VectorUnit` and `QueryKeyScore`; a key is rounded to binary32 by the
     scaler, to integers whose largest has 15 bits, by the rotation, and to FP16.
 
     Parameters
@@ -51,7 +51,7 @@ class PreRopeVectorUnit(VectorUnit):
     def __init__(self, *, parameters: P3llmParameters) -> None:
         super().__init__(parameters=parameters)
         p = parameters
-        self.key_reader, self.key_score = KeyReader(parameters=p), NewestScore(parameters=p)
+        self.key_reader, self.key_score = KeyReader(parameters=p), QueryKeyScore(parameters=p)
         slices, half = p.head_size // p.lanes, 16 * p.lanes
         # Replayed for every key: its channels' factors and, after its rotation, the query.
         self.key_factors, self.query = (

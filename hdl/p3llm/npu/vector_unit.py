@@ -95,10 +95,6 @@ class VectorUnit(Unit):
     """
 
     datapaths = Datapaths
-    reads_numbers: tuple[NpuOperation, ...] = READS_NUMBERS
-    # Operations that store the scaler's results, and those that store a sum with them.
-    stores_scaled: tuple[NpuOperation, ...] = (NpuOperation.SCALE, NpuOperation.HEAD)
-    stores_added: tuple[NpuOperation, ...] = (NpuOperation.RESIDUAL,)
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
@@ -247,7 +243,7 @@ class VectorUnit(Unit):
                     m.next = "IDLE"
         m.d.comb += [
             factors.count.eq(count),
-            self.number_reader.start.eq(starts & self._is_any(self.reads_numbers)),
+            self.number_reader.start.eq(starts & self._is_any(READS_NUMBERS)),
             self.number_reader.first.eq(held.source),
             self.number_reader.count.eq(count),
             self.sum_reader.start.eq(starts & self._is_any(self.reads_sums)),
@@ -320,12 +316,12 @@ class VectorUnit(Unit):
                     values.eq(self.states_in.payload["values"]),
                     last.eq(self.states_in.payload.last),
                 ]
-            with m.Case(*self.stores_added):
+            with m.Case(NpuOperation.RESIDUAL):
                 m.d.comb += [
                     values.eq(self.single.results.payload["values"]),
                     last.eq(self.single.results.payload.last),
                 ]
-            with m.Case(*self.stores_scaled):
+            with m.Case(NpuOperation.SCALE, NpuOperation.HEAD):
                 m.d.comb += last.eq(self.scaler.results.payload.last)
             with m.Case(NpuOperation.SCORES):
                 m.d.comb += last.eq(self.probability.results.payload.last)
@@ -381,10 +377,6 @@ class VectorUnit(Unit):
         held, bits = self.held, self.parameters.channel_bits
         return Cat(held.scalar, held.head[:bits]) if bits else held.scalar
 
-    def _common(self, factor: Value) -> Value:
-        """Return the common factor of the sums, in FP16."""
-        return factor
-
     def _sums_factor(self, factor: Value) -> Value:
         """Return the common factor of the sums, in binary32."""
         return factor
@@ -409,7 +401,7 @@ class VectorUnit(Unit):
         bits, scaled = FRACTION_BITS, self.scaler.slices.payload
         of_product = Mux(of_head, bits[Mode.PV], bits[Mode.LINEAR])
         m.d.comb += [
-            widen.a.eq(self._common(Mux(of_head, largest[scalar], scales[scalar]))),
+            widen.a.eq(Mux(of_head, largest[scalar], scales[scalar])),
             common.a.eq(widen.result),
             common.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),
             scaled.common.eq(self._sums_factor(common.result)),

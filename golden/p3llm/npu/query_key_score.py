@@ -1,6 +1,4 @@
-"""Model of scores of FP16 queries and keys, and of the newest token's term of a head's output."""
-
-from dataclasses import dataclass
+"""Model of scores of FP16 queries and keys."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +12,7 @@ Halves = NDArray[np.uint16]
 Singles = NDArray[np.float32]
 
 
-@dataclass(frozen=True, eq=False)
-class Newest:
-    """Keys after the rotary embedding, and values: FP16, shape (kv_heads, ..., head_size)."""
-
-    keys: Halves
-    values: Halves
-
-
-def newest_score(queries: Halves, keys: Halves, p: P3llmParameters) -> Singles:
+def query_key_score(queries: Halves, keys: Halves, p: P3llmParameters) -> Singles:
     """Return scores in base 2, float32, of dot products along the last axis.
 
     Products are exact; each slice of `lanes` is added in pairs, then the sums of the slices.
@@ -31,8 +21,3 @@ def newest_score(queries: Halves, keys: Halves, p: P3llmParameters) -> Singles:
     slices = products.reshape(*products.shape[:-1], -1, p.lanes)
     total = float_tree(BINARY32, float_tree(BINARY32, slices)).astype(np.uint32).view(np.float32)
     return total * np.float32(np.log2(np.e) / np.sqrt(p.head_size))
-
-
-def newest_share(shares: Halves, vectors: Halves) -> Singles:
-    """Return values times their tokens' probabilities, both in FP16; exact in float32."""
-    return (values(shares)[..., np.newaxis] * values(vectors)).astype(np.float32)

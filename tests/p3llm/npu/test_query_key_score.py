@@ -1,4 +1,4 @@
-"""A token's own score: bit-identical to the model, which is near the exact sum."""
+"""Scores of FP16 queries and keys: bit-identical to the model, which is near the exact sum."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -8,18 +8,16 @@ import pytest
 from amaranth.sim import Simulator
 
 from golden.arith.float_values import codes, values
-from golden.p3llm.npu.newest_score import newest_score, newest_share
-from hdl.p3llm.npu.newest_score import NewestScore
+from golden.p3llm.npu.query_key_score import query_key_score
+from hdl.p3llm.npu.query_key_score import QueryKeyScore
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.target import Target, writing_for
 from tests.p3llm.test_small_layer import smallest
 
 
-def found(
-    p: P3llmParameters, queries: np.ndarray, keys: np.ndarray, gaps: np.ndarray
-) -> list[tuple[int, int]]:
-    """Return scalar and bits of each score; slices arrive with gaps."""
-    unit, given = NewestScore(parameters=p), []
+def found(p: P3llmParameters, queries: np.ndarray, keys: np.ndarray, gaps: np.ndarray) -> list[int]:
+    """Return the bits of each score; slices arrive with gaps."""
+    unit, given = QueryKeyScore(parameters=p), []
     slices = p.head_size // p.lanes
 
     async def drive(ctx) -> None:
@@ -28,7 +26,6 @@ def found(
                 part = slice(index * p.lanes, (index + 1) * p.lanes)
                 ctx.set(unit.query, query[part].tolist())
                 ctx.set(unit.key, key[part].tolist())
-                ctx.set(unit.scalar, number % p.scalars)
                 ctx.set(unit.last, index == slices - 1)
                 ctx.set(unit.strobe, 1)
                 await ctx.tick()
@@ -39,11 +36,11 @@ def found(
         await ctx.tick().repeat(64)
 
     async def watch(ctx) -> None:
-        async for _clock, _reset, valid, scalar, score in ctx.tick().sample(
-            unit.scored.valid, unit.scored.scalar, unit.score.as_value()
+        async for _clock, _reset, valid, score in ctx.tick().sample(
+            unit.valid, unit.score.as_value()
         ):
             if valid:
-                given.append((scalar, score))
+                given.append(score)
 
     with writing_for(Target.FPGA):
         simulator = Simulator(unit)
@@ -72,8 +69,7 @@ def test_a_score_is_equal_to_the_model(lanes: int, head_size: int) -> None:
     gaps = rng.integers(0, 3, (len(queries), head_size // lanes))
     gaps[:6] = 0
     got = found(p, queries, keys, gaps)
-    expected = newest_score(queries, keys, p).view(np.uint32)
-    assert got == [(number % p.scalars, int(bits)) for number, bits in enumerate(expected)]
+    assert got == query_key_score(queries, keys, p).view(np.uint32).tolist()
 
 
 @pytest.mark.parametrize("preset_lanes", [4, 16])
@@ -81,18 +77,9 @@ def test_a_score_is_near_the_exact_one(preset_lanes: int) -> None:
     """Compared with fractions: within the roundings of a tree of additions and one product."""
     p, rng = replace(P3llmParameters(), lanes=max(8, preset_lanes)), np.random.default_rng(1)
     queries, keys = (codes(rng.normal(size=(20, p.head_size))) for _ in "qk")
-    scores = newest_score(queries, keys, p)
+    scores = query_key_score(queries, keys, p)
     for query, key, score in zip(values(queries), values(keys), scores, strict=True):
         terms = [Fraction(a) * Fraction(b) for a, b in zip(query, key, strict=True)]
         exact = float(sum(terms)) * np.log2(np.e) / np.sqrt(p.head_size)
         bound = float(sum(map(abs, terms))) * 9 * 2.0**-24
         assert abs(float(score) - exact) <= bound
-    share = newest_share(codes(rng.random(20)), keys)
-    assert share.dtype == np.float32 and share.shape == keys.shape
-
-
-def test_a_share_is_exact() -> None:
-    rng = np.random.default_rng(3)
-    shares, vectors = codes(rng.integers(0, 1 << 16, 50) / 65536), codes(rng.normal(size=(50, 8)))
-    got = newest_share(shares, vectors).astype(np.float64)
-    assert (got == values(shares)[:, np.newaxis] * values(vectors)).all()

@@ -1,4 +1,4 @@
-"""Scores of FP16 queries and keys: of the newest token, or with `pre_rope` of all tokens."""
+"""Scores of FP16 queries and keys, with `pre_rope`: Q K^T in the NPU."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data
@@ -14,7 +14,7 @@ from hdl.p3llm.parameters import P3llmParameters
 from hdl.unit import Unit
 
 
-class NewestScore(Unit):
+class QueryKeyScore(Unit):
     """Scores in base 2: dot products over a head, times ``log2(e) / sqrt(head_size)``.
 
     **Latency** 1 cycle for the products, `ADD_STAGES` for each level of both trees, 1 between them,
@@ -36,27 +36,23 @@ class NewestScore(Unit):
         The slices are valid.
     last : In(1)
         The slices are the last ones of the head.
-    scalar : In
-        Index of the query head, returned with its score.
     score : Out(32)
         The score in binary32.
-    scored : Out
-        `valid` with a score, and its `scalar`.
+    valid : Out(1)
+        A score is output.
     """
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
         halves = data.ArrayLayout(16, p.lanes)
-        scalar = range(p.scalars)
         super().__init__(
             {
                 "query": In(halves),
                 "key": In(halves),
                 "strobe": In(1),
                 "last": In(1),
-                "scalar": In(scalar),
                 "score": Out(BINARY32.layout),
-                "scored": Out(data.StructLayout({"valid": 1, "scalar": scalar})),
+                "valid": Out(1),
             }
         )
 
@@ -96,6 +92,5 @@ class NewestScore(Unit):
         ]
         latency = 1 + in_slice.stages + 1 + slices.stages + score.stages
         ends = delay_line(m, self.strobe & self.last, latency, name="ends", reset=True)[-1]
-        scalar = delay_line(m, self.scalar, latency, name="scalar")[-1]
-        m.d.comb += [self.scored.valid.eq(ends), self.scored.scalar.eq(scalar)]
+        m.d.comb += self.valid.eq(ends)
         return m
