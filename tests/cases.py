@@ -11,15 +11,13 @@ from testbenches.quick_form import quick_form
 
 
 def is_short(entry: Entry, preset: str) -> bool:
-    """Return whether the default suite simulates a preset.
+    """Return whether every run of the default suite simulates a preset.
 
-    It simulates the tiny presets, which cover all corner cases, and one with a real model's
-    dimensions: SmolLM2's, or else the paper's. The full suite simulates presets that take minutes,
-    and tiny presets of composed units whose corner cases other testbenches cover.
+    It simulates each unit at its preset `tiny`, unless that takes minutes because other testbenches
+    cover its corner cases. The other presets belong to the long half, from which each commit
+    selects some. All presets are emitted and linted by every run.
     """
-    if preset in entry.long:
-        return False
-    return preset != "paper" or "smollm2" not in entry.presets or "smollm2" in entry.long
+    return preset == "tiny" and preset not in entry.long
 
 
 def case(entry: Entry, preset: str, *marks: Any) -> Any:
@@ -34,14 +32,6 @@ CASES = [
 ]
 """All presets; those that are not short have the mark `full`."""
 
-LINTED = [
-    case(entry, preset)
-    for entry in CATALOG
-    for preset in entry.presets
-    if preset not in entry.long and not is_short(entry, preset)
-]
-"""Presets whose whole design the default suite lints; only the full suite simulates them."""
-
 EMITTED = [
     pytest.param(
         entry,
@@ -53,10 +43,10 @@ EMITTED = [
     for entry in CATALOG
     for preset in entry.presets
     for target in Target
-    if preset in entry.long or target is not quick_form(entry.top, preset)
+    if not (is_short(entry, preset) and target is quick_form(entry.top, preset))
 ]
 """What is emitted and linted by module.
 
-With `CASES` and `LINTED`, which lint a whole design in its quick form, the default suite emits and
-lints every preset, and both forms of all but the long ones. The full suite has the gates of these.
+With `CASES`, which lint a whole design in its quick form, the default suite emits and lints every
+preset, and both forms of all but the long ones. The full suite has the gates of these.
 """

@@ -17,12 +17,12 @@ from hdl.paths import BUILD
 from hdl.target import Target
 from synth.debian import icarus
 from testbenches import simulators
-from testbenches.lint import lint_files, lint_modules
+from testbenches.lint import lint_modules
 from testbenches.ports import difference, kept_ports, listed
 from testbenches.quick_form import quick_form
 from testbenches.runner import Request, run_testbench, simulate
 from testbenches.verilated import Model
-from tests.cases import CASES, EMITTED, LINTED
+from tests.cases import CASES, EMITTED
 
 
 def changed_ports(verilog: str, entry: Entry, preset: str) -> str:
@@ -56,18 +56,6 @@ def test_what_standard_cells_get_equals_the_golden_model(entry: Entry, preset: s
     result = simulate(entry, preset, Request(seed=20260, full=False, lint=True))
     assert result.passed, result.first_failure
     assert result.values_checked > 0
-
-
-@pytest.mark.parametrize(("entry", "preset"), LINTED)
-def test_larger_preset_is_linted_and_keeps_its_ports(
-    entry: Entry, preset: str, tmp_path: Path
-) -> None:
-    form = quick_form(entry.top, preset)
-    emission = Emission(top=entry.build(preset), name=entry.top, target=form)
-    files = write_verilog(emission, tmp_path / "rtl")
-    assert not lint_files(entry.top, files[:-1])
-    (file,) = (file for file in files if file.name == f"{entry.top}.v")
-    assert not changed_ports(file.read_text(), entry, preset), "see python -m testbenches.ports"
 
 
 @pytest.mark.parametrize(("entry", "preset", "target"), EMITTED)
