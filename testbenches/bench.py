@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbenches.half_cycles import pass_half_cycles
-from testbenches.streams import PAUSES, Port, StreamSink, StreamSource, not_before_offered
+from testbenches.streams import PATTERNS, Port, StreamSink, StreamSource, not_before_offered
 
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
 PARAMETERS_FILE = "parameters.pickle"
@@ -88,6 +88,8 @@ class Bench:
         Number of rising edges since the bench was created.
     rng : random.Random
         Generator seeded from the run's seed and the salt.
+    streams : dict[str, StreamSource | StreamSink]
+        Drivers and receivers of streams by name.
     """
 
     def __init__(self, dut: Any, salt: str, *, timeout: int = TIMEOUT) -> None:
@@ -97,8 +99,11 @@ class Bench:
         self.rng = random.Random(f"{self.context['seed']} {salt}")
         self.cycle = 0
         self.parts: list[Any] = []
+        self.streams: dict[str, StreamSource | StreamSink] = {}
         self._clock, self._reset = Port(dut.clk), Port(dut.rst)
         self._counted = 0
+        # Transfers so far, the cycle until which there must be another, and that of the next check.
+        self._moved, self._due, self._check_at = 0, timeout, CHECK_INTERVAL
         self._expect_transfers()
         _end_in_time()
 
@@ -109,18 +114,20 @@ class Bench:
 
     def pauses(self, pattern: str) -> Iterator[bool]:
         """Return the pauses of a named pattern."""
-        return PAUSES[pattern](random.Random(self.rng.getrandbits(64)))
+        return PATTERNS[pattern](random.Random(self.rng.getrandbits(64)))
 
     def source(self, name: str, pattern: str = "none") -> StreamSource:
         """Attach a driver to an input stream."""
-        return self.add(StreamSource(self.dut, name, self.pauses(pattern)))
+        source = self.streams[name] = self.add(StreamSource(self.dut, name, self.pauses(pattern)))
+        return source
 
     def sink(self, name: str, pattern: str = "none") -> StreamSink:
         """Attach a receiver, which checks the stream's rules, to an output stream.
 
         With the pattern `adversarial`, `ready` also waits for `valid`.
         """
-        sink = self.add(StreamSink(self.dut, name, self.pauses(pattern), self))
+        sink = StreamSink(self.dut, name, self.pauses(pattern), self)
+        self.streams[name] = self.add(sink)
         if pattern == "adversarial":
             sink.pauses = not_before_offered(sink, sink.pauses)
         return sink

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from testbenches.stream_bench import Fields
+from testbenches.unit_bench import Fields
 
 
 def full_rate_cycles(counts: Sequence[int], *, rows: int, latency: int, read_latency: int) -> int:

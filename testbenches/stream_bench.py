@@ -7,9 +7,7 @@ from numpy.typing import NDArray
 
 from testbenches.bench import Bench
 from testbenches.packing import from_integers, pack, to_integers, unpack
-
-Fields = dict[str, Any]
-"""Items of a stream by the fields of their layout; the first axis is time."""
+from testbenches.unit_bench import Fields
 
 
 class StreamBench:

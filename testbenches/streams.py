@@ -74,7 +74,10 @@ PAUSES: dict[str, Pauses] = {
     "bursty": bursty_pauses,
     "adversarial": adversarial_pauses,
 }
-"""Every pause pattern by name."""
+"""Every pause pattern that tests apply in all combinations, by name."""
+
+PATTERNS = PAUSES | {"filling": filling_pauses}
+"""All pause patterns by name."""
 
 
 @cache
@@ -192,6 +195,8 @@ class StreamSource:
     -------
     taken : int
         Number of transfers since the last reset.
+    offered : bool
+        A payload is valid and not transferred yet.
     accepted : bool
         A transfer occurred in the cycle just sampled.
     """
@@ -200,6 +205,8 @@ class StreamSource:
         self.stream = Stream(dut, name)
         self.pauses = pauses
         self.waiting: deque[int] = deque()
+        self.taken = 0
+        self.offered = self.accepted = False
         self.clear()
 
     def clear(self) -> None:
@@ -243,7 +250,11 @@ class StreamSink:
     Members
     -------
     received : list[tuple[int, int]]
-        Cycle and payload of every transfer.
+        Cycle and payload of every transfer since the last reset.
+    accepts : bool
+        `ready` is asserted in this cycle.
+    offer : str | None
+        Payload that is valid but not transferred yet.
     """
 
     def __init__(self, dut: Any, name: str, pauses: Iterator[bool], clock: Any) -> None:
@@ -251,12 +262,15 @@ class StreamSink:
         self.pauses = pauses
         self.clock = clock
         self.received: list[tuple[int, int]] = []
+        self.accepts = False
+        self.offer: str | None = None
         self.clear()
 
     def clear(self) -> None:
-        """Deassert `ready` until driven again, and forget a pending offer."""
+        """Discard all items and a pending offer; deassert `ready` until driven again."""
+        self.received.clear()
         self.accepts = False
-        self.offer: str | None = None
+        self.offer = None
         self.stream.ready.value = 0
 
     def drive(self) -> None:

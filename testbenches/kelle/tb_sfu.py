@@ -17,8 +17,8 @@ from testbenches.nonlinear import (
     tb_softmax,
 )
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.stream_bench import Fields
 from testbenches.streams import PAUSES
+from testbenches.unit_bench import Fields
 
 BLOCKED = 300
 """Cycles, enough to fill all buffers at small dimensions."""

@@ -10,12 +10,14 @@ from golden.llm import open_trace
 from golden.nonlinear.row_norm import quantise_states, quantise_weights
 from hdl.nonlinear.row_norm import EPSILON_BITS, OUTPUT, RowNormParameters
 from testbenches.bench import catalog_parameters
-from testbenches.packing import pack, to_integers
 from testbenches.slices import full_rate_cycles
-from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import four_states
+from testbenches.unit_bench import Fields, UnitBench
 
 Integers = NDArray[np.int64]
+Rows = tuple[Integers, ...]
+"""States [count, width], epsilon [count], and each operand [count, width]."""
+
 Model = Callable[..., Integers]
 """Map states [1, width], epsilon [1], and each operand [width], to normalised rows."""
 
@@ -38,7 +40,7 @@ def capture() -> None:
     open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
 
 
-class NormBench:
+class NormBench(UnitBench[Rows]):
     """The unit's three streams; operands correspond to the slices of states in order.
 
     Parameters
@@ -47,10 +49,14 @@ class NormBench:
         The design under test.
     salt : str
         Name of the test.
-    states, operands, results : str
-        Pause patterns of the streams.
-    stream : tuple[str, Any]
-        Name and layout of the stream of operands.
+    source, sink : str
+        Pause patterns of states and results.
+    operands : str
+        Pause pattern of the operands.
+    stream : str
+        Name of the stream of operands.
+    layout : ShapeLike
+        Layout of the operands.
     names : tuple[str, ...]
         Names of the operands: fields of the layout, or one name for all of it.
     model : Model
@@ -61,67 +67,59 @@ class NormBench:
         self,
         dut: Any,
         salt: str,
-        states: str = "none",
-        operands: str = "none",
-        results: str = "none",
+        source: str = "none",
+        sink: str = "none",
         *,
-        stream: tuple[str, Any],
+        operands: str = "none",
+        stream: str,
+        layout: Any,
         names: tuple[str, ...],
         model: Model,
     ) -> None:
-        self.p = p = catalog_parameters()
-        self.slices = StreamBench(
+        p = catalog_parameters()
+        self.stream, self.names, self.model = stream, names, model
+        super().__init__(
             dut,
             salt,
-            source=("states", p.slice_layout),
-            sink=("results", p.result_layout),
-            pauses=(states, results),
+            source,
+            sink,
+            inputs={"states": p.slice_layout, stream: layout},
+            outputs={"results": p.result_layout},
+            offered=self._offered,
+            expected=self._expected,
+            patterns={stream: operands},
         )
-        self.bench = self.slices.bench
-        self.layout, self.names, self.model = stream[1], names, model
-        self.operands = self.bench.source(stream[0], operands)
 
-    def states_of(self, states: Integers, epsilon: Integers) -> Fields:
+    def _offered(self, rows: Rows) -> dict[str, Fields]:
         """Cut rows into slices; epsilon is random except in the first slice of each row."""
-        count = len(states) * self.p.slices
-        every = self.bench.numpy_rng.integers(0, 1 << EPSILON_BITS, count)
+        states, epsilon, *operands = rows
+        every = self.bench.numpy_rng.integers(0, 1 << EPSILON_BITS, len(states) * self.p.slices)
         every[:: self.p.slices] = epsilon
-        return {
+        cut = [part.reshape(-1, self.p.lanes) for part in operands]
+        slices = {
             "values": states.reshape(-1, self.p.lanes),
             "epsilon": every,
-            "last": np.tile(np.arange(self.p.slices) == self.p.slices - 1, len(states)).astype(int),
+            "last": self._last(len(states)),
         }
+        own: Any = cut[0] if len(cut) == 1 else dict(zip(self.names, cut, strict=True))
+        return {"states": slices, self.stream: own}
 
-    def operands_of(self, operands: tuple[Integers, ...]) -> list[int]:
-        """Pack rows of operands."""
-        cut = [rows.reshape(-1, self.p.lanes) for rows in operands]
-        packed = cut[0] if len(cut) == 1 else dict(zip(self.names, cut, strict=True))
-        return to_integers(pack(self.layout, packed))
-
-    async def run(self, states: Integers, epsilon: Integers, *operands: Integers) -> int:
-        """Run rows, each with its own operands, and compare; return the cycles."""
-        offered = self.states_of(states, epsilon)
-        await self.bench.reset()
-        self.slices.sink.received.clear()
-        self.slices.source.send(to_integers(pack(self.p.slice_layout, offered)))
-        self.operands.send(self.operands_of(operands))
-        count = len(offered["last"])
-        cycles = await self.bench.run(until=lambda: len(self.slices.sink.received) == count)
-        for _ in range(20):
-            await self.bench.step()
-        expected = [
+    def _expected(self, rows: Rows) -> dict[str, Fields]:
+        """Return the slices of normalised rows."""
+        results = [
             self.model(row[np.newaxis], units[np.newaxis], *own, self.p)
-            for row, units, *own in zip(states, epsilon, *operands, strict=True)
+            for row, units, *own in zip(*rows, strict=True)
         ]
-        values = np.concatenate(expected).reshape(-1, self.p.lanes)
-        self.slices.check({"values": values, "last": offered["last"]})
-        return cycles
+        values = np.concatenate(results).reshape(-1, self.p.lanes)
+        return {"results": {"values": values, "last": self._last(len(results))}}
 
-    async def run_at_full_rate(
-        self, rows: tuple[Integers, ...], *, latency: int, read_latency: int
-    ) -> None:
+    def _last(self, count: int) -> Integers:
+        """Return 1 at the last slice of each row."""
+        return np.tile(np.arange(self.p.slices) == self.p.slices - 1, count).astype(int)
+
+    async def run_at_full_rate(self, rows: Rows, *, latency: int, read_latency: int) -> None:
         """Run captured rows without pauses; require the documented number of cycles."""
-        cycles = await self.run(*rows)
+        cycles = await self.run(rows)
         slices = [self.p.slices] * len(rows[0])
         expected = full_rate_cycles(
             slices, rows=self.p.rows, latency=latency, read_latency=read_latency
@@ -143,7 +141,8 @@ class NormBench:
         states = np.repeat(rows, len(ends), axis=0)
         epsilon = np.tile(ends, len(rows))
         for operand in (LOWEST, HIGHEST, 0):
-            await self.run(states, epsilon, *[np.full(states.shape, operand)] * len(self.names))
+            every = [np.full(states.shape, operand)] * len(self.names)
+            await self.run((states, epsilon, *every))
 
     async def run_at_the_clamp(self, exact: Exact) -> None:
         """Run rows whose results are just inside or just outside the range, at both limits."""
@@ -162,23 +161,16 @@ class NormBench:
         ratios = exact(states, epsilon, one, *[np.zeros(p.width)] * len(biases), p)
         ratios = np.where(ratios == 0, 1, ratios) * (1 << OUTPUT.fraction_bits)
         weights = np.rint(wanted / ratios * (1 << p.weight_fraction)).clip(LOWEST, HIGHEST)
-        await self.run(states, epsilon, weights.astype(np.int64), *biases)
+        await self.run((states, epsilon, weights.astype(np.int64), *biases))
 
-    async def run_between_resets(self) -> None:
-        """Reset during operation; no state must survive."""
-        rows = self.random_rows(4)
-        begun = self.states_of(rows[0][:2], rows[1][:2])
-        await self.slices.disturb(begun, times=6, longest=3 * self.p.slices)
-        await self.run(*rows)
-
-    def random_rows(self, count: int) -> tuple[Integers, ...]:
+    def random_rows(self, count: int) -> Rows:
         """Return rows with this unit's operands."""
         return random_rows(self.bench.numpy_rng, self.p, count, operands=len(self.names))
 
 
 def random_rows(
     rng: np.random.Generator, p: RowNormParameters, count: int, *, operands: int
-) -> tuple[Integers, ...]:
+) -> Rows:
     """Return rows with random magnitudes, epsilons and operands."""
     shape = count, p.width
     states = rng.integers(LOWEST, HIGHEST + 1, shape) >> rng.integers(0, 16, (count, 1))

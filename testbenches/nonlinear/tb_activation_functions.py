@@ -11,8 +11,8 @@ from golden.llm import open_trace
 from golden.nonlinear.activation_functions import activation, exact_activation
 from hdl.nonlinear.activation_functions import VALUE, Function
 from testbenches.bench import catalog_parameters, root_mean_square
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.unit_bench import Fields, UnitBench
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -42,30 +42,31 @@ def slices_of(values: NDArray[np.int64], functions: Any, last: int) -> Fields:
     return {"values": values, "function": functions, "last": marks}
 
 
-async def run_slices(bench: StreamBench, slices: Fields) -> int:
-    """Run slices and compare every value; return the cycles."""
-    p = catalog_parameters()
-    cycles = await bench.run(slices)
-    values = activation(slices["values"], slices["function"][:, np.newaxis], p)
-    bench.check({"values": values, "last": slices["last"]})
-    return cycles
+def results(slices: Fields) -> Fields:
+    """Return the results of slices."""
+    functions = slices["function"][:, np.newaxis]
+    values = activation(slices["values"], functions, catalog_parameters())
+    return {"values": values, "last": slices["last"]}
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
-    """Attach the unit's streams."""
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> UnitBench[Fields]:
+    """Attach the unit's streams and its model."""
     p = catalog_parameters()
-    return StreamBench(
+    return UnitBench(
         dut,
         salt,
-        source=("inputs", p.slice_layout),
-        sink=("outputs", p.result_layout),
-        pauses=(source, sink),
+        source,
+        sink,
+        inputs={"inputs": p.slice_layout},
+        outputs={"outputs": p.result_layout},
+        offered=lambda slices: {"inputs": slices},
+        expected=lambda slices: {"outputs": results(slices)},
     )
 
 
-def random_slices(bench: StreamBench, count: int) -> Fields:
+def random_slices(bench: UnitBench[Fields], count: int) -> Fields:
     """Return slices of random magnitudes and functions."""
-    rng, lanes = bench.bench.numpy_rng, catalog_parameters().lanes
+    rng, lanes = bench.bench.numpy_rng, bench.p.lanes
     values = rng.integers(-(1 << 15), 1 << 15, count * lanes) >> rng.integers(0, 16, count * lanes)
     return slices_of(values, rng.integers(0, 2, count), 5)
 
@@ -76,7 +77,7 @@ async def every_input(dut: Any, function: Function) -> None:
     """Run all 65,536 inputs at full rate."""
     bench = bench_for(dut, f"every_input {function}")
     values = np.arange(-(1 << 15), 1 << 15)
-    cycles = await run_slices(bench, slices_of(values, function.value, 8))
+    cycles = await bench.run(slices_of(values, function.value, 8))
     bench.bench.record(cycles=cycles, ideal_cycles=len(values) // catalog_parameters().lanes)
 
 
@@ -85,7 +86,7 @@ async def real_projections(dut: Any) -> None:
     """Run SmolLM2's gate projections through SiLU."""
     bench = bench_for(dut, "real_projections")
     gates = real_gates()
-    await run_slices(bench, slices_of(gates, Function.SILU.value, 192))
+    await bench.run(slices_of(gates, Function.SILU.value, 192))
     tensors = f"SmolLM2 layers {LAYERS}, gate projections of {SHOWN_TOKENS} tokens each"
     one = 1 << VALUE.fraction_bits
     got = activation(gates, Function.SILU.value, catalog_parameters()) / one
@@ -93,18 +94,5 @@ async def real_projections(dut: Any) -> None:
     bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors, rms_error=error)
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random slices with every pair of pause patterns, both functions mixed."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    await run_slices(bench, random_slices(bench, 200))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state must survive."""
-    bench = bench_for(dut, "resets", "random", "bursty")
-    slices = random_slices(bench, 60)
-    await bench.disturb(slices, times=12, longest=40)
-    await run_slices(bench, slices)
+stalls = stall_test(bench_for, lambda bench: random_slices(bench, 200))
+resets = reset_test(bench_for, lambda bench: random_slices(bench, 60), times=12, longest=40)

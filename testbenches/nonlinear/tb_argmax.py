@@ -16,8 +16,9 @@ from hdl.arith.float_format import BINARY16
 from hdl.nonlinear.argmax import ArgmaxParameters
 from testbenches.bench import catalog_parameters
 from testbenches.packing import pack, to_integers
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES, Port, Stream, four_states, read
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.streams import Port, Stream, four_states, read
+from testbenches.unit_bench import Fields, UnitBench
 
 Integers = NDArray[np.int64]
 Row = Integers
@@ -214,20 +215,20 @@ class SkewedSource:
     ----------
     dut : Any
         The design under test.
-    bench : Any
-        The bench, for random numbers.
+    rng : numpy.random.Generator
+        Generator of the values between slices.
     pauses : Iterator[bool]
         Gaps between slices, in cycles with `ready`.
     """
 
-    def __init__(self, dut: Any, bench: Any, pauses: Iterator[bool]) -> None:
+    def __init__(self, dut: Any, rng: np.random.Generator, pauses: Iterator[bool]) -> None:
         self.p: ArgmaxParameters = catalog_parameters()
-        self.stream, self.rng, self.pauses = Stream(dut, "slices"), bench.numpy_rng, pauses
-        self.clear()
+        self.stream, self.rng, self.pauses = Stream(dut, "slices"), rng, pauses
+        self.inputs: list[tuple[int, int]] = []
 
     def clear(self) -> None:
         """Discard all slices."""
-        self.inputs: list[tuple[int, int]] = []
+        self.inputs.clear()
         self.stream.valid.value = 0
 
     def send_fields(self, fields: Fields) -> None:
@@ -268,11 +269,11 @@ class HeldPayload:
 
     def __init__(self, dut: Any) -> None:
         self.valid, self.payload = Port(dut.results_valid), Port(dut.results_payload)
-        self.clear()
+        self.seen: int | None = None
 
     def clear(self) -> None:
         """Expect nothing after a reset."""
-        self.seen: int | None = None
+        self.seen = None
 
     def drive(self) -> None:
         """Drive nothing."""
@@ -286,7 +287,7 @@ class HeldPayload:
         self.seen = payload
 
 
-class ArgmaxBench:
+class ArgmaxBench(UnitBench[Fields]):
     """The unit's streams, and the number of rows that a test has time for.
 
     Parameters
@@ -300,21 +301,30 @@ class ArgmaxBench:
     """
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
-        self.p: ArgmaxParameters = catalog_parameters()
-        self.streams = StreamBench(
+        p: ArgmaxParameters = catalog_parameters()
+        super().__init__(
             dut,
             salt,
-            source=("slices", self.p.slice_layout),
-            sink=("results", self.p.result_layout),
-            pauses=("none" if self.p.skewed else source, sink),
+            "none" if p.skewed else source,
+            sink,
+            inputs={"slices": p.slice_layout},
+            outputs={"results": p.result_layout},
+            offered=lambda slices: {"slices": slices},
+            expected=lambda slices: {"results": argmax_of_slices(p, slices)},
         )
-        self.bench, self.rng = self.streams.bench, self.streams.bench.numpy_rng
+        self.rng = self.bench.numpy_rng
         self.bench.add(HeldPayload(dut))
-        if self.p.skewed:
+        if p.skewed:
             # It replaces the driver of slices whose lanes are input together.
-            self.bench.parts.remove(self.streams.source)
-            self.skewed = SkewedSource(dut, self.bench, self.bench.pauses(source))
-            self.bench.add(self.skewed)
+            self.bench.parts.remove(self.sources["slices"])
+            self.skewed = self.bench.add(SkewedSource(dut, self.rng, self.bench.pauses(source)))
+
+    def offer(self, work: Fields) -> None:
+        """Queue slices."""
+        if self.p.skewed:
+            self.skewed.send_fields(work)
+        else:
+            super().offer(work)
 
     def fitting(self, rows: Iterator[Row], share: float = 1) -> list[Row]:
         """Return the rows for which a test, or a part of it, has time; one per context at least."""
@@ -324,28 +334,15 @@ class ArgmaxBench:
             found.append(next(rows))
         return found
 
-    async def run(self, rows: list[Row], *, ordered: bool = False) -> int:
-        """Run rows from a reset, and compare every result; return the cycles."""
-        return await self.run_slices(sliced(self.p, self.rng, rows, ordered=ordered))
+    def slices_of(self, rows: list[Row], *, ordered: bool = False) -> Fields:
+        """Cut rows into slices, in random order of the contexts unless `ordered`."""
+        return sliced(self.p, self.rng, rows, ordered=ordered)
 
-    async def run_slices(self, slices: Fields) -> int:
-        """Run slices from a reset, and compare every result; return the cycles."""
-        bench, sink, count = self.bench, self.streams.sink, len(slices["last"])
-        await bench.reset()
-        sink.received.clear()
-        self.send(slices)
-        cycles = await bench.run(until=lambda: len(sink.received) == count)
-        # No further results follow.
-        await bench.step(20)
-        self.streams.check(argmax_of_slices(self.p, slices))
-        return cycles
-
-    def send(self, slices: Fields) -> None:
-        """Queue slices."""
-        if self.p.skewed:
-            self.skewed.send_fields(slices)
-        else:
-            self.streams.source.send(to_integers(pack(self.p.slice_layout, slices)))
+    def random_slices(self, rows: int, slices: int | None = None) -> Fields:
+        """Return random rows per context, cut to a number of slices."""
+        found = islice(random_rows(self.p, self.rng), rows * self.p.contexts)
+        most = None if slices is None else slices * self.p.lanes
+        return self.slices_of([row[:most] for row in found])
 
 
 @cocotb.test()
@@ -354,7 +351,7 @@ async def logits(dut: Any) -> None:
     one = ArgmaxBench(dut, "logits")
     rows = real_logits(one.p, 1 if four_states() else 4)
     slices = sliced(one.p, one.rng, rows, ordered=True)
-    cycles, ideal = await one.run_slices(slices), len(slices["last"])
+    cycles, ideal = await one.run(slices), len(slices["last"])
     one.bench.compare("cycles", np.array([ideal + one.p.latency]), np.array([cycles]))
     tensors = (
         f"SmolLM2's logits of {one.p.length} tokens after layer {LAYERS[-1]}, {len(rows)} rows"
@@ -366,38 +363,32 @@ async def logits(dut: Any) -> None:
 async def bits(dut: Any) -> None:
     """Let each bit decide in each lane."""
     one = ArgmaxBench(dut, "bits")
-    await one.run(one.fitting(deciding_bits(one.p, one.rng)))
+    await one.run(one.slices_of(one.fitting(deciding_bits(one.p, one.rng))))
 
 
 @cocotb.test()
 async def corners(dut: Any) -> None:
     """Compare each special code with each other one: zeros, subnormals, infinities, NaNs."""
     one = ArgmaxBench(dut, "corners")
-    await one.run(special_pairs(one.p))
+    await one.run(one.slices_of(special_pairs(one.p)))
 
 
 @cocotb.test()
 async def places(dut: Any) -> None:
     """Let each index of the longest row be the argmax."""
     one = ArgmaxBench(dut, "places")
-    await one.run(one.fitting(alone(one.p, one.rng)))
+    await one.run(one.slices_of(one.fitting(alone(one.p, one.rng))))
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random rows with every pair of pause patterns."""
-    one = ArgmaxBench(dut, f"stalls {source} {sink}", source, sink)
-    await one.run(one.fitting(random_rows(one.p, one.rng), share=12))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state survives."""
-    one = ArgmaxBench(dut, "resets", "random", "random")
-    rows = random_rows(one.p, one.rng)
-    for _ in range(4 if four_states() else 30):
-        await one.bench.reset()
-        one.send(sliced(one.p, one.rng, list(islice(rows, 2 * one.p.contexts))))
-        await one.bench.step(int(one.rng.integers(1, int(one.rng.choice([6, 60])))))
-        await one.run([row[: 4 * one.p.lanes] for row in islice(rows, one.p.contexts)])
+stalls = stall_test(
+    ArgmaxBench,
+    lambda one: one.slices_of(one.fitting(random_rows(one.p, one.rng), share=12)),
+)
+resets = reset_test(
+    ArgmaxBench,
+    lambda one: one.random_slices(1, slices=4),
+    begun=lambda one: one.random_slices(2),
+    rounds=lambda one: 4 if four_states() else 30,
+    longest=lambda one: one.bench.rng.choice([6, 60]),
+    pauses=("random", "random"),
+)

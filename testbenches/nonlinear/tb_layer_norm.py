@@ -1,5 +1,6 @@
 """Testbench of layer norm: SmolLM2's hidden states, extremes, stalls, resets."""
 
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -9,7 +10,7 @@ from golden.nonlinear.layer_norm import exact_layer_norm, layer_norm
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from testbenches.bench import catalog_parameters
 from testbenches.nonlinear.norm_bench import NormBench, capture, real_rows
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, slow_stream_test, stall_test
 
 LATENCY, READ_LATENCY = 13, 5
 """Cycles from a row's last slice, and from the read of its first slice, to its first result."""
@@ -20,11 +21,21 @@ def prepare(p: LayerNormParameters) -> None:
     capture()
 
 
-def bench_for(dut: Any, salt: str, *pauses: str) -> NormBench:
-    """Attach the unit's streams, with pause patterns of states, affine and results."""
-    layout = catalog_parameters().affine_layout
-    names = ("weights", "biases")
-    return NormBench(dut, salt, *pauses, stream=("affine", layout), names=names, model=layer_norm)
+def bench_for(
+    dut: Any, salt: str, source: str = "none", sink: str = "none", operands: str = "none"
+) -> NormBench:
+    """Attach the unit's streams and its model."""
+    return NormBench(
+        dut,
+        salt,
+        source,
+        sink,
+        operands=operands,
+        stream="affine",
+        layout=catalog_parameters().affine_layout,
+        names=("weights", "biases"),
+        model=layer_norm,
+    )
 
 
 @cocotb.test()
@@ -50,23 +61,12 @@ async def clamp(dut: Any) -> None:
     await bench_for(dut, "clamp").run_at_the_clamp(exact_layer_norm)
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random rows with every pair of pause patterns; weights pause at random."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, "random", sink)
-    await bench.run(*bench.random_rows(6))
-
-
-@cocotb.test()
-@cocotb.parametrize(affine=list(PAUSES))
-async def late_affine(dut: Any, affine: str) -> None:
-    """Offer weights with every pause pattern, all other streams at full rate."""
-    bench = bench_for(dut, f"late_affine {affine}", "none", affine, "none")
-    await bench.run(*bench.random_rows(6))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state must survive."""
-    await bench_for(dut, "resets", "random", "bursty", "random").run_between_resets()
+stalls = stall_test(partial(bench_for, operands="random"), lambda bench: bench.random_rows(6))
+slow_stream = slow_stream_test(bench_for, lambda bench: bench.random_rows(6), streams=["affine"])
+resets = reset_test(
+    partial(bench_for, operands="random"),
+    lambda bench: bench.random_rows(4),
+    begun=lambda bench: bench.random_rows(2),
+    times=6,
+    longest=lambda bench: 3 * bench.p.slices,
+)

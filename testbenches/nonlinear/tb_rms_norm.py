@@ -1,5 +1,6 @@
 """Testbench of RMSNorm: SmolLM2's hidden states, extremes, stalls, resets."""
 
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -8,7 +9,8 @@ from golden.nonlinear.rms_norm import exact_rms_norm, rms_norm
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from testbenches.bench import catalog_parameters
 from testbenches.nonlinear.norm_bench import NormBench, capture, real_rows
-from testbenches.streams import PAUSES, pause_until
+from testbenches.shared_tests import reset_test, slow_stream_test, stall_test
+from testbenches.streams import pause_until
 
 LATENCY, READ_LATENCY = 10, 4
 """Cycles from a row's last slice, and from the read of its first slice, to its first result."""
@@ -19,11 +21,21 @@ def prepare(p: RmsNormParameters) -> None:
     capture()
 
 
-def bench_for(dut: Any, salt: str, *pauses: str) -> NormBench:
-    """Attach the unit's streams, with pause patterns of states, weights and results."""
-    layout = catalog_parameters().values_layout
-    names = ("weights",)
-    return NormBench(dut, salt, *pauses, stream=("weights", layout), names=names, model=rms_norm)
+def bench_for(
+    dut: Any, salt: str, source: str = "none", sink: str = "none", operands: str = "none"
+) -> NormBench:
+    """Attach the unit's streams and its model."""
+    return NormBench(
+        dut,
+        salt,
+        source,
+        sink,
+        operands=operands,
+        stream="weights",
+        layout=catalog_parameters().values_layout,
+        names=("weights",),
+        model=rms_norm,
+    )
 
 
 @cocotb.test()
@@ -47,31 +59,20 @@ async def clamp(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random rows with every pair of pause patterns; weights pause at random."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, "random", sink)
-    await bench.run(*bench.random_rows(6))
-
-
-@cocotb.test()
 async def stalled_output_fills_the_buffer(dut: Any) -> None:
     """Stall the output until the buffer is completely full of rows, then accept all."""
-    bench = bench_for(dut, "stalled_output", "none", "none", "none")
+    bench = bench_for(dut, "stalled_output")
     rows = bench.p.rows + 2
-    bench.slices.sink.pauses = pause_until(rows * bench.p.slices + 4 * LATENCY)
-    await bench.run(*bench.random_rows(rows))
+    bench.sinks["results"].pauses = pause_until(rows * bench.p.slices + 4 * LATENCY)
+    await bench.run(bench.random_rows(rows))
 
 
-@cocotb.test()
-@cocotb.parametrize(weights=list(PAUSES))
-async def late_weights(dut: Any, weights: str) -> None:
-    """Offer weights with every pause pattern, all other streams at full rate."""
-    bench = bench_for(dut, f"late_weights {weights}", "none", weights, "none")
-    await bench.run(*bench.random_rows(6))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state must survive."""
-    await bench_for(dut, "resets", "random", "bursty", "random").run_between_resets()
+stalls = stall_test(partial(bench_for, operands="random"), lambda bench: bench.random_rows(6))
+slow_stream = slow_stream_test(bench_for, lambda bench: bench.random_rows(6), streams=["weights"])
+resets = reset_test(
+    partial(bench_for, operands="random"),
+    lambda bench: bench.random_rows(4),
+    begun=lambda bench: bench.random_rows(2),
+    times=6,
+    longest=lambda bench: 3 * bench.p.slices,
+)

@@ -12,10 +12,13 @@ from golden.nonlinear.rotary_embedding import paired, rotate
 from hdl.arith.fixed_point import FixedPoint
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from testbenches.bench import catalog_parameters
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.unit_bench import Fields, UnitBench
 
 Integers = NDArray[np.int64]
+Vectors = tuple[Integers, Integers]
+"""Vectors [count, head_size], and their positions [count]."""
+
 LAYERS = (0, 14, 29)
 TOKENS = 640
 STEP = 16
@@ -32,7 +35,7 @@ def prepare(p: RotaryEmbeddingParameters) -> None:
     open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
 
 
-def real_vectors(p: RotaryEmbeddingParameters) -> tuple[Integers, Integers]:
+def real_vectors(p: RotaryEmbeddingParameters) -> Vectors:
     """Return queries and keys of SmolLM2 before the embedding, paired, and their positions."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     vectors = []
@@ -46,7 +49,7 @@ def real_vectors(p: RotaryEmbeddingParameters) -> tuple[Integers, Integers]:
     return np.resize(raw, (len(raw), p.head_size)), positions
 
 
-def random_vectors(rng: np.random.Generator, p: RotaryEmbeddingParameters, count: int) -> Any:
+def random_vectors(rng: np.random.Generator, p: RotaryEmbeddingParameters, count: int) -> Vectors:
     """Return random elements, many of them extreme, at random positions."""
     vectors = rng.integers(LOWEST, HIGHEST + 1, (count, p.head_size))
     extreme = rng.choice([LOWEST, HIGHEST, 0, 1, -1], vectors.shape)
@@ -54,42 +57,48 @@ def random_vectors(rng: np.random.Generator, p: RotaryEmbeddingParameters, count
     return vectors, rng.integers(0, 1 << p.position_bits, count)
 
 
-class RotaryBench:
-    """The unit's streams."""
+def ends(p: RotaryEmbeddingParameters, count: int) -> Integers:
+    """Return 1 at the last slice of each vector."""
+    return np.tile(np.arange(p.slices) == p.slices - 1, count).astype(np.int64)
 
-    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
-        self.p = p = catalog_parameters()
-        self.slices = StreamBench(
-            dut,
-            salt,
-            source=("vectors", p.slice_layout),
-            sink=("rotated", p.result_layout),
-            pauses=(source, sink),
-        )
-        self.bench = self.slices.bench
 
-    def offered(self, vectors: Integers, positions: Integers) -> Fields:
-        """Cut vectors into slices."""
-        count = self.p.slices
-        last = np.tile(np.arange(count) == count - 1, len(vectors)).astype(np.int64)
-        values = vectors.reshape(-1, self.p.lanes)
-        return {"values": values, "position": np.repeat(positions, count), "last": last}
+def offered(vectors: Vectors, p: RotaryEmbeddingParameters) -> Fields:
+    """Cut vectors into slices."""
+    values, positions = vectors
+    return {
+        "values": values.reshape(-1, p.lanes),
+        "position": np.repeat(positions, p.slices),
+        "last": ends(p, len(values)),
+    }
 
-    async def run(self, vectors: Integers, positions: Integers) -> int:
-        """Run vectors and compare every element; return the cycles."""
-        offered = self.offered(vectors, positions)
-        cycles = await self.slices.run(offered)
-        values = rotate(vectors, positions, self.p).reshape(-1, self.p.lanes)
-        self.slices.check({"values": values, "last": offered["last"]})
-        return cycles
+
+def expected(vectors: Vectors, p: RotaryEmbeddingParameters) -> Fields:
+    """Return the slices of rotated vectors."""
+    values = rotate(*vectors, p).reshape(-1, p.lanes)
+    return {"values": values, "last": ends(p, len(vectors[0]))}
+
+
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> UnitBench[Vectors]:
+    """Attach the unit's streams and its model."""
+    p = catalog_parameters()
+    return UnitBench(
+        dut,
+        salt,
+        source,
+        sink,
+        inputs={"vectors": p.slice_layout},
+        outputs={"rotated": p.result_layout},
+        offered=lambda vectors: {"vectors": offered(vectors, p)},
+        expected=lambda vectors: {"rotated": expected(vectors, p)},
+    )
 
 
 @cocotb.test()
 async def real_queries_and_keys(dut: Any) -> None:
     """Run SmolLM2's queries and keys at full rate; compare every bit."""
-    bench = RotaryBench(dut, "real")
+    bench = bench_for(dut, "real")
     vectors, positions = real_vectors(bench.p)
-    cycles = await bench.run(vectors, positions)
+    cycles = await bench.run((vectors, positions))
     tensors = f"SmolLM2 layers {LAYERS}, {len(vectors)} queries and keys"
     ideal = len(vectors) * bench.p.slices
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
@@ -98,26 +107,18 @@ async def real_queries_and_keys(dut: Any) -> None:
 @cocotb.test()
 async def positions(dut: Any) -> None:
     """Rotate extreme elements to the first, the last and many other positions."""
-    bench = RotaryBench(dut, "positions")
+    bench = bench_for(dut, "positions")
     last = (1 << bench.p.position_bits) - 1
     places = np.unique(np.linspace(0, last, 200).astype(np.int64))
     for x, y in ((LOWEST, LOWEST), (HIGHEST, LOWEST), (HIGHEST, 0)):
         vectors = np.tile([x, y], (len(places), bench.p.head_size // 2))
-        await bench.run(vectors, places)
+        await bench.run((vectors, places))
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random vectors with every pair of pause patterns."""
-    bench = RotaryBench(dut, f"stalls {source} {sink}", source, sink)
-    await bench.run(*random_vectors(bench.bench.numpy_rng, bench.p, 40))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state must survive."""
-    bench = RotaryBench(dut, "resets", "random", "bursty")
-    vectors, places = random_vectors(bench.bench.numpy_rng, bench.p, 12)
-    await bench.slices.disturb(bench.offered(vectors, places), times=12, longest=60)
-    await bench.run(vectors, places)
+stalls = stall_test(bench_for, lambda bench: random_vectors(bench.bench.numpy_rng, bench.p, 40))
+resets = reset_test(
+    bench_for,
+    lambda bench: random_vectors(bench.bench.numpy_rng, bench.p, 12),
+    times=12,
+    longest=60,
+)

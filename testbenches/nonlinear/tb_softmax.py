@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from golden.llm import open_trace
 from golden.nonlinear.softmax import exact_softmax, quantise_scores, softmax
 from hdl.nonlinear.softmax import PROBABILITY, SCORE, SoftmaxParameters
-from testbenches.bench import catalog_parameters, root_mean_square
+from testbenches.bench import Bench, catalog_parameters, root_mean_square
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.slices import full_rate_cycles, sliced
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES, pause_until
+from testbenches.streams import pause_until
+from testbenches.unit_bench import Fields, UnitBench
 
 Flags = NDArray[np.bool_]
 Rows = list[NDArray[np.int64]]
@@ -87,39 +88,42 @@ def padded(row: NDArray[np.int64], p: SoftmaxParameters) -> tuple[NDArray[np.int
     return np.resize(row, (1, width)), np.arange(width)[np.newaxis] < len(row)
 
 
-def expected(rows: Rows, p: SoftmaxParameters) -> Fields:
-    """Return the expected output of the unit."""
-    answers = sliced(rows, p.lanes)
-    results = [softmax(*padded(row, p), p) for row in rows]
+def expected(rows: Rows, p: SoftmaxParameters, kept: list[Flags] | None = None) -> Fields:
+    """Return the expected output of the unit, for all scores or those of `kept`."""
+    whole = [padded(row, p) for row in rows]
+    flags = kept or [scores for _row, scores in whole]
+    results = [softmax(row, some, p) for (row, _), some in zip(whole, flags, strict=True)]
     values = np.concatenate(results, axis=1).reshape(-1, p.lanes)
-    return {"values": values, "last": answers["last"]}
+    return {"values": values, "last": sliced(rows, p.lanes)["last"]}
 
 
-def offered(rows: Rows, p: SoftmaxParameters, kept: Flags | None = None) -> Fields:
+def offered(rows: Rows, p: SoftmaxParameters, kept: list[Flags] | None = None) -> Fields:
     """Return the slices of rows, with one `keep` word per slice: all scores, or those of `kept`."""
     slices = sliced(rows, p.lanes)
-    keep = slices["keep"] if kept is None else kept.reshape(-1, p.lanes)
+    keep = np.concatenate(kept, axis=1).reshape(-1, p.lanes) if kept else slices["keep"]
     return slices | {"keep": keep @ (1 << np.arange(p.lanes, dtype=object))}
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
-    """Attach the unit's streams."""
+def bench_for(
+    dut: Any,
+    salt: str,
+    source: str = "none",
+    sink: str = "none",
+    *,
+    kept: list[Flags] | None = None,
+) -> UnitBench[Rows]:
+    """Attach the unit's streams and its model; `kept` has the scores of each row that count."""
     p = catalog_parameters()
-    return StreamBench(
+    return UnitBench(
         dut,
         salt,
-        source=("scores", p.slice_layout),
-        sink=("probabilities", p.result_layout),
-        pauses=(source, sink),
+        source,
+        sink,
+        inputs={"scores": p.slice_layout},
+        outputs={"probabilities": p.result_layout},
+        offered=lambda rows: {"scores": offered(rows, p, kept)},
+        expected=lambda rows: {"probabilities": expected(rows, p, kept)},
     )
-
-
-async def run_rows(bench: StreamBench, rows: Rows) -> int:
-    """Run rows and compare every probability; return the cycles."""
-    p = catalog_parameters()
-    cycles = await bench.run(offered(rows, p))
-    bench.check(expected(rows, p))
-    return cycles
 
 
 @cocotb.test()
@@ -127,7 +131,7 @@ async def real_scores(dut: Any) -> None:
     """Run rows of SmolLM2's attention scores at full rate; compare every bit."""
     bench = bench_for(dut, "real_scores")
     rows = real_rows(catalog_parameters())
-    await run_rows(bench, rows)
+    await bench.run(rows)
     tensors = f"SmolLM2 layers {LAYERS}, 9 heads, {len(rows)} rows of scores"
     p = catalog_parameters()
     one = 1 << PROBABILITY.fraction_bits
@@ -144,7 +148,7 @@ async def full_rate(dut: Any) -> None:
     bench = bench_for(dut, "full_rate")
     rows = [row[: p.scores] for row in random_rows(bench.bench.numpy_rng, p, 4)]
     rows = [np.resize(row, p.scores) for row in rows]
-    cycles = await run_rows(bench, rows)
+    cycles = await bench.run(rows)
     slices = p.scores // p.lanes
     expected = full_rate_cycles(
         [slices] * len(rows), rows=p.rows, latency=LATENCY, read_latency=READ_LATENCY
@@ -159,31 +163,26 @@ async def full_rate(dut: Any) -> None:
 async def extremes(dut: Any) -> None:
     """Run rows of equal, lowest, one huge, increasing and decreasing scores; extreme lengths."""
     bench = bench_for(dut, "extremes")
-    await run_rows(bench, extreme_rows(catalog_parameters()))
+    await bench.run(extreme_rows(catalog_parameters()))
 
 
 @cocotb.test()
 async def rising_maxima(dut: Any) -> None:
     """Let a later slice exceed the earlier ones by every integer power of two."""
     bench = bench_for(dut, "rising_maxima")
-    await run_rows(bench, rising_rows(bench.bench.numpy_rng, catalog_parameters()))
+    await bench.run(rising_rows(bench.bench.numpy_rng, catalog_parameters()))
 
 
 @cocotb.test()
 async def masked(dut: Any) -> None:
     """Mask random lanes, including whole slices, but keep at least one score per row."""
     p = catalog_parameters()
-    bench = bench_for(dut, "masked")
-    rng = bench.bench.numpy_rng
+    rng = Bench(dut, "masked").numpy_rng
     rows = [padded(row, p)[0] for row in random_rows(rng, p, 64)]
     kept = [rng.random(row.shape) < rng.choice([0.1, 0.5, 0.9]) for row in rows]
     for flags in kept:
         flags[0, rng.integers(flags.size)] = True
-    slices = offered([row[0] for row in rows], p, np.concatenate(kept, axis=1))
-    await bench.run(slices)
-    results = [softmax(row, flags, p) for row, flags in zip(rows, kept, strict=True)]
-    values = np.concatenate(results, axis=1).reshape(-1, p.lanes)
-    bench.check({"values": values, "last": slices["last"]})
+    await bench_for(dut, "masked", kept=kept).run([row[0] for row in rows])
 
 
 @cocotb.test()
@@ -194,23 +193,16 @@ async def stalled_output_fills_the_buffer(dut: Any) -> None:
     integers = bench.bench.numpy_rng.integers
     for length in (p.lanes, p.scores):
         rows = [integers(LOWEST, HIGHEST + 1, length) for _ in range(p.rows + 2)]
-        bench.sink.pauses = pause_until((p.rows + 2) * -(-length // p.lanes) + 4 * LATENCY)
-        await run_rows(bench, rows)
+        bench.sinks["probabilities"].pauses = pause_until(
+            (p.rows + 2) * -(-length // p.lanes) + 4 * LATENCY
+        )
+        await bench.run(rows)
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random rows with every pair of pause patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    await run_rows(bench, random_rows(bench.bench.numpy_rng, catalog_parameters(), 40))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state must survive."""
-    p = catalog_parameters()
-    bench = bench_for(dut, "resets", "random", "bursty")
-    rows = random_rows(bench.bench.numpy_rng, p, 12)
-    await bench.disturb(offered(rows, p), times=12, longest=100)
-    await run_rows(bench, rows)
+stalls = stall_test(bench_for, lambda bench: random_rows(bench.bench.numpy_rng, bench.p, 40))
+resets = reset_test(
+    bench_for,
+    lambda bench: random_rows(bench.bench.numpy_rng, bench.p, 12),
+    times=12,
+    longest=100,
+)
