@@ -1,6 +1,7 @@
-"""Encodings of VEDA's instructions, passes, rows and memory lines."""
+"""VEDA's instructions and their fields, and the encodings of passes, rows and memory lines."""
 
-from amaranth.lib import enum
+from amaranth.hdl import ShapeLike
+from amaranth.lib import data, enum
 
 
 class SlotState(enum.Enum, shape=2):
@@ -96,3 +97,61 @@ class Space(enum.Enum, shape=2):
     WEIGHTS = 1
     ANGLES = 2
     VOCABULARY = 3
+
+
+def instruction_layout(
+    *,
+    layer_bits: int,
+    token_shape: ShapeLike,
+    length_shape: ShapeLike,
+    position_bits: int,
+    leave_bits: int,
+) -> data.StructLayout:
+    """Return the layout of an instruction: a block of consecutive tokens through one layer.
+
+    `operation` and `layer` select the work, `last_token` is the index of the block's last token (0:
+    one token). With `load`, the cache holds `length` tokens before the first of these; otherwise
+    the number continues. `vote`: the tokens vote. `evictions`: number of victims, found at the
+    block's last token; only a single victim's slot is reused by the layer's next token. For a whole
+    layer also `position`, the first token's position in its text, and `leave`: the use of the
+    hidden states after this layer, see `Leave`.
+
+    Parameters
+    ----------
+    layer_bits : int
+        Bits of a layer's index.
+    token_shape : ShapeLike
+        Shape of a token's index in its block.
+    length_shape : ShapeLike
+        Shape of a number of cached tokens.
+    position_bits : int
+        Bits of a position in a text.
+    leave_bits : int
+        Bits of `Leave`.
+    """
+    return data.StructLayout(
+        {
+            "operation": Operation,
+            "layer": layer_bits,
+            "last_token": token_shape,
+            "load": 1,
+            "length": length_shape,
+            "vote": 1,
+            "evictions": length_shape,
+            "position": position_bits,
+            "leave": leave_bits,
+        }
+    )
+
+
+def task_layout(instruction: data.StructLayout, *, slot_bits: int) -> data.StructLayout:
+    """Return the layout of a task: an instruction whose first token has a slot.
+
+    `slot` replaces `load`, and `length` is the number of cached tokens including the first one.
+    """
+    return data.StructLayout(
+        {
+            name if name != "load" else "slot": shape if name != "load" else slot_bits
+            for name, shape in instruction.members.items()
+        }
+    )

@@ -1,26 +1,289 @@
-"""Parameters of VEDA's accelerator, and the payloads of its streams."""
+"""Dimensions of VEDA's accelerator, derived values, and the payloads of its streams."""
 
-from dataclasses import dataclass
+from dataclasses import field
+from typing import Annotated
 
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
+from hdl.memory.memory import LARGEST_DEPTH
+from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.argmax import ArgmaxParameters
-from hdl.veda.dimensions import VedaDimensions
-from hdl.veda.instructions import Operation, PassKind, RowKind, SlotState, Space
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
+from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
+from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
+from hdl.veda.instructions import (
+    Operation,
+    PassKind,
+    RowKind,
+    SlotState,
+    Space,
+    instruction_layout,
+    task_layout,
+)
+from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
+from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 
-@dataclass(frozen=True, kw_only=True)
-class VedaParameters(VedaDimensions):
+@parameter_object
+class VedaParameters(ModelDimensions, Parameters):
     """Dimensions of the accelerator, and the payloads of its streams.
 
-    The hardware, the golden model and the testbench share them.
+    The hardware, the golden model and the testbench share them. A head is as wide as the array, or
+    as wide as a plane; in the latter case each plane processes a different head. `lanes` heads are
+    processed at a time, in lock-step.
 
     Parameters
     ----------
-    As of `VedaDimensions`.
+    array : FlexiblePeArrayParameters
+        Dimensions of an array.
+    copies : int
+        Number of arrays, each of which processes different heads.
+    head_size : int
+        Elements of a query: an array's width, or a plane's.
+    heads : int
+        Query heads of a layer.
+    kv_heads : int
+        Key/value heads of a layer; divides `heads`.
+    layers : int
+        Layers in the slot table.
+    slots : int
+        Tokens that the cache of a layer holds; at most `context_length`.
+    group : int
+        Heads per lane whose scores are computed before their values are read.
+    hidden_size : int
+        Elements of the hidden state, a multiple of `copies`.
+    intermediate_size : int
+        Elements between the feed-forward matrices: a multiple of all arrays' width.
+        Pad a narrower layer with columns of zeros.
+    context_length : int
+        Tokens of the longest text: positions that have rotary angles.
+    vocabulary_size : int
+        Tokens of the model's vocabulary: the final norm and the LM head follow the last layer. With
+        0 there is no LM head, and the hidden states are output.
+    block : int
+        Maximum number of tokens of a prompt that pass through a layer together, so that each line
+        of its matrices is fetched once for all of them; at most `slots`. With 1 there is no
+        weight buffer.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range; the message states rule and value.
     """
+
+    array: FlexiblePeArrayParameters = field(default_factory=FlexiblePeArrayParameters)
+    copies: Annotated[int, Range(1, 8, "arrays")] = 1
+    head_size: Annotated[int, Range(4, 512, "elements")] = 128
+    heads: Annotated[int, Range(1, 128, "heads")] = 32
+    kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
+    layers: Annotated[int, Range(1, 256, "layers")] = 32
+    slots: Annotated[int, PowerOfTwo(4, 4096, "tokens")] = 4096
+    group: Annotated[int, Range(1, 64, "heads")] = 8
+    hidden_size: Annotated[int, Range(2, 65536, "elements")] = 4096
+    intermediate_size: Annotated[int, Range(1, 65536, "elements")] = 11008
+    context_length: Annotated[int, PowerOfTwo(2, 65536, "tokens")] = 4096
+    vocabulary_size: Annotated[int, Range(0, 262144, "tokens")] = 0
+    block: Annotated[int, Range(1, 64, "tokens")] = 1
+
+    def __post_init__(self) -> None:
+        """Check rules that involve several fields."""
+        super().__post_init__()
+        widths = (self.array.width, self.array.plane_width)
+        require(
+            self.head_size in widths,
+            f"head_size must be the array's width {widths[0]} or a plane's {widths[1]}",
+            self.head_size,
+        )
+        self.require_groups()
+        require(
+            self.hidden_size % self.copies == 0,
+            f"hidden_size must be a multiple of copies {self.copies}",
+            self.hidden_size,
+        )
+        require(
+            self.intermediate_size % self.row == 0,
+            f"intermediate_size must be a multiple of all arrays' width {self.row}",
+            self.intermediate_size,
+        )
+        rule = "vocabulary_size must be 0 or at least 2"
+        require(self.vocabulary_size != 1, rule, self.vocabulary_size)
+        rule = f"slots must be at most context_length = {self.context_length}"
+        require(self.slots <= self.context_length, rule, self.slots)
+        rule = f"block must be at most slots = {self.slots}"
+        require(self.block <= self.slots, rule, self.block)
+        # The contents of the buffers must fit into memories.
+        for what, words in (
+            ("elements of a block's hidden states", self.state_elements),
+            ("lines of a block's weights", self.segment_lines if self.block > 1 else 0),
+            ("vectors of a block's outer products", self.slices),
+        ):
+            require(words <= LARGEST_DEPTH, f"{what} must be at most {LARGEST_DEPTH}", words)
+
+    @property
+    def row(self) -> int:
+        """Elements of all arrays: a row of results, or a line of every channel."""
+        return self.copies * self.array.width
+
+    @property
+    def projected_rows(self) -> int:
+        """Rows of keys, values and queries."""
+        return 2 * self.kv_rounds + self.rounds
+
+    @property
+    def gated_rows(self) -> int:
+        """Rows of `gate_proj` and `up_proj` together."""
+        return 2 * self.intermediate_size // self.row
+
+    @property
+    def attended_slices(self) -> int:
+        """Vectors of an array's width that hold the heads' outputs of a token."""
+        return self.rounds * self.copies
+
+    @property
+    def activated_slices(self) -> int:
+        """Vectors of an array's width that hold the intermediate vector of a token."""
+        return self.intermediate_size // self.array.width
+
+    @property
+    def slices(self) -> int:
+        """Maximum number of array-wide vectors for a block's matrices of inner products."""
+        # A memory has at least two words.
+        return max(2, self.block * max(self.attended_slices, self.activated_slices))
+
+    @property
+    def queries(self) -> int:
+        """Maximum number of entries for a block's queries: one per token and head round."""
+        return max(2, self.block * self.rounds)
+
+    @property
+    def sums(self) -> int:
+        """Elements of the hidden state that one array computes."""
+        return self.hidden_size // self.copies
+
+    @property
+    def beats(self) -> dict[PassKind, int]:
+        """Lines per channel of each matrix of a layer, in the order of execution."""
+        return {
+            PassKind.QUERY_KEY_VALUE: self.projected_rows * self.hidden_size,
+            PassKind.OUTPUT_PROJECTION: self.attended_slices * self.sums,
+            PassKind.GATE_UP: self.gated_rows * self.hidden_size,
+            PassKind.DOWN: self.activated_slices * self.sums,
+        }
+
+    @property
+    def vocabulary_rows(self) -> int:
+        """Rows of logits, the last of which may be padded with zeros."""
+        return -(-self.vocabulary_size // self.row)
+
+    @property
+    def vocabulary_beats(self) -> int:
+        """Lines per channel of the LM head."""
+        return self.vocabulary_rows * self.hidden_size
+
+    @property
+    def segment_lines(self) -> int:
+        """Maximum number of lines per channel in a segment, see `WeightBuffer`."""
+        # A row of outer products, or a block of as many outputs as there are partial sums.
+        slices = max(self.attended_slices, self.activated_slices)
+        return max(self.hidden_size, slices * min(self.array.partial_sums, self.sums))
+
+    @property
+    def state_elements(self) -> int:
+        """Elements of the hidden states of a block."""
+        return self.block * self.hidden_size
+
+    @property
+    def token_shape(self) -> range:
+        """Shape of a token's index in its block."""
+        return range(max(self.block, 2))
+
+    @property
+    def functions(self) -> SpecialFunctionUnitParameters:
+        """Dimensions of the special function unit.
+
+        Its divider is pipelined, because the down projection waits for the last row of the
+        activation.
+        """
+        return SpecialFunctionUnitParameters(
+            lanes=self.lanes,
+            scores=self.slots,
+            heads=self.group,
+            width=self.hidden_size,
+            # The next vector overwrites elements as they are normalised; only its last element
+            # waits. This halves the buffer; a prompt at `tiny` takes 3 % more cycles.
+            vectors=1,
+            divide_digits=0,
+        )
+
+    @property
+    def norm(self) -> ElementSerialLayernormParameters:
+        """Dimensions of the RMSNorm before the attention's and the SwiGLU's projections."""
+        return self.functions.layernorm
+
+    @property
+    def split(self) -> bool:
+        """Whether each plane processes a different head."""
+        return self.head_size < self.array.width
+
+    @property
+    def array_lanes(self) -> int:
+        """Heads that one array processes at a time."""
+        return self.array.planes if self.split else 1
+
+    @property
+    def lanes(self) -> int:
+        """Heads that all arrays process at a time."""
+        return self.copies * self.array_lanes
+
+    @property
+    def channels(self) -> int:
+        """Memory channels: one per plane."""
+        return self.copies * self.array.planes
+
+    @property
+    def rounds(self) -> int:
+        """Head rounds: steps of `lanes` heads in which all query heads are processed."""
+        return -(-self.heads // self.lanes)
+
+    @property
+    def kv_rounds(self) -> int:
+        """Beats in which all key or value heads of a token are written."""
+        return -(-self.kv_heads // self.lanes)
+
+    @property
+    def lines(self) -> int:
+        """Memory lines of a key or value."""
+        return 1 if self.split else self.array.planes
+
+    @property
+    def softmax(self) -> ElementSerialSoftmaxParameters:
+        """Dimensions of a lane's softmax."""
+        return self.functions.softmax
+
+    @property
+    def voting(self) -> VotingEngineParameters:
+        """Dimensions of the voting engine."""
+        return VotingEngineParameters(
+            threshold=VoteThresholdParameters(slots=self.slots),
+            heads=self.heads,
+            lanes=self.lanes,
+            # The instructions specify which tokens vote.
+            reserved=0,
+        )
+
+    def lane(self, head_round: int, channel: int) -> int:
+        """Return the head index of a channel in a round; it may exceed the last head."""
+        return head_round * self.lanes + channel // self.lines
+
+    def kv_head(self, head_round: int, channel: int) -> int:
+        """Return the key/value head of a channel in a round; idle lanes use the last head's."""
+        # The result of an idle lane is not used, but its address must be legal.
+        head = min(self.lane(head_round, channel), self.heads - 1)
+        return head // self.group_size
 
     @property
     def slot_bits(self) -> int:
@@ -110,19 +373,13 @@ class VedaParameters(VedaDimensions):
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """An instruction: a block of tokens in one layer, see `Scheduler`."""
-        return data.StructLayout(
-            {
-                "operation": Operation,
-                "layer": self.layer_bits,
-                "last_token": self.token_shape,
-                "load": 1,
-                "length": self.length_shape,
-                "vote": 1,
-                "evictions": self.length_shape,
-                "position": ceil_log2(self.context_length),
-                "leave": self.leave_bits,
-            }
+        """An instruction: a block of tokens through one layer."""
+        return instruction_layout(
+            layer_bits=self.layer_bits,
+            token_shape=self.token_shape,
+            length_shape=self.length_shape,
+            position_bits=ceil_log2(self.context_length),
+            leave_bits=self.leave_bits,
         )
 
     @property
@@ -144,20 +401,8 @@ class VedaParameters(VedaDimensions):
 
     @property
     def task_layout(self) -> data.StructLayout:
-        """An instruction, with its first token's slot and cached tokens including it."""
-        return data.StructLayout(
-            {
-                "operation": Operation,
-                "layer": self.layer_bits,
-                "last_token": self.token_shape,
-                "slot": self.slot_bits,
-                "length": self.length_shape,
-                "vote": 1,
-                "evictions": self.length_shape,
-                "position": ceil_log2(self.context_length),
-                "leave": self.leave_bits,
-            }
-        )
+        """An instruction whose first token has a slot."""
+        return task_layout(self.instruction_layout, slot_bits=self.slot_bits)
 
     @property
     def read_layout(self) -> data.StructLayout:

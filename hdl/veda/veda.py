@@ -74,7 +74,7 @@ class Veda(Unit):
     weights : In(struct)
         Weights a and b of the voting threshold, as in `VoteThreshold`.
     instructions : In(stream)
-        As in `Scheduler`. A layer's first instruction must have `load`.
+        See `instruction_layout`. A layer's first instruction must have `load`.
     vectors : In(stream)
         For each instruction of attention alone: the token's keys, its values, its queries, one head
         per lane in each beat, each beat for all tokens of a block. Lanes without a head are zero.
@@ -116,7 +116,7 @@ class Veda(Unit):
     Raises
     ------
     ValueError
-        If `parameters` are illegal, see `VedaDimensions`.
+        If `parameters` are illegal, see `VedaParameters`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:

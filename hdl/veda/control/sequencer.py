@@ -116,12 +116,7 @@ class Scheduler(Unit):
     Members
     -------
     instructions : In(stream)
-        A task for a block of ``last_token + 1`` consecutive tokens (0: one token) in `layer`.
-        `operation`: a whole layer, or attention alone. With `load`, the cache holds `length` tokens
-        before this one; otherwise the number continues. `vote`: the tokens vote. `evictions`:
-        number of victims, found at the block's last token; only a single victim's slot is reused by
-        the layer's next token. For a whole layer also the first token's `position` in its text, and
-        `leave`: what happens to the hidden states after this layer.
+        A task for a block of ``last_token + 1`` tokens, see `instruction_layout`.
     vectors : In(stream)
         For each instruction of attention alone: keys, then values, then queries, one head per lane
         in each beat; for a block, each beat arrives for all tokens before the next beat.

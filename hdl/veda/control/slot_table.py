@@ -73,7 +73,7 @@ class SlotTable(Unit):
     Members
     -------
     instructions : In(stream)
-        As in `Scheduler`. The tokens after a block's first one fill free slots.
+        See `instruction_layout`. The tokens after a block's first one fill free slots.
     tasks : Out(stream)
         The instruction, with its first token's `slot` and its `length`, this token included.
     victims : In(stream)
