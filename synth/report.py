@@ -14,6 +14,7 @@ from hdl.paths import replace_text
 from synth.cells import Cell, Read, Table
 from synth.figures import FIGURES, Figures, completed
 from synth.gallery import Gallery, Picture, explored
+from synth.long_tests import long_tests
 from synth.operators import compared_circuits
 from synth.papers import Paper, read_papers
 from synth.plots import Bar, bars_plot, peers_plot
@@ -99,6 +100,7 @@ def write_report(
             for owner in dict.fromkeys(entry.paper for entry in entries)
         },
         count=len(entries),
+        long_tests=long_tests(directory),
         kept=any(record.kept for record in _records(units)),
     )
     replace_text(page, text + "\n")

@@ -11,6 +11,7 @@ from hdl.catalog import CATALOG
 from synth import report
 from synth.figures import kept_figures
 from synth.liberty import GENERIC, read_library
+from synth.long_tests import FILE, long_tests
 from synth.papers import Headline, Paper, read_papers
 from synth.report import write_report
 from synth.results import Record, collect, collect_studies
@@ -214,6 +215,27 @@ def test_a_paper_that_is_added_has_its_section(
     assert text.count("An added paper") == 4
     assert "Figure 99" in text and "it is fast" in text
     assert 'id="unit-design_under_test"' in text
+
+
+def test_the_record_of_long_tests_is_summed_by_file(tmp_path: Path) -> None:
+    file = tmp_path / "passes.json"
+    passes = {
+        "tests/test_a.py::test_one[x::y]": {"seconds": 1000.4, "commit": "aaaaaaaaaaaa"},
+        "tests/test_a.py::test_two": {"seconds": 500.3, "commit": "bbbbbbbbbbbb"},
+        "tests/test_b.py::test_one": {"seconds": 2.0, "commit": "aaaaaaaaaaaa"},
+    }
+    write(file, passes)
+    assert [[cell.text for cell in row] for row in long_tests(tmp_path, file).rows] == [
+        ["tests/test_a.py", "2", "1,501", "aaaaaaaa, bbbbbbbb"],
+        ["tests/test_b.py", "1", "2", "aaaaaaaa"],
+        ["all", "3", "1,503", "aaaaaaaa, bbbbbbbb"],
+    ]
+
+
+def test_the_page_shows_how_many_long_tests_passed(fresh: Page) -> None:
+    passed = len(json.loads(FILE.read_text()))
+    shown = {words for words, link, kept in fresh.links if link.endswith(FILE.name) and kept}
+    assert f"{passed:,}" in shown
 
 
 def test_operations_are_counted_by_the_units_parameters() -> None:
