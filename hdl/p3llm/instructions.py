@@ -78,17 +78,36 @@ class MemoryBits:
         return [*self.p.matrices.values(), *self.p.projection]
 
 
+@dataclass(frozen=True, kw_only=True)
+class MemoryInstruction:
+    """An instruction of the memory side; `memory_instruction` defines its members."""
+
+    operation: MemoryOperation = MemoryOperation.PRODUCT
+    mode: Mode = Mode.LINEAR
+    both: int = 0
+    scaled: int = 0
+    base: int
+    values: int = 0
+    outers: int = 0
+    rounds: int = 0
+    steps: int = 0
+    tail: int = 0
+    inputs: tuple[int, int] = (0, 0)
+    sums: tuple[int, int] = (0, 0)
+    columns: tuple[int, int] = (0, 0)
+
+
 def memory_instruction(p: P3llmParameters) -> data.StructLayout:
     """Return the layout of an instruction.
 
     ``base`` and, for an append, ``values`` are positions relative to the layer. For `Mode.LINEAR`,
     ``outers`` (groups), ``rounds`` (tiles per unit) and ``steps`` (columns of both) are given; in
     the other modes they follow from the number of cached tokens. ``scaled``: the NPU already holds
-    the scales of these keys and values. ``tail``: positions of FP16 numbers to read after the
-    products. ``both``: two inputs share a column; ``inputs`` (in words) and ``sums`` (in results)
-    are the places of each. ``columns``: destinations of FP16 numbers; for keys, of the scales of
-    keys and of values. With `pre_rope`, ``inputs`` of keys are the destinations of their columns
-    and of their zero points.
+    the scales of these keys and values. A product with no ``outers`` only reads FP16 numbers for
+    the NPU, ``tail`` positions. ``both``: two inputs share a column; ``inputs`` (in words) and
+    ``sums`` (in results) are the places of each. ``columns``: destinations of FP16 numbers; for
+    keys, of the scales of keys and of values. With `pre_rope`, ``inputs`` of keys are the
+    destinations of their columns and of their zero points.
     """
     bits, places = MemoryBits(p), Places(p)
     return data.StructLayout(
@@ -189,6 +208,21 @@ READS_NUMBERS = (
     NpuOperation.ACTIVATE,
 )
 """Operations that read binary32 numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpuInstruction:
+    """An instruction of the NPU side; `npu_instruction` defines its members."""
+
+    operation: NpuOperation
+    count: int = 0
+    source: int = 0
+    target: int = 0
+    sums: int = 0
+    factors: int = 0
+    value_scales: int = 0
+    scalar: int = 0
+    head: int = 0
 
 
 def npu_instruction(p: P3llmParameters) -> data.StructLayout:

@@ -13,7 +13,6 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.pre_rope_sequencer import PreRopeSequencer
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.control.sequencer import LineIssuer
@@ -26,9 +25,6 @@ from hdl.p3llm.parts import place_parts
 from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannel
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
-
-SEQUENCERS = {False: ProductSequencer, True: PreRopeSequencer}
-"""Product sequencer by whether the NPU multiplies queries by keys."""
 
 OF_COLUMNS = ("valid", "operation", "bank", "all", "column", "mask", "data")
 """Fields of a command that a read or write of a column uses."""
@@ -94,7 +90,7 @@ class P3llm(Unit):
         channels = range(p.pseudo_channels)
         self.channel = [PimChannel(parameters=p.channel) for _ in channels]
         self.scheduler = BankScheduler(parameters=p.channel, position_bits=MemoryBits(p).position)
-        self.products = SEQUENCERS[p.pre_rope](parameters=p)
+        self.products = ProductSequencer(parameters=p)
         self.appends = AppendSequencer(parameters=p)
         self.totals = [TotalCollector(parameters=p) for _ in channels]
         self.vectors = (PreRopeVectorUnit if p.pre_rope else VectorUnit)(parameters=p)

@@ -176,6 +176,10 @@ class Places:
         """Return the place of the scales of a head's values."""
         return self.key_scales(turn) + self._scales
 
+    def scale_columns(self, turn: int) -> tuple[int, int]:
+        """Return the places of the scales of a head's keys and values, in columns."""
+        return self.columns(self.key_scales(turn)), self.columns(self.value_scales(turn))
+
     @property
     def _scales(self) -> int:
         """Number of slices of all tokens' scales, in whole sets of keys."""

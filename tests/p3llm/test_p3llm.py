@@ -12,7 +12,13 @@ from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.model_shape import NORM_EPSILON
 from hdl.p3llm.control.lines import Shared
 from hdl.p3llm.control.program import Program
-from hdl.p3llm.instructions import READS_NUMBERS, MemoryBits, NpuOperation, npu_instruction
+from hdl.p3llm.instructions import (
+    READS_NUMBERS,
+    MemoryBits,
+    MemoryOperation,
+    NpuOperation,
+    npu_instruction,
+)
 from hdl.p3llm.npu.epsilon_steps import step_table
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -66,12 +72,13 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     """
     p = replace(PRESETS[preset], batch=batch)
     program = Program(p)
-    lines = [line for line in program.memory if "mode" in line.instruction]
+    of_products = MemoryOperation.PRODUCT
+    lines = [line for line in program.memory if line.instruction.operation is of_products]
     products = [line.instruction for line in lines]
-    linear = [one for one in products if one["mode"] is Mode.LINEAR and "outers" in one]
+    linear = [one for one in products if one.mode is Mode.LINEAR and one.outers]
     # Two requests share each column of a matrix; an odd one is alone at the end.
     both = [1] * (batch // 2) + [0] * (batch % 2)
-    found = [(one["base"], one["both"]) for one in linear]
+    found = [(one.base, one.both) for one in linear]
     layer, projection = (
         [(place.base + place.rounds, two) for two in both for place in places]
         for places in (p.matrices.values(), p.projection)
@@ -82,9 +89,7 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     pairs = len(heads) * -(-p.group_size // 2)
     for mode, base in ((Mode.QK, p.key_base), (Mode.PV, p.value_base)):
         read = [
-            (line.request, line.instruction["base"])
-            for line in lines
-            if line.instruction["mode"] is mode
+            (line.request, line.instruction.base) for line in lines if line.instruction.mode is mode
         ]
         once = p.pre_rope and mode is Mode.QK
         assert len(read) == batch * (len(heads) if once else pairs)
@@ -92,9 +97,9 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
             (request, base(head, request)) for request in range(batch) for head in heads
         }
     queries = [
-        (line.request, line.instruction["head"])
+        (line.request, line.instruction.head)
         for line in program.npu
-        if line.instruction["operation"] is NpuOperation.QUERY
+        if line.instruction.operation is NpuOperation.QUERY
     ]
     assert queries == [
         (request, head)
@@ -104,10 +109,8 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
         for head in range(first, min(first + p.pseudo_channels, p.kv_heads))
         for _ in range(min(2, p.group_size - member))
     ]
-    appends = [line for line in program.memory if "values" in line.instruction]
-    assert [
-        (line.request, line.instruction["base"], line.instruction["values"]) for line in appends
-    ] == [
+    appends = [line for line in program.memory if line not in lines]
+    assert [(line.request, line.instruction.base, line.instruction.values) for line in appends] == [
         (request, p.key_base(head, request), p.value_base(head, request))
         for request in range(batch)
         for head in heads
@@ -134,21 +137,21 @@ def test_queries_use_the_keys_of_their_head(
     queries, heads = [], range(0, p.kv_heads, channels)
     for line in program.npu:
         given = line.instruction
-        if given["operation"] is NpuOperation.QUERY:
-            kept = line.request, given["head"]
+        if given.operation is NpuOperation.QUERY:
+            kept = line.request, given.head
             queries.append(kept)
             own = places.spread(places.smoothing(line.request % 2))
-            assert given["factors"] == own + places.slices(given["head"] * p.head_size)
-        elif given["operation"] is NpuOperation.SCORES:
-            assert kept is not None and given["head"] == kept[1] % channels
+            assert given.factors == own + places.slices(given.head * p.head_size)
+        elif given.operation is NpuOperation.SCORES:
+            assert kept is not None and given.head == kept[1] % channels
             first = heads[kept[1] // channels]
             done = [
                 other
                 for other in program.memory[: line.after]
-                if other.instruction.get("inputs") == [given["source"], given["sums"]]
-                and other.instruction["mode"] is Mode.QK
+                if other.instruction.inputs == (given.source, given.sums)
+                and other.instruction.mode is Mode.QK
             ]
-            assert done[-1].instruction["base"] == p.key_base(first, line.request)
+            assert done[-1].instruction.base == p.key_base(first, line.request)
             assert done[-1].request == line.request
             # A query is released with its scores: the next ones need another query.
             kept = None
@@ -191,7 +194,7 @@ def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
     before, behind = program.layer_lines
     # The LM head waits only for instructions of its own, or for complete ones.
     assert all(line.after <= behind for line in program.memory[:before])
-    operations = [line.instruction["operation"] for line in program.npu[behind:]]
+    operations = [line.instruction.operation for line in program.npu[behind:]]
     assert operations.count(NpuOperation.COMPARE) == 16
     assert operations[-1] is NpuOperation.PREDICT
 
@@ -318,21 +321,21 @@ def test_places_fit_their_bits(preset: str) -> None:
     named = ("source", "target", "sums", "factors", "value_scales")
     for line in program.npu:
         said = line.instruction
-        operation = said["operation"]
+        operation = said.operation
         # A pseudo-channel's scalars follow those of the previous one.
-        channel = said.get("head", 0) % p.pseudo_channels
-        assert 4 * channel + said.get("scalar", 0) < p.scalars
+        channel = said.head % p.pseudo_channels
+        assert 4 * channel + said.scalar < p.scalars
         # Scores are as many as there are tokens.
-        count = scores if operation == NpuOperation.SCORES else said.get("count", 0)
+        count = scores if operation == NpuOperation.SCORES else said.count
         assert count < 1 << fields["count"].width
         for name in named:
-            assert said.get(name, 0) + count < 1 << fields[name].width
+            assert getattr(said, name) + count < 1 << fields[name].width
         if operation in READS_NUMBERS:
-            assert said.get("source", 0) + count < 1 << places.numbers_bits
+            assert said.source + count < 1 << places.numbers_bits
     for line in program.memory:
         widths = {"inputs": places.word_bits, "sums": places.result_bits}
         for name, width in (widths | {"columns": places.column_bits}).items():
-            assert max(line.instruction.get(name, (0,))) < 1 << width
+            assert max(getattr(line.instruction, name)) < 1 << width
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -343,7 +346,7 @@ def test_loops_fit_their_bits(preset: str) -> None:
     most = {"outers": bits.outers, "rounds": bits.rounds, "steps": bits.steps}
     products = [line.instruction for line in Program(p).memory]
     for said in products:
-        counts = {name: said.get(name, 0) for name in most}
+        counts = {name: getattr(said, name) for name in most}
         assert all(counts[name] < 1 << most[name] for name in most)
-        assert said.get("tail", 0) < 1 << bits.tail
+        assert said.tail < 1 << bits.tail
         assert counts["outers"] * (counts["steps"] // unit.steps_a_word) < 1 << bits.words

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Generic, TypeVar
 
 from amaranth.lib import data
 from amaranth.utils import bits_for
 
 from hdl.p3llm.instructions import (
-    MemoryOperation,
-    NpuOperation,
+    MemoryInstruction,
+    NpuInstruction,
     memory_instruction,
     npu_instruction,
 )
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.places import Places
 
 LEAST_BITS = 10
@@ -74,13 +73,16 @@ HEADS = (Shared.HEADS_0, Shared.HEADS_1)
 SCALES = (Shared.SCALES_0, Shared.SCALES_1)
 
 
+Instruction = TypeVar("Instruction", MemoryInstruction, NpuInstruction)
+
+
 @dataclass(frozen=True)
-class Line:
+class Line(Generic[Instruction]):
     """An instruction of one side, with its dependences.
 
     Members
     -------
-    instruction : dict
+    instruction : MemoryInstruction or NpuInstruction
         Values of the instruction's fields.
     request : int
         Request whose position the instruction uses.
@@ -90,7 +92,7 @@ class Line:
         Number of instructions of the other side that must be complete before it starts.
     """
 
-    instruction: dict[str, Any]
+    instruction: Instruction
     request: int
     reads: frozenset[Shared]
     writes: frozenset[Shared]
@@ -113,8 +115,8 @@ class Lines:
     """
 
     p: P3llmParameters
-    memory: list[Line] = field(default_factory=list)
-    npu: list[Line] = field(default_factory=list)
+    memory: list[Line[MemoryInstruction]] = field(default_factory=list)
+    npu: list[Line[NpuInstruction]] = field(default_factory=list)
 
     @property
     def places(self) -> Places:
@@ -149,70 +151,60 @@ class Lines:
     @property
     def encoded(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Encoded instructions of both sides."""
-        memory, npu = (
-            tuple(
-                layout.const(
-                    {"after": line.after, "instruction": line.instruction, "request": line.request}
-                )
-                .as_value()
-                .value
-                for line in lines
-            )
-            for lines, layout in zip((self.memory, self.npu), self.layouts, strict=True)
+        memory, npu = self.layouts
+        return (
+            tuple(self._encoded(line, memory) for line in self.memory),
+            tuple(self._encoded(line, npu) for line in self.npu),
         )
-        return memory, npu
 
     @staticmethod
-    def _line(
-        instruction: dict[str, Any],
-        request: int,
-        others: list[Line],
-        reads: Sequence[Shared],
-        writes: Sequence[Shared],
-    ) -> Line:
-        """Return an instruction that waits for the last conflicting one of the other side."""
-        mine, changed = {*reads, *writes}, set(writes)
-        conflicts = [
-            number
-            for number, other in enumerate(others, start=1)
-            if other.writes & mine or other.reads & changed
-        ]
-        after = max(conflicts, default=0)
-        return Line(instruction, request, frozenset(reads), frozenset(writes), after)
+    def _encoded(line: Line[Instruction], layout: data.StructLayout) -> int:
+        """Return an encoded instruction."""
+        fields = {
+            "after": line.after,
+            "instruction": vars(line.instruction),
+            "request": line.request,
+        }
+        return layout.const(fields).as_value().value
 
     def operate(
         self,
-        operation: NpuOperation,
-        numbers: int = 0,
+        instruction: NpuInstruction,
+        *,
         reads: Sequence[Shared] = (),
         writes: Sequence[Shared] = (),
-        *,
         request: int = 0,
-        **fields: Any,
     ) -> None:
         """Add an operation of the NPU on a vector."""
-        given = {"operation": operation, "count": numbers // self.p.lanes, **fields}
-        self.npu.append(self._line(given, request, self.memory, reads, writes))
+        after = _last_conflict(self.memory, reads, writes)
+        self.npu.append(Line(instruction, request, frozenset(reads), frozenset(writes), after))
 
-    def append(self, reads: Sequence[Shared], *, request: int, **fields: Any) -> None:
-        """Add an append of a token's key and value."""
-        given = {"operation": MemoryOperation.APPEND, **fields}
-        self.memory.append(self._line(given, request, self.npu, reads, ()))
-
-    def multiply(
+    def access(
         self,
-        mode: Mode,
-        reads: Sequence[Shared],
-        writes: Sequence[Shared],
+        instruction: MemoryInstruction,
         *,
+        reads: Sequence[Shared] = (),
+        writes: Sequence[Shared] = (),
         request: int = 0,
-        **fields: Any,
     ) -> None:
-        """Add a product to the memory side."""
-        given = {"operation": MemoryOperation.PRODUCT, "mode": mode, **fields}
-        self.memory.append(self._line(given, request, self.npu, reads, writes))
+        """Add an instruction of the memory side."""
+        after = _last_conflict(self.npu, reads, writes)
+        self.memory.append(Line(instruction, request, frozenset(reads), frozenset(writes), after))
 
     def fetch(self, base: int, numbers: int, writes: Shared, place: int) -> None:
-        """Add a product that has no columns but a tail: the read of FP16 numbers."""
-        columns, tail = [self.places.columns(place), 0], self.p.positions(numbers)
-        self.multiply(Mode.LINEAR, (), [writes], base=base, tail=tail, columns=columns)
+        """Add a read of FP16 numbers."""
+        columns, tail = (self.places.columns(place), 0), self.p.positions(numbers)
+        self.access(MemoryInstruction(base=base, tail=tail, columns=columns), writes=[writes])
+
+
+def _last_conflict(
+    others: Sequence[Line[Instruction]], reads: Sequence[Shared], writes: Sequence[Shared]
+) -> int:
+    """Return the number of instructions of the other side up to the last conflicting one."""
+    mine, changed = {*reads, *writes}, set(writes)
+    conflicts = [
+        number
+        for number, other in enumerate(others, start=1)
+        if other.writes & mine or other.reads & changed
+    ]
+    return max(conflicts, default=0)

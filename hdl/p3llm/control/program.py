@@ -4,13 +4,14 @@ With a vocabulary, the instructions of the LM head follow: final norm, projectio
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from hdl.p3llm.control.attention import Attention
 from hdl.p3llm.control.lines import ROWS, Lines, Shared
-from hdl.p3llm.control.pre_rope_attention import PreRopeAttention
-from hdl.p3llm.instructions import NpuOperation
+from hdl.p3llm.control.npu_scores import NpuScores
+from hdl.p3llm.control.pair import all_pairs
+from hdl.p3llm.control.unit_scores import UnitScores
+from hdl.p3llm.instructions import MemoryInstruction, NpuInstruction, NpuOperation
 from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.pim.operand_decoder import Mode
 
@@ -57,18 +58,27 @@ class Program(Lines):
 
     def _linear(self, matrix: MatrixPlace, requests: int) -> None:
         """Multiply the stored inputs of one or two requests by a matrix."""
-        places, pumps = self.places, range(requests)
-        self.multiply(
-            Mode.LINEAR,
-            [Shared.INPUTS],
-            [Shared.SUMS],
-            base=matrix.base + matrix.rounds,
-            both=requests - 1,
-            outers=matrix.outers,
-            rounds=matrix.rounds,
-            steps=matrix.steps,
-            inputs={pump: places.words(places.vector_inputs(pump)) for pump in pumps},
-            sums={pump: places.results(places.linear_sums(pump)) for pump in pumps},
+        places, both = self.places, requests - 1
+        # A single request has no second input: its place remains 0.
+        self.access(
+            MemoryInstruction(
+                mode=Mode.LINEAR,
+                base=matrix.base + matrix.rounds,
+                both=both,
+                outers=matrix.outers,
+                rounds=matrix.rounds,
+                steps=matrix.steps,
+                inputs=(
+                    places.words(places.vector_inputs(0)),
+                    both * places.words(places.vector_inputs(1)),
+                ),
+                sums=(
+                    places.results(places.linear_sums(0)),
+                    both * places.results(places.linear_sums(1)),
+                ),
+            ),
+            reads=[Shared.INPUTS],
+            writes=[Shared.SUMS],
         )
 
     def _normalised(self, base: int, requests: int) -> None:
@@ -77,65 +87,61 @@ class Program(Lines):
         self.fetch(base, p.hidden_size, Shared.NORM, places.norm)
         for pump in range(requests):
             self.operate(
-                NpuOperation.NORM,
-                p.hidden_size,
-                [Shared.NORM],
-                [Shared.INPUTS],
-                source=places.state(pump),
-                target=places.vector_inputs(pump),
-                factors=places.spread(places.norm),
-                scalar=pump,
+                NpuInstruction(
+                    operation=NpuOperation.NORM,
+                    count=places.slices(p.hidden_size),
+                    source=places.state(pump),
+                    target=places.vector_inputs(pump),
+                    factors=places.spread(places.norm),
+                    scalar=pump,
+                ),
+                reads=[Shared.NORM],
+                writes=[Shared.INPUTS],
             )
 
     def _load(self, requests: int) -> None:
         """Load hidden states."""
+        places, count = self.places, self.places.slices(self.p.hidden_size)
         for pump in range(requests):
-            self.operate(NpuOperation.LOAD, self.p.hidden_size, target=self.places.state(pump))
+            load = NpuInstruction(
+                operation=NpuOperation.LOAD, count=count, target=places.state(pump)
+            )
+            self.operate(load)
 
     def _sums(
         self,
-        operation: NpuOperation,
-        name: str,
-        pump: int,
-        first: int,
-        count: int,
-        writes: Sequence[Shared],
-        **fields: Any,
+        instruction: NpuInstruction,
+        side: int,
+        outputs: range,
+        writes: Sequence[Shared] = (),
     ) -> None:
-        """Process a range of a linear layer's sums of a request."""
-        places, side = self.places, self._side(name)
-        # Matrices with the same inputs are stored as one; each part is processed by itself.
-        skipped = places.slices(first)
-        self.operate(
-            operation,
-            count,
-            [Shared.SUMS, ROWS[side]],
-            writes,
-            sums=places.spread(places.linear_sums(pump)) + skipped,
+        """Add an operation on a range of a matrix's outputs, for the request of its `scalar`.
+
+        Matrices with the same inputs are stored as one; each part is processed by itself.
+        """
+        places, skipped = self.places, self.places.slices(outputs.start)
+        sums = replace(
+            instruction,
+            count=places.slices(len(outputs)),
+            sums=places.spread(places.linear_sums(instruction.scalar)) + skipped,
             factors=places.spread(places.rows(side)) + skipped,
-            scalar=pump,
-            **fields,
         )
+        self.operate(sums, reads=[Shared.SUMS, ROWS[side]], writes=writes)
 
     def _residual(self, name: str, requests: int) -> None:
         """Add a linear layer's sums to the hidden states."""
         for pump in range(requests):
             state = self.places.state(pump)
-            self._sums(
-                NpuOperation.RESIDUAL,
-                name,
-                pump,
-                0,
-                self.p.hidden_size,
-                (),
-                source=state,
-                target=state,
+            added = NpuInstruction(
+                operation=NpuOperation.RESIDUAL, source=state, target=state, scalar=pump
             )
+            self._sums(added, self._side(name), range(self.p.hidden_size))
 
     def _layer(self, requests: range) -> None:
         """Add the instructions of a layer for requests that share the weights."""
         p, places, count = self.p, self.places, len(requests)
-        attention = (PreRopeAttention if p.pre_rope else Attention)(self, requests)
+        scores = NpuScores(self) if p.pre_rope else UnitScores(self)
+        attention = Attention(self, all_pairs(p, requests), scores)
         self._load(count)
         self._normalised(p.norm_bases[0], count)
         factors = count * p.factors_positions * p.outputs
@@ -147,30 +153,35 @@ class Program(Lines):
         for pump in range(count):
             # Keys and values are first: those of the first head are quantised before the last
             # query is computed.
-            target = places.projected(pump)
-            self._sums(NpuOperation.SCALE, "qkv", pump, 0, keys, (), target=target)
-            if pump == 0:
-                attention.codes(attention.pairs[0])
-            target += places.slices(keys)
-            self._sums(NpuOperation.SCALE, "qkv", pump, keys, p.qkv - keys, (), target=target)
+            for outputs in (range(keys), range(keys, p.qkv)):
+                target = places.projected(pump) + places.slices(outputs.start)
+                scale = NpuInstruction(operation=NpuOperation.SCALE, target=target, scalar=pump)
+                self._sums(scale, self._side("qkv"), outputs)
+                if pump == 0 and outputs.start == 0:
+                    attention.codes(attention.pairs[0])
         attention.attend()
         self._rows("output")
         for pump in range(count):
             self.operate(
-                NpuOperation.ACTIVATE,
-                p.heads * p.head_size,
-                (),
-                [Shared.INPUTS],
-                source=places.attended(pump),
-                target=places.vector_inputs(pump),
-                scalar=pump,
+                NpuInstruction(
+                    operation=NpuOperation.ACTIVATE,
+                    count=places.slices(p.query_size),
+                    source=places.attended(pump),
+                    target=places.vector_inputs(pump),
+                    scalar=pump,
+                ),
+                writes=[Shared.INPUTS],
             )
         self._linear(p.matrices["output"], count)
         self._residual("output", count)
         self._normalised(p.norm_bases[1], count)
         self._feed_forward(count)
+        slices = places.slices(p.hidden_size)
         for pump in range(count):
-            self.operate(NpuOperation.LEAVE, p.hidden_size, source=places.state(pump))
+            leave = NpuInstruction(
+                operation=NpuOperation.LEAVE, count=slices, source=places.state(pump)
+            )
+            self.operate(leave)
 
     def _feed_forward(self, requests: int) -> None:
         """Multiply by `gate_proj` and `up_proj`, and their SwiGLU product by `down_proj`."""
@@ -178,18 +189,16 @@ class Program(Lines):
         self._rows("gate_up")
         self._linear(p.matrices["gate_up"], requests)
         for pump in range(requests):
-            gate, target = places.gate(pump), places.vector_inputs(pump)
-            self._sums(NpuOperation.SCALE, "gate_up", pump, 0, half, (), target=gate)
-            self._sums(
-                NpuOperation.GATED,
-                "gate_up",
-                pump,
-                half,
-                half,
-                [Shared.INPUTS],
+            gate, side = places.gate(pump), self._side("gate_up")
+            scale = NpuInstruction(operation=NpuOperation.SCALE, target=gate, scalar=pump)
+            self._sums(scale, side, range(half))
+            gated = NpuInstruction(
+                operation=NpuOperation.GATED,
                 source=gate,
-                target=target,
+                target=places.vector_inputs(pump),
+                scalar=pump,
             )
+            self._sums(gated, side, range(half, 2 * half), [Shared.INPUTS])
         # The next row scales are read while the NPU is busy.
         self._rows("down")
         self._linear(p.matrices["down"], requests)
@@ -197,7 +206,7 @@ class Program(Lines):
 
     def _vocabulary(self, requests: int) -> None:
         """Add the LM head: the sums of a piece are compared while the next piece is read."""
-        p, places = self.p, self.places
+        p = self.p
         self._load(requests)
         # The weights of the final norm are stored first, after the layers.
         self._normalised(0, requests)
@@ -206,13 +215,7 @@ class Program(Lines):
             self._rows_of(piece, side)
             self._linear(piece, requests)
             for pump in range(requests):
-                self.operate(
-                    NpuOperation.COMPARE,
-                    piece.outputs,
-                    [Shared.SUMS, ROWS[side]],
-                    sums=places.spread(places.linear_sums(pump)),
-                    factors=places.spread(places.rows(side)),
-                    scalar=pump,
-                )
+                compare = NpuInstruction(operation=NpuOperation.COMPARE, scalar=pump)
+                self._sums(compare, side, range(piece.outputs))
         for pump in range(requests):
-            self.operate(NpuOperation.PREDICT, scalar=pump)
+            self.operate(NpuInstruction(operation=NpuOperation.PREDICT, scalar=pump))

@@ -3,16 +3,20 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from amaranth.hdl import Module, Value
 from amaranth.sim import Simulator
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
-from hdl.p3llm.instructions import MemoryBits, MemoryOperation, memory_instruction
-from hdl.p3llm.p3llm import SEQUENCERS
+from hdl.p3llm.instructions import (
+    MemoryBits,
+    MemoryInstruction,
+    MemoryOperation,
+    memory_instruction,
+)
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -26,10 +30,10 @@ COMPLETE = 6
 
 def memory_side(
     p: P3llmParameters, position: int, modes: Sequence[Mode] = tuple(Mode)
-) -> list[tuple[dict[str, Any], Counter[str]]]:
+) -> list[tuple[MemoryInstruction, Counter[str]]]:
     """Return products of a layer with their cycles and commands; none waits for the NPU."""
     m = Module()
-    m.submodules.sequencer = sequencer = SEQUENCERS[p.pre_rope](parameters=p)
+    m.submodules.sequencer = sequencer = ProductSequencer(parameters=p)
     m.submodules.scheduler = scheduler = BankScheduler(
         parameters=p.channel, position_bits=MemoryBits(p).position
     )
@@ -38,14 +42,14 @@ def memory_side(
         sequencer.taken.eq(scheduler.taken),
     ]
     lines = [line.instruction for line in Program(p).memory]
-    lines = [line for line in lines if line["operation"] is MemoryOperation.PRODUCT]
-    lines = [line for line in lines if line["mode"] in modes]
+    lines = [line for line in lines if line.operation is MemoryOperation.PRODUCT]
+    lines = [line for line in lines if line.mode in modes]
     counted = []
 
     async def bench(ctx) -> None:
         ctx.set(sequencer.position, position)
         for line in lines:
-            word = memory_instruction(p).const({**line}).as_value().value
+            word = memory_instruction(p).const(vars(line)).as_value().value
             ctx.set(Value.cast(sequencer.instructions.payload), word)
             ctx.set(sequencer.instructions.valid, 1)
             counts: Counter[str] = Counter()
@@ -82,9 +86,9 @@ def test_every_lost_cycle_has_its_reason(batch: int) -> None:
     p = replace(PRESETS["smollm2"], batch=batch)
     timing, refresh = p.channel.timing, refresh_cycles(p)
     for line, counts in memory_side(p, POSITION):
-        values = line["mode"] is Mode.PV
-        steps = p.head_size // 4 if line["mode"] is Mode.QK else line.get("steps", 0)
-        reads = 2 * p.units * (1 + line.get("both", 0))
+        values = line.mode is Mode.PV
+        steps = p.head_size // 4 if line.mode is Mode.QK else line.steps
+        reads = 2 * p.units * (1 + line.both)
         rounds = counts["READ_RESULT"] // reads if reads and not values else 0
         # Sums are read between columns, but not before they are complete, nor in an odd cycle.
         lacking = max(0, reads - (2 * steps - COMPLETE) // 2)
@@ -104,9 +108,9 @@ def test_scaling_in_units_costs_only_columns(batch: int) -> None:
     p = replace(PRESETS["smollm2"], batch=batch)
     refresh, total = refresh_cycles(p), Counter[str]()
     for line, counts in memory_side(p, POSITION):
-        if line["mode"] is Mode.LINEAR and line.get("outers"):
-            assert counts["FILL_SCALES"] == line["rounds"] * -(-line["outers"] // 2)
-            assert counts["READ_RESULT"] == 3 * p.units * batch * line["rounds"]
+        if line.mode is Mode.LINEAR and line.outers:
+            assert counts["FILL_SCALES"] == line.rounds * -(-line.outers // 2)
+            assert counts["READ_RESULT"] == 3 * p.units * batch * line.rounds
             assert not counts["READ"]
             total += counts
     columns = total["MULTIPLY"] + total["FILL_METADATA"] + total["FILL_SCALES"]

@@ -1,0 +1,73 @@
+"""Reads of FP16 numbers from the banks into the NPU, unit by unit."""
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.p3llm.control.product_command import next_unit, product_command
+from hdl.p3llm.instructions import MemoryBits, memory_instruction
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.pim_channel import ColumnOperation
+from hdl.unit import Unit
+
+
+class NumberFetch(Unit):
+    """Read a vector of FP16 numbers: norm weights, row scales or smoothing factors.
+
+    **Latency** 1 cycle from `begin` to the first command. **Throughput** one column of one unit per
+    command.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Model, pseudo-channels and NPU of the system.
+
+    Members
+    -------
+    begin : In(1)
+        Read the vector of `instruction`; not while one is being read.
+    instruction : In(struct)
+        `tail`, the number of positions, and the first of `columns`, the destination in the NPU.
+    commands : Out(stream)
+        Reads, see `product_command`.
+    done : Out(1)
+        The last column is read in this cycle.
+
+    Raises
+    ------
+    ValueError
+        If `P3llmParameters` rejects a value.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        super().__init__(
+            {
+                "begin": In(1),
+                "instruction": In(memory_instruction(p)),
+                "commands": Out(stream.Signature(product_command(p))),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Count positions and, within each, units."""
+        m = Module()
+        p, commands, given = self.parameters, self.commands, self.instruction
+        left, unit = Signal(MemoryBits(p).tail), Signal(range(p.units))
+        place = Signal.like(given.columns[0])
+        ends = next_unit(m, unit, commands.valid & commands.ready, p.units)
+        m.d.comb += [
+            commands.valid.eq(left != 0),
+            Value.cast(commands.payload.operation).eq(ColumnOperation.READ),
+            commands.payload.unit.eq(unit),
+            commands.payload.advance.eq(Mux(unit == p.units - 1, 1, 0)),
+            commands.payload.reads.numbers.eq(1),
+            commands.payload.reads.place.eq(place),
+            self.done.eq(ends & (left == 1)),
+        ]
+        with m.If(self.begin):
+            m.d.sync += [left.eq(given.tail), place.eq(given.columns[0])]
+        with m.Elif(ends):
+            m.d.sync += [left.eq(left - 1), place.eq(place + p.units)]
+        return m
