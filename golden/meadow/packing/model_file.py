@@ -18,6 +18,9 @@ SCALES = ("tensor", "channel")
 SUFFIX = ".scales"
 """Suffix of a matrix's name in a safetensors file: the name of its scales."""
 
+ZERO_POINTS = "_zero_point"
+"""Suffix of a matrix's name in Hugging Face's files: the integers that represent zero."""
+
 SCALE_BLOCK = 128
 """Rows and columns of a block that shares a scale, where a file has a matrix of scales."""
 
@@ -166,15 +169,19 @@ def _safetensors(file: Path, scale: str) -> ModelFile:
     shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
     types = {name: str(part.get_dtype()) for name, part in slices.items()}
     scales = _scale_names(shapes, types)
+    companions = {*scales.values(), *(name + ZERO_POINTS for name in scales)}
 
     def read(name: str) -> tuple[Weights, Scales]:
         known = _array(tensors.get_tensor(scales[name])) if name in scales else None
+        if name in scales and (points := name + ZERO_POINTS) in shapes:
+            offsets = _array(tensors.get_tensor(points))
+            require(not offsets.any(), "zero points must be 0", offsets[offsets != 0].tolist()[:3])
         if name in scales and scales[name].endswith(".SCB"):
             known = np.asarray(known, np.float32) / np.float32(127)
         return _packable(_array(tensors.get_tensor(name)), known, scale)
 
-    matrices = [name for name in names if len(shapes[name]) == 2 and name not in scales.values()]
-    left_out = [name for name in names if name not in matrices and name not in scales.values()]
+    matrices = [name for name in names if len(shapes[name]) == 2 and name not in companions]
+    left_out = [name for name in names if name not in matrices and name not in companions]
     kinds = {types[name] for name in matrices}
     return ModelFile(matrices, left_out, _origin(kinds, scale), read)
 
@@ -240,16 +247,22 @@ def _packable(array: Any, scales: Any, scale: str) -> tuple[Weights, Scales]:
     if scales is None:
         return quantised(array, scale) if real else (checked(array), np.zeros(0, np.float32))
     known = np.asarray(scales).astype(np.float32)
-    require(bool(np.isfinite(known).all()), "scales must be finite", known[~np.isfinite(known)])
+    require(
+        bool(np.isfinite(known).all()),
+        "scales must be finite",
+        known[~np.isfinite(known)].tolist()[:3],
+    )
     rows, columns = array.shape
-    if known.ndim < 2 or 1 in known.shape:
-        counts = f"scales must be 1 or {rows}, a factor for each row"
-        require(known.size in (1, rows), counts, known.size)
+    if known.size == 1 or known.shape in ((rows,), (rows, 1)):
         if not real:
             return checked(array), known.reshape(-1)
         return quantised(array * known.reshape(-1, 1), scale)
+    # A row of scales belongs to blocks, or to columns, which have no common scale here.
     blocks = (-(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK))
-    rule = f"scales must be 1, {rows}, or {blocks[0]} x {blocks[1]} of blocks of {SCALE_BLOCK}"
+    rule = (
+        f"scales must be 1, {rows} (a factor for each row), or {blocks[0]} x {blocks[1]} of blocks "
+        f"of {SCALE_BLOCK}"
+    )
     require(known.shape == blocks, rule, known.shape)
     factors = known.repeat(SCALE_BLOCK, 0)[:rows].repeat(SCALE_BLOCK, 1)[:, :columns]
     return quantised(array * factors, scale)

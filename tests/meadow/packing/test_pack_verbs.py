@@ -91,6 +91,46 @@ def test_fp8_weights_are_multiplied_by_their_scales(
     assert np.abs(back["a.weight"] * step - true).max() <= 0.501 * step.max()
 
 
+def test_one_row_of_blocks_scales_its_blocks(tmp_path: Path) -> None:
+    weights = REAL[:5].to(torch.float8_e4m3fn)
+    blocks = torch.tensor([[1.0, 2.0, 4.0]])
+    tensors = {"a.weight": weights, "a.weight_scale_inv": blocks}
+    save_torch(tensors, tmp_path / "m.safetensors")
+    back = packed_and_unpacked(tmp_path, "--scale", "channel")
+    true = weights.double().numpy() * np.kron(blocks.numpy(), np.ones((128, 128)))[:5, :300]
+    step = back["a.weight.scales"].reshape(-1, 1)
+    assert np.abs(back["a.weight"] * step - true).max() <= 0.501 * step.max()
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.float8_e4m3fn])
+def test_scales_of_columns_are_unusable_where_there_are_as_many_rows(
+    tmp_path: Path, kind: torch.dtype
+) -> None:
+    square = torch.arange(36).reshape(6, 6).to(kind)
+    tensors = {"a.weight": square, "a.weight_scale": torch.ones(1, 6), "b": REAL}
+    save_torch(tensors, tmp_path / "m.safetensors")
+    rule = "scales must be 1, 6 (a factor for each row), or 1 x 1 of blocks of 128, not (1, 6)"
+    read = dict(open_model(tmp_path / "m.safetensors", "tensor").matrices())
+    assert isinstance(read["a.weight"], Unusable) and read["a.weight"].reason == rule
+    assert set(packed_and_unpacked(tmp_path, reasons={"a.weight": ""})) == {"b", "b.scales"}
+
+
+@pytest.mark.parametrize("point", [0, 3])
+def test_integers_with_zero_points_other_than_0_are_unusable(tmp_path: Path, point: int) -> None:
+    points = torch.zeros(4, 1, dtype=torch.int8)
+    points[2] = point
+    tensors = {
+        "a.weight": torch.tensor(matrix(4, 6)),
+        "a.weight_scale": torch.ones(4, 1),
+        "a.weight_zero_point": points,
+    }
+    save_torch(tensors, tmp_path / "m.safetensors")
+    (read,) = dict(open_model(tmp_path / "m.safetensors", "tensor").matrices()).values()
+    assert isinstance(read, Unusable) == bool(point)
+    if isinstance(read, Unusable):
+        assert read.reason == "zero points must be 0, not [3]"
+
+
 def test_int8_weights_keep_their_integers_and_scales(tmp_path: Path) -> None:
     integers = np.random.default_rng(3).integers(-128, 128, (6, 9)).astype(np.int8)
     rows = torch.arange(1.0, 7.0)
@@ -136,7 +176,7 @@ REASONS = {
     "wide": "weights must be from -128 to 127, not (195, 205)",
     "empty": "a matrix must have rows and columns, not (0, 4)",
     "infinite": "weights must be finite, not infinite or not a number",
-    "five": "scales must be 1 or 4, a factor for each row, not 5",
+    "five": "scales must be 1, 4 (a factor for each row), or 1 x 1 of blocks of 128, not (5,)",
     "w.scales": "its name must not be that of scales or metadata",
 }
 
