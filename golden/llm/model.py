@@ -218,13 +218,18 @@ def tokenizer_of(path: Path) -> Any:
 
 
 def _stated_bos(files: ModelFiles) -> bool | None:
-    """Return `add_bos_token` of the tokenizer's settings, or None.
+    """Return `add_bos_token` of the tokenizer's settings, or None; refuse `add_eos_token`.
 
-    `transformers` 5 reads BOS only from `tokenizer.json`. Earlier versions used the setting, and
-    the converter to GGUF uses it.
+    `transformers` 5 reads both only from `tokenizer.json`. Earlier versions used the settings, and
+    the converter to GGUF uses them.
     """
     settings = files.neighbour(TOKENIZER_SETTINGS)
-    return None if settings is None else json.loads(settings.read_bytes()).get("add_bos_token")
+    if settings is None:
+        return None
+    stated = json.loads(settings.read_bytes())
+    if stated.get("add_eos_token"):
+        raise DataFileError(f"add_eos_token in {settings} must be false: EOS would end each prompt")
+    return stated.get("add_bos_token")
 
 
 def _complete(tokenizer: Any, gguf_file: Path) -> bool:

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 INDEX = ".safetensors.index.json"
-SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}\.(gguf|safetensors)")
-"""The names of the parts of a split model."""
+SHARD = re.compile(r"(.+)-\d{5}-of-(?!00001)\d{5}\.(gguf|safetensors)")
+"""The names of the parts of a split model; a file that is the only part is a whole model."""
 
 CONFIGURATION = "config.json"
 GENERATION = "generation_config.json"

@@ -54,6 +54,15 @@ def test_folder_index_and_shard_name_the_split_model(tmp_path: Path, name: str) 
     assert {path.name for path in files.neighbours} == set(NEIGHBOURS)
 
 
+@pytest.mark.parametrize("kind", ["gguf", "safetensors"])
+def test_only_part_is_a_whole_model(tmp_path: Path, kind: str) -> None:
+    """Some publishers number a model that has one part."""
+    part = tmp_path / f"model-00001-of-00001.{kind}"
+    part.touch()
+    for path in (part, tmp_path):
+        assert model_files(path).weights == (part,)
+
+
 def test_folder_of_links_holds_the_named_weights_only(tmp_path: Path) -> None:
     write_split(tmp_path)
     for name in ("model.safetensors", "finetune.safetensors", "adapter_config.json"):

@@ -108,6 +108,7 @@ def test_calibration_begins_as_prompts_do(small: Path, tmp_path: Path) -> None:
     [
         ({"tokenizer": template("7", "A", "8")}, "must add tokens only before a prompt"),
         ({"tokenizer_config": {"add_bos_token": True}}, "must have the BOS token that it adds"),
+        ({"tokenizer_config": {"add_eos_token": True}}, "add_eos_token in .* must be false"),
     ],
 )
 def test_tokenizer_that_no_prompt_can_follow_is_refused(
