@@ -58,9 +58,11 @@ def liberty_paths(given: Path | str) -> list[Path]:
     Raises
     ------
     UserError
-        If the home directory of `~` does not exist.
+        If a name is empty, or the home directory of `~` does not exist.
     """
     names = [given] if isinstance(given, Path) else str(given).split(SEPARATOR)
+    if "" in names:
+        raise UserError(f"LIBERTY must name a file between colons, not {str(given)!r}")
     return [expanded(name, "LIBERTY").resolve() for name in names]
 
 
@@ -82,7 +84,8 @@ def collect_liberty(files: Sequence[Path]) -> tuple[Path, str]:
     UserError
         If a file does not exist, is not a complete liberty file, or contradicts another.
     """
-    texts = [_read(file) for file in files]
+    hint = "; a colon separates files" if len(files) > 1 else ""
+    texts = [_read(file, hint) for file in files]
     text = texts[0] if len(files) == 1 else _merged(files, texts)
     data = text.encode("latin-1")
     name = re.sub(r"[^\w.+-]", "_", files[0].name.removesuffix(".gz"), flags=re.ASCII)
@@ -111,10 +114,9 @@ def library_head(text: str, file: Path) -> re.Match[str]:
     raise UserError(f"LIBERTY must be a liberty file that opens with 'library (', not '{file}'")
 
 
-def _read(file: Path) -> str:
-    """Return the text of a file."""
+def _read(file: Path, hint: str) -> str:
+    """Return the text of a file; a message that it does not exist ends with the hint."""
     if not file.is_file():
-        hint = "; a colon separates files" if SEPARATOR in str(file) else ""
         raise UserError(f"LIBERTY must be a file that exists, not '{file}'{hint}")
     try:
         data = file.read_bytes()

@@ -81,6 +81,24 @@ def test_what_is_no_liberty_is_refused(
         find_library(file)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("a:b.lib", "must be a file that exists, not '.*/a'; a colon separates files"),
+        ("a b.lib", "must be a file that exists, not '.*/a b.lib'$"),
+        ("small.lib:", "must name a file between colons, not '.*small.lib:'"),
+        (":small.lib", "must name a file between colons, not ':"),
+    ],
+)
+def test_a_list_of_files_with_a_fault_is_refused(
+    given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.lib").write_text(SMALL)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        find_library(given)
+
+
 def test_a_library_without_nand_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "inverters.lib"
     file.write_text("library (i) { cell (INV) { area : 1; pin (A) { direction : input; } } }")
