@@ -231,8 +231,10 @@ def format_sources() -> None:
     require_checkout("format")
     environment.require("dev")
     ruff = Path(sys.executable).parent / "ruff"
-    subprocess.check_call([ruff, "check", "--select", "I", "--fix"], cwd=ROOT)
-    subprocess.check_call([ruff, "format"], cwd=ROOT)
+    for command in (["check", "--select", "I", "--fix"], ["format"]):
+        # Ruff prints the reason of a failure.
+        if status := subprocess.call([ruff, *command], cwd=ROOT):
+            sys.exit(status)
 
 
 @main.command()

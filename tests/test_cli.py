@@ -77,6 +77,19 @@ def test_a_refusal_of_the_system_is_one_sentence(monkeypatch: pytest.MonkeyPatch
     assert result.output == "Error: /a/file must be writable: Permission denied\n"
 
 
+def test_format_ends_with_the_status_of_ruff(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    def call(command: list[Path | str], **_: object) -> int:
+        started.append(str(command[1]))
+        return 2
+
+    monkeypatch.setattr(subprocess, "call", call)
+    monkeypatch.setattr(subprocess, "check_call", lambda *_, **__: pytest.fail("raises"))
+    result = run("format")
+    assert result.exit_code == 2 and started == ["check"]
+
+
 def copy_of_checkout(copy: Path) -> None:
     for package in ("systola", "hdl"):
         ignored = shutil.ignore_patterns("__pycache__")
