@@ -4,7 +4,7 @@ from hdl.target import Target
 
 COMPOSED = (
     "attention_computation_module",
-    "attention_pipeline",
+    "hybrid_tile",
     "attention_score_module",
     "evicting_array",
     "eviction_controller",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from golden.arith.requantiser import scale_and_shift
 from golden.llm.layers import LayerWeights, rotary_angles, rotated, silu
-from golden.meadow.attention_pipeline import bias_of
+from golden.meadow.tile.hybrid_tile import bias_of
 from golden.meadow.tile.pipelined_softmax import exponential_table
 from golden.meadow.tile.requantisation import Integers, quantised
 from golden.nonlinear.row_norm import quantise_weights

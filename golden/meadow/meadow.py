@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from golden.arith.requantiser import requantised
-from golden.meadow.attention_pipeline import AttentionBlock, LinearBlock, attend, linear
 from golden.meadow.control.combiner import activated, added, narrowed
 from golden.meadow.layer_quantisation import IntegerLayer
+from golden.meadow.tile.hybrid_tile import AttentionBlock, LinearBlock, attend, linear
 from golden.meadow.tile.requantisation import Integers
 from golden.nonlinear.layer_norm import layer_norm
 from golden.nonlinear.rms_norm import rms_norm
@@ -68,7 +68,7 @@ def run_layer(
             wide=wide,
             bias=layer.biases.get(name),
         )
-        return linear(block, p.attention)
+        return linear(block, p.tile)
 
     def normalised(number: int, rows: Integers) -> Integers:
         bias = layer.norm_biases[number] if p.layer_norm else None
@@ -93,7 +93,7 @@ def run_layer(
         steps={},
         bias=layer.biases.get("query"),
     )
-    heads = by_token(attend(block, p.attention))
+    heads = by_token(attend(block, p.tile))
     output = by_token(gemm("output", heads, wide=True))
     middle = added(states, output, layer.lifts["output"])
     there = normalised(1, middle)

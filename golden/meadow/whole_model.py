@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
 from golden.llm.layers import padded
-from golden.meadow.attention_pipeline import exact_products
 from golden.meadow.layer_quantisation import (
     NORM_UNIT,
     IntegerLayer,
@@ -30,6 +29,7 @@ from golden.meadow.model_ranges import (
     require_norm_weights,
     state_step,
 )
+from golden.meadow.tile.hybrid_tile import exact_products
 from golden.meadow.tile.requantisation import Integers, quantised
 from golden.nonlinear.row_norm import quantise_weights
 from hdl.meadow.parameters import MeadowParameters

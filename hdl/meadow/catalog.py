@@ -1,15 +1,15 @@
 """Catalog entries of MEADOW's units and their presets."""
 
 from hdl.entry import Entry
-from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.control.combiner import Combiner, CombinerParameters
 from hdl.meadow.meadow import Meadow
 from hdl.meadow.parameters import MeadowParameters
-from hdl.meadow.tile.attention_parameters import AttentionParameters
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import ElementParameters
+from hdl.meadow.tile.hybrid_tile import HybridTile
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmax, PipelinedSoftmaxParameters
+from hdl.meadow.tile.tile_parameters import TileParameters
 from hdl.meadow.wilu.mode_aware_unpacker import ModeAwareUnpacker
 from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
 from hdl.meadow.wilu.weight_unpacker import WeightUnpacker, WeightUnpackerParameters
@@ -51,11 +51,11 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="computes attention of a block of tokens, heads sequentially, one token per lane",
-        source="Section 4, Figure 3: token-parallel head-sequential dataflow",
-        unit=AttentionPipeline,
+        summary="runs linear layers in GEMM mode and attention by TPHS, one token per lane",
+        source="Sections 3 and 4, Figures 2 (a) and 3: tile of hybrid PEs, TPHS dataflow",
+        unit=HybridTile,
         presets={
-            "tiny": AttentionParameters(
+            "tiny": TileParameters(
                 lanes=3,
                 slices=2,
                 chunks=2,
@@ -67,13 +67,13 @@ UNITS: tuple[Entry, ...] = (
                 rotary=True,
                 element=ELEMENTS["tiny"],
             ),
-            "smollm2": AttentionParameters(
+            "smollm2": TileParameters(
                 chunks=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
             ),
-            "smollm2_short": AttentionParameters(
+            "smollm2_short": TileParameters(
                 chunks=8, heads=24, rotary=True, rope_base=100_000, slots=64, tokens=64
             ),
-            "paper": AttentionParameters(chunks=16, heads=48, biases=True),
+            "paper": TileParameters(chunks=16, heads=48, biases=True),
         },
         long=("smollm2", "smollm2_short", "paper"),
     ),

@@ -23,7 +23,7 @@ class Kind(enum.Enum, shape=unsigned(3)):
     GEMM = 3
     """Compute a linear layer, tile by tile; or a product of attention, head by head."""
     TPHS = 4
-    """Compute attention in the token-parallel head-sequential pipeline."""
+    """Compute attention in the token-parallel head-sequential dataflow."""
     PREDICT = 5
     """Output the argmax and clear it."""
     SOFTMAX = 6
@@ -62,7 +62,7 @@ def instruction_layout(parameters: MeadowParameters) -> data.StructLayout:
         {
             "kind": Kind,
             "matrix": Matrix,
-            "block": p.attention.command_layout,
+            "block": p.tile.command_layout,
             "source": address,
             "words": count,
             "target": address,
@@ -83,7 +83,7 @@ def instruction_layout(parameters: MeadowParameters) -> data.StructLayout:
 def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
     """Return the description of a matrix: its packing, external addresses, and number of words."""
     p = parameters
-    tiles = {"biases": p.address_bits, "tiles": range(p.attention.heads + 1)}
+    tiles = {"biases": p.address_bits, "tiles": range(p.tile.heads + 1)}
     return data.StructLayout(
         {
             "packing": p.unpacker.matrix_layout,
@@ -92,7 +92,7 @@ def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
             "packets": p.address_bits,
             "number": range(p.longest_burst + 1),
             "words": 28,
-            "tile": range(p.attention.query_steps * 2 * p.slices + 1),
+            "tile": range(p.tile.gemm_steps * 2 * p.slices + 1),
             **(tiles if p.biases else {}),
         }
     )

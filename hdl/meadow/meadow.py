@@ -1,7 +1,7 @@
 """MEADOW: decoder layers from packed weights, by GEMM and in the token-parallel pipeline.
 
-Contains the accelerator of Sections 3 to 5 and Figure 2 of the paper: the tile of token lanes, the
-weight unpacker (WILU), the on-chip memory, norm and activation, and the instruction sequencer.
+Contains the accelerator of Sections 3 to 5 and Figure 2 of the paper: the tile, the weight
+unpacker (WILU), the on-chip memory, norm and activation, and the instruction sequencer.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.control.activation_memory import ActivationMemory
 from hdl.meadow.control.burst_list import BurstList
 from hdl.meadow.control.cache_writer import CacheWriter
@@ -20,8 +19,9 @@ from hdl.meadow.control.sequencer import Sequencer
 from hdl.meadow.control.weight_path import WeightPath
 from hdl.meadow.instructions import Combine, Kind, Matrix, instruction_layout, matrix_layout
 from hdl.meadow.parameters import MeadowParameters, Reader
-from hdl.meadow.tile.attention_parameters import HALVES
+from hdl.meadow.tile.hybrid_tile import HybridTile
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
+from hdl.meadow.tile.tile_parameters import HALVES
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.nonlinear.argmax import Argmax
 from hdl.stream.connect import connect_streams
@@ -39,7 +39,7 @@ class Parts:
         Holds the current instruction, which selects the routes.
     memory : ActivationMemory
         Reads and writes words on chip.
-    pipeline : AttentionPipeline
+    tile : HybridTile
         Computes GEMM and TPHS.
     group : MemoryFifo
         Holds the results of a group of tokens for the combiner.
@@ -53,7 +53,7 @@ class Parts:
 
     sequencer: Sequencer
     memory: ActivationMemory
-    pipeline: AttentionPipeline
+    tile: HybridTile
     group: MemoryFifo
     combiner: Combiner
     normaliser: Normaliser
@@ -80,15 +80,15 @@ class Meadow(Unit):
 
     Weights are fetched ahead of instructions. A separate stream describes the matrices. Packets of
     IDs are fetched, and the weight path replaces each ID by its chunk of weights from the matrix's
-    unique matrix, until the pipeline's double buffers are full. Each matrix is read once per
+    unique matrix, until the tile's double buffers are full. Each matrix is read once per
     instruction, whatever the number of token groups.
 
     **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
     about 60 cycles and the work of three groups. **Throughput** a GEMM takes ``head_size / 2 *
-    chunks`` cycles per group and tile, as in `AttentionPipeline`, or the time to read its weights,
+    chunks`` cycles per group and tile, as in `HybridTile`, or the time to read its weights,
     whichever is longer; at most ``head_size`` weights per cycle.
 
-    **Numerics** those of `AttentionPipeline`, `Normaliser` and `Combiner`: linear layers are exact
+    **Numerics** those of `HybridTile`, `Normaliser` and `Combiner`: linear layers are exact
     sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits. The argmax
     compares the exact sums; ties resolve to the lowest index.
 
@@ -100,7 +100,7 @@ class Meadow(Unit):
     Members
     -------
     instructions : In(stream)
-        `kind`, and for a GEMM its `matrix`. `block` is a command of `AttentionPipeline`; `tokens`
+        `kind`, and for a GEMM its `matrix`. `block` is a command of `HybridTile`; `tokens`
         is always valid, and the sequencer derives `mode` from kind and matrix. Activation memory:
         `source` and `words` locate the rows that are read, one per token; `target` and `stride`
         locate the rows that are written. `combine` and `lift` as in `Combiner`. `cached` writes the
@@ -172,7 +172,7 @@ class Meadow(Unit):
         m.submodules.sequencer = sequencer = Sequencer(parameters=p)
         m.submodules.weights = weights = WeightPath(parameters=p)
         m.submodules.memory = memory = ActivationMemory(parameters=p)
-        m.submodules.pipeline = pipeline = AttentionPipeline(parameters=p.attention)
+        m.submodules.tile = tile = HybridTile(parameters=p.tile)
         dimensions = CombinerParameters(
             size=p.head_size, units=p.activation_units, activation=p.activation, gated=p.gated
         )
@@ -183,7 +183,7 @@ class Meadow(Unit):
         m.submodules.values = values = BurstList(parameters=p)
         # All lanes output their words of a group back to back; the combiner takes them one by one.
         m.submodules.group = group = MemoryFifo(
-            shape=p.attention.result_word_layout, depth=max(p.lanes, 2)
+            shape=p.tile.result_word_layout, depth=max(p.lanes, 2)
         )
         # The sequencer holds the current instruction until its last result, so that it can select
         # the routes between the parts.
@@ -191,7 +191,7 @@ class Meadow(Unit):
         for source, sink in (
             (self.instructions, sequencer.instructions),
             (self.matrices, weights.matrices),
-            (sequencer.commands, pipeline.commands),
+            (sequencer.commands, tile.commands),
             (sequencer.reads, memory.reads),
             (sequencer.writes, memory.writes),
             (sequencer.keys, keys.blocks),
@@ -201,12 +201,12 @@ class Meadow(Unit):
             (sequencer.stores, self.state_writes.requests),
             (keys.requests, self.key_reads.requests),
             (values.requests, self.value_reads.requests),
-            (self.value_reads.words, pipeline.values),
-            (weights.weights, pipeline.query_weights),
+            (self.value_reads.words, tile.values),
+            (weights.weights, tile.weights),
             (group.sink, combiner.results),
         ):
             connect_streams(m, source, sink)
-        self._fetch(m, weights, pipeline)
+        self._fetch(m, weights, tile)
         connect_streams(m, cache.cache_writes.requests, self.cache_writes.requests)
         connect_streams(m, cache.cache_writes.words, self.cache_writes.words)
         m.d.comb += [
@@ -222,7 +222,7 @@ class Meadow(Unit):
         if not p.gated:
             m.d.comb += combiner.scale.eq(now.block.output_scale)
         # Each instruction ends by exactly one of four events; a prediction needs none.
-        parts = Parts(sequencer, memory, pipeline, group, combiner, normaliser, cache)
+        parts = Parts(sequencer, memory, tile, group, combiner, normaliser, cache)
         queries = self._lead_rows(m, parts)
         stored = self._read(m, parts, queries)
         self._lead_results(m, parts)
@@ -232,12 +232,12 @@ class Meadow(Unit):
         m.d.comb += sequencer.finished.eq(memory.written | cache.finished | stored | compared)
         return m
 
-    def _fetch(self, m: Module, weights: WeightPath, pipeline: AttentionPipeline) -> None:
+    def _fetch(self, m: Module, weights: WeightPath, tile: HybridTile) -> None:
         """Connect the weight path to the external ports."""
         names = ["table_reads", "packet_reads"]
         if self.parameters.biases:
             names.append("bias_reads")
-            connect_streams(m, weights.biases, pipeline.biases)
+            connect_streams(m, weights.biases, tile.biases)
         for name in names:
             inner, outer = getattr(weights, name), getattr(self, name)
             connect_streams(m, inner.requests, outer.requests)
@@ -246,7 +246,7 @@ class Meadow(Unit):
     def _compare(self, m: Module, parts: Parts) -> Value:
         """Update the argmax; return whether the last result of a block is discarded."""
         sequencer, now = parts.sequencer, parts.sequencer.now
-        results, sums = parts.pipeline.results, parts.pipeline.sums
+        results, sums = parts.tile.results, parts.tile.sums
         m.submodules.argmax = argmax = Argmax(parameters=self.parameters.argmax)
         slices, found = argmax.slices, argmax.results.payload
         compares = (now.kind == Kind.GEMM) & (now.combine == Combine.COMPARE)
@@ -273,10 +273,10 @@ class Meadow(Unit):
     def _read(self, m: Module, parts: Parts, queries: stream.Interface) -> Value:
         """Route words of the memory to their reader; return whether the last word is stored."""
         words, outside = parts.memory.words, self.state_writes.words
-        word, tokens = words.payload, parts.pipeline.tokens
+        word, tokens = words.payload, parts.tile.tokens
         old, states = parts.combiner.old, parts.normaliser.states
         readers = {
-            Reader.PIPELINE: tokens,
+            Reader.TILE: tokens,
             Reader.COMBINER: old,
             Reader.NORM: states,
             Reader.OUTSIDE: outside,
@@ -305,8 +305,8 @@ class Meadow(Unit):
     def _lead_rows(self, m: Module, parts: Parts) -> stream.Interface:
         """Route scores and probabilities from the key port; return the stream of queries."""
         words, now = self.key_reads.words, parts.sequencer.now
-        keys, rows = parts.pipeline.keys, parts.pipeline.rows
-        queries = stream.Signature(self.parameters.attention.word_layout).create()
+        keys, rows = parts.tile.keys, parts.tile.rows
+        queries = stream.Signature(self.parameters.tile.word_layout).create()
         values = (now.kind == Kind.GEMM) & (now.matrix == Matrix.VALUES)
         with m.If((now.kind == Kind.SOFTMAX) | values):
             connect_streams(m, words, rows)
@@ -317,7 +317,7 @@ class Meadow(Unit):
 
     def _lead_results(self, m: Module, parts: Parts) -> None:
         """Route the results of a block to the combiner or to the cache, or discard them."""
-        now, results = parts.sequencer.now, parts.pipeline.results
+        now, results = parts.sequencer.now, parts.tile.results
         combined, cached = parts.group.source, parts.cache.results
         # Results for external memory bypass the combiner.
         to_cache = ((now.kind == Kind.GEMM) & now.cached) | (now.kind == Kind.SOFTMAX)
@@ -333,7 +333,7 @@ class Meadow(Unit):
     def _lead_vectors(self, m: Module, parts: Parts) -> None:
         """Extract a norm's weights and the exponentials from the words that are read."""
         p, words, now = self.parameters, self.vector_reads.words, parts.sequencer.now
-        weights, entries = parts.normaliser.weights, parts.pipeline.entries
+        weights, entries = parts.normaliser.weights, parts.tile.entries
         m.submodules.table = table = Serialiser(shape=unsigned(EXPONENTIAL_BITS), items=p.head_size)
         # The port has 24 bits per element, as hidden states need; these elements have 16.
         group = table.groups

@@ -6,15 +6,15 @@ from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 from amaranth.utils import ceil_log2
 
-from hdl.meadow.tile.attention_parameters import (
+from hdl.meadow.tile.element_parameters import ElementParameters
+from hdl.meadow.tile.pipelined_softmax import DISTANCES
+from hdl.meadow.tile.tile_parameters import (
     HALVES,
     MOST_TILES,
     RESULT,
     RESULT_BYTES,
-    AttentionParameters,
+    TileParameters,
 )
-from hdl.meadow.tile.element_parameters import ElementParameters
-from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
 from hdl.memory.burst_port import BurstReadPort, BurstWritePort
 from hdl.model_shape import ModelDimensions
@@ -40,8 +40,8 @@ MOST_LIFT = STATE.width - RESULT.width
 class Reader(enum.Enum, shape=unsigned(3)):
     """The consumer of a word that is read from the activation memory."""
 
-    PIPELINE = 0
-    """The token lanes, which read tokens."""
+    TILE = 0
+    """The tile, which reads tokens."""
     COMBINER = 1
     """The combiner, which reads the old word at the address of a result."""
     NORM = 2
@@ -49,7 +49,7 @@ class Reader(enum.Enum, shape=unsigned(3)):
     OUTSIDE = 3
     """External memory, which stores rows."""
     ROWS = 4
-    """The token lanes, which read queries, one word each."""
+    """The tile, which reads queries, one word each."""
 
 
 LEAST_UNITS = 8
@@ -71,7 +71,7 @@ class MeadowParameters(ModelDimensions, Parameters):
         Elements between the feed-forward matrices: a multiple of `slices` times the size of a head,
         and at most 64 times the size of a head, since a GEMM has at most 64 tiles of outputs.
     lanes : int
-        Token lanes.
+        Lanes of the tile, each a TPHS pipeline.
     slices : int
         Processing elements over which the inner dimension of a row is split.
     slots : int
@@ -143,7 +143,7 @@ class MeadowParameters(ModelDimensions, Parameters):
             require(
                 value % row == 0, f"{name} must be a multiple of slices * head_size = {row}", value
             )
-        # Before the pipeline's own rules, which call a tile of a GEMM's outputs a head.
+        # Before the tile's own rules, which call an output tile of a GEMM a head.
         tiles = MOST_TILES * self.head_size
         rule = (
             f"intermediate_size must be at most {MOST_TILES} tiles of head_size outputs of a GEMM"
@@ -163,7 +163,7 @@ class MeadowParameters(ModelDimensions, Parameters):
         rule = "a head's probabilities must be at most 2^20 words"
         require(self.longest_rows <= self.longest_burst, rule, self.longest_rows)
         # The parts check their own rules.
-        _ = self.attention, self.norm
+        _ = self.tile, self.norm
 
     @property
     def head_size(self) -> int:
@@ -198,7 +198,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     @property
     def row_words(self) -> int:
         """Maximum words of a row of probabilities, with two bytes per probability."""
-        return RESULT_BYTES * self.attention.row_words
+        return RESULT_BYTES * self.tile.row_words
 
     @property
     def longest_rows(self) -> int:
@@ -211,10 +211,10 @@ class MeadowParameters(ModelDimensions, Parameters):
         return self.unpacker.unpacker.lanes * self.unpacker.chunk
 
     @property
-    def attention(self) -> AttentionParameters:
-        """Dimensions of the pipeline; its rows hold the longer of both inner dimensions."""
+    def tile(self) -> TileParameters:
+        """Dimensions of the tile; its rows hold the longer of both inner dimensions."""
         chunks = max(self.hidden_size, self.intermediate_size) // (self.slices * self.head_size)
-        return AttentionParameters(
+        return TileParameters(
             lanes=self.lanes,
             slices=self.slices,
             chunks=chunks,
@@ -236,7 +236,7 @@ class MeadowParameters(ModelDimensions, Parameters):
         It combines the words of all lanes in the cycles that a group takes in a linear layer of the
         shortest rows.
         """
-        cycles = self.attention.pairs * (self.state_words // self.slices)
+        cycles = self.tile.pairs * (self.state_words // self.slices)
         least = -(-self.lanes * self.head_size // cycles)
         return min(1 << ceil_log2(max(least, LEAST_UNITS)), self.head_size)
 
@@ -270,7 +270,7 @@ class MeadowParameters(ModelDimensions, Parameters):
         return ArgmaxParameters(
             lanes=HALVES,
             length=self.vocabulary_tiles * self.head_size,
-            width=self.attention.query_bits,
+            width=self.tile.gemm_bits,
         )
 
     @property
@@ -291,7 +291,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     @property
     def bias_layout(self) -> data.ArrayLayout:
         """A pair of biases."""
-        return self.attention.bias_pair_layout
+        return self.tile.bias_pair_layout
 
     @property
     def norm_weights_layout(self) -> data.StructLayout:
@@ -327,7 +327,7 @@ class MeadowParameters(ModelDimensions, Parameters):
                 "address": self.address_bits,
                 "spacing": self.address_bits,
                 "length": range(longest + 1),
-                "count": range(self.attention.heads + 1),
+                "count": range(self.tile.heads + 1),
             }
         )
 

@@ -13,13 +13,13 @@ from golden.meadow.whole_model import IntegerVocabulary, vocabulary_sums
 from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack_weights
 from hdl.meadow.control.program import Program
 from hdl.meadow.parameters import MeadowParameters
-from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters
+from hdl.meadow.tile.tile_parameters import HALVES, TileParameters
 from testbenches.meadow.memory_images import MemoryImages
 from testbenches.meadow.traffic import Traffic, traffic_of
 from testbenches.meadow.wilu.packed_work import corrupted
 
 
-def tile_of(words: Integers, p: AttentionParameters) -> Integers:
+def tile_of(words: Integers, p: TileParameters) -> Integers:
     """Return a tile [elements, size]: the inverse of `weight_words`."""
     pairs = words.reshape(p.size // HALVES, -1, HALVES, p.slices, p.size)
     return pairs.transpose(1, 3, 4, 0, 2).reshape(-1, p.size)
@@ -107,7 +107,7 @@ class LayerProgram:
         chunks = found.chunks.reshape(-1)[: len(weights)]
         weights[: len(chunks)] = chunks
         tiles = [
-            tile_of(words, p.attention)
+            tile_of(words, p.tile)
             for words in weights.reshape(-1, description["tile"], p.head_size)
         ]
         matrices = self.layers[number].matrices | {name: np.stack(tiles)}

@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.meadow.attention_pipeline import weight_words
 from golden.meadow.layer_quantisation import IntegerLayer
 from golden.meadow.packing.chunks import encode, reindexed
 from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encoded, pack_matrix
+from golden.meadow.tile.hybrid_tile import weight_words
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary
 from golden.meadow.wilu.weight_unpacker import of_weights
 from hdl.meadow.control.program import LayerPlace, RowsPlace, VocabularyPlace
 from hdl.meadow.parameters import MeadowParameters
-from hdl.meadow.tile.attention_parameters import HALVES
+from hdl.meadow.tile.tile_parameters import HALVES
 
 Bytes = NDArray[np.uint8]
 STATE_BYTES, BIAS_BYTES = 3, 3
@@ -144,8 +144,8 @@ class MemoryImages:
         self.cache = CacheImage(p.head_size, cache, features=p.slots, spacing=p.slots + gap)
 
     def packed(self, tiles: Integers) -> PackedMatrix:
-        """Pack tiles [tiles, elements, size] in the order in which the pipeline reads words."""
-        words = np.concatenate([weight_words(tile, self.p.attention) for tile in tiles])
+        """Pack tiles [tiles, elements, size] in the order in which the tile reads words."""
+        words = np.concatenate([weight_words(tile, self.p.tile) for tile in tiles])
         unpacker, level = self.p.unpacker, self.level
         how = {"chunk": unpacker.chunk, "packet_bits": unpacker.unpacker.packet_bits}
         encoded = encode(words, unpacker.chunk)
@@ -218,7 +218,7 @@ class MemoryImages:
     def add_rows(self, tokens: int, probability_bytes: int) -> RowsPlace:
         """Reserve memory for the scores and probabilities of so many tokens."""
         p = self.p
-        words = p.heads * tokens * p.attention.row_words
+        words = p.heads * tokens * p.tile.row_words
         scores, probabilities = (
             self.cache.add(np.zeros((count * words, p.head_size), np.uint8))
             for count in (1, probability_bytes)
@@ -228,7 +228,7 @@ class MemoryImages:
     def add_vocabulary(self, vocabulary: IntegerVocabulary) -> VocabularyPlace:
         """Append the norm and the pieces of the LM head."""
         p = self.p
-        tiles, most = vocabulary.tiles(p.head_size), p.attention.heads
+        tiles, most = vocabulary.tiles(p.head_size), p.tile.heads
         biases = vocabulary.bias_tiles(p.head_size)
         return VocabularyPlace(
             self.add_norm(vocabulary.norm, vocabulary.norm_bias),

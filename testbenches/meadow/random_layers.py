@@ -17,7 +17,7 @@ from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary, integer_vocabulary
 from hdl.arith.shapes import extremes
 from hdl.meadow.parameters import MOST_LIFT, STATE, MeadowParameters
-from hdl.meadow.tile.attention_parameters import BIAS
+from hdl.meadow.tile.tile_parameters import BIAS
 
 STATE_STEP = 2.0**-8
 """Step of the hidden states in testbenches, the one that SmolLM2's calibration gives."""

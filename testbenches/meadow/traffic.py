@@ -7,7 +7,7 @@ import numpy as np
 from hdl.meadow.control.program import Instruction, Program
 from hdl.meadow.instructions import Kind, Matrix
 from hdl.meadow.parameters import MeadowParameters
-from hdl.meadow.tile.attention_parameters import HALVES
+from hdl.meadow.tile.tile_parameters import HALVES
 from testbenches.meadow.memory_images import BIAS_BYTES, STATE_BYTES
 
 

@@ -54,14 +54,14 @@ def test_page_names_the_rule_that_refuses_each_model(model: str) -> None:
     _hidden, inner, _heads, _kv_heads = MODELS[model]
     assert inner // (2 * PAPER.head_size) == int(chunks)
     with pytest.raises(ValueError, match=rf"chunks must be an integer from 1 to 32, not {chunks}"):
-        replace(PAPER.attention, chunks=int(chunks))
+        replace(PAPER.tile, chunks=int(chunks))
 
 
 def test_largest_feed_forward_size_is_64_tiles() -> None:
     accepted = replace(
         PAPER, hidden_size=512, heads=8, kv_heads=8, intermediate_size=4096, slices=4
     )
-    assert accepted.attention.heads == 64
+    assert accepted.tile.heads == 64
     with pytest.raises(ValueError, match=r"intermediate_size .* = 4096, not 4352"):
         replace(accepted, intermediate_size=4352)
 

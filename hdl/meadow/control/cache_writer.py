@@ -29,7 +29,7 @@ class CacheWriter(Unit):
         Results have two bytes, in two words: the word of the lower bytes first. Constant during a
         block.
     results : In(stream)
-        `word` and `last` of the pipeline's results.
+        `word` and `last` of the tile's results.
     cache_writes : Out(port)
         One burst per tile.
     finished : Out(1)
@@ -42,7 +42,7 @@ class CacheWriter(Unit):
             {
                 "blocks": In(stream.Signature(p.blocks_layout)),
                 "wide": In(1),
-                "results": In(stream.Signature(p.attention.result_layout)),
+                "results": In(stream.Signature(p.tile.result_layout)),
                 "cache_writes": Out(p.writes(p.element.word_layout)),
                 "finished": Out(1),
             }

@@ -12,8 +12,8 @@ from hdl.arith.rounding import Rounding, rounded_right
 from hdl.arith.saturating_add import saturate
 from hdl.meadow.instructions import Combine
 from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, STATE
-from hdl.meadow.tile.attention_parameters import RESULT
 from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS
+from hdl.meadow.tile.tile_parameters import RESULT
 from hdl.nonlinear.activation_functions import (
     VALUE,
     Activation,

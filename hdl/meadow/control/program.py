@@ -185,7 +185,7 @@ class Program:
         def gemm(name: str, heads: int, *, rotate: int = 0, wide: int = 1, **fields: Any) -> None:
             block = sizes | {"heads": heads, "members": 1, "rotate": rotate}
             block |= {"chunks": fields["words"] // p.slices, "wide": wide}
-            block |= _scales(layer, query=name)
+            block |= _scales(layer, gemm=name)
             if name == "up":
                 block["output_scale"] = layer.activated_scale
             self.issue(Kind.GEMM, block, lift=layer.lifts.get(name, 0), **fields)
@@ -197,7 +197,7 @@ class Program:
             gemm(name, p.kv_heads, rotate=int(name == "key"), wide=0, **short, **cells, **cached)
         attention = sizes | {"heads": p.heads, "members": p.heads // p.kv_heads, "rotate": 1}
         attention |= {"causal": 1, "skip": self.skip}
-        attention |= _scales(layer, query="query", score="score", output="attended")
+        attention |= _scales(layer, gemm="query", score="score", output="attended")
         where = {name: places[name] for name in ("keys", "values")} | {"vectors": places["table"]}
         heads = {"target": at_wide, "stride": state}
         if rows is None:

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.instructions import Combine, Kind, Matrix, instruction_layout
 from hdl.meadow.parameters import MeadowParameters, Reader
-from hdl.meadow.tile.attention_parameters import BlockMode
+from hdl.meadow.tile.tile_parameters import BlockMode
 from hdl.stream.connect import every
 from hdl.unit import Unit
 
@@ -49,7 +49,7 @@ class Sequencer(Unit):
     now : Out(struct)
         The current instruction, constant until its end.
     commands : Out(stream)
-        Commands of the attention pipeline.
+        Commands of the tile.
     reads, writes : Out(stream)
         Nested loops of addresses in the activation memory.
     keys, values, cache : Out(stream)
@@ -71,7 +71,7 @@ class Sequencer(Unit):
             {
                 "instructions": In(stream.Signature(instruction_layout(p))),
                 "now": Out(instruction_layout(p)),
-                "commands": Out(stream.Signature(p.attention.command_layout)),
+                "commands": Out(stream.Signature(p.tile.command_layout)),
                 "reads": Out(stream.Signature(p.loop_layout)),
                 "writes": Out(stream.Signature(p.loop_layout)),
                 **{n: Out(stream.Signature(p.blocks_layout)) for n in ("keys", "values", "cache")},
@@ -183,7 +183,7 @@ class Sequencer(Unit):
                 with m.Case(kind):
                     m.d.comb += self.reads.payload.reader.eq(reader)
             with m.Default():
-                reader = Mux(queries, Reader.ROWS, Reader.PIPELINE)
+                reader = Mux(queries, Reader.ROWS, Reader.TILE)
                 m.d.comb += self.reads.payload.reader.eq(Mux(old, Reader.COMBINER, reader))
         length, states = Signal(range(p.longest_burst)), now.words * block.tokens
         m.d.comb += length.eq(

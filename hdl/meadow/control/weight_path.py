@@ -19,7 +19,7 @@ from hdl.unit import Unit
 class WeightPath(Unit):
     """Fetch and unpack matrices, and output their words and biases tile by tile.
 
-    The path does not depend on instructions: it prefetches until the pipeline's buffers are full.
+    The path does not depend on instructions: it prefetches until the tile's buffers are full.
     The unique matrix and packets of the next matrix are requested while the current one streams.
 
     A matrix always has the number of words that its description specifies, even if its packets are
@@ -47,7 +47,7 @@ class WeightPath(Unit):
     weights : Out(stream)
         Words of weights; `last` with the last word of a tile.
     biases : Out(stream)
-        As in `AttentionPipeline`; present with the parameter `biases`.
+        As in `HybridTile`; present with the parameter `biases`.
     errors : Out(struct)
         Errors of all matrices since `clear_flags`.
     clear_flags : In(1)
@@ -58,14 +58,14 @@ class WeightPath(Unit):
         self.parameters = p = parameters
         biases = {
             "bias_reads": Out(p.reads(p.bias_layout)),
-            "biases": Out(stream.Signature(p.attention.bias_layout)),
+            "biases": Out(stream.Signature(p.tile.bias_layout)),
         }
         super().__init__(
             {
                 "matrices": In(stream.Signature(matrix_layout(p))),
                 "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
-                "weights": Out(stream.Signature(p.attention.word_layout)),
+                "weights": Out(stream.Signature(p.tile.word_layout)),
                 **(biases if p.biases else {}),
                 "errors": Out(p.unpacker.result_layout),
                 "clear_flags": In(1),

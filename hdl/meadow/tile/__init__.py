@@ -1,1 +1,1 @@
-"""MEADOW's tile: token lanes of hybrid processing elements and pipelined softmax (Figure 2)."""
+"""MEADOW's tile: hybrid PEs and softmax modules in TPHS pipelines (Figures 2, 3)."""

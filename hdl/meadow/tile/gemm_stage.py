@@ -1,18 +1,18 @@
-"""First stage of a token lane: a linear layer in GEMM mode, and the queries of TPHS (Q)."""
+"""Stage Q of a TPHS pipeline, whose parallel PEs also run GEMM mode (Section 3)."""
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from hdl.arith.adder_tree import tree_sum
 from hdl.arith.delay_line import delay_line
 from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import look_up
-from hdl.meadow.tile.attention_parameters import HALVES, RESULT, AttentionParameters
 from hdl.meadow.tile.element_parameters import GEMM_ONLY, OPERAND
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
+from hdl.meadow.tile.tile_parameters import HALVES, RESULT, TileParameters
 from hdl.nonlinear.rotary_embedding import RotaryPair
 from hdl.stream.collector import Collector
 from hdl.stream.connect import buffered, fork_handshake, join_handshake
@@ -22,11 +22,11 @@ REQUANTISER_STAGES = 5
 
 
 class GemmStage(Unit):
-    """Product of a token and a tile of weights, in INT8 or 16 bits: the machine of GEMM mode.
+    """Product of a token and an output tile of weights, in INT8 or 16 bits.
 
-    A tile is as many outputs as a head has elements. In TPHS it is a head of the query projection,
-    and the result is the query that the next stage (QK) multiplies by the keys. In GEMM mode it is
-    a part of any linear layer, and the result is output.
+    An output tile is as many outputs as a head has elements. In TPHS it is a head of the query
+    projection, and the result is the query that the next stage (QK) multiplies by the keys. In GEMM
+    mode it is a part of any linear layer, and the result is output.
 
     One element computes each combination of a slice of the inner dimension and a half of the
     outputs. Both sums of a rotary pair are therefore complete in the same cycle, before rounding.
@@ -39,7 +39,7 @@ class GemmStage(Unit):
 
     Parameters
     ----------
-    parameters : AttentionParameters
+    parameters : TileParameters
         Dimensions of a lane.
 
     Members
@@ -47,7 +47,7 @@ class GemmStage(Unit):
     lane : In(range(lanes))
         Index of the lane; a constant input, so that all lanes are the same module.
     command : In
-        As in `AttentionPipeline`.
+        As in `HybridTile`.
     inputs : In(stream)
         The lane's token of each group.
     weights : In(stream)
@@ -56,27 +56,16 @@ class GemmStage(Unit):
     biases : In(stream)
         Present with the parameter `biases`: for each group the biases of the head, one pair at a
         time.
-    results : Out(stream)
-        A word of results, or a query; the elements of a pair are adjacent.
     sums : Out(struct)
         Each pair of sums with biases, before rotation and rounding, valid in the cycle after it is
         complete.
+    results : Out(stream)
+        A word of results, or a query; the elements of a pair are adjacent.
     """
 
-    def __init__(self, *, parameters: AttentionParameters) -> None:
+    def __init__(self, *, parameters: TileParameters) -> None:
         self.parameters = p = parameters
-        biases = {"biases": In(stream.Signature(p.bias_layout))} if p.biases else {}
-        super().__init__(
-            {
-                "lane": In(p.lane_bits),
-                "command": In(p.command_layout),
-                "inputs": In(stream.Signature(p.inputs_layout)),
-                "weights": In(stream.Signature(p.weights_layout)),
-                **biases,
-                "results": Out(stream.Signature(p.query_layout)),
-                "sums": Out(p.sums_layout),
-            }
-        )
+        super().__init__({**p.gemm_members, "results": Out(stream.Signature(p.lane_word_layout))})
 
     def elaborate(self, platform: object) -> Module:
         """Distribute operands, add the sums of the elements, rotate, requantise, collect."""
@@ -97,7 +86,7 @@ class GemmStage(Unit):
         # A buffer lets the lane accept multicast biases independently of its sums.
         biases = [buffered(m, "biases_held", self.biases, depth=2)] if p.biases else []
         valid = join_handshake(m, [*results, *biases], move)
-        sums = [Signal(signed(p.query_bits), name=f"sum_{half}", reset_less=True) for half in "xy"]
+        sums = [Signal(signed(p.gemm_bits), name=f"sum_{half}", reset_less=True) for half in "xy"]
         with m.If(move):
             for number, (total, half) in enumerate(zip(sums, elements, strict=True)):
                 addends = [element.results.payload.value for element in half]
@@ -107,19 +96,19 @@ class GemmStage(Unit):
         m.d.sync += self.sums.strobe.eq(valid & move)
         m.d.comb += [tap.eq(total) for tap, total in zip(self.sums.pair, sums, strict=True)]
         # Results that are not rotated take the same route, at position 0.
-        turned, stages = self._rotated(m, sums, move, valid & move, results[0].payload.last)
+        rotated = self._rotated(m, sums, move, valid & move, results[0].payload.last)
         # The valid bits are delayed by the register of the sums, the rotation and the requantiser.
-        stages += 1 + REQUANTISER_STAGES
-        for half, value in enumerate(turned):
+        stages = 1 + (p.rotation.stages if p.rotary else 0) + REQUANTISER_STAGES
+        for half, value in enumerate(rotated):
             m.submodules[f"requantiser_{half}"] = requantiser = Requantiser(
-                width=p.query_bits, stages=REQUANTISER_STAGES, enable=True
+                width=p.gemm_bits, stages=REQUANTISER_STAGES, enable=True
             )
             narrow, _saturated = saturate(requantiser.result, OPERAND)
             m.d.comb += [
                 requantiser.enable.eq(move),
                 requantiser.a.eq(value),
-                requantiser.scale.eq(self.command.query_scale),
-                requantiser.shift.eq(self.command.query_shift),
+                requantiser.scale.eq(self.command.gemm_scale),
+                requantiser.shift.eq(self.command.gemm_shift),
                 pair.payload["item"][half].eq(Mux(self.command.wide, requantiser.result, narrow)),
             ]
         arrived = delay_line(m, valid, stages, name="valid", enable=move, reset=True)[-1]
@@ -135,7 +124,7 @@ class GemmStage(Unit):
         """Add an element that multiplies a slice of the token by the weights of one half."""
         p = self.parameters
         # The buffer upstream of the lanes repeats the weights, which each pass uses once.
-        element = ParallelProcessingElement(parameters=p.query_element, parts=GEMM_ONLY)
+        element = ParallelProcessingElement(parameters=p.gemm_element, parts=GEMM_ONLY)
         m.submodules[f"element_{half}_{part}"] = element
         m.d.comb += element.settings.chunks.eq(self.command.chunks - 1)
         return element
@@ -161,11 +150,11 @@ class GemmStage(Unit):
 
     def _rotated(
         self, m: Module, sums: list[Signal], move: Value, taken: Value, last: Value
-    ) -> tuple[list[Value], int]:
-        """Return a pair rotated by the token's position, and the added latency in cycles."""
+    ) -> list[Value]:
+        """Return a pair of sums, rotated by the token's position if the unit rotates."""
         p = self.parameters
         if not p.rotary:
-            return list(sums), 0
+            return list(sums)
         rotation = p.rotation
         pairs = p.size // HALVES
         index = Signal(range(pairs))
@@ -179,7 +168,7 @@ class GemmStage(Unit):
         m.submodules.rotation = rotate = RotaryPair(
             position_bits=rotation.position_bits,
             stages=rotation.stages,
-            width=p.query_bits,
+            width=p.gemm_bits,
         )
         # Position and frequency have registers like the sums; the rotation by position 0 is exact.
         own = self.command.context - self.command.tokens + first + self.lane
@@ -195,4 +184,4 @@ class GemmStage(Unit):
             rotate.x.eq(sums[0]),
             rotate.y.eq(sums[1]),
         ]
-        return [rotate.x_rotated, rotate.y_rotated], rotation.stages
+        return [rotate.x_rotated, rotate.y_rotated]

@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters
 from hdl.meadow.tile.group_counter import group_counter
+from hdl.meadow.tile.tile_parameters import HALVES, TileParameters
 from hdl.unit import Unit
 
 
@@ -34,7 +34,7 @@ class PassSequencer(Unit):
 
     Parameters
     ----------
-    parameters : AttentionParameters
+    parameters : TileParameters
         Dimensions of a block.
     over : Passed
         Operands that the passes read.
@@ -42,17 +42,17 @@ class PassSequencer(Unit):
     Members
     -------
     command : In
-        As in `AttentionPipeline`.
+        As in `HybridTile`.
     start : In(1)
         A block begins.
     passes : Out(stream)
         `length` in words; `release` with the last pass over a block of the buffer.
     """
 
-    def __init__(self, *, parameters: AttentionParameters, over: Passed) -> None:
+    def __init__(self, *, parameters: TileParameters, over: Passed) -> None:
         self.parameters, self.over = parameters, over
         p, pairs = parameters, parameters.size // HALVES
-        depths = {Passed.KEYS: p.slots, Passed.WEIGHTS: p.query_steps, Passed.BIASES: pairs}
+        depths = {Passed.KEYS: p.slots, Passed.WEIGHTS: p.gemm_steps, Passed.BIASES: pairs}
         self.depth = depths[over]
         layout = data.StructLayout({"length": range(self.depth + 1), "release": 1})
         super().__init__(

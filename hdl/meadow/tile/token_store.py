@@ -4,8 +4,8 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.tile.attention_parameters import AttentionParameters
 from hdl.meadow.tile.group_counter import group_counter
+from hdl.meadow.tile.tile_parameters import TileParameters
 from hdl.memory.replay_buffer import ReplayBuffer
 from hdl.stream.collector import Collector
 from hdl.unit import Unit
@@ -21,13 +21,13 @@ class TokenStore(Unit):
 
     Parameters
     ----------
-    parameters : AttentionParameters
+    parameters : TileParameters
         Number of lanes and dimensions of tokens.
 
     Members
     -------
     command : In
-        As in `AttentionPipeline`.
+        As in `HybridTile`.
     start : In(1)
         A block begins.
     tokens : In(stream)
@@ -36,7 +36,7 @@ class TokenStore(Unit):
         The tokens of a lane, once for each head.
     """
 
-    def __init__(self, *, parameters: AttentionParameters) -> None:
+    def __init__(self, *, parameters: TileParameters) -> None:
         self.parameters = p = parameters
         lanes = {f"lane_{n}": Out(stream.Signature(p.inputs_layout)) for n in range(p.lanes)}
         super().__init__(

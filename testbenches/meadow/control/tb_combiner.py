@@ -12,8 +12,8 @@ from golden.meadow.control.combiner import activated, added, narrowed
 from hdl.meadow.control.combiner import CombinerParameters
 from hdl.meadow.instructions import Combine
 from hdl.meadow.parameters import MOST_LIFT, STATE
-from hdl.meadow.tile.attention_parameters import RESULT
 from hdl.meadow.tile.element_parameters import SCALE_BITS
+from hdl.meadow.tile.tile_parameters import RESULT
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES, Port

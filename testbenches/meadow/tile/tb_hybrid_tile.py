@@ -1,4 +1,4 @@
-"""Testbench of the attention pipeline: SmolLM2's attention, causal slots, stalls, resets."""
+"""Testbench of the tile: SmolLM2's attention, causal slots, stalls, resets."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from golden.llm import open_trace
 from golden.llm.model import SMOLLM2
-from golden.meadow.attention_pipeline import (
+from golden.meadow.tile.hybrid_tile import (
     AttentionBlock,
     LinearBlock,
     attend,
@@ -19,11 +19,11 @@ from golden.meadow.attention_pipeline import (
     slot_cycles,
 )
 from golden.meadow.tile.requantisation import quantised
-from hdl.meadow.tile.attention_parameters import BIAS, AttentionParameters, BlockMode
+from hdl.meadow.tile.tile_parameters import BIAS, BlockMode, TileParameters
 from testbenches.applicable import only_if
 from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import context
-from testbenches.meadow.attention_bench import AttentionBench, Block, StageBlock
+from testbenches.meadow.tile.tile_bench import Block, StageBlock, TileBench
 from testbenches.streams import PAUSES
 
 Reals = NDArray[np.float64]
@@ -34,29 +34,29 @@ SUM_BITS = 22
 """Bits of the sums of a few products."""
 
 
-def prepare(p: AttentionParameters) -> None:
+def prepare(p: TileParameters) -> None:
     """Capture the tensors before the simulator starts."""
     open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
 
 
-def width(p: AttentionParameters) -> int:
+def width(p: TileParameters) -> int:
     """Return the elements of a token: SmolLM2's or OPT-125M's, or fewer if the unit is smaller."""
     words = (SMOLLM2.hidden_size if p.rotary else 768) // (p.slices * p.size)
     return max(min(p.chunks, words, most_chunks(p, p.tokens)), 1) * p.slices * p.size
 
 
-def most_chunks(p: AttentionParameters, tokens: int) -> int:
+def most_chunks(p: TileParameters, tokens: int) -> int:
     """Return the maximum words per slice with which the lanes hold so many tokens."""
     return p.lane_words // -(-tokens // p.lanes)
 
 
-def most_tokens(p: AttentionParameters, elements: int) -> int:
+def most_tokens(p: TileParameters, elements: int) -> int:
     """Return the maximum number of tokens of so many elements that the lanes hold."""
     return p.lanes * (p.lane_words // (elements // (p.slices * p.size)))
 
 
 def real_tensors(
-    p: AttentionParameters, layer: int, *, tokens: int, context: int, heads: int, shared: int
+    p: TileParameters, layer: int, *, tokens: int, context: int, heads: int, shared: int
 ) -> tuple[Reals, Reals, Reals, Reals]:
     """Return tokens, query weights, keys and values of SmolLM2 in the requested dimensions.
 
@@ -83,7 +83,7 @@ def real_tensors(
 
 
 def real_block(
-    p: AttentionParameters,
+    p: TileParameters,
     layer: int,
     *,
     tokens: int,
@@ -99,14 +99,14 @@ def real_block(
     return block_of(states, query, keys, values, p, bias=bias, **how)
 
 
-def random_bias(p: AttentionParameters, query: Reals, rng: np.random.Generator) -> Reals | None:
+def random_bias(p: TileParameters, query: Reals, rng: np.random.Generator) -> Reals | None:
     """Return biases for queries, if the unit has any, as large as products with tokens of 1."""
     if not p.biases:
         return None
     return rng.normal(0, 1, (len(query), p.size)) * np.linalg.norm(query, axis=1).mean()
 
 
-def linear_bias(p: AttentionParameters, tiles: int, rng: np.random.Generator) -> Integers | None:
+def linear_bias(p: TileParameters, tiles: int, rng: np.random.Generator) -> Integers | None:
     """Return biases in steps of sums, if the unit has any, of all magnitudes up to the largest."""
     if not p.biases:
         return None
@@ -115,7 +115,7 @@ def linear_bias(p: AttentionParameters, tiles: int, rng: np.random.Generator) ->
     return np.rint(rng.integers(-most, most, (tiles, p.size)) * sizes).astype(np.int64)
 
 
-def random_block(p: AttentionParameters, rng: np.random.Generator) -> AttentionBlock:
+def random_block(p: TileParameters, rng: np.random.Generator) -> AttentionBlock:
     """Return a random block, in 30 % of the cases with operands at the ends of their range."""
     context = int(rng.integers(1, p.slots + 1))
     tokens = int(rng.integers(1, min(p.tokens, context) + 1))
@@ -135,7 +135,7 @@ def random_block(p: AttentionParameters, rng: np.random.Generator) -> AttentionB
     return block_of(states, query, keys, values, p, bias=bias, **how)
 
 
-def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
+def random_linear(p: TileParameters, rng: np.random.Generator) -> LinearBlock:
     """Return a linear layer of random numbers."""
     tokens = int(rng.integers(1, min(p.tokens, most_tokens(p, p.slices * p.size)) + 1))
     chunks = int(rng.integers(1, min(p.chunks, most_chunks(p, tokens)) + 1))
@@ -148,7 +148,7 @@ def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlo
     return linear_of(states, weights, p, context=context, rotate=rotate, wide=wide, bias=bias)
 
 
-def any_factor(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
+def any_factor(p: TileParameters, rng: np.random.Generator) -> LinearBlock:
     """Return a linear layer whose results depend on the last bits of the sums.
 
     The factor is random, or the sums are near ties: such a sum has two bits set, of which the lower
@@ -174,7 +174,7 @@ def any_factor(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
 
 
 def real_linear(
-    p: AttentionParameters, name: str, states: Integers, tiles: int, *, rotate: bool = False
+    p: TileParameters, name: str, states: Integers, tiles: int, *, rotate: bool = False
 ) -> LinearBlock:
     """Return a linear layer of SmolLM2 over INT8 states, or a part of it if the unit is smaller."""
     weight, _step = quantised(
@@ -191,7 +191,7 @@ def real_linear(
     return linear_of(states, weights, p, context=len(states), rotate=rotate, bias=bias)
 
 
-def heads_of(p: AttentionParameters) -> tuple[int, int]:
+def heads_of(p: TileParameters) -> tuple[int, int]:
     """Return the numbers of query heads, and of query heads that share keys: SmolLM2's or OPT's."""
     heads = min(p.heads, 9 if p.rotary else 12)
     return heads, 3 if p.rotary and heads % 3 == 0 else 1
@@ -200,7 +200,7 @@ def heads_of(p: AttentionParameters) -> tuple[int, int]:
 @cocotb.test()
 async def real_attention(dut: Any) -> None:
     """Run attention of SmolLM2 with and without skipped slots; compare values, cycles, bytes."""
-    bench = AttentionBench(dut, "real_attention")
+    bench = TileBench(dut, "real_attention")
     p = bench.p
     heads, shared = heads_of(p)
     if p.tokens > 64 and not context()["full"]:
@@ -226,7 +226,7 @@ async def real_attention(dut: Any) -> None:
 @cocotb.test()
 async def decode(dut: Any) -> None:
     """Run a decode step: one token after a context, layer by layer."""
-    bench = AttentionBench(dut, "decode")
+    bench = TileBench(dut, "decode")
     _heads, shared = heads_of(bench.p)
     sizes = {"tokens": 1, "context": bench.p.slots, "heads": shared, "shared": shared}
     await bench.run([real_block(bench.p, layer, **sizes) for layer in LAYERS])
@@ -235,7 +235,7 @@ async def decode(dut: Any) -> None:
 @cocotb.test()
 async def projections(dut: Any) -> None:
     """Run four commands of a layer: keys and values by GEMM, attention with them, projection."""
-    bench = AttentionBench(dut, "projections")
+    bench = TileBench(dut, "projections")
     p = bench.p
     heads, shared = heads_of(p)
     heads = min(heads, 2 * shared)
@@ -259,7 +259,7 @@ async def projections(dut: Any) -> None:
 @cocotb.test()
 async def feed_forward(dut: Any) -> None:
     """Run a linear layer with the longest rows that the unit accepts, such as `down_proj`."""
-    bench = AttentionBench(dut, "feed_forward")
+    bench = TileBench(dut, "feed_forward")
     p = bench.p
     inputs = open_trace(text="prose", tokens=TOKENS, layers=LAYERS).linear(14, "down_proj").inputs
     tokens = min(p.tokens, most_tokens(p, p.width), 30)
@@ -267,14 +267,14 @@ async def feed_forward(dut: Any) -> None:
     block = real_linear(p, "down_proj", states, min(p.heads, 3))
     cycles = await bench.run([block])
     groups = -(-tokens // p.lanes)
-    least = len(block.weights) * groups * p.query_steps
+    least = len(block.weights) * groups * p.gemm_steps
     assert cycles >= least, (cycles, least)
 
 
 @cocotb.test()
 async def stages(dut: Any) -> None:
     """Run attention of SmolLM2 stage by stage, back to back, then in the pipeline."""
-    bench = AttentionBench(dut, "stages")
+    bench = TileBench(dut, "stages")
     p = bench.p
     heads, shared = heads_of(p)
     tokens = min(p.tokens, 2 * p.lanes + 1, most_tokens(p, width(p)))
@@ -283,7 +283,7 @@ async def stages(dut: Any) -> None:
     await bench.run([*stages_of(block, p, wide=True), block])
 
 
-def stages_of(block: AttentionBlock, p: AttentionParameters, *, wide: bool) -> list[Block]:
+def stages_of(block: AttentionBlock, p: TileParameters, *, wide: bool) -> list[Block]:
     """Return a block stage by stage; probabilities of more than one byte are wide."""
     wide = wide or p.probability_bits > 8
     alone = (BlockMode.SCORES, BlockMode.SOFTMAX, BlockMode.OUTPUTS)
@@ -292,7 +292,7 @@ def stages_of(block: AttentionBlock, p: AttentionParameters, *, wide: bool) -> l
 
 async def run_stalled(dut: Any, source: str, sink: str) -> None:
     """Run random blocks of all modes in random order."""
-    bench = AttentionBench(dut, f"stalls {source} {sink}", (source, sink))
+    bench = TileBench(dut, f"stalls {source} {sink}", (source, sink))
     p, rng = bench.p, bench.bench.numpy_rng
     for _ in range(2):
         blocks: list[Block] = [random_linear(p, rng), random_block(p, rng)]
@@ -321,14 +321,14 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 )
 async def any_factors(dut: Any) -> None:
     """Run linear layers with factors of all magnitudes."""
-    bench = AttentionBench(dut, "any_factors")
+    bench = TileBench(dut, "any_factors")
     await bench.run([any_factor(bench.p, bench.bench.numpy_rng) for _ in range(250)])
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
     """Reset during operation: the next run equals the golden model."""
-    bench = AttentionBench(dut, "resets", ("random", "random"))
+    bench = TileBench(dut, "resets", ("random", "random"))
     rng = bench.bench.numpy_rng
     block = random_block(bench.p, rng)
     for begun in (block, random_linear(bench.p, rng), *stages_of(block, bench.p, wide=False)):

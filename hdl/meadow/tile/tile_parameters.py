@@ -1,10 +1,11 @@
-"""Dimensions and payloads of MEADOW's attention pipeline."""
+"""Dimensions and payloads of MEADOW's tile."""
 
 from dataclasses import replace
 from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
-from amaranth.lib import data, enum
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for, ceil_log2
 
 from hdl.meadow.tile.element_parameters import (
@@ -18,7 +19,7 @@ from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
 
 HALVES = 2
-"""Halves of a query's outputs; a rotary pair has one output of each, computed at the same time."""
+"""Halves of an output tile; a rotary pair has one output of each, computed at the same time."""
 
 RESULT = signed(16)
 """An element of a result: INT8, or 16 bits where a command selects `wide`."""
@@ -27,37 +28,37 @@ BIAS = signed(24)
 """A bias, in the steps of the sum of products to which it is added."""
 
 MOST_TILES = 64
-"""Maximum tiles of a GEMM's outputs, each of which takes the place of a query head."""
+"""Maximum output tiles of a GEMM, each of which takes the place of a query head."""
 
 RESULT_BYTES = RESULT.width // OPERAND.width
 """Memory words per word of wide results, the one of the lower bytes first."""
 
 
 class BlockMode(enum.Enum, shape=unsigned(3)):
-    """The stages of the lanes that process a block."""
+    """The stages of the lanes (Figure 3) that process a block."""
 
     GEMM = 0
-    """Only the first stage (Q), with weights: a linear layer in GEMM mode."""
+    """Only stage Q, with weights: a linear layer in GEMM mode."""
     TPHS = 1
     """All stages, chained: attention in the token-parallel head-sequential dataflow."""
     SCORES = 2
-    """Only the second stage (QK): a GEMM of queries with keys."""
+    """Only stage QK: a GEMM of queries with keys."""
     SOFTMAX = 3
     """Only the softmax stages (MAX, EXP, DIV): scores to probabilities."""
     OUTPUTS = 4
-    """Only the last stage (SM x V): a GEMM of probabilities with values."""
+    """Only stage SM x V: a GEMM of probabilities with values."""
 
 
 @parameter_object
-class AttentionParameters(Parameters):
-    """Dimensions of an attention pipeline; its golden model and testbench use them too.
+class TileParameters(Parameters):
+    """Dimensions of a tile; its golden model and testbench use them too.
 
     Parameters
     ----------
     lanes : int
-        Token lanes; a group has one token per lane.
+        Lanes, each a TPHS pipeline; a group has one token per lane.
     slices : int
-        Elements over which the inner dimension of a query is split; the query stage has twice as
+        Elements over which the inner dimension of a linear layer is split; stage Q has twice as
         many.
     chunks : int
         Maximum words per slice: a token has ``slices * chunks * multipliers`` elements.
@@ -66,7 +67,7 @@ class AttentionParameters(Parameters):
     tokens : int
         Maximum tokens per block.
     heads : int
-        Maximum query heads, or tiles of a GEMM's outputs.
+        Maximum query heads, or output tiles of a GEMM.
     lane_words : int
         Words per slice in the token store of a lane; it must hold the lane's tokens of all groups
         of a block.
@@ -75,7 +76,7 @@ class AttentionParameters(Parameters):
     rotary : bool
         Whether queries and keys can be rotated by their positions.
     biases : bool
-        Whether a bias is added to each output of a query or of a GEMM of weights.
+        Whether a bias is added to each result of stage Q.
     rope_base : int
         Base of the geometric series of rotation frequencies.
     element : ElementParameters
@@ -125,17 +126,17 @@ class AttentionParameters(Parameters):
 
     @property
     def lane_elements(self) -> int:
-        """Processing elements per lane: those of queries, one of scores, and one of outputs."""
+        """Processing elements per lane: those of stage Q, one of QK, and one of SM x V."""
         return HALVES * self.slices + 2
 
     @property
-    def query_element(self) -> ElementParameters:
-        """Dimensions of an element of the first stage, whose register file holds one row."""
+    def gemm_element(self) -> ElementParameters:
+        """Dimensions of an element of stage Q, whose input register file holds one row."""
         return self._element(input_file=1 << ceil_log2(max(self.chunks, 2)))
 
     @property
     def score_element(self) -> ElementParameters:
-        """Dimensions of an element of QK, whose row is one word."""
+        """Dimensions of the element of QK, whose row is one word."""
         return self._element()
 
     @property
@@ -145,7 +146,7 @@ class AttentionParameters(Parameters):
 
     @property
     def output_element(self) -> ElementParameters:
-        """Dimensions of an element of SM x V."""
+        """Dimensions of the element of SM x V."""
         return self._element(sum_bits=self.output_bits)
 
     def _element(self, *, input_file: int = 2, sum_bits: int = 0) -> ElementParameters:
@@ -171,17 +172,17 @@ class AttentionParameters(Parameters):
 
     @property
     def pairs(self) -> int:
-        """Pairs of outputs per head or tile."""
+        """Pairs of outputs per head or output tile."""
         return self.size // HALVES
 
     @property
-    def query_steps(self) -> int:
-        """Cycles to compute a group's queries from tokens of the maximum length."""
+    def gemm_steps(self) -> int:
+        """Cycles of stage Q for a group of tokens of the maximum length."""
         return self.size // HALVES * self.chunks
 
     @property
-    def query_bits(self) -> int:
-        """Bits of an element of a query before requantisation, rotated or not."""
+    def gemm_bits(self) -> int:
+        """Bits of a result of stage Q before requantisation, rotated or not."""
         sums = 2 * OPERAND.width + ceil_log2(self.width)
         # Sums of products do not use their top bit, so that a bias of equal width cannot overflow.
         return (max(sums, BIAS.width + 1) if self.biases else sums) + 1
@@ -204,7 +205,7 @@ class AttentionParameters(Parameters):
 
     @property
     def weights_layout(self) -> data.StructLayout:
-        """Weights of all query elements of a lane in one cycle, by half, then by slice."""
+        """Weights of all elements of stage Q of a lane in one cycle, by half, then by slice."""
         words = data.ArrayLayout(self.element.word_layout, HALVES * self.slices)
         return data.StructLayout({"word": words, "last": 1})
 
@@ -225,8 +226,8 @@ class AttentionParameters(Parameters):
         return data.StructLayout({"words": words, "last": 1, "end": 1})
 
     @property
-    def query_layout(self) -> data.StructLayout:
-        """The query of a token, or its word of a GEMM's results."""
+    def lane_word_layout(self) -> data.StructLayout:
+        """A word of a token between two stages: a query, results of GEMM mode, or part of a row."""
         return data.StructLayout({"word": self.result_word_layout})
 
     @property
@@ -256,9 +257,22 @@ class AttentionParameters(Parameters):
 
     @property
     def sums_layout(self) -> data.StructLayout:
-        """A pair of neighbouring outputs before rounding; `strobe` is 1 when the pair is new."""
-        pair = data.ArrayLayout(signed(self.query_bits), HALVES)
+        """A pair of neighbouring results of stage Q before rounding; `strobe` marks a new pair."""
+        pair = data.ArrayLayout(signed(self.gemm_bits), HALVES)
         return data.StructLayout({"pair": pair, "strobe": 1})
+
+    @property
+    def gemm_members(self) -> dict[str, Member]:
+        """Members of `GemmStage` that are also members of its `TphsPipeline`."""
+        biases = {"biases": In(stream.Signature(self.bias_layout))} if self.biases else {}
+        return {
+            "lane": In(self.lane_bits),
+            "command": In(self.command_layout),
+            "inputs": In(stream.Signature(self.inputs_layout)),
+            "weights": In(stream.Signature(self.weights_layout)),
+            **biases,
+            "sums": Out(self.sums_layout),
+        }
 
     @property
     def word_layout(self) -> data.StructLayout:
@@ -270,7 +284,7 @@ class AttentionParameters(Parameters):
         """A command: one block of attention or of a GEMM."""
         shift = range(self.element.sum_bits + SCALE_BITS)
         scales = {}
-        for name in ("query", "score", "output"):
+        for name in ("gemm", "score", "output"):
             scales |= {f"{name}_scale": unsigned(SCALE_BITS), f"{name}_shift": shift}
         return data.StructLayout(
             {

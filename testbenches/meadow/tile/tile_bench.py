@@ -1,4 +1,4 @@
-"""Bench of the attention pipeline: blocks of each mode, and their expected results."""
+"""Bench of the tile: blocks of each mode, and their expected results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.meadow.attention_pipeline import (
+from golden.meadow.tile.hybrid_tile import (
     AttentionBlock,
     LinearBlock,
     attend,
@@ -16,7 +16,7 @@ from golden.meadow.attention_pipeline import (
     row_words,
     weight_words,
 )
-from hdl.meadow.tile.attention_parameters import HALVES, AttentionParameters, BlockMode
+from hdl.meadow.tile.tile_parameters import HALVES, BlockMode, TileParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import read
@@ -47,7 +47,7 @@ class StageBlock:
         """Tokens of the block."""
         return self.block.tokens
 
-    def given(self, p: AttentionParameters) -> Integers:
+    def given(self, p: TileParameters) -> Integers:
         """Return the words of rows, shape (words, size)."""
         stages = attention_stages(self.block, p)
         if self.mode is BlockMode.OUTPUTS:
@@ -58,7 +58,7 @@ class StageBlock:
         scores = self.mode is BlockMode.SOFTMAX
         return row_words(stages.scores if scores else stages.queries, p)
 
-    def made(self, p: AttentionParameters) -> Integers:
+    def made(self, p: TileParameters) -> Integers:
         """Return words of results, shape (words, size)."""
         stages = attention_stages(self.block, p)
         if self.mode is BlockMode.OUTPUTS:
@@ -103,8 +103,8 @@ class Sums:
         return unpack(self.layout, from_integers(self.packed, self.layout.size))["pair"]
 
 
-class AttentionBench:
-    """The streams of the pipeline.
+class TileBench:
+    """The streams of the tile.
 
     Parameters
     ----------
@@ -117,10 +117,10 @@ class AttentionBench:
     """
 
     def __init__(self, dut: Any, salt: str, pauses: tuple[str, str] = ("none", "none")) -> None:
-        self.p: AttentionParameters = catalog_parameters()
+        self.p: TileParameters = catalog_parameters()
         # While a group skips keys, no port transfers anything.
         self.bench = Bench(dut, salt, timeout=2000 + 8 * self.p.slots)
-        names = ["commands", "entries", "tokens", "query_weights", "keys", "values", "rows"]
+        names = ["commands", "entries", "tokens", "weights", "keys", "values", "rows"]
         names += ["biases"] if self.p.biases else []
         self.sources = {name: self.bench.source(name, pauses[0]) for name in names}
         self.results = self.bench.sink("results", pauses[1])
@@ -141,7 +141,7 @@ class AttentionBench:
         if whole or mode is BlockMode.GEMM:
             weights = block.weights if isinstance(block, LinearBlock) else attention.query
             heads = [weight_words(head, self.p) for head in weights]
-            self.sources["query_weights"].send(self.words(heads))
+            self.sources["weights"].send(self.words(heads))
             if self.p.biases:
                 self.sources["biases"].send(self.biases(block))
         if whole or mode is BlockMode.SOFTMAX:
@@ -185,7 +185,7 @@ class AttentionBench:
             fields |= {"heads": len(whole.query), "members": whole.members}
             fields |= {"causal": int(whole.causal), "skip": int(whole.skip and not alone)}
             fields |= {"rotate": int(self.p.rotary), "wide": int(alone and block.wide)}
-        for name, factor in zip(("query", "score", "output"), factors, strict=True):
+        for name, factor in zip(("gemm", "score", "output"), factors, strict=True):
             fields |= {f"{name}_scale": factor[0], f"{name}_shift": factor[1]}
         payload = pack(self.p.command_layout, {name: np.array([v]) for name, v in fields.items()})
         self.sources["commands"].send(to_integers(payload))
@@ -209,11 +209,11 @@ class AttentionBench:
         for block in blocks:
             self.load(block)
         # The weights of a head and a table are transferred before the first command.
-        waiting = {name: len(self.sources[name].waiting) for name in ("query_weights", "entries")}
+        waiting = {name: len(self.sources[name].waiting) for name in ("weights", "entries")}
         first = blocks[0].tokens.shape[1]
         await self.bench.run(
             until=lambda: (
-                self.sources["query_weights"].taken >= min(first, waiting["query_weights"])
+                self.sources["weights"].taken >= min(first, waiting["weights"])
                 and self.sources["entries"].taken >= min(256, waiting["entries"])
             )
         )
@@ -254,6 +254,6 @@ class AttentionBench:
 
     def moved(self) -> int:
         """Return the number of bytes that the streams of words have transferred."""
-        names = ("tokens", "query_weights", "keys", "values", "rows")
+        names = ("tokens", "weights", "keys", "values", "rows")
         words = sum(self.sources[name].taken for name in names) + len(self.results.received)
         return words * self.p.size

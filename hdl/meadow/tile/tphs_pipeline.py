@@ -1,39 +1,37 @@
-"""Token lane of TPHS: query, scores, softmax and weighted values of one token per group."""
-
-from typing import Any
+"""TPHS pipeline of one token (Figure 3): query, scores, softmax and weighted values."""
 
 from amaranth.hdl import Array, Module, Mux, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from hdl.meadow.tile.attention_parameters import RESULT, AttentionParameters, BlockMode
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import PIPELINED_ONLY
 from hdl.meadow.tile.gemm_stage import GemmStage
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS, PipelinedSoftmax
+from hdl.meadow.tile.tile_parameters import RESULT, BlockMode, TileParameters
 from hdl.stream.collector import Collector
 from hdl.stream.connect import buffered, connect_registered, connect_streams
 from hdl.unit import Unit
 
 
-class TokenLane(Unit):
-    """All stages of attention for one token of each group; only valid signals chain them.
+class TphsPipeline(Unit):
+    """All stages of attention for one token of each group: a lane of the tile.
 
-    Each stage works on another group. The first stage (Q) computes the query of a token. The second
-    (QK) multiplies the previous query by the keys and passes the scores to MAX as they are
-    computed. EXP processes the token before that, and DIV and the broadcasting element (SM x V) the
-    token before EXP's. In every mode except `TPHS`, one stage runs alone and its results are
-    output directly.
+    Each stage works on another group; only valid signals chain the stages. `GemmStage` (Q) computes
+    the query of a token. A parallel PE (QK) multiplies the previous query by the keys and passes
+    the scores to the softmax module's MAX as they are computed. EXP processes the token before
+    that. DIV and the broadcasting PE (SM x V) process the token before EXP's. In every mode except
+    `TPHS`, one stage runs alone and its results are output directly.
 
     **Throughput** one group in the cycles of its longest stage: ``max(features, size / 2 *
     chunks)``, where features is the length of a pass.
 
     Parameters
     ----------
-    parameters : AttentionParameters
+    parameters : TileParameters
         Dimensions of a lane.
 
     Members
@@ -41,45 +39,37 @@ class TokenLane(Unit):
     lane : In(range(lanes))
         Index of the lane; a constant input, so that all lanes are the same module.
     command : In
-        As in `AttentionPipeline`; constant during a block.
+        As in `HybridTile`; constant during a block.
+    inputs, weights, biases : In(stream)
+        As in `GemmStage`.
+    sums : Out(struct)
+        As in `GemmStage`.
     entries : In(stream)
         The table of exponentials of the next block.
-    inputs : In(stream)
-        The lane's token of each group.
-    weights, keys, values : In(stream)
+    keys, values : In(stream)
         For each group the words of its passes; `ready` does not depend on `valid`.
-    biases : In(stream)
-        Present with the parameter `biases`: for each group the biases of the head.
     rows : In(stream)
         Operands of a stage that runs alone, in place of the previous stage: words of a query, or of
         a token's scores or probabilities.
     outputs : Out(stream)
         For each group the token's output of a head, or its scores or probabilities.
-    sums : Out(struct)
-        As in `GemmStage`.
     """
 
-    def __init__(self, *, parameters: AttentionParameters) -> None:
+    def __init__(self, *, parameters: TileParameters) -> None:
         self.parameters = p = parameters
-        biases = {"biases": In(stream.Signature(p.bias_layout))} if p.biases else {}
         super().__init__(
             {
-                "lane": In(p.lane_bits),
-                "command": In(p.command_layout),
+                **p.gemm_members,
                 "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
-                "inputs": In(stream.Signature(p.inputs_layout)),
-                "weights": In(stream.Signature(p.weights_layout)),
                 "keys": In(stream.Signature(p.word_layout)),
                 "values": In(stream.Signature(p.word_layout)),
-                **biases,
-                "rows": In(stream.Signature(p.query_layout)),
+                "rows": In(stream.Signature(p.lane_word_layout)),
                 "outputs": Out(stream.Signature(p.output_layout)),
-                "sums": Out(p.sums_layout),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Chain the stages."""
+        """Chain the stages that the mode of the block uses."""
         m = Module()
         p, command = self.parameters, self.command
         # Each stage has the token of another group; their valid bits are the only control.
@@ -111,14 +101,14 @@ class TokenLane(Unit):
         ):
             connect_streams(m, source, sink)
         compared, results = (stream.Signature(p.feature_layout).create() for _ in range(2))
-        passed = stream.Signature(p.query_layout).create()
+        passed = stream.Signature(p.lane_word_layout).create()
         # Buffers of two entries break the ready path between stages.
         scores = buffered(m, "scores", score.results, depth=2)
         probabilities = buffered(m, "probabilities", softmax.probabilities, depth=2)
         features = self._features(m)
         # A stage that runs alone reads external operands and outputs its results directly.
         chain = (gemm.results, score.pipeline), (scores, compared), (probabilities, value.pipeline)
-        for mode, ways in (
+        for mode, routes in (
             (BlockMode.GEMM, ((gemm.results, passed),)),
             (BlockMode.TPHS, (*chain, (value.results, results))),
             (BlockMode.SCORES, ((self.rows, score.pipeline), (scores, results))),
@@ -126,13 +116,13 @@ class TokenLane(Unit):
             (BlockMode.OUTPUTS, ((features, value.pipeline), (value.results, results))),
         ):
             with m.If(command.mode == mode):
-                for source, sink in ways:
-                    self._lead(m, source, sink)
-        self._scores(m, compared, softmax.scores)
-        self._outputs(m, results, passed)
+                for source, sink in routes:
+                    self._connect(m, source, sink)
+        self._mask(m, compared, softmax.scores)
+        self._collect(m, results, passed)
         return m
 
-    def _lead(self, m: Module, source: Any, sink: Any) -> None:
+    def _connect(self, m: Module, source: stream.Interface, sink: stream.Interface) -> None:
         """Connect a stage to another; truncate the elements to the width of the sink."""
         m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
         for name, _field in sink.payload.shape():
@@ -142,7 +132,7 @@ class TokenLane(Unit):
             else:
                 m.d.comb += sink.payload[name].eq(source.payload[name])
 
-    def _scores(self, m: Module, results: Any, scores: Any) -> None:
+    def _mask(self, m: Module, results: stream.Interface, scores: stream.Interface) -> None:
         """Mask keys after the token; make the first score of a block reload the table."""
         p, command = self.parameters, self.command
         # Scores arrive in the order of the keys, so that a counter identifies the key and token.
@@ -171,7 +161,7 @@ class TokenLane(Unit):
                 with m.If(head + 1 == command.heads):
                     m.d.sync += [head.eq(0), begins.eq(1)]
 
-    def _features(self, m: Module) -> Any:
+    def _features(self, m: Module) -> stream.Interface:
         """Return the scores or probabilities of a row one at a time from its words."""
         p, command, rows = self.parameters, self.command, self.rows
         features, held = (stream.Signature(p.feature_layout).create() for _ in range(2))
@@ -193,7 +183,7 @@ class TokenLane(Unit):
         connect_registered(m, features, held)
         return held
 
-    def _outputs(self, m: Module, results: Any, passed: Any) -> None:
+    def _collect(self, m: Module, results: stream.Interface, passed: stream.Interface) -> None:
         """Collect a row of results in words, or output the words of a GEMM."""
         p, command, outputs = self.parameters, self.command, self.outputs
         m.submodules.words = words = Collector(shape=RESULT, items=p.size)
@@ -217,7 +207,7 @@ class TokenLane(Unit):
             ends=outputs.valid & outputs.ready & outputs.payload.last,
         )
         m.d.comb += [
-            # In a GEMM the word of the first stage is the result; the other stages are idle.
+            # In GEMM mode the word of stage Q is the result; the other stages are idle.
             outputs.valid.eq(passed.valid | groups.valid),
             outputs.payload.last.eq(passed.valid | groups.payload.last),
             *(

@@ -4,8 +4,8 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.tile.attention_parameters import AttentionParameters, BlockMode
 from hdl.meadow.tile.group_counter import group_counter
+from hdl.meadow.tile.tile_parameters import BlockMode, TileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.unit import Unit
 
@@ -13,7 +13,7 @@ QUEUED = 2
 """Words queued per lane, so that the next word is ready when the current one is consumed."""
 
 
-class RowDealer(Unit):
+class RowDistributor(Unit):
     """Round-robin distribution of words of rows to the lanes, in the order of the results.
 
     A query is one word. A row of scores or probabilities has as many words as the context needs;
@@ -24,24 +24,24 @@ class RowDealer(Unit):
 
     Parameters
     ----------
-    parameters : AttentionParameters
+    parameters : TileParameters
         Number of lanes and dimensions of rows.
 
     Members
     -------
     command : In
-        As in `AttentionPipeline`; with `wide` a probability has two bytes, in two words.
+        As in `HybridTile`; with `wide` a probability has two bytes, in two words.
     start : In(1)
         A block of rows begins.
     rows : In(stream)
-        As in `AttentionPipeline`.
+        As in `HybridTile`.
     lane_0, lane_1, ... : Out(stream)
         Words of a lane.
     """
 
-    def __init__(self, *, parameters: AttentionParameters) -> None:
+    def __init__(self, *, parameters: TileParameters) -> None:
         self.parameters = p = parameters
-        word = stream.Signature(p.query_layout)
+        word = stream.Signature(p.lane_word_layout)
         super().__init__(
             {
                 "command": In(p.command_layout),

@@ -1,4 +1,4 @@
-"""TPHS attention: the reference in float64, and the bit-exact model of the pipeline."""
+"""Attention and linear layers: references in float64, and the bit-exact model of the tile."""
 
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,7 @@ from golden.arith.requantiser import requantised, scale_and_shift
 from golden.meadow.tile.pipelined_softmax import exponential_table, softmax
 from golden.meadow.tile.requantisation import Integers, quantised, to_int8
 from golden.nonlinear import rotary_embedding
-from hdl.meadow.tile.attention_parameters import BIAS, HALVES, AttentionParameters
+from hdl.meadow.tile.tile_parameters import BIAS, HALVES, TileParameters
 
 Reals = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class AttentionBlock:
     steps: dict[str, float]
     bias: Integers | None = None
 
-    def query_steps(self, p: AttentionParameters) -> int:
+    def gemm_steps(self, p: TileParameters) -> int:
         """Return the cycles to compute a group's queries."""
         return self.query.shape[1] // p.slices // HALVES
 
@@ -89,7 +89,7 @@ def block_of(
     query: Reals,
     keys: Reals,
     values: Reals,
-    p: AttentionParameters,
+    p: TileParameters,
     *,
     causal: bool = True,
     skip: bool = False,
@@ -139,7 +139,7 @@ def _shared(parts: Integers, block: AttentionBlock) -> Integers:
     return np.repeat(parts, block.members, axis=0)
 
 
-def wide_queries(block: AttentionBlock, p: AttentionParameters) -> Integers:
+def wide_queries(block: AttentionBlock, p: TileParameters) -> Integers:
     """Return queries as sums, rotated, shape (heads, tokens, size)."""
     layer = LinearBlock(
         tokens=block.tokens,
@@ -174,7 +174,7 @@ class AttentionStages:
     outputs: Integers
 
 
-def attention_stages(block: AttentionBlock, p: AttentionParameters) -> AttentionStages:
+def attention_stages(block: AttentionBlock, p: TileParameters) -> AttentionStages:
     """Return the results of every stage for a block."""
     queries = to_int8(wide_queries(block, p), *block.factors[0])
     keys, values = _shared(block.keys, block), _shared(block.values, block)
@@ -185,7 +185,7 @@ def attention_stages(block: AttentionBlock, p: AttentionParameters) -> Attention
     return AttentionStages(queries, scores, shares, outputs)
 
 
-def attend(block: AttentionBlock, p: AttentionParameters) -> Integers:
+def attend(block: AttentionBlock, p: TileParameters) -> Integers:
     """Return the outputs of all heads in INT8, shape (heads, tokens, size)."""
     return attention_stages(block, p).outputs
 
@@ -195,7 +195,7 @@ def exact_attention(
     query: Reals,
     keys: Reals,
     values: Reals,
-    p: AttentionParameters,
+    p: TileParameters,
     seen: Integers,
     bias: Reals | None = None,
 ) -> Reals:
@@ -248,7 +248,7 @@ class LinearBlock:
 def linear_of(
     tokens: Integers,
     weights: Integers,
-    p: AttentionParameters,
+    p: TileParameters,
     *,
     context: int,
     rotate: bool,
@@ -279,7 +279,7 @@ def exact_products(tokens: Integers, weights: Integers) -> Integers:
     return np.matmul(tokens.astype(np.float64), weights.astype(np.float64)).astype(np.int64)
 
 
-def wide_linear(block: LinearBlock, p: AttentionParameters) -> Integers:
+def wide_linear(block: LinearBlock, p: TileParameters) -> Integers:
     """Return a linear layer's outputs as sums, shape (tiles, tokens, size)."""
     sums = exact_products(block.tokens, block.weights)
     if block.bias is not None:
@@ -288,18 +288,18 @@ def wide_linear(block: LinearBlock, p: AttentionParameters) -> Integers:
         return sums
     positions = np.arange(block.context - len(block.tokens), block.context)
     return np.stack(
-        [rotary_embedding.rotate(tile, positions, p.rotation, width=p.query_bits) for tile in sums]
+        [rotary_embedding.rotate(tile, positions, p.rotation, width=p.gemm_bits) for tile in sums]
     )
 
 
-def linear(block: LinearBlock, p: AttentionParameters) -> Integers:
+def linear(block: LinearBlock, p: TileParameters) -> Integers:
     """Return a linear layer's outputs, shape (tiles, tokens, size)."""
     exit_stage = requantised if block.wide else to_int8
     return exit_stage(wide_linear(block, p), *block.factor)
 
 
-def weight_words(query: Integers, p: AttentionParameters) -> Integers:
-    """Return a head's query weights [hidden_size, size] in the order of the pipeline's port.
+def weight_words(query: Integers, p: TileParameters) -> Integers:
+    """Return a head's query weights [hidden_size, size] in the order of the tile's port.
 
     The order is by pairs of outputs, words of a slice, halves and slices, shape (words, size).
     """
@@ -307,8 +307,8 @@ def weight_words(query: Integers, p: AttentionParameters) -> Integers:
     return parts.transpose(3, 0, 4, 1, 2).reshape(-1, p.size)
 
 
-def row_words(rows: Integers, p: AttentionParameters) -> Integers:
-    """Return rows [heads, tokens, elements] in the order of the pipeline's port.
+def row_words(rows: Integers, p: TileParameters) -> Integers:
+    """Return rows [heads, tokens, elements] in the order of the tile's port.
 
     The order is by heads, groups of tokens, words of a row and tokens of a group, shape (words,
     size); zeros pad the last word of a row.
@@ -321,11 +321,11 @@ def row_words(rows: Integers, p: AttentionParameters) -> Integers:
     return in_turn.reshape(-1, p.size)
 
 
-def slot_cycles(block: AttentionBlock, p: AttentionParameters) -> int:
+def slot_cycles(block: AttentionBlock, p: TileParameters) -> int:
     """Return the cycles of all groups by their longest stage, plus three groups of filling."""
     firsts = np.arange(0, len(block.tokens), p.lanes)
     reach = block.context - len(block.tokens) + firsts + p.lanes
     skips = block.causal and block.skip
     features = np.minimum(reach, block.context) if skips else np.full(len(firsts), block.context)
-    slots = np.maximum(features, block.query_steps(p))
+    slots = np.maximum(features, block.gemm_steps(p))
     return int(len(block.query) * slots.sum() + 3 * slots[-1])

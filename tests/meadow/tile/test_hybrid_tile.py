@@ -1,4 +1,4 @@
-"""Attention pipeline: model compared with float64 attention, skipped keys, cycles; parameters."""
+"""Tile: model compared with float64 attention, skipped keys, cycles; parameters."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.meadow.attention_pipeline import (
+from golden.meadow.tile.hybrid_tile import (
     attend,
     block_of,
     exact_attention,
@@ -19,9 +19,9 @@ from golden.meadow.attention_pipeline import (
 from golden.meadow.tile.requantisation import quantised
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
-from hdl.meadow.tile.attention_parameters import AttentionParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
-from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, real_tensors
+from hdl.meadow.tile.tile_parameters import TileParameters
+from testbenches.meadow.tile.tb_hybrid_tile import real_block, real_linear, real_tensors
 
 
 @pytest.mark.parametrize(
@@ -47,20 +47,20 @@ from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, re
 )
 def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        AttentionParameters(**change)
+        TileParameters(**change)
 
 
 @pytest.mark.parametrize("chunks", [1, 3, 8, 32])
 @pytest.mark.parametrize("size", [4, 64])
 def test_elements_hold_their_longest_sums(chunks: int, size: int) -> None:
     """The largest products are those of -128 with -128, and of a probability with -128."""
-    p = AttentionParameters(
+    p = TileParameters(
         chunks=chunks, lane_words=32, slots=4096, element=ElementParameters(multipliers=size)
     )
-    query, score, output = p.query_element, p.score_element, p.output_element
-    assert query.input_file >= chunks
+    gemm, score, output = p.gemm_element, p.score_element, p.output_element
+    assert gemm.input_file >= chunks
     for element, largest in (
-        (query, chunks * size << 14),
+        (gemm, chunks * size << 14),
         (score, size << 14),
         (output, p.slots * ((1 << p.probability_bits) - 1) << 7),
     ):
@@ -69,7 +69,7 @@ def test_elements_hold_their_longest_sums(chunks: int, size: int) -> None:
 
 def test_elements_contain_only_the_parts_of_their_stage(tmp_path: Path) -> None:
     """First stage: input register files and exact sums; other stages: requantisers alone."""
-    emission = Emission(top=entry_named("attention_pipeline").build("tiny"), name="pipeline")
+    emission = Emission(top=entry_named("hybrid_tile").build("tiny"), name="tile")
     files = write_verilog(emission, tmp_path / "rtl")[:-1]
     texts = {file.stem: file.read_text() for file in files}
 
@@ -87,7 +87,7 @@ def test_elements_contain_only_the_parts_of_their_stage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layer", [0, 14, 29])
 def test_real_attention_is_near_float64(layer: int) -> None:
     """The error is that of INT8 with one scale per tensor and no smoothing."""
-    p = entry_named("attention_pipeline").parameters("smollm2_short")
+    p = entry_named("hybrid_tile").parameters("smollm2_short")
     sizes = {"tokens": 64, "context": 64, "heads": 9, "shared": 3}
     tensors = real_tensors(p, layer, **sizes)
     block = block_of(*tensors, p)
@@ -98,7 +98,7 @@ def test_real_attention_is_near_float64(layer: int) -> None:
 
 def test_last_token_of_prefill_equals_decode_step() -> None:
     """The tokens of a block have the last positions of the context."""
-    p = entry_named("attention_pipeline").parameters("smollm2_short")
+    p = entry_named("hybrid_tile").parameters("smollm2_short")
     block = real_block(p, 14, tokens=20, context=64, heads=3, shared=3)
     last = type(block)(**{**vars(block), "tokens": block.tokens[-1:]})
     assert np.array_equal(attend(block, p)[:, -1:], attend(last, p))
@@ -106,7 +106,7 @@ def test_last_token_of_prefill_equals_decode_step() -> None:
 
 def test_keys_by_gemm_are_near_those_of_the_model() -> None:
     """Compare the rotated INT8 key projection with the keys of the language model."""
-    p = entry_named("attention_pipeline").parameters("smollm2_short")
+    p = entry_named("hybrid_tile").parameters("smollm2_short")
     states, _query, keys, _values = real_tensors(p, 14, tokens=64, context=64, heads=9, shared=3)
     got = linear(real_linear(p, "k_proj", quantised(states)[0], 3, rotate=True), p)
     error = got * (np.abs(keys).max() / 127) - keys
@@ -114,7 +114,7 @@ def test_keys_by_gemm_are_near_those_of_the_model() -> None:
 
 
 def test_weights_are_ordered_by_pairs_words_halves_and_slices() -> None:
-    p = entry_named("attention_pipeline").parameters("tiny")
+    p = entry_named("hybrid_tile").parameters("tiny")
     numbers = np.arange(p.width * p.size).reshape(p.width, p.size)
     words = weight_words(numbers, p)
     size = p.size
@@ -128,7 +128,7 @@ def test_weights_are_ordered_by_pairs_words_halves_and_slices() -> None:
 
 def test_cycles_follow_the_formula() -> None:
     """(H ceil(T / 12) + 3) max(F, Qc): OPT-125M and SmolLM2 at 512 and 64 tokens."""
-    p = entry_named("attention_pipeline").parameters("smollm2")
+    p = entry_named("hybrid_tile").parameters("smollm2")
 
     def cycles(tokens: int, **how: Any) -> int:
         return slot_cycles(
@@ -142,7 +142,7 @@ def test_cycles_follow_the_formula() -> None:
 
 def test_rows_are_ordered_by_groups_then_by_words() -> None:
     """Two heads of three tokens with five scores, two tokens per group, four scores per word."""
-    p = AttentionParameters(lanes=2, element=ElementParameters(multipliers=4))
+    p = TileParameters(lanes=2, element=ElementParameters(multipliers=4))
     head, token, score = np.ix_(np.arange(1, 3), np.arange(1, 4), np.arange(5))
     first, second = row_words(100 * head + 10 * token + score, p).reshape(2, 6, 4).tolist()
     assert first[:2] == [[110, 111, 112, 113], [120, 121, 122, 123]]
