@@ -77,6 +77,12 @@ def test_the_papers_page_names_every_unit(paper: str) -> None:
     assert sorted(units - named) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_command_sets_a_variable_that_simulations_ignore(page: Path) -> None:
+    """A run without its filter is another run than the page describes; `ONLY=` is the option."""
+    assert not re.search(r"COCOTB_\w+=", page.read_text())
+
+
 def test_no_docstring_claims_a_clock() -> None:
     """Tables of the pages have the clocks that were measured; a docstring would contradict them."""
     claims = {
