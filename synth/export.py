@@ -156,7 +156,10 @@ def _orfs(design: Design, directory: Path) -> tuple[str, str]:
     )
     _sdc(design, directory)
     command = 'make -C <OpenROAD-flow-scripts>/flow DESIGN_CONFIG="$PWD/config.mk"'
-    checked = "The file list and the constraints are checked; the flow itself was not run."
+    checked = (
+        "The file list and the constraints are checked; the flow itself was not run. Make splits "
+        "paths at spaces: the path of this folder must contain none."
+    )
     return command, f"{checked}\n\n{_memory_limit(design)}".strip()
 
 

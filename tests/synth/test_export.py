@@ -195,6 +195,7 @@ def test_memories_above_the_limit_of_orfs_are_named(tmp_path: Path) -> None:
     readme = (tmp_path / "orfs" / "README.md").read_text()
     assert "| `wide.memory` | 300 | 16 | 4800 |" in readme
     assert "SYNTH_MEMORY_MAX_BITS" in readme
+    assert "path of this folder must contain none" in " ".join(readme.split())
     assert [memory.bits for memory in large_memories(large, "orfs")] == [4800]
     small = replace(large, memories=(replace(memories[0], width=256),))
     write_export(small, "orfs", tmp_path / "orfs")
