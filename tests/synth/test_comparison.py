@@ -168,6 +168,15 @@ def test_banks_give_at_most_a_column_of_all_units_in_two_cycles() -> None:
     assert peak == p.units * p.elements * 4 * 4 / 8 / BankTimingParameters().ccd
 
 
+def test_loss_of_p3llm_on_the_page_is_that_of_the_table(data: dict[str, Any]) -> None:
+    perplexity = {
+        name: data["systems"][name]["figures"]["perplexity"] for name in ("float32", "p3llm")
+    }
+    loss = perplexity["p3llm"] - perplexity["float32"]
+    page = " ".join(comparison.PAGE.read_text().split())
+    assert f"The loss is {loss:.1f} points with this project's choice of scales" in page
+
+
 def test_excluded_energies_on_the_page_follow_from_the_cost_model(data: dict[str, Any]) -> None:
     moved = data["systems"]["kelle"]["figures"]["bytes_per_token"]
     dram = moved * DRAM_W / (DRAM_GB_S * 1e9) * 1e3
