@@ -1,8 +1,8 @@
 """Dimensions of the Kelle accelerator, counts derived from them, and payloads of its parts."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from amaranth.hdl import Shape, signed
+from amaranth.hdl import Shape, Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
@@ -279,11 +279,11 @@ class KelleParameters(ModelDimensions, Parameters):
         """Maximum number of rows of the combined matrix: arriving and recomputed tokens."""
         return self.batch + self.stored
 
-    def item(self, sequence: Any, head: Any) -> Any:
+    def item(self, sequence: Value, head: Value) -> Value:
         """Return the index of a sequence's head among the heads of all sequences."""
         return sequence * self.kv_heads + head if self.batch > 1 else head
 
-    def cache(self, layer: Any, sequence: Any) -> Any:
+    def cache(self, layer: Value, sequence: Value) -> Value:
         """Return the index of a set of slots; the eviction controller's `layer`."""
         return layer * self.batch + sequence if self.batch > 1 else layer
 
@@ -516,6 +516,11 @@ class KelleParameters(ModelDimensions, Parameters):
                 "vector": self.eviction.vector_bits,
             }
         )
+
+    @property
+    def format_layout(self) -> data.StructLayout:
+        """How a slot's token is stored: as key and value, or `recomputed` from `vector`."""
+        return data.StructLayout({"recomputed": 1, "vector": self.eviction.vector_bits})
 
     def slice_write(self, depth: int) -> data.StructLayout:
         """Return the layout of a write of a slice: `address` and `values`, valid while `strobe`."""
