@@ -4,51 +4,28 @@ Section 4.1 and Figure 11 (b) of the paper: the arriving token's input and those
 tokens form one matrix. The inputs of recomputed tokens are read from the KV eDRAM.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 from amaranth.hdl import Array, Module, Mux, Signal
-from amaranth.lib import data, enum, stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.edram.kv_edram import SIDES, channels_of
+from hdl.kelle.control.vector_reader import VectorReader
+from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.eviction.eviction_parameters import vector_layout
 from hdl.kelle.parameters import KelleParameters
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
-
-
-class State(enum.Enum, shape=3):
-    """State of a step, named for the event that it waits for or the data that it moves."""
-
-    TOKEN = 0
-    INPUT = 1
-    MEMBERS = 2
-    READ = 3
-    ROW = 4
-    SLICES = 5
-    ATTENTION = 6
-    FEED_FORWARD = 7
-
-
-@dataclass(frozen=True)
-class Course:
-    """Registers of the position in a step."""
-
-    state: enum.EnumView
-    member: Signal  # Member whose input is loaded.
-    slice: Signal  # Slice of this input.
-    side: Signal  # Side of the eDRAM, as in `SIDES`.
-    word: Signal  # Word of the vector's entries on that side.
-    part: Signal  # Slice of the held row.
 
 
 class StepControl(Unit):
     """Take a token of each sequence, list the combined matrix, and load its input vectors.
 
-    **Latency** 1 + ``width / rows`` cycles from a token to its complete input, if the input does
-    not wait; `vectors` cycles to list the stored vectors; then for each recomputed token 2 cycles
-    per row of the eDRAM and 1 per slice. **Throughput** one step at a time.
+    A member of the combined matrix is one of its rows. The arriving tokens' inputs are loaded
+    first, so that the queries can begin while the inputs of the recomputed tokens are read.
+
+    **Latency** 1 + ``inputs`` cycles from a token to its complete input, if the input does not
+    wait; `stored` cycles to list the stored vectors; then for each recomputed token those of
+    `VectorReader`. **Throughput** one step at a time.
 
     Parameters
     ----------
@@ -96,200 +73,137 @@ class StepControl(Unit):
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
         edram = p.memory.edram
-        ports: dict[str, Any] = {
-            "layer": In(p.layer_bits),
-            "tokens": In(stream.Signature(p.position_bits)),
-            "hidden": In(stream.Signature(p.slice_layout)),
-            "may_start": In(1),
-            "accepts": Out(1),
-            "predicts": In(1),
-            "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.stored)),
-            "members": Out(data.ArrayLayout(p.member_layout, p.members)),
-            "count": Out(bits_for(p.members)),
-            "arrived": Out(bits_for(p.inputs)),
-            "loaded": Out(1),
-            "renewed": Out(bits_for(p.inputs)),
-            "finished": In(1),
-            "inputs": Out(p.slice_write(p.members * p.inputs)),
-            "reading": Out(1),
-            "rests": Out(1),
-        }
-        for side in SIDES:
-            ports |= {
-                f"{side}_read": Out(stream.Signature(edram.address_bits)),
-                side: In(edram.row_layout),
+        super().__init__(
+            {
+                "layer": In(p.layer_bits),
+                "tokens": In(stream.Signature(p.position_bits)),
+                "hidden": In(stream.Signature(p.slice_layout)),
+                "may_start": In(1),
+                "accepts": Out(1),
+                "predicts": In(1),
+                "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.stored)),
+                "members": Out(data.ArrayLayout(p.member_layout, p.members)),
+                "count": Out(bits_for(p.members)),
+                "arrived": Out(bits_for(p.inputs)),
+                "loaded": Out(1),
+                "renewed": Out(bits_for(p.inputs)),
+                "finished": In(1),
+                "inputs": Out(p.slice_write(p.members * p.inputs)),
+                "reading": Out(1),
+                "rests": Out(1),
+                **{f"{side}_read": Out(stream.Signature(edram.address_bits)) for side in SIDES},
+                **{side: In(edram.row_layout) for side in SIDES},
             }
-        super().__init__(ports)
+        )
 
     def elaborate(self, platform: object) -> Module:
         """Take tokens and inputs, list and load the members, and wait for the end of the step."""
         m = Module()
         p = self.parameters
-        edram = p.memory.edram
-        course = Course(
-            state=Signal(State),
-            member=Signal(range(p.members)),
-            slice=Signal(range(p.inputs)),
-            side=Signal(),
-            word=Signal(range(edram.vector_entries * edram.entry_words + 1)),
-            part=Signal(range(max(p.row_slices, 2))),
-        )
-        members = [
+        m.submodules.reader = reader = self._reader(m)
+        members = Array(
             Signal(p.member_layout, name=f"member_{i}", reset_less=True) for i in range(p.members)
-        ]
-        current = Array(members)[course.member]
-        row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)
-        # A held row is delivered one slice per cycle, during which the eDRAM may refresh.
-        looked = Signal(range(max(p.stored, 2)))
-        self._connect_ports(m, course, members, current, row)
+        )
+        m.d.comb += [port.eq(held) for port, held in zip(self.members, members, strict=True)]
+        # The member and the slice of its input that are taken next.
+        member, slice_ = Signal(range(p.members)), Signal(range(p.inputs))
+        last_arriving, last_slice = member == p.batch - 1, slice_ == p.inputs - 1
+        stored = Signal(range(max(p.stored, 2)))
+        vector = Array(self.vectors)[stored]
         predicts = Signal(reset_less=True)
-        with m.If(self.accepts):
-            m.d.sync += predicts.eq(self.predicts)
-        with m.Switch(course.state):
+
+        m.d.comb += [
+            self.arrived.eq(p.inputs),
+            reader.vectors.payload.eq(members[member].vector),
+            self.inputs.address.eq(members[member].vector * p.inputs + slice_),
+            self.inputs["values"].eq(self.hidden.payload),
+        ]
+        with m.If(self.inputs.strobe):
+            m.d.sync += slice_.eq(Mux(last_slice, 0, slice_ + 1))
+            with m.If(last_slice):
+                m.d.sync += member.eq(member + 1)
+
+        with m.FSM():
             # The registers of a token are written in every cycle until the token is transferred.
-            with m.Case(State.TOKEN):
-                self._begin(m, course, current, looked)
-            # The arriving inputs are loaded first, so that the queries can begin.
-            with m.Case(State.INPUT):
-                self._take_inputs(m, course, Mux(predicts, State.FEED_FORWARD, State.MEMBERS))
-            # The set of recomputed tokens is stable: no token is promoted or freed in this state.
-            with m.Case(State.MEMBERS):
-                self._list_members(m, course, members, looked)
-            # The fetch has priority at the ports, and an urgent refresh has priority over both.
-            with m.Case(State.READ):
-                ready = Mux(course.side, self.values_read.ready, self.keys_read.ready)
-                with m.If(ready):
-                    m.d.sync += course.state.eq(State.ROW)
-            # The row is valid one cycle after its address, for one cycle.
-            with m.Case(State.ROW):
-                self._hold_row(m, course, row)
-            # A row has several slices, and the memory of inputs takes one slice per cycle.
-            with m.Case(State.SLICES):
-                self._deliver_row(m, course)
-            # The blocks need no control here. The normalised input of the feed-forward block
-            # overwrites that of the attention block, which is no longer needed.
-            with m.Case(State.ATTENTION):
-                self._take_inputs(m, course, State.FEED_FORWARD)
-            with m.Case(State.FEED_FORWARD):
+            with m.State("TOKENS"):
+                m.d.comb += [
+                    self.rests.eq(1),
+                    self.arrived.eq(0),
+                    self.tokens.ready.eq(self.may_start),
+                    self.accepts.eq(self.tokens.valid & self.tokens.ready & last_arriving),
+                ]
+                m.d.sync += [
+                    # The arriving tokens' vectors follow all stored vectors.
+                    members[member].vector.eq(p.stored + member),
+                    members[member].position.eq(self.tokens.payload),
+                    self.count.eq(p.batch),
+                    stored.eq(0),
+                    predicts.eq(self.predicts),
+                ]
+                with m.If(self.tokens.valid & self.tokens.ready):
+                    m.d.sync += member.eq(Mux(last_arriving, 0, member + 1))
+                with m.If(self.accepts):
+                    m.next = "ARRIVING_INPUTS"
+            with m.State("ARRIVING_INPUTS"):
+                m.d.comb += [
+                    self.hidden.ready.eq(1),
+                    self.inputs.strobe.eq(self.hidden.valid),
+                    # The queries start while the last input is transferred.
+                    self.arrived.eq(Mux(last_arriving, slice_, 0)),
+                ]
+                with m.If(self.hidden.valid & last_slice & last_arriving):
+                    m.d.sync += member.eq(0)
+                    m.next = "LIST_VECTORS"
+                    with m.If(predicts):
+                        m.next = "FEED_FORWARD"
+            # One stored vector per cycle. The list has no gaps, so that `count` is the number of
+            # vectors per tile of W_K and W_V. No token is promoted or freed in this state.
+            with m.State("LIST_VECTORS"):
+                m.d.sync += [stored.eq(stored + 1), member.eq(p.batch)]
+                with m.If(vector.valid):
+                    m.d.sync += [
+                        members[self.count].vector.eq(stored),
+                        members[self.count].position.eq(vector.position),
+                        self.count.eq(self.count + 1),
+                    ]
+                with m.If(stored == p.stored - 1):
+                    m.next = "RECOMPUTED_INPUTS"
+                    with m.If((self.count == p.batch) & ~vector.valid):
+                        m.d.sync += member.eq(0)
+                        m.next = "ATTENTION"
+            with m.State("RECOMPUTED_INPUTS"):
+                m.d.comb += [
+                    reader.vectors.valid.eq(1),
+                    reader.slices.ready.eq(1),
+                    self.inputs.strobe.eq(reader.slices.valid),
+                    self.inputs["values"].eq(reader.slices.payload),
+                ]
+                with m.If(reader.vectors.ready & (member == self.count - 1)):
+                    m.d.sync += member.eq(0)
+                    m.next = "ATTENTION"
+            # The normalised inputs of the feed-forward block overwrite those of the attention
+            # block, which are no longer needed. Up and gate start while the last is transferred.
+            with m.State("ATTENTION"):
+                m.d.comb += [
+                    self.loaded.eq(1),
+                    self.hidden.ready.eq(1),
+                    self.inputs.strobe.eq(self.hidden.valid),
+                    self.renewed.eq(Mux(last_arriving, slice_, 0)),
+                ]
+                with m.If(self.hidden.valid & last_slice & last_arriving):
+                    m.d.sync += member.eq(0)
+                    m.next = "FEED_FORWARD"
+            with m.State("FEED_FORWARD"):
+                m.d.comb += [self.loaded.eq(1), self.renewed.eq(p.inputs)]
                 with m.If(self.finished):
-                    m.d.sync += [course.state.eq(State.TOKEN), course.member.eq(0)]
+                    m.next = "TOKENS"
         return m
 
-    def _connect_ports(
-        self, m: Module, course: Course, members: list[Any], current: Any, row: data.View
-    ) -> None:
-        """Drive the outputs of each state."""
-        p = self.parameters
-        edram, state = p.memory.edram, course.state
-        # The entries of the input vectors follow those of all slots.
-        vector = self.layer * p.stored + current.vector if p.layers > 1 else current.vector
-        first = (edram.kv_heads * p.slots + vector * edram.vector_entries) * edram.entry_words
-        for number, name in enumerate(SIDES):
-            read = getattr(self, f"{name}_read")
-            m.d.comb += [
-                read.valid.eq((state == State.READ) & (course.side == number)),
-                read.payload.eq(first + course.word),
-            ]
-        # The queries need the arriving inputs only. They start while the last input is transferred,
-        # and continue while the inputs of other members are read. Up and gate start likewise.
-        last_arriving = course.member == p.batch - 1
-        for count, taking in ((self.arrived, State.INPUT), (self.renewed, State.ATTENTION)):
-            with m.If(state == taking):
-                m.d.comb += count.eq(Mux(last_arriving, course.slice, 0))
-            with m.Elif(state.as_value() > taking.value):
-                m.d.comb += count.eq(p.inputs)
-        m.d.comb += [
-            *(self.members[i].eq(members[i]) for i in range(p.members)),
-            self.tokens.ready.eq((state == State.TOKEN) & self.may_start),
-            self.accepts.eq(self.tokens.valid & self.tokens.ready & last_arriving),
-            self.hidden.ready.eq((state == State.INPUT) | (state == State.ATTENTION)),
-            self.rests.eq(state == State.TOKEN),
-            self.reading.eq((state == State.READ) | (state == State.ROW)),
-            self.loaded.eq(state.as_value() >= State.ATTENTION.value),
-            self.inputs.address.eq(current.vector * p.inputs + course.slice),
-            self.inputs.strobe.eq(
-                (self.hidden.valid & self.hidden.ready) | (state == State.SLICES)
-            ),
-            self.inputs["values"].eq(
-                Mux(
-                    state == State.SLICES,
-                    Array(row[i].as_value() for i in range(p.row_slices))[course.part],
-                    self.hidden.payload.as_value(),
-                )
-            ),
-        ]
-
-    def _begin(self, m: Module, course: Course, arriving: Any, looked: Signal) -> None:
-        """Make the arriving tokens the first members; their vectors follow all stored vectors."""
-        p = self.parameters
-        m.d.sync += [
-            arriving.vector.eq(p.stored + course.member),
-            arriving.position.eq(self.tokens.payload),
-            self.count.eq(p.batch),
-            looked.eq(0),
-            course.slice.eq(0),
-        ]
-        with m.If(self.tokens.valid & self.tokens.ready):
-            m.d.sync += course.member.eq(Mux(self.accepts, 0, course.member + 1))
-        with m.If(self.accepts):
-            m.d.sync += course.state.eq(State.INPUT)
-
-    def _list_members(self, m: Module, course: Course, members: list[Any], looked: Signal) -> None:
-        """Check one stored vector per cycle, and list those in use without gaps."""
-        p = self.parameters
-        # The list has no gaps, so that `count` is the number of vectors per tile of W_K and W_V.
-        stored = Array(self.vectors[v] for v in range(p.stored))[looked]
-        with m.If(stored.valid):
-            new = Array(members)[self.count]
-            m.d.sync += [
-                new.vector.eq(looked),
-                new.position.eq(stored.position),
-                self.count.eq(self.count + 1),
-            ]
-        m.d.sync += looked.eq(looked + 1)
-        with m.If(looked == p.stored - 1):
-            nobody = (self.count == p.batch) & ~stored.valid
-            m.d.sync += [
-                course.member.eq(Mux(nobody, 0, p.batch)),
-                course.state.eq(Mux(nobody, State.ATTENTION, State.READ)),
-            ]
-
-    def _take_inputs(self, m: Module, course: Course, following: Any) -> None:
-        """Store the attention block's inputs, or overwrite them by the feed-forward block's."""
-        p = self.parameters
-        with m.If(self.hidden.valid):
-            m.d.sync += course.slice.eq(course.slice + 1)
-            with m.If(course.slice == p.inputs - 1):
-                last = course.member == p.batch - 1
-                m.d.sync += [course.slice.eq(0), course.member.eq(Mux(last, 0, course.member + 1))]
-                with m.If(last):
-                    m.d.sync += course.state.eq(following)
-
-    def _hold_row(self, m: Module, course: Course, row: data.View) -> None:
-        """Hold a row of the eDRAM, which is valid for one cycle: a refresh may follow it."""
-        p = self.parameters
-        edram = p.memory.edram
-        keys, values = (channels_of(edram, getattr(self, name)) for name in SIDES)
-        for c in range(edram.row_channels):
-            m.d.sync += row[c // p.rows][c % p.rows].eq(Mux(course.side, values[c], keys[c]))
-        m.d.sync += [
-            course.part.eq(0),
-            course.word.eq(course.word + 1),
-            course.state.eq(State.SLICES),
-        ]
-
-    def _deliver_row(self, m: Module, course: Course) -> None:
-        """Deliver the held row slice by slice; each side of the eDRAM has half of a vector."""
-        p = self.parameters
-        slice_, side, member = course.slice, course.side, course.member
-        half_ends = (slice_ == p.inputs // 2 - 1) | (slice_ == p.inputs - 1)
-        m.d.sync += [slice_.eq(slice_ + 1), course.part.eq(course.part + 1)]
-        with m.If(course.part == p.row_slices - 1):
-            m.d.sync += course.state.eq(State.READ)
-        # The keys' side has the first half; the last row of a side may be used in part.
-        with m.If(half_ends):
-            m.d.sync += [side.eq(~side), course.word.eq(0), course.state.eq(State.READ)]
-            with m.If(side):
-                m.d.sync += [slice_.eq(0), member.eq(member + 1)]
-                with m.If(member == self.count - 1):
-                    m.d.sync += [member.eq(0), course.state.eq(State.ATTENTION)]
+    def _reader(self, m: Module) -> VectorReader:
+        """Return the reader of stored vectors, connected to the eDRAM."""
+        reader = VectorReader(parameters=self.parameters)
+        m.d.comb += [reader.layer.eq(self.layer), self.reading.eq(reader.reading)]
+        for side in SIDES:
+            connect_streams(m, getattr(reader, f"{side}_read"), getattr(self, f"{side}_read"))
+            m.d.comb += getattr(reader, side).eq(getattr(self, side))
+        return reader
