@@ -4,9 +4,8 @@ Section 5, Figure 9 and Section 6 of the paper.
 """
 
 from dataclasses import dataclass, fields
-from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Module
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -16,25 +15,29 @@ from hdl.kelle.control.activated_products import ActivatedProducts
 from hdl.kelle.control.gated_products import GatedProducts
 from hdl.kelle.control.kv_fetch import KvFetch
 from hdl.kelle.control.load_issue import LoadIssue
+from hdl.kelle.control.predictor import Predictor
 from hdl.kelle.control.residual_stream import ResidualStream
 from hdl.kelle.control.result_router import ResultRouter
 from hdl.kelle.control.sequence_turns import SequenceTurns
 from hdl.kelle.control.sequencer import Scheduler
 from hdl.kelle.control.softmax_rows import SoftmaxRows
 from hdl.kelle.control.step_control import StepControl
-from hdl.kelle.control.step_progress import count_progress
+from hdl.kelle.control.step_progress import StepProgress
+from hdl.kelle.control.step_state import StepState
 from hdl.kelle.control.vector_issue import VectorIssue
-from hdl.kelle.control.wavefronts import announce_wavefronts
+from hdl.kelle.control.vector_requests import VectorRequests
+from hdl.kelle.control.wavefront_headers import WavefrontHeaders
 from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.edram.refreshed_edram import RefreshedEdram
+from hdl.kelle.edram.row_writer import RowWriter
 from hdl.kelle.eviction.eviction_controller import EvictionController
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
 from hdl.kelle.eviction.prefill_selector import PrefillSelector
 from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
-from hdl.kelle.weight_memory import connect_weights
+from hdl.kelle.weight_memory import WeightMemory
 from hdl.nonlinear.row_norm import EPSILON_BITS
-from hdl.stream.connect import connect_streams
+from hdl.stream.connect import connect_prioritised, connect_streams
 from hdl.unit import Unit
 
 
@@ -46,16 +49,23 @@ class Parts:
     controller: EvictionController
     selector: PrefillSelector
     memory: RefreshedEdram
+    row_writer: RowWriter
     fetch: KvFetch
     load_issue: LoadIssue
     vector_issue: VectorIssue
     router: ResultRouter
+    headers: WavefrontHeaders
     softmax: SoftmaxRows
     scheduler: Scheduler
     control: StepControl
+    state: StepState
+    progress: StepProgress
     turns: SequenceTurns
+    requests: VectorRequests
     products: GatedProducts | ActivatedProducts
     residual: ResidualStream
+    weight_memory: WeightMemory | None
+    predictor: Predictor | None
 
     @classmethod
     def of(cls, p: KelleParameters) -> "Parts":
@@ -66,16 +76,23 @@ class Parts:
             controller=EvictionController(parameters=p.eviction),
             selector=PrefillSelector(parameters=p.selector),
             memory=RefreshedEdram(parameters=p.memory),
+            row_writer=RowWriter(parameters=p.memory.edram),
             fetch=KvFetch(parameters=p),
             load_issue=LoadIssue(parameters=p),
             vector_issue=VectorIssue(parameters=p),
             router=ResultRouter(parameters=p),
+            headers=WavefrontHeaders(parameters=p),
             softmax=SoftmaxRows(parameters=p),
             scheduler=Scheduler(parameters=p),
             control=StepControl(parameters=p),
+            state=StepState(parameters=p),
+            progress=StepProgress(parameters=p),
             turns=SequenceTurns(parameters=p),
+            requests=VectorRequests(parameters=p),
             products=products(parameters=p),
             residual=ResidualStream(parameters=p),
+            weight_memory=WeightMemory(parameters=p) if p.weight_memory else None,
+            predictor=Predictor(parameters=p) if p.vocabulary_size else None,
         )
 
 
@@ -84,7 +101,7 @@ class Kelle(Unit):
 
     A decode step takes the arriving token's position from `tokens`, the layer's input hidden state
     from `hidden`, and the weights from `weights`, in the order of the program
-    (`control.scheduler.Scheduler`). It gives the layer's output hidden state to `outputs`. With
+    (`control.sequencer.Scheduler`). It gives the layer's output hidden state to `outputs`. With
     several `sequences`, each gives one position and one hidden state, in order; the weights are
     transferred once. In every key/value head, the arriving token takes a free slot, or else evicts
     the token with the lowest sum of scores, except for the first `sinks` and the youngest `window`
@@ -200,273 +217,210 @@ class Kelle(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the parts, and count the progress of the step."""
+        """Connect the parts."""
         m = Module()
-        p = self.parameters
-        parts = Parts.of(p)
+        parts = Parts.of(self.parameters)
         for field in fields(parts):
-            m.submodules[field.name] = getattr(parts, field.name)
-        count_progress(m, p, parts, self.placed.valid)
-        self._connect_array(m, parts)
+            if (part := getattr(parts, field.name)) is not None:
+                m.submodules[field.name] = part
+        self._connect_operands(m, parts)
+        self._connect_results(m, parts)
+        self._connect_residual(m, parts)
         self._connect_edram(m, parts)
-        placements = self._record_placements(m, parts)
-        layer, busy = self._choose_layer(m, parts)
-        self._hold_residents(m, parts, placements, layer)
-        # The controller receives a header one cycle before its scores are at the array's lane 0.
-        announce_wavefronts(m, p, parts.array.coming, placements, parts.controller.wavefronts)
-        m.d.comb += parts.controller.scores_in.eq(parts.array.lanes)
-        self._connect_prefill(m, parts, busy)
-        self._connect_lookups(m, parts)
-        self._begin_steps(m, parts, busy)
-        if p.vocabulary_size:
-            self._predict(m, parts)
+        self._connect_controller(m, parts)
+        self._connect_prefill(m, parts)
+        self._begin_steps(m, parts)
+        self._count_progress(m, parts)
         return m
 
-    def _predict(self, m: Module, parts: Parts) -> None:
-        """Connect the steps of the LM head, and offer the argmax of each."""
-        p, array, predictions = self.parameters, parts.array, self.predictions
-        start = parts.control.accepts
-        for unit in (parts.scheduler, parts.control, parts.residual):
-            m.d.comb += unit.predicts.eq(self.predicts)
-        m.d.comb += [
-            array.clear.eq(start),
-            predictions.payload.token.eq(array.largest.number),
-            predictions.payload.sum.eq(array.largest.total),
-        ]
-        ended, compared = parts.router.ended[Operation.VOCABULARY.value], Signal(p.head_bits)
-        last = compared == p.vocabulary_heads - 1
-        with m.If(ended):
-            m.d.sync += compared.eq(Mux(last, 0, compared + 1))
-        # The aligned results are later than the totals, so that the last total has been compared.
-        with m.If(ended & last):
-            m.d.sync += predictions.valid.eq(1)
-        with m.Elif(predictions.ready):
-            m.d.sync += predictions.valid.eq(0)
-        with m.If(predictions.valid & predictions.ready):
-            m.d.comb += parts.control.finished.eq(1)
-
-    def _connect_array(self, m: Module, parts: Parts) -> None:
-        """Connect the sources of the array's operands and the consumers of its results."""
-        p, array, router = self.parameters, parts.array, parts.router
-        loads, issue = parts.load_issue, parts.vector_issue
+    def _connect_operands(self, m: Module, parts: Parts) -> None:
+        """Connect the scheduler's three queues, and the sources of tiles and vectors."""
+        array, control, fetch = parts.array, parts.control, parts.fetch
+        loads, issue, router = parts.load_issue, parts.vector_issue, parts.router
         # One program in three queues: KV fetch, loads of tiles, and vectors to multiply by them.
-        connect_streams(m, parts.scheduler.fetches, parts.fetch.operations)
+        connect_streams(m, parts.scheduler.fetches, fetch.operations)
         connect_streams(m, parts.scheduler.loads, loads.operations)
         connect_streams(m, parts.scheduler.vectors, issue.operations)
-        connect_weights(m, p, self.weights, loads.weights)
-        connect_streams(m, parts.fetch.beats, loads.blocks)
+        if parts.weight_memory is not None:
+            connect_streams(m, self.weights, parts.weight_memory.words)
+            connect_streams(m, parts.weight_memory.beats, loads.weights)
+        else:
+            connect_streams(m, self.weights, loads.weights)
+        connect_streams(m, fetch.beats, loads.blocks)
         connect_streams(m, loads.loads, array.weights)
         connect_streams(m, issue.vectors, array.vectors)
         connect_streams(m, self.scales, array.scales)
         # Each result returns to the memory from which a later operation reads it.
-        if p.gated:
-            m.d.comb += parts.products.gates.eq(router.gates)
         m.d.comb += [
-            issue.members.eq(parts.control.members),
-            issue.count.eq(parts.control.count),
-            issue.inputs.eq(parts.control.inputs),
-            issue.arrived.eq(parts.control.arrived),
-            issue.renewed.eq(parts.control.renewed),
+            issue.members.eq(control.members),
+            issue.count.eq(control.count),
+            issue.inputs.eq(control.inputs),
+            issue.arrived.eq(control.arrived),
+            issue.renewed.eq(control.renewed),
             issue.queries.eq(router.queries),
             issue.probabilities.eq(parts.softmax.probabilities),
             issue.contexts.eq(router.contexts),
             issue.products.eq(parts.products.products),
-            parts.products.ups.eq(router.ups),
-            router.members.eq(parts.control.members),
+            fetch.computed_keys.eq(router.computed_keys),
+            fetch.computed_values.eq(router.computed_values),
+        ]
+
+    def _connect_results(self, m: Module, parts: Parts) -> None:
+        """Connect the consumers of the array's results."""
+        p, array, router = self.parameters, parts.array, parts.router
+        if p.gated:
+            m.d.comb += parts.products.gates.eq(router.gates)
+        m.d.comb += [
             router.results.eq(array.results),
-            parts.fetch.computed_keys.eq(router.computed_keys),
-            parts.fetch.computed_values.eq(router.computed_values),
+            router.members.eq(parts.control.members),
             parts.softmax.scores.eq(router.scores),
+            parts.products.ups.eq(router.ups),
+            # The controller receives a header one cycle before its scores are at lane 0.
+            parts.headers.coming.eq(array.coming),
+            parts.controller.scores_in.eq(array.lanes),
+        ]
+        if parts.predictor is not None:
+            connect_streams(m, parts.predictor.predictions, self.predictions)
+            m.d.comb += [
+                array.clear.eq(parts.control.accepts),
+                parts.predictor.ended.eq(router.ended[Operation.VOCABULARY.value]),
+                parts.predictor.largest.eq(array.largest),
+            ]
+
+    def _connect_residual(self, m: Module, parts: Parts) -> None:
+        """Connect the hidden states: into the layer, to its blocks, and out of it."""
+        residual, router = parts.residual, parts.router
+        connect_streams(m, self.hidden, residual.hidden)
+        connect_streams(m, residual.inputs, parts.control.hidden)
+        connect_streams(m, residual.normalised, self.normalised)
+        connect_streams(m, residual.outputs, self.outputs)
+        m.d.comb += [
+            residual.start.eq(parts.control.accepts),
+            residual.epsilon.eq(self.epsilon),
+            residual.sums.eq(router.sums),
+            residual.leaves.eq(router.leaves),
         ]
 
     def _connect_edram(self, m: Module, parts: Parts) -> None:
         """Share the ports of the eDRAM between the fetch, the step control and the outside."""
-        memory, fetch, control = parts.memory, parts.fetch, parts.control
+        memory, fetch, control, writer = parts.memory, parts.fetch, parts.control, parts.row_writer
         connect_streams(m, parts.controller.scores, memory.scores)
-        m.d.comb += [
-            memory.settings.eq(self.settings),
-            self.counts.eq(memory.counts),
-        ]
-        # A row from outside is written to one side, then to the other.
-        second = Signal()
-        writes_row = []
-        for number, side in enumerate(SIDES):
-            fetch_read, control_read, read = (
-                getattr(unit, f"{side}_read") for unit in (fetch, control, memory)
-            )
-            own, write = getattr(fetch, f"{side}_write"), getattr(memory, f"{side}_write")
-            selected = self.rows.valid & (second == number)
-            m.d.comb += [
-                # Never both at once: the control reads only while the fetch is idle.
-                read.valid.eq(fetch_read.valid | control_read.valid),
-                read.payload.eq(Mux(control.reading, control_read.payload, fetch_read.payload)),
-                fetch_read.ready.eq(read.ready),
-                control_read.ready.eq(read.ready),
-                getattr(fetch, side).eq(getattr(memory, side)),
-                getattr(control, side).eq(getattr(memory, side)),
-                # The fetch has priority, because the array waits for it.
-                own.ready.eq(write.ready),
-                write.valid.eq(own.valid | selected),
-                write.payload.address.eq(
-                    Mux(own.valid, own.payload.address, self.rows.payload.address)
-                ),
-                write.payload.row.eq(
-                    Mux(
-                        own.valid,
-                        own.payload.row.as_value(),
-                        self.rows.payload[side].as_value(),
-                    )
-                ),
-            ]
-            writes_row.append(selected & ~own.valid & write.ready)
-        m.d.comb += self.rows.ready.eq(writes_row[1])
-        with m.If(writes_row[0] | writes_row[1]):
-            m.d.sync += second.eq(~second)
+        connect_streams(m, self.rows, writer.rows)
+        m.d.comb += [memory.settings.eq(self.settings), self.counts.eq(memory.counts)]
+        for side in SIDES:
+            row = getattr(memory, side)
+            m.d.comb += [getattr(fetch, side).eq(row), getattr(control, side).eq(row)]
+            reads = [getattr(unit, f"{side}_read") for unit in (control, fetch)]
+            # The fetch has priority over the outside, because the array waits for it.
+            writes = [getattr(unit, f"{side}_write") for unit in (fetch, writer)]
+            # Never both at once: the control reads only while the fetch is idle.
+            connect_prioritised(m, reads, getattr(memory, f"{side}_read"))
+            connect_prioritised(m, writes, getattr(memory, f"{side}_write"))
 
-    def _choose_layer(self, m: Module, parts: Parts) -> tuple[Signal, Signal]:
-        """Return the current layer, which is held during a step, and whether a step is running."""
-        p, controller, control = self.parameters, parts.controller, parts.control
-        layer, held, busy = Signal(p.layer_bits), Signal(p.layer_bits), Signal()
-        # A step ends when the controller has finished as well. The paths from the layer extend into
-        # the slot table, hence the register.
-        ends = control.rests & controller.tokens.ready
-        m.d.sync += [busy.eq(control.accepts | (busy & ~ends)), held.eq(layer)]
-        m.d.comb += layer.eq(Mux(busy, held, self.layer))
-        for unit in (control, parts.fetch, parts.vector_issue):
-            m.d.comb += unit.layer.eq(layer)
-        # The controller treats every sequence of a layer as a layer of its own.
-        sequence = parts.turns.turn
-        if p.batch > 1:
-            sequence = Mux(busy, sequence, self.sequence_number)
-        m.d.comb += controller.layer.eq(p.cache(layer, sequence))
-        vectors = Array(controller.vectors[n].as_value() for n in range(p.layers * p.stored))
-        first = layer * p.stored if p.layers > 1 else 0
-        for v in range(p.stored):
-            m.d.comb += control.vectors[v].eq(vectors[first + v])
-        return layer, busy
-
-    def _record_placements(self, m: Module, parts: Parts) -> list[Any]:
-        """Record the slot of the arriving token in each head, and how its victim was stored."""
-        p, controller = self.parameters, parts.controller
-        placements = [
-            Signal(p.placement_layout, name=f"placement_{n}", reset_less=True)
-            for n in range(p.items)
-        ]
-        made = controller.placements.payload
+    def _connect_controller(self, m: Module, parts: Parts) -> None:
+        """Connect tokens, scores, placements, lookups and requested vectors."""
+        controller, state, requests = parts.controller, parts.state, parts.requests
+        connect_streams(m, parts.turns.tokens, controller.tokens)
+        connect_streams(m, parts.headers.wavefronts, controller.wavefronts)
+        connect_streams(m, controller.vector_stores, requests.promoted)
+        connect_streams(m, requests.vector_stores, self.vector_stores)
+        # The fetch has priority, since the array waits for it.
+        lookups = [parts.fetch.lookup_request, self.lookup_request]
+        connect_prioritised(m, lookups, controller.lookup_request)
         m.d.comb += [
+            controller.layer.eq(state.cache),
             controller.placements.ready.eq(1),
-            # The records below hold the slots of all heads, so this stream is not needed.
+            # The state of the step holds the slots of all heads, so this stream is not needed.
             controller.values.ready.eq(1),
-            self.placed.placement.eq(made),
+            state.filled.eq(controller.filled),
+            state.turn.eq(parts.turns.turn),
+            state.placement.eq(controller.placements.payload),
+            state.placed.eq(controller.placements.valid),
+            parts.headers.placements.eq(state.placements),
+            parts.fetch.placements.eq(state.placements),
+            parts.fetch.residents.eq(state.residents),
+            parts.softmax.residents.eq(state.residents),
+            parts.fetch.lookup_response.eq(controller.lookup_response),
+            parts.control.vectors.eq(controller.vectors),
+            requests.sequence.eq(parts.turns.turn),
+            requests.writes.eq(self.rows.valid & self.rows.ready),
+            self.placed.placement.eq(controller.placements.payload),
             self.placed.valid.eq(controller.placements.valid),
-        ]
-        with m.If(self.placed.valid):
-            record = Array(placements)[p.item(parts.turns.turn, made.head)]
-            m.d.sync += [
-                record.slot.eq(made.slot),
-                record.recomputed.eq(made.evicts & made.evicted.recomputed),
-                record.vector.eq(made.evicted.vector),
-            ]
-        return placements
-
-    def _hold_residents(
-        self, m: Module, parts: Parts, placements: list[Any], layer: Signal
-    ) -> None:
-        """Hold how many slots were in use before the arriving token had one."""
-        p = self.parameters
-        # Search and softmax refer to the cache before the step; counts may change during it.
-        residents = [Signal(bits_for(p.slots), name=f"residents_{n}") for n in range(p.items)]
-        filled = Array(parts.controller.filled[n] for n in range(p.eviction.cached_heads))
-        first = layer * p.items if p.layers > 1 else 0
-        for n, count in enumerate(residents):
-            with m.If(parts.control.accepts):
-                m.d.sync += count.eq(filled[first + n])
-            m.d.comb += [
-                parts.fetch.residents[n].eq(count),
-                parts.softmax.residents[n].eq(count),
-                parts.fetch.placements[n].eq(placements[n]),
-            ]
-
-    def _connect_prefill(self, m: Module, parts: Parts, busy: Signal) -> None:
-        """Pass prefilled tokens to the controller, selected by the selector or elsewhere."""
-        controller, selector = parts.controller, parts.selector
-        connect_streams(m, self.prefill_scores, selector.scores)
-        # The selector's tokens have priority: it cannot begin another head while they wait. No
-        # token is transferred during a step, because the step's layer and sequence are others.
-        selected = selector.prefill
-        m.d.comb += [
-            controller.prefill.valid.eq((selected.valid | self.prefill.valid) & ~busy),
-            controller.prefill.payload.eq(
-                Mux(selected.valid, selected.payload.as_value(), self.prefill.payload.as_value())
-            ),
-            selected.ready.eq(controller.prefill.ready & ~busy),
-            self.prefill.ready.eq(controller.prefill.ready & ~selected.valid & ~busy),
-        ]
-
-    def _connect_lookups(self, m: Module, parts: Parts) -> None:
-        """Share the lookups of the slot table; the fetch has priority, since the array waits."""
-        controller, fetch = parts.controller, parts.fetch
-        requested, granted = fetch.lookup_request, controller.lookup_request
-        m.d.comb += [
-            granted.valid.eq(requested.valid | self.lookup_request.valid),
-            granted.payload.eq(
-                Mux(requested.valid, requested.payload, self.lookup_request.payload)
-            ),
-            requested.ready.eq(granted.ready),
-            self.lookup_request.ready.eq(granted.ready & ~requested.valid),
-            fetch.lookup_response.eq(controller.lookup_response),
             self.lookup_response.eq(controller.lookup_response),
             self.filled.eq(controller.filled),
             self.vectors.eq(controller.vectors),
             self.no_victim.eq(controller.no_victim),
         ]
 
-    def _begin_steps(self, m: Module, parts: Parts, busy: Signal) -> None:
+    def _connect_prefill(self, m: Module, parts: Parts) -> None:
+        """Pass prefilled tokens to the controller, selected by the selector or elsewhere."""
+        controller, selector, busy = parts.controller, parts.selector, parts.state.busy
+        connect_streams(m, self.prefill_scores, selector.scores)
+        # The selector's tokens have priority: it cannot begin another head while they wait.
+        kept = stream.Signature(prefill_layout(self.parameters.eviction)).create(path=("kept",))
+        connect_prioritised(m, [selector.prefill, self.prefill], kept)
+        # No token is transferred during a step, because the step's layer and sequence are others.
+        m.d.comb += [
+            controller.prefill.payload.eq(kept.payload),
+            controller.prefill.valid.eq(kept.valid & ~busy),
+            kept.ready.eq(controller.prefill.ready & ~busy),
+        ]
+
+    def _begin_steps(self, m: Module, parts: Parts) -> None:
         """Begin a step when the previous one has completely finished."""
-        controller, control, turns = parts.controller, parts.control, parts.turns
+        p, controller, control, state = (
+            self.parameters,
+            parts.controller,
+            parts.control,
+            parts.state,
+        )
         connect_streams(m, self.tokens, control.tokens)
-        connect_streams(m, turns.tokens, controller.tokens)
-        pending_rows = self._request_vectors(m, parts)
-        residual = parts.residual
-        connect_streams(m, self.hidden, residual.hidden)
-        connect_streams(m, residual.inputs, control.hidden)
-        connect_streams(m, residual.normalised, self.normalised)
-        connect_streams(m, residual.outputs, self.outputs)
         # Controller and eDRAM also refuse a step until their memories are initialised after reset.
-        ready = controller.tokens.ready & parts.memory.scores.ready & (pending_rows == 0)
+        ready = controller.tokens.ready & parts.memory.scores.ready & ~parts.requests.pending
         # A prefill has priority, from its first scores until the controller has its last token.
         chosen = parts.selector.busy | parts.selector.prefill.valid
         prefills = self.prefill_scores.valid | chosen | self.prefill.valid
         m.d.comb += [
+            control.may_start.eq(ready & ~state.busy & ~prefills & ~parts.residual.pending),
+            state.offered_layer.eq(self.layer),
+            state.starts.eq(control.accepts),
+            # A step ends when the controller has finished as well.
+            state.ends.eq(control.rests & controller.tokens.ready),
             # A step of the LM head does not concern the eviction controller.
-            turns.start.eq(control.accepts & ~control.predicts),
-            *(
-                turns.positions[s].eq(control.members[s].position)
-                for s in range(self.parameters.batch)
-            ),
-            residual.start.eq(control.accepts),
-            residual.epsilon.eq(self.epsilon),
-            residual.sums.eq(parts.router.sums),
-            residual.leaves.eq(parts.router.leaves),
-            control.may_start.eq(ready & ~busy & ~prefills & ~residual.pending),
+            parts.turns.start.eq(control.accepts & ~control.predicts),
+            *(parts.turns.positions[s].eq(control.members[s].position) for s in range(p.batch)),
         ]
+        for unit in (control, parts.fetch, parts.vector_issue):
+            m.d.comb += unit.layer.eq(state.layer)
+        for unit in (parts.scheduler, parts.softmax, parts.progress):
+            m.d.comb += unit.start.eq(control.accepts)
+        if p.batch > 1:
+            m.d.comb += state.offered_sequence.eq(self.sequence_number)
+        if p.vocabulary_size:
+            for unit in (parts.scheduler, control, parts.residual):
+                m.d.comb += unit.predicts.eq(self.predicts)
 
-    def _request_vectors(self, m: Module, parts: Parts) -> Signal:
-        """Request the input of a promoted token; return how many of its rows are outstanding."""
-        p, stores, asked = self.parameters, self.vector_stores, parts.controller.vector_stores
-        edram = p.memory.edram
-        vector_rows = edram.vector_entries * edram.entry_words
+    def _count_progress(self, m: Module, parts: Parts) -> None:
+        """Connect the counts of complete heads to the parts that wait for them."""
+        progress, scheduled = parts.progress, parts.scheduler.progress
+        counts, finished = progress.counts, progress.finished
+        if parts.predictor is not None:
+            finished |= parts.predictor.finished
         m.d.comb += [
-            stores.valid.eq(asked.valid),
-            asked.ready.eq(stores.ready),
-            stores.payload.position.eq(asked.payload.position),
-            stores.payload.vector.eq(asked.payload.vector),
-            stores.payload.valid.eq(asked.payload.valid),
-            stores.payload.sequence.eq(parts.turns.turn),
+            progress.ended.eq(parts.router.ended),
+            progress.last_sequence.eq(parts.router.last_sequence),
+            progress.placed.eq(self.placed.valid),
+            progress.weighted.eq(parts.softmax.ended),
+            progress.multiplied.eq(parts.products.last_sequence),
+            scheduled.loaded.eq(parts.control.loaded),
+            scheduled.begun.eq(parts.turns.begun),
+            *(
+                scheduled[name].eq(counts[name])
+                for name in ("queries", "keys", "values", "placed", "weighted")
+            ),
+            parts.turns.scored.eq(counts.scored),
+            parts.softmax.scored.eq(counts.scored),
+            parts.vector_issue.attended.eq(counts.attended),
+            parts.vector_issue.multiplied.eq(counts.multiplied),
+            parts.control.finished.eq(finished),
         ]
-        pending_rows = Signal(bits_for(p.batch * vector_rows))
-        # A sequence may request the rows of its input while another sequence's are outstanding.
-        comes = self.rows.valid & self.rows.ready & (pending_rows != 0)
-        requested = Mux(stores.valid & stores.ready, vector_rows, 0)
-        m.d.sync += pending_rows.eq(pending_rows + requested - comes)
-        return pending_rows

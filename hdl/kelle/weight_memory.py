@@ -4,15 +4,12 @@ Section 5 and Figure 9 of the paper: an SRAM of 2 MB between the off-chip memory
 64 bytes per cycle, and the array, which takes 128.
 """
 
-from typing import Any
-
 from amaranth.hdl import Module, Value, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.stream.connect import connect_streams
 from hdl.stream.gearbox import Gearbox
 from hdl.unit import Unit
 
@@ -72,12 +69,3 @@ class WeightMemory(Unit):
             held.sink.ready.eq(self.beats.ready),
         ]
         return m
-
-
-def connect_weights(m: Module, p: KelleParameters, outside: Any, loads: Any) -> None:
-    """Connect the weights from outside to the loads, through the weight memory if there is one."""
-    if p.weight_memory:
-        m.submodules.weight_memory = memory = WeightMemory(parameters=p)
-        connect_streams(m, outside, memory.words)
-        outside = memory.beats
-    connect_streams(m, outside, loads)

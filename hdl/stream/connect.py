@@ -5,7 +5,7 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from amaranth.hdl import Const, Module, Value
+from amaranth.hdl import Const, Module, Mux, Value
 
 from hdl.stream.fifo import Fifo
 
@@ -19,6 +19,21 @@ def connect_streams(m: Module, source: Any, sink: Any) -> None:
 def connect_handshake(m: Module, source: Any, sink: Any) -> None:
     """Connect the handshake of `source` to that of `sink`; the caller drives the payload."""
     m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
+
+
+def connect_prioritised(m: Module, sources: Sequence[Any], sink: Any) -> None:
+    """Connect several sources to `sink` combinationally; of the valid ones, the first transfers.
+
+    A source with priority may replace the item that another one offers.
+    """
+    taken: Value = Const(0, 1)
+    for source in sources:
+        m.d.comb += source.ready.eq(sink.ready & ~taken)
+        taken |= source.valid
+    payload = Value.cast(sources[-1].payload)
+    for source in reversed(sources[:-1]):
+        payload = Mux(source.valid, Value.cast(source.payload), payload)
+    m.d.comb += [sink.valid.eq(taken), Value.cast(sink.payload).eq(payload)]
 
 
 def connect_registered(m: Module, source: Any, sink: Any) -> None:

@@ -5,7 +5,7 @@ previous lane, for the systolic evictor; and aligned, for the memories.
 """
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream
@@ -95,6 +95,11 @@ class MatrixUnitParameters(OutputStageParameters):
         )
 
     @property
+    def coming_layout(self) -> data.StructLayout:
+        """The result that is at lane 0 in the next cycle: its `user`, and whether it is `valid`."""
+        return data.StructLayout({"user": self.user_width, "valid": 1})
+
+    @property
     def largest_layout(self) -> data.StructLayout:
         """Argmax of the totals: the `number` of the largest, and the `total`."""
         bits = self.argmax.index_bits if self.compared else 0
@@ -179,7 +184,7 @@ class MatrixUnit(Unit):
                 "vectors": In(stream.Signature(p.vector_layout)),
                 "weights": In(stream.Signature(p.array.weights_layout)),
                 "scales": In(stream.Signature(p.scales_layout)),
-                "coming": Out(data.StructLayout({"user": p.user_width, "valid": 1})),
+                "coming": Out(p.coming_layout),
                 "lanes": Out(data.ArrayLayout(RESULT, p.rows)),
                 "results": Out(p.result_layout),
             }
@@ -250,7 +255,7 @@ class MatrixUnit(Unit):
                 lane.accumulator.bias.eq(biases.read_data),
             ]
 
-    def _compare(self, m: Module, array: SystolicArray, totals: list[Any]) -> None:
+    def _compare(self, m: Module, array: SystolicArray, totals: list[Signal]) -> None:
         """Compare complete totals, one cycle after the array outputs their last sums."""
         p = self.parameters
         m.submodules.argmax = argmax = Argmax(parameters=p.argmax)

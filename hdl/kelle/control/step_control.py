@@ -48,7 +48,7 @@ class StepControl(Unit):
     predicts : In(1)
         Valid with `accepts`: the step computes the LM head, from the arriving inputs only.
     vectors : In
-        Stored input vectors of the layer, from the eviction controller.
+        Stored input vectors of all layers, from the eviction controller.
     members, count : Out
         Combined matrix: the arriving tokens, then those recomputed in this step; number of rows.
     arrived, renewed : Out
@@ -62,8 +62,6 @@ class StepControl(Unit):
         Writes of slices of inputs.
     rests : Out(1)
         No step is in progress.
-    reading : Out(1)
-        The unit uses the read ports of the eDRAM.
     keys_read, values_read : Out(stream)
         Addresses of the eDRAM.
     keys, values : In
@@ -81,7 +79,7 @@ class StepControl(Unit):
                 "may_start": In(1),
                 "accepts": Out(1),
                 "predicts": In(1),
-                "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.stored)),
+                "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.layers * p.stored)),
                 "members": Out(data.ArrayLayout(p.member_layout, p.members)),
                 "count": Out(bits_for(p.members)),
                 "arrived": Out(bits_for(p.inputs)),
@@ -89,7 +87,6 @@ class StepControl(Unit):
                 "renewed": Out(bits_for(p.inputs)),
                 "finished": In(1),
                 "inputs": Out(p.slice_write(p.members * p.inputs)),
-                "reading": Out(1),
                 "rests": Out(1),
                 **{f"{side}_read": Out(stream.Signature(edram.address_bits)) for side in SIDES},
                 **{side: In(edram.row_layout) for side in SIDES},
@@ -109,7 +106,8 @@ class StepControl(Unit):
         member, slice_ = Signal(range(p.members)), Signal(range(p.inputs))
         last_arriving, last_slice = member == p.batch - 1, slice_ == p.inputs - 1
         stored = Signal(range(max(p.stored, 2)))
-        vector = Array(self.vectors)[stored]
+        cached = self.layer * p.stored + stored if p.layers > 1 else stored
+        vector = Array(self.vectors)[cached]
         predicts = Signal(reset_less=True)
 
         m.d.comb += [
@@ -202,7 +200,7 @@ class StepControl(Unit):
     def _reader(self, m: Module) -> VectorReader:
         """Return the reader of stored vectors, connected to the eDRAM."""
         reader = VectorReader(parameters=self.parameters)
-        m.d.comb += [reader.layer.eq(self.layer), self.reading.eq(reader.reading)]
+        m.d.comb += reader.layer.eq(self.layer)
         for side in SIDES:
             connect_streams(m, getattr(reader, f"{side}_read"), getattr(self, f"{side}_read"))
             m.d.comb += getattr(reader, side).eq(getattr(self, side))

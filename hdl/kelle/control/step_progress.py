@@ -3,57 +3,82 @@
 Section 6 of the paper: an operation begins when its operands are available.
 """
 
-from typing import Any
-
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 
 from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
+from hdl.unit import Unit
 
 
-def count_progress(m: Module, p: KelleParameters, parts: Any, placed: Value) -> None:
-    """Count the completed heads of each operation, and connect the counts to their consumers.
+class StepProgress(Unit):
+    """Count what is complete in a step. Heads complete in order, so that a count identifies them.
+
+    **Latency** 1 cycle from an input to its count. **Throughput** one event of each kind per cycle.
 
     Parameters
     ----------
-    m : Module
-        Module that receives the counters.
-    p : KelleParameters
+    parameters : KelleParameters
         Dimensions of the accelerator.
-    parts : Parts
-        Parts of the accelerator.
-    placed : Value
-        1 in the cycle in which the arriving token receives its slot in a head.
+
+    Members
+    -------
+    start : In(1)
+        A step begins: all counts become 0.
+    ended, last_sequence : In
+        As in `ResultRouter`.
+    placed : In(1)
+        The arriving token receives its slot in a head.
+    weighted : In(1)
+        The probabilities of a head are complete.
+    multiplied : In(1)
+        A slice of the feed-forward block's products is complete for all sequences.
+    counts : Out
+        Heads with their `queries`, `keys`, `values`; heads of all sequences that are `placed`,
+        `weighted`, and `scored` by the arriving token; heads that have `attended` in all sequences;
+        slices that are `multiplied`.
+    finished : Out(1)
+        The results of the step are complete.
     """
-    ended, start = parts.router.ended, parts.control.accepts
-    progress = parts.scheduler.progress
-    scored, finished = Signal(p.count_shape), Signal(p.count_shape)
-    attends = ended[Operation.ATTEND.value] & parts.router.last_sequence
-    # Heads complete in ascending order, so that a count identifies the completed heads.
-    strobes = (
-        (progress.queries, ended[Operation.QUERY.value]),
-        (progress.keys, ended[Operation.KEY.value]),
-        (progress["values"], ended[Operation.VALUE.value]),
-        (progress.placed, placed),
-        (progress.weighted, parts.softmax.ended),
-        (parts.vector_issue.attended, attends),
-        (parts.vector_issue.multiplied, parts.products.last_sequence),
-        (scored, ended[Operation.OWN.value]),
-        (finished, ended[Operation.DOWN.value]),
-    )
-    for number, (port, strobe) in enumerate(strobes):
-        count = Signal(port.shape(), name=f"count_{number}")
-        m.d.comb += port.eq(count)
-        with m.If(strobe):
-            m.d.sync += count.eq(count + 1)
-        with m.If(start):
-            m.d.sync += count.eq(0)
-    m.d.comb += [
-        progress.loaded.eq(parts.control.loaded),
-        progress.begun.eq(parts.turns.begun),
-        parts.turns.scored.eq(scored),
-        parts.scheduler.start.eq(start),
-        parts.softmax.start.eq(start),
-        parts.softmax.scored.eq(scored),
-        parts.control.finished.eq(finished == p.heads),
-    ]
+
+    def __init__(self, *, parameters: KelleParameters) -> None:
+        p = self.parameters = parameters
+        heads = ("queries", "keys", "values", "placed", "weighted", "scored", "attended")
+        counts = {name: p.count_shape for name in heads} | {"multiplied": bits_for(p.products)}
+        super().__init__(
+            {
+                "start": In(1),
+                "ended": In(len(Operation)),
+                "last_sequence": In(1),
+                "placed": In(1),
+                "weighted": In(1),
+                "multiplied": In(1),
+                "counts": Out(data.StructLayout(counts)),
+                "finished": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Count each event of the step."""
+        m = Module()
+        p, ended = self.parameters, self.ended
+        outputs = Signal(p.count_shape)
+        m.d.comb += self.finished.eq(outputs == p.heads)
+        for count, event in (
+            (self.counts.queries, ended[Operation.QUERY.value]),
+            (self.counts.keys, ended[Operation.KEY.value]),
+            (self.counts["values"], ended[Operation.VALUE.value]),
+            (self.counts.placed, self.placed),
+            (self.counts.weighted, self.weighted),
+            (self.counts.scored, ended[Operation.OWN.value]),
+            (self.counts.attended, ended[Operation.ATTEND.value] & self.last_sequence),
+            (self.counts.multiplied, self.multiplied),
+            (outputs, ended[Operation.DOWN.value]),
+        ):
+            with m.If(self.start):
+                m.d.sync += count.eq(0)
+            with m.Elif(event):
+                m.d.sync += count.eq(count + 1)
+        return m

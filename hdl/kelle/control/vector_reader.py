@@ -34,8 +34,6 @@ class VectorReader(Unit):
         Number of a stored vector of the layer; transferred with the vector's last slice.
     slices : Out(stream)
         The slices of the vector, in order.
-    reading : Out(1)
-        The unit uses the read ports of the eDRAM.
     keys_read, values_read : Out(stream)
         Addresses of the eDRAM.
     keys, values : In
@@ -50,7 +48,6 @@ class VectorReader(Unit):
                 "layer": In(p.layer_bits),
                 "vectors": In(stream.Signature(range(max(p.stored, 2)))),
                 "slices": Out(stream.Signature(p.slice_layout)),
-                "reading": Out(1),
                 **{f"{side}_read": Out(stream.Signature(edram.address_bits)) for side in SIDES},
                 **{side: In(edram.row_layout) for side in SIDES},
             }
@@ -108,7 +105,6 @@ class VectorReader(Unit):
             vector = self.layer * p.stored + vector
         first = (edram.kv_heads * p.slots + vector * edram.vector_entries) * edram.entry_words
         reads = fsm.ongoing("READ") & self.vectors.valid
-        m.d.comb += self.reading.eq(reads | fsm.ongoing("HOLD"))
         for number, name in enumerate(SIDES):
             read = getattr(self, f"{name}_read")
             m.d.comb += [read.valid.eq(reads & (side == number)), read.payload.eq(first + word)]
