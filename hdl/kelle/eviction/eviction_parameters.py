@@ -169,6 +169,11 @@ class EvictionParameters(Parameters):
         return data.StructLayout({"evictable": 1, "leaving": 1})
 
     @property
+    def choice_layout(self) -> data.StructLayout:
+        """Victim of a head: `index` of its slot, and `found`: 0 if no slot was a candidate."""
+        return data.StructLayout({"index": self.evictor.index_width, "found": 1})
+
+    @property
     def pass_layout(self) -> data.StructLayout:
         """Header of a wavefront in the slot table."""
         return data.StructLayout(
