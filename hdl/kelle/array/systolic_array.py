@@ -6,8 +6,9 @@ the swap of weights and the direction of the links travel with it. The load of w
 wavefront.
 """
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import (
     Cat,
@@ -128,6 +129,38 @@ class SystolicArrayParameters(Parameters):
         return data.StructLayout({"sum": self.sum_shape, "tag": self.tag_width, "valid": 1})
 
 
+@dataclass(frozen=True)
+class Wavefront:
+    """A vector at a distance from the corner: whether there is one, and its header."""
+
+    valid: Signal
+    header: data.View
+
+
+@dataclass(frozen=True)
+class Split:
+    """The bytes of a vector that are sent in a cycle, and whether they are the lower ones."""
+
+    lower: Signal
+    elements: data.View
+
+
+@dataclass(frozen=True)
+class Loads:
+    """A load on its way into the array."""
+
+    weights: list[data.View]  # By band: the weights for each column.
+    strobes: list[Value]  # By row: the load strobe at the first column.
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums that the array outputs."""
+
+    bottom: list[Value]  # Below each column.
+    right: list[Value]  # To the right of each row.
+
+
 class SystolicArray(Unit):
     """Multiply vectors by a stationary tile or by its transpose, one vector per cycle.
 
@@ -212,8 +245,9 @@ class SystolicArray(Unit):
         elements = vector.elements
         # The upper bytes are sent first, so that their sum can be shifted at the output.
         if p.passes == 2:
-            lower, elements = self._split(m, starts)
-            ready &= ~lower
+            split = self._split(m, starts)
+            elements = split.elements
+            ready &= ~split.lower
         m.d.comb += [
             self.vectors.ready.eq(ready),
             starts.eq(self.vectors.valid & ready),
@@ -222,14 +256,13 @@ class SystolicArray(Unit):
         m.submodules.moving = moving = SkewBuffer(shape=signed(p.link_width), lanes=p.rows)
         m.d.comb += moving.aligned.eq(elements)
 
-        valid, wavefront = self._wavefronts(m, starts, swap)
-        weights, strobes = self._load_links(m, takes, beat)
-        bottom, right = self._elements(m, moving.skewed, wavefront, weights, strobes)
+        wavefronts = self._wavefronts(m, starts, swap)
+        sums = self._elements(m, moving.skewed, wavefronts, self._load_links(m, takes, beat))
         # An element samples, multiplies and adds: the sum of the last element of a row or column is
         # valid two cycles after its operand.
         for i, lane in enumerate(self.lanes):
-            leaves = wavefront[p.rows + 2 + i]
-            result = Mux(leaves.transposed, right[i], bottom[i])
+            transposed = wavefronts[p.rows + 2 + i].header.transposed
+            result = Mux(transposed, sums.right[i], sums.bottom[i])
             if p.passes == 2:
                 # The sum of the upper bytes is held one cycle, until that of the lower bytes.
                 upper = Signal(signed(p.link_sum_width), name=f"upper_{i}", reset_less=True)
@@ -238,20 +271,14 @@ class SystolicArray(Unit):
                 result = both
             m.d.comb += [
                 lane.sum.eq(result),
-                lane.tag.eq(wavefront[p.latency + i].tag),
-                lane.valid.eq(valid[p.latency + i]),
+                lane.tag.eq(wavefronts[p.latency + i].header.tag),
+                lane.valid.eq(wavefronts[p.latency + i].valid),
             ]
-        m.d.comb += self.next_tag.eq(wavefront[p.latency - 1].tag)
+        m.d.comb += self.next_tag.eq(wavefronts[p.latency - 1].header.tag)
         return m
 
-    def _split(self, m: Module, starts: Signal) -> tuple[Signal, data.View]:
-        """Send a vector's upper bytes, and a cycle later its lower ones.
-
-        Returns
-        -------
-        tuple[Signal, data.View]
-            Whether this cycle sends lower bytes; the bytes to send.
-        """
+    def _split(self, m: Module, starts: Signal) -> Split:
+        """Send a vector's upper bytes, and a cycle later its lower ones."""
         p = self.parameters
         # The cycle after a vector's upper bytes always sends its lower bytes.
         lower = Signal()
@@ -262,50 +289,44 @@ class SystolicArray(Unit):
         for i, element in enumerate(self.vectors.payload.elements):
             m.d.comb += sent[i].eq(Mux(lower, held[i], element >> 8))
             m.d.sync += held[i].eq(element[:8])
-        return lower, sent
+        return Split(lower, sent)
 
-    def _wavefronts(self, m: Module, starts: Signal, swap: Signal) -> tuple[list[Any], list[Any]]:
+    def _wavefronts(self, m: Module, starts: Signal, swap: Signal) -> list[Wavefront]:
         """Delay the header of a vector, with one register for all elements at the same distance.
 
         Returns
         -------
-        tuple[list[Signal], list[View]]
-            By distance from the corner: whether there is a vector, and its header.
+        list[Wavefront]
+            By distance from the corner.
         """
         p = self.parameters
         flags = {"transposed": 1, "swap": 1, "unsigned_weights": 1, "tag": p.tag_width}
         layout = data.StructLayout(flags)
         # Elements at the same distance from the corner do the same in the same cycle.
-        valid, wavefront = [starts], [Signal(layout, name="wavefront_0")]
-        header = self.vectors.payload
+        first, vector = Signal(layout, name="wavefront_0"), self.vectors.payload
         m.d.comb += [
-            wavefront[0].transposed.eq(header.transposed),
-            wavefront[0].swap.eq(swap),
-            wavefront[0].unsigned_weights.eq(header.unsigned_weights),
-            wavefront[0].tag.eq(header.tag),
+            first.transposed.eq(vector.transposed),
+            first.swap.eq(swap),
+            first.unsigned_weights.eq(vector.unsigned_weights),
+            first.tag.eq(vector.tag),
         ]
         if p.passes == 2:
             # The wavefront of the lower bytes is one cycle later, with the same header but no swap.
             held = Signal(layout, reset_less=True)
-            m.d.sync += held.eq(wavefront[0])
+            m.d.sync += held.eq(first)
             with m.If(~starts):
-                m.d.comb += [wavefront[0].eq(held), wavefront[0].swap.eq(0)]
+                m.d.comb += [first.eq(held), first.swap.eq(0)]
+        wavefronts = [Wavefront(starts, first)]
         for distance in range(1, p.rows + p.latency):
-            valid.append(Signal(name=f"valid_{distance}"))
-            wavefront.append(Signal(layout, name=f"wavefront_{distance}", reset_less=True))
-            m.d.sync += [valid[-1].eq(valid[-2]), wavefront[-1].eq(wavefront[-2])]
-        return valid, wavefront
+            before = wavefronts[-1]
+            valid = Signal(name=f"valid_{distance}")
+            header = Signal(layout, name=f"wavefront_{distance}", reset_less=True)
+            m.d.sync += [valid.eq(before.valid), header.eq(before.header)]
+            wavefronts.append(Wavefront(valid, header))
+        return wavefronts
 
-    def _load_links(
-        self, m: Module, takes: Value, beat: Signal
-    ) -> tuple[list[data.View], list[Value]]:
-        """Skew the beats of a load to wavefronts, over the bands and over the columns.
-
-        Returns
-        -------
-        tuple[list[View], list[Value]]
-            By band: the weights for each column. By row: the load strobe at the first column.
-        """
+    def _load_links(self, m: Module, takes: Value, beat: Signal) -> Loads:
+        """Skew the beats of a load to wavefronts, over the bands and over the columns."""
         p = self.parameters
         row_bits = p.rows * WEIGHT_WIDTH
         # A strobe per row travels with the weights and selects the row that loads the beat.
@@ -323,17 +344,12 @@ class SystolicArray(Unit):
             ]
             weights.append(columns.skewed)
             strobes.extend(bands.skewed[band][row_bits:])
-        return weights, strobes
+        return Loads(weights, strobes)
 
     def _elements(
-        self,
-        m: Module,
-        moving: data.View,
-        wavefront: list[data.View],
-        weights: list[data.View],
-        strobes: list[Value],
-    ) -> tuple[list[Value], list[Value]]:
-        """Create and link the elements; return the sums below the bottom row and to the right.
+        self, m: Module, moving: data.View, wavefronts: list[Wavefront], loads: Loads
+    ) -> Sums:
+        """Create and link the elements.
 
         The elements of a vector enter at the left of the rows and at the top of the columns; those
         that `transposed` does not select have no effect.
@@ -344,12 +360,12 @@ class SystolicArray(Unit):
         right = []
         for i in range(p.rows):
             moving_left, sum_left = moving[i], Const(0, signed(p.link_sum_width))
-            load = strobes[i]
+            load = loads.strobes[i]
             for j in range(p.rows):
                 element = ProcessingElement(moving_width=p.link_width, sum_width=p.link_sum_width)
                 m.submodules[f"element_{i}_{j}"] = element
                 # The product of an operand is added two cycles after the operand is sampled.
-                takes_in, adds = wavefront[i + j], wavefront[i + j + 2]
+                takes_in, adds = wavefronts[i + j].header, wavefronts[i + j + 2].header
                 m.d.comb += [
                     element.moving_left.eq(moving_left),
                     element.moving_top.eq(moving_above[j]),
@@ -359,11 +375,11 @@ class SystolicArray(Unit):
                     element.swap.eq(takes_in.swap),
                     element.unsigned_weight.eq(takes_in.unsigned_weights),
                     element.sum_transposed.eq(adds.transposed),
-                    element.weight.eq(weights[i // p.load_cycles][j]),
+                    element.weight.eq(loads.weights[i // p.load_cycles][j]),
                     element.load_in.eq(load),
                 ]
                 moving_left = moving_above[j] = element.moving_out
                 sum_left = sums_above[j] = element.sum_out
                 load = element.load_out
             right.append(sum_left)
-        return sums_above, right
+        return Sums(sums_above, right)

@@ -4,6 +4,8 @@ Section 2.1 of the paper: a layer has two blocks, each with a norm before it and
 after it.
 """
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -18,6 +20,14 @@ from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.row_norm import EPSILON_BITS, STATE
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Number of slices of a block's output that have been added to all states."""
+
+    kept: Signal  # Of the attention block, whose sums remain.
+    left: Signal  # Of the feed-forward block, whose sums are output.
 
 
 class ResidualStream(Unit):
@@ -102,8 +112,8 @@ class ResidualStream(Unit):
             held.write_address.eq(Mux(taking, taken, total.address)),
             held.write_data.eq(Mux(taking, self.hidden.payload.as_value(), values.as_value())),
         ]
-        kept, left = self._count_sums(m, total)
-        self._normalise(m, norm, held, Mux(taking, taken, depth), kept)
+        sums = self._count_sums(m, total)
+        self._normalise(m, norm, held, Mux(taking, taken, depth), sums.kept)
         self._give(m, norm)
         m.submodules.leaving = leaving = OutputBuffer(parameters=p)
         connect_streams(m, leaving.outputs, self.outputs)
@@ -112,7 +122,7 @@ class ResidualStream(Unit):
             leaving.slices.strobe.eq(total.strobe & total.leaves),
             leaving.slices.address.eq(total.address),
             leaving.slices["values"].eq(values),
-            leaving.complete.eq(left),
+            leaving.complete.eq(sums.left),
             self.pending.eq(leaving.pending | self.outputs.valid),
         ]
         return m
@@ -151,18 +161,19 @@ class ResidualStream(Unit):
             m.d.sync += values[i].eq(saturate(state[i] + block[i], STATE)[0])
         return delay_line(m, coming, 2, name="coming", reset=True)[-1], values
 
-    def _count_sums(self, m: Module, total: data.View) -> tuple[Signal, Signal]:
-        """Return how many slices of each block's sums are complete for all sequences."""
+    def _count_sums(self, m: Module, total: data.View) -> Sums:
+        """Count the slices of each block's sums that are complete for all sequences."""
         p = self.parameters
         # A slice is complete when that of the last sequence has been added.
         first = (p.batch - 1) * p.inputs
         ends = total.strobe & (total.address >= first if first else 1)
-        counts = []
-        for name, whose in (("kept", ~total.leaves), ("left", total.leaves)):
-            count = Signal(range(p.inputs + 1), name=name)
+        sums = Sums(
+            kept=Signal(range(p.inputs + 1), name="kept"),
+            left=Signal(range(p.inputs + 1), name="left"),
+        )
+        for count, whose in ((sums.kept, ~total.leaves), (sums.left, total.leaves)):
             m.d.sync += count.eq(Mux(self.start, 0, count + (ends & whose)))
-            counts.append(count)
-        return counts[0], counts[1]
+        return sums
 
     def _normalise(
         self, m: Module, norm: RmsNorm | LayerNorm, held: Memory, written: Value, kept: Signal

@@ -6,9 +6,8 @@ inputs and queries must be held.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
@@ -319,14 +318,14 @@ class Scheduler(Unit):
             with m.If(self.start):
                 m.d.sync += [cursor.head.eq(0), cursor.sequence.eq(0)]
 
-    def _may_start(self, name: str, pending: data.View) -> Any:
+    def _may_start(self, name: str, pending: data.View) -> Value:
         """Return whether the operands of a consumer's pending operation are available."""
         p, done = self.parameters, self.progress
         which, head = pending.operation, pending.head
         item = p.item(pending.sequence, head)
         # Loads wait for their weights or blocks by themselves.
         if name == "loads":
-            return 1
+            return Const(1)
         if name == "fetches":
             # A fetch reads results of this step, which must be complete.
             needs = {

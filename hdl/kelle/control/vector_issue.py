@@ -5,7 +5,6 @@ of the recomputed tokens form one matrix.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
@@ -261,7 +260,7 @@ class VectorIssue(Unit):
         rounded = (rounded_right(value, lost, Rounding.HALF_EVEN) for value in values)
         return Cat(saturate(value, shape)[0] for value in rounded)
 
-    def _read(self, m: Module, issues: Signal, place: Place) -> Any:
+    def _read(self, m: Module, issues: Signal, place: Place) -> Value:
         """Read the slice of the next vector; it is valid from the next cycle on."""
         p = self.parameters
         operation, head = self.operations.payload.operation, self.operations.payload.head

@@ -5,11 +5,11 @@ which are stored in separate banks, so that each half can be refreshed at its ow
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
@@ -188,7 +188,7 @@ class KvEdram(Unit):
 
     def __init__(self, *, parameters: KvEdramParameters) -> None:
         p = self.parameters = parameters
-        ports: dict[str, Any] = {}
+        ports: dict[str, Member] = {}
         for side in SIDES:
             ports |= {
                 f"{side}_read": In(stream.Signature(p.address_bits)),

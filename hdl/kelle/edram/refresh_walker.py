@@ -5,7 +5,7 @@ each with its own interval; when an interval expires, the entries of that group 
 written back.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
@@ -160,7 +160,7 @@ class RefreshSettings:
         )
 
     @property
-    def payload(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, object]:
         """The settings as a value of `RefreshParameters.settings_layout`."""
         return {
             "tick_cycles": self.tick_cycles,

@@ -5,11 +5,11 @@ cycles without reads and writes.
 """
 
 from dataclasses import field
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Module
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 
 from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdram, KvEdramParameters
 from hdl.kelle.edram.refresh_controller import RefreshController
@@ -90,7 +90,7 @@ class RefreshedEdram(Unit):
 
     def __init__(self, *, parameters: RefreshedEdramParameters) -> None:
         p = self.parameters = parameters
-        ports: dict[str, Any] = {
+        ports: dict[str, Member] = {
             "settings": In(p.refresh.settings_layout),
             "scores": In(stream.Signature(p.refresh.score_layout)),
             "counts": Out(p.refresh.counts_layout),

@@ -5,13 +5,23 @@ such tokens than there are vectors; those that the most heads keep, with the lar
 save the most.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An entry of the list."""
+
+    stays: Value  # It ranks at least as high as the token that is offered.
+    valid: Value
+    key: Value
+    position: Value
 
 
 class PopularTokens(Unit):
@@ -63,25 +73,26 @@ class PopularTokens(Unit):
         importance = self.rank.importance
         key = Cat(importance[:-1], ~importance[-1], self.rank.heads)
         # The first entry shifts in the token itself.
-        before: tuple[Any, ...] = (Const(1, 1), Const(1, 1), key, self.offered)
+        before = Listed(stays=Const(1, 1), valid=Const(1, 1), key=key, position=self.offered)
         for place in range(p.eviction.prefilled_vectors):
-            valid = Signal(name=f"valid_{place}")
-            best = Signal(len(key), name=f"best_{place}", reset_less=True)
-            where = Signal(p.place_bits, name=f"where_{place}", reset_less=True)
-            stays = Signal(name=f"stays_{place}")
-            m.d.comb += stays.eq(valid & (best >= key))
+            entry = Listed(
+                stays=Signal(name=f"stays_{place}"),
+                valid=Signal(name=f"valid_{place}"),
+                key=Signal(len(key), name=f"key_{place}", reset_less=True),
+                position=Signal(p.place_bits, name=f"position_{place}", reset_less=True),
+            )
+            m.d.comb += entry.stays.eq(entry.valid & (entry.key >= key))
             # The first entry that ranks lower takes the token; the following ones take their
             # neighbour's entry.
-            stays_before, valid_before, best_before, where_before = before
-            with m.If(self.offer & ~stays):
+            with m.If(self.offer & ~entry.stays):
                 m.d.sync += [
-                    valid.eq(stays_before | valid_before),
-                    best.eq(Mux(stays_before, key, best_before)),
-                    where.eq(Mux(stays_before, self.offered, where_before)),
+                    entry.valid.eq(before.stays | before.valid),
+                    entry.key.eq(Mux(before.stays, key, before.key)),
+                    entry.position.eq(Mux(before.stays, self.offered, before.position)),
                 ]
             with m.If(self.clear):
-                m.d.sync += valid.eq(0)
-            with m.If(valid & (where == self.position)):
+                m.d.sync += entry.valid.eq(0)
+            with m.If(entry.valid & (entry.position == self.position)):
                 m.d.comb += [self.found.eq(1), self.vector.eq(place)]
-            before = (stays, valid, best, where)
+            before = entry
         return m

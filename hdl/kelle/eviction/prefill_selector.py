@@ -38,6 +38,8 @@ class Layer:
     head: Signal
     last_head: Signal
     whole: Signal  # The text fits into the budget: all tokens are kept.
+    walked: Signal  # All tokens of a head have been passed.
+    emitted: Signal  # All kept tokens of the layer have been transferred.
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,6 @@ class PrefillSelector(Unit):
         search = self._threshold(m, sums)
         kept_tokens = eviction.kv_heads * eviction.evictor.slots
         m.submodules.kept = kept = Memory(depth=kept_tokens, width=p.kept_layout.size)
-        # Rank of each token of the text, accumulated over the heads.
-        m.submodules.ranks = ranks = Memory(depth=p.prefill_tokens, width=p.rank_layout.size)
         m.submodules.popular = popular = PopularTokens(parameters=p)
 
         layer = Layer(
@@ -132,6 +132,8 @@ class PrefillSelector(Unit):
             head=Signal(eviction.head_bits),
             last_head=Signal(),
             whole=Signal(),
+            walked=Signal(),
+            emitted=Signal(),
         )
         m.d.comb += [
             layer.last_head.eq(layer.head == eviction.kv_heads - 1),
@@ -141,9 +143,10 @@ class PrefillSelector(Unit):
         stages = self._walk(m, layer, sums, search)
         choice = self._choose(m, layer, stages, sums, search)
         self._keep(m, layer, stages[3], choice, kept)
-        self._rank(m, layer, stages, choice, ranks, popular)
-        emitted = self._emit(m, layer, sums, kept, popular)
-        self._sequence(m, layer, sums, search, stages[3].final, emitted)
+        self._rank(m, layer, stages, choice, popular)
+        self._emit(m, layer, sums, kept, popular)
+        m.d.comb += layer.walked.eq(stages[3].final)
+        self._sequence(m, layer, sums, search)
         return m
 
     def _threshold(self, m: Module, sums: PrefillSums) -> ThresholdSearch:
@@ -168,13 +171,7 @@ class PrefillSelector(Unit):
         return search
 
     def _sequence(
-        self,
-        m: Module,
-        layer: Layer,
-        sums: PrefillSums,
-        search: ThresholdSearch,
-        walked: Signal,
-        emitted: Signal,
+        self, m: Module, layer: Layer, sums: PrefillSums, search: ThresholdSearch
     ) -> None:
         """Sequence the states, each of which uses the memory of sums exclusively."""
         state, head = layer.state, layer.head
@@ -193,14 +190,14 @@ class PrefillSelector(Unit):
                     m.d.sync += state.eq(State.WALK)
             # Popularity is determined when the last head has been passed.
             with m.Case(State.WALK):
-                with m.If(walked):
+                with m.If(layer.walked):
                     m.d.sync += [
                         state.eq(Mux(layer.last_head, State.EMIT, State.SUM)),
                         head.eq(Mux(layer.last_head, 0, head + 1)),
                     ]
             # The tokens of all heads are output together.
             with m.Case(State.EMIT):
-                with m.If(emitted):
+                with m.If(layer.emitted):
                     m.d.sync += [state.eq(State.SUM), self.busy.eq(0)]
 
     def _walk(
@@ -307,11 +304,11 @@ class PrefillSelector(Unit):
         layer: Layer,
         stages: list[Stage],
         choice: Choice,
-        ranks: Memory,
         popular: PopularTokens,
     ) -> None:
         """Accumulate a token's rank over the heads; the last head completes it."""
         p, eviction = self.parameters, self.parameters.eviction
+        m.submodules.ranks = ranks = Memory(depth=p.prefill_tokens, width=p.rank_layout.size)
         reads, writes = stages[2], stages[3]
         rank, earlier = Signal(p.rank_layout), Signal(p.rank_layout)
         given = Mux(choice.keep, choice.importance, 0)
@@ -345,15 +342,15 @@ class PrefillSelector(Unit):
         sums: PrefillSums,
         kept: Memory,
         popular: PopularTokens,
-    ) -> Signal:
-        """Output the kept tokens and mark the popular ones; return whether all are transferred.
+    ) -> None:
+        """Output the kept tokens, and mark the popular ones.
 
         Both pipeline stages wait for the controller together.
         """
         p, eviction = self.parameters, self.parameters.eviction
         slots = eviction.evictor.slots
         # `end`: all tokens have been read; `found`: the token read has not yet been offered.
-        emits, moves, reads, emitted = Signal(), Signal(), Signal(), Signal()
+        emits, moves, reads, emitted = Signal(), Signal(), Signal(), layer.emitted
         head = Signal(eviction.head_bits)
         slot = Signal(range(slots))
         last_slot, last_head = Signal(), Signal()
@@ -393,4 +390,3 @@ class PrefillSelector(Unit):
                 m.d.sync += [head.eq(Mux(last_head, 0, head + 1)), end.eq(last_head)]
         with m.If(emitted):
             m.d.sync += end.eq(0)
-        return emitted

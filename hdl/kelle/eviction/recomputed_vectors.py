@@ -6,11 +6,10 @@ the recent window.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters, vector_layout
@@ -37,12 +36,20 @@ class Report:
     in_use: Signal
     vector: Signal
 
-    def begin(self, vector: Value, *, in_use: int) -> list[Any]:
-        """Return the assignments that start a report of a vector's entries as in use or free."""
-        return [self.active.eq(1), self.in_use.eq(in_use), self.vector.eq(vector)]
+    def begin(self, m: Module, vector: Value, *, in_use: int) -> None:
+        """Start a report of a vector's entries as in use or free."""
+        m.d.sync += [self.active.eq(1), self.in_use.eq(in_use), self.vector.eq(vector)]
 
 
-def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Free:
+    """A vector that is not in use, if `found`."""
+
+    vector: Signal
+    found: Signal
+
+
+def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Member]:
     """Return the ports of a unit that manages a number of input vectors."""
     return {
         "layer": In(p.layer_bits),
@@ -131,10 +138,10 @@ class RecomputedVectors(Unit):
         self._release(m, holders, report)
         self._take_prefill(m, holders, positions, report)
 
-        free, any_free = self._find_free(m, holders)
+        free = self._find_free(m, holders)
         # Sinks are never promoted, and a text shorter than the window has no leaving token.
         left_window = self.now >= p.window + p.sinks
-        popular = left_window & p.is_popular(many) & any_free
+        popular = left_window & p.is_popular(many) & free.found
         m.d.comb += self.vector_stores.payload.eq(self.promoted)
         with m.If(self.vector_stores.ready):
             m.d.sync += self.vector_stores.valid.eq(0)
@@ -149,12 +156,12 @@ class RecomputedVectors(Unit):
             with m.If(popular):
                 m.d.sync += [
                     self.promoted.position.eq(leaving),
-                    self.promoted.vector.eq(free),
-                    positions[free].eq(leaving),
-                    holders[free].eq(keepers),
-                    *report.begin(free, in_use=1),
+                    self.promoted.vector.eq(free.vector),
+                    positions[free.vector].eq(leaving),
+                    holders[free.vector].eq(keepers),
                     self.vector_stores.valid.eq(1),
                 ]
+                report.begin(m, free.vector, in_use=1)
         return m
 
     def _report_entries(self, m: Module) -> Report:
@@ -207,7 +214,7 @@ class RecomputedVectors(Unit):
                 m.d.sync += holders[evicted.vector].eq(remaining)
                 # The last holder frees the vector.
                 with m.If(~remaining.any()):
-                    m.d.sync += report.begin(evicted.vector, in_use=0)
+                    report.begin(m, evicted.vector, in_use=0)
 
     def _take_prefill(self, m: Module, holders: Array, positions: Array, report: Report) -> None:
         """Add a head to the holders of a vector that a prefill assigns to a token."""
@@ -219,14 +226,14 @@ class RecomputedVectors(Unit):
             ]
             # The first holder brings its entries into use.
             with m.If(~holders[token.vector].any()):
-                m.d.sync += report.begin(token.vector, in_use=1)
+                report.begin(m, token.vector, in_use=1)
 
-    def _find_free(self, m: Module, holders: Array) -> tuple[Signal, Signal]:
-        """Return the lowest free vector, and whether there is one."""
+    def _find_free(self, m: Module, holders: Array) -> Free:
+        """Find the lowest free vector."""
         p = self.parameters
-        free, any_free = Signal(p.vector_bits), Signal()
+        free = Free(vector=Signal(p.vector_bits, name="free"), found=Signal(name="any_free"))
         # The last assignment has priority, so the loop is descending.
         for v in reversed(range(p.vectors)):
             with m.If(~holders[v].any()):
-                m.d.comb += [free.eq(v), any_free.eq(1)]
-        return free, any_free
+                m.d.comb += [free.vector.eq(v), free.found.eq(1)]
+        return free

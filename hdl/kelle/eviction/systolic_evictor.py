@@ -6,7 +6,7 @@ the top row to the bottom row, one row per cycle, one cycle after the array.
 """
 
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream
@@ -384,7 +384,7 @@ class SystolicEvictor(Unit):
         return m
 
     def _end_of_chain(
-        self, m: Module, compared: Value, wavefront: data.View, minimum: Any
+        self, m: Module, compared: Value, wavefront: data.View, minimum: data.View | data.Const
     ) -> data.View:
         """Return the minimum of a head's tiles so far, and hold it until the head's last tile.
 
