@@ -1,7 +1,13 @@
 """Kelle's special function unit (SFU): softmax, activations, norm and rotary embedding.
 
-Section 5 of the paper names the functions. Each function has its own streams, so that a scheduler
-can overlap them: the softmax of one head runs while the next head's query is rotated.
+This is the stand-alone box of the paper's Figure 9; the accelerator does not contain it. Section 5
+names the functions only. In the accelerator each function is in the unit whose results it converts:
+`Softmax` in `SoftmaxRows`, `RotaryEmbedding` in `ResultRouter`, `ActivationFunctions` in
+`GatedProducts` or `ActivatedProducts`, `RmsNorm` in `ResidualStream`. No results then pass through
+a common unit, and a layer norm or ReLU can take a function's place.
+
+Each function has its own streams, so that a scheduler can overlap them: the softmax of one head
+runs while the next head's query is rotated.
 """
 
 from amaranth.hdl import Module

@@ -1,5 +1,10 @@
 """The systolic array with its accumulators and the systolic evictor next to its rows.
 
+This is the stand-alone box of the figure; the accelerator does not contain it. There, the array and
+its accumulators are in `MatrixUnit`, and the evictor is in `EvictionController`, next to the table
+that holds the state of all slots: the evictor has one tile of slots, and the figure does not show
+where those of all tiles, heads and layers are stored.
+
 Section 5.3 and Figure 11 (c, d) of the paper: row i of the evictor samples the attention score of
 row i in the cycle after the score is complete. The victim is therefore available one cycle after
 the last score, and the array never waits for the search.
