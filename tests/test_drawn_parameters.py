@@ -39,6 +39,11 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     # The bench took entries of a second layer's slots for those of vectors.
     "eviction-controller-layers": ("eviction_controller", {"layers": 3}),
+    # The victim's vector was freed so late that the search had passed the popular token's slots.
+    "eviction-controller-late-decision": (
+        "eviction_controller",
+        {"kv_heads": 1, "vectors": 6, "vector_entries": 4, "popular_above": 0},
+    ),
     "kelle-many-queries": ("kelle", {"heads": 8, "vectors": 6, "score_width": 17}),
     # The text of the bench had more tokens than positions.
     "kelle-few-positions": ("kelle", {"context_length": 32}),

@@ -5,7 +5,9 @@ and takes its victims. It assigns a slot to the arriving token in every head, an
 popular tokens, whose input vectors are stored instead of their keys and values.
 """
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from dataclasses import dataclass
+
+from amaranth.hdl import Const, Module, Mux, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -28,6 +30,14 @@ from hdl.kelle.eviction.systolic_evictor import SystolicEvictor
 from hdl.kelle.eviction.wavefront_issue import WavefrontIssue
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class Ready:
+    """State of the stored vectors."""
+
+    idle: Value  # They can take another token.
+    decided: Value  # Whether the leaving token is popular has been decided.
 
 
 class EvictionController(Unit):
@@ -138,7 +148,7 @@ class EvictionController(Unit):
         m.submodules.window = window = RecentWindow(parameters=p)
         m.submodules.victims = victims = HeadVictims(parameters=p)
         m.submodules.assigner = assigner = SlotAssigner(parameters=p)
-        vectors_idle = self._connect_vectors(m, table, window, assigner) if p.vectors else Const(1)
+        ready = self._connect_vectors(m, table, window, assigner)
 
         connect_streams(m, self.wavefronts, issue.wavefronts)
         connect_streams(m, issue.evictor_wavefronts, evictor.wavefronts)
@@ -152,7 +162,9 @@ class EvictionController(Unit):
         steps = self.tokens.valid & self.tokens.ready
         m.d.comb += [
             issue.stepping.eq(assigner.stepping),
-            issue.enable.eq(self.scores.ready),
+            # With `evict_before`, the search of a step marks the slots of the token that became
+            # popular in the same step, so that it waits for this decision.
+            issue.enable.eq(self.scores.ready & (ready.decided if p.evict_before else 1)),
             issue.filled.eq(assigner.filled),
             issue.halve.eq(victims.halve),
             issue.layer.eq(self.layer),
@@ -168,9 +180,9 @@ class EvictionController(Unit):
             assigner.layer.eq(self.layer),
             assigner.now.eq(window.now),
             assigner.may_load.eq(issue.idle & self.scores.ready),
-            assigner.may_place.eq(vectors_idle),
+            assigner.may_place.eq(ready.idle),
             # A search for the next victims still needs the window of the previous step.
-            assigner.may_step.eq(vectors_idle & (issue.idle if p.evict_before else 1)),
+            assigner.may_step.eq(ready.idle & (issue.idle if p.evict_before else 1)),
             self.lookup_response.eq(table.tokens),
             self.filled.eq(assigner.filled),
             self.no_victim.eq(assigner.no_victim),
@@ -216,9 +228,11 @@ class EvictionController(Unit):
 
     def _connect_vectors(
         self, m: Module, table: SlotTable, window: RecentWindow, assigner: SlotAssigner
-    ) -> Signal:
-        """Decide on popular tokens; return whether the stored vectors can take another token."""
+    ) -> Ready:
+        """Decide on popular tokens; return what the next tokens and searches wait for."""
         p = self.parameters
+        if not p.vectors:
+            return Ready(idle=Const(1), decided=Const(1))
         m.submodules.recomputed_vectors = vectors = LayerVectors(parameters=p)
         m.submodules.judge = judge = ImportanceJudge(parameters=p)
         connect_streams(m, vectors.vector_stores, self.vector_stores)
@@ -244,4 +258,4 @@ class EvictionController(Unit):
             self.scores.valid.eq(vectors.scores.valid),
             self.scores.payload.eq(vectors.scores.payload),
         ]
-        return vectors.idle
+        return Ready(idle=vectors.idle, decided=~vectors.decides)

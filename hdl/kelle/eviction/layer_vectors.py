@@ -3,7 +3,7 @@
 Section 4.1 of the paper: a token is recomputed in a layer if most heads of the layer keep it.
 """
 
-from amaranth.hdl import Array, Module
+from amaranth.hdl import Array, Cat, Module
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.recomputed_vectors import RecomputedVectors, vector_ports
@@ -69,6 +69,7 @@ class LayerVectors(Unit):
                     m.d.comb += [sink.valid.eq(1), sink.payload.eq(source.payload)]
         # The paths from `idle` extend into the evictor's rows, hence the register. An input of this
         # cycle may make a layer busy in the next one.
+        m.d.comb += self.decides.eq(Cat(own.decides for own in layers).any())
         comes = self.outcome_valid | (self.prefilled_valid & self.prefilled.token.recomputed)
         m.d.sync += self.idle.eq(every([own.idle for own in layers]) & ~comes)
         promoted = Array(own.promoted.as_value() for own in layers)

@@ -60,6 +60,7 @@ def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Member]:
         "prefilled": In(prefilled_layout(p)),
         "prefilled_valid": In(1),
         "idle": Out(1),
+        "decides": Out(1),
         "promoted": Out(p.promoted_layout),
         "vectors": Out(data.ArrayLayout(vector_layout(p), vectors)),
         "vector_stores": Out(stream.Signature(p.promoted_layout)),
@@ -97,6 +98,8 @@ class RecomputedVectors(Unit):
         A token of the prefill.
     idle : Out(1)
         The unit accepts outcomes and prefilled tokens.
+    decides : Out(1)
+        All heads have an outcome, and the decision on the leaving token is outstanding.
     promoted : Out(token)
         The token that became popular in the previous step.
     vectors : Out(ArrayLayout(vector, vectors))
@@ -120,9 +123,8 @@ class RecomputedVectors(Unit):
         positions = Array(
             Signal(p.position_bits, name=f"position_{v}", reset_less=True) for v in range(p.vectors)
         )
-        decides = Signal()
         report = self._report_entries(m)
-        m.d.comb += self.idle.eq(~report.active & ~decides & ~self.vector_stores.valid)
+        m.d.comb += self.idle.eq(~report.active & ~self.decides & ~self.vector_stores.valid)
         for v in range(p.vectors):
             m.d.comb += [
                 self.vectors[v].position.eq(positions[v]),
@@ -134,7 +136,7 @@ class RecomputedVectors(Unit):
         leaving = Signal(p.position_bits)
         keepers, many = Signal(p.kv_heads), Signal(bits_for(p.kv_heads))
         m.d.comb += leaving.eq(self.now - p.window)
-        self._count_keepers(m, leaving, keepers, many, decides)
+        self._count_keepers(m, leaving, keepers, many)
         self._release(m, holders, report)
         self._take_prefill(m, holders, positions, report)
 
@@ -146,9 +148,9 @@ class RecomputedVectors(Unit):
         with m.If(self.vector_stores.ready):
             m.d.sync += self.vector_stores.valid.eq(0)
         # The entries of a freed vector are reported before the vector may be used again.
-        with m.If(decides & ~report.active):
+        with m.If(self.decides & ~report.active):
             m.d.sync += [
-                decides.eq(0),
+                self.decides.eq(0),
                 keepers.eq(0),
                 many.eq(0),
                 self.promoted.valid.eq(popular),
@@ -189,9 +191,7 @@ class RecomputedVectors(Unit):
                 m.d.sync += [entry.eq(0), report.active.eq(0)]
         return report
 
-    def _count_keepers(
-        self, m: Module, leaving: Signal, keepers: Signal, many: Signal, decides: Signal
-    ) -> None:
+    def _count_keepers(self, m: Module, leaving: Signal, keepers: Signal, many: Signal) -> None:
         """Record which heads keep the leaving token, and count those for which it is important.
 
         All heads that keep it become holders of its vector, whether it is important to them or not.
@@ -202,7 +202,7 @@ class RecomputedVectors(Unit):
             m.d.sync += [
                 keepers.eq(keepers | Mux(leaves, 0, 1 << head)),
                 many.eq(many + (~leaves & self.important.bit_select(head, 1))),
-                decides.eq(self.outcome.last),
+                self.decides.eq(self.outcome.last),
             ]
 
     def _release(self, m: Module, holders: Array, report: Report) -> None:
