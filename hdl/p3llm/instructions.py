@@ -178,24 +178,33 @@ class NpuOperation(enum.Enum, shape=4):
     PREDICT = 14
 
 
-READS_SUMS = (
-    NpuOperation.SCALE,
-    NpuOperation.RESIDUAL,
-    NpuOperation.GATED,
-    NpuOperation.SCORES,
-    NpuOperation.HEAD,
-)
-"""Operations that read sums of the compute units."""
+def reads_sums(p: P3llmParameters) -> tuple[NpuOperation, ...]:
+    """Return the operations that read sums of the compute units."""
+    return (
+        NpuOperation.SCALE,
+        NpuOperation.RESIDUAL,
+        NpuOperation.GATED,
+        NpuOperation.HEAD,
+        # With `pre_rope`, scores are computed from keys.
+        *(() if p.pre_rope else (NpuOperation.SCORES,)),
+        *((NpuOperation.COMPARE,) if p.vocabulary_size else ()),
+    )
 
-READS_FACTORS = (
-    NpuOperation.NORM,
-    NpuOperation.SCALE,
-    NpuOperation.RESIDUAL,
-    NpuOperation.GATED,
-    NpuOperation.FACTORS,
-    NpuOperation.SCORES,
-)
-"""Operations that read FP16 numbers from the banks."""
+
+def reads_factors(p: P3llmParameters) -> tuple[NpuOperation, ...]:
+    """Return the operations that read FP16 numbers from the banks."""
+    return (
+        NpuOperation.NORM,
+        NpuOperation.SCALE,
+        NpuOperation.RESIDUAL,
+        NpuOperation.GATED,
+        NpuOperation.FACTORS,
+        NpuOperation.SCORES,
+        # With `pre_rope`, a query is stored with the smoothing factors of its keys.
+        *((NpuOperation.QUERY,) if p.pre_rope else ()),
+        *((NpuOperation.COMPARE,) if p.vocabulary_size else ()),
+    )
+
 
 READS_NUMBERS = (
     NpuOperation.LEAVE,

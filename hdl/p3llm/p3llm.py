@@ -4,7 +4,6 @@
 import operator
 from collections.abc import Iterable
 from functools import reduce
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -17,7 +16,6 @@ from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.control.sequencer import LineIssuer
 from hdl.p3llm.instructions import MemoryBits, MemoryOperation, memory_instruction
-from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
@@ -93,7 +91,7 @@ class P3llm(Unit):
         self.products = ProductSequencer(parameters=p)
         self.appends = AppendSequencer(parameters=p)
         self.totals = [TotalCollector(parameters=p) for _ in channels]
-        self.vectors = (PreRopeVectorUnit if p.pre_rope else VectorUnit)(parameters=p)
+        self.vectors = VectorUnit(parameters=p)
         program = Program(p)
         sides = zip(program.encoded, program.layouts, program.layer_lines, strict=True)
         self.memory_lines, self.npu_lines = (
@@ -162,7 +160,7 @@ class P3llm(Unit):
         return m
 
     @staticmethod
-    def _any_of(statuses: Iterable[Any]) -> Value:
+    def _any_of(statuses: Iterable[data.View]) -> Value:
         """Return the violations of any pseudo-channel."""
         return reduce(operator.or_, map(Value.cast, statuses))
 

@@ -1,8 +1,7 @@
 """The FSM that writes a token's key and value of a head into the banks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import product
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
@@ -123,29 +122,26 @@ class AppendSequencer(Unit):
         position = MemoryBits(self.parameters).position
         held = Signal(data.StructLayout({"base": position, "values": position}))
         written = self._written(m, held)
-        kept = [Signal.like(part, name=f"kept_{part.name}") for part in written]
-        where, unit, mask, word = kept
+        kept = Signal(written.shape())
+        where, mask = kept.position, kept.mask
         m.d.comb += [
             self.column.position.eq(where),
-            self.column.unit.eq(unit),
-            command.bank.eq(Cat(where[COLUMN_BITS], unit)),
+            self.column.unit.eq(kept.unit),
+            command.bank.eq(Cat(where[COLUMN_BITS], kept.unit)),
             command.column.eq(where[:COLUMN_BITS]),
             # This mask has a bit per nibble, that of the banks a bit per byte.
             command.mask.eq(Cat(mask.word_select(i, 2).any() for i in range(len(mask) // 2))),
             command.valid.eq(self.taken),
         ]
         if self.parameters.pseudo_channels > 1:
-            m.d.comb += self.others.eq(word[self.parameters.channel.unit.column_bits :])
+            m.d.comb += self.others.eq(kept.word[self.parameters.channel.unit.column_bits :])
         self._write(m, held, written, kept)
         return m
 
-    def _write(
-        self, m: Module, held: Any, written: Iterable[Signal], kept: Sequence[Signal]
-    ) -> None:
+    def _write(self, m: Module, held: data.View, written: data.View, kept: data.View) -> None:
         """Accept an append; for each write: prepare, read if it has nibbles, write, advance."""
-        command = self.command
-        mask, word = kept[2:]
-        wide = Cat(bit.replicate(4) for bit in mask).replicate(self.parameters.pseudo_channels)
+        command, word = self.command, kept.word
+        wide = Cat(bit.replicate(4) for bit in kept.mask).replicate(self.parameters.pseudo_channels)
         m.d.comb += self.writes.eq(1)
         with m.FSM():
             # An append is issued when the codes of key and value are held.
@@ -166,7 +162,7 @@ class AppendSequencer(Unit):
             # Register the write: this shortens the path to the timing rules, and the codes rotate
             # after it.
             with m.State("LOOK"):
-                m.d.sync += [here.eq(now) for here, now in zip(kept, written, strict=True)]
+                m.d.sync += kept.eq(written)
                 with m.If(Cat(self.part == one for one in HALF_BYTES).any()):
                     m.next = "READ"
                 with m.Else():
@@ -233,17 +229,26 @@ class AppendSequencer(Unit):
             with m.If(last):
                 m.next = "IDLE"
 
-    def _written(self, m: Module, held: Any) -> tuple[Signal, Signal, Signal, Signal]:
-        """Return a write's position, unit, mask of nibbles and column."""
+    def _written(self, m: Module, held: data.View) -> data.View:
+        """Return a write's `position`, `unit`, `mask` of nibbles and column (`word`)."""
         p, token = self.parameters, self.position
         elements, bits = ceil_log2(p.elements), ceil_log2(p.block)
         element, unit_bits = token[:elements], token[elements:bits]
         # A set of keys is four rounds; a set of values has one column per four tokens.
         round_, lane, column = token[bits : bits + 2], token[:2], token[2 : 2 + elements]
-        key_start, value_start = self._starts(m, held)
-        half_bytes = LANES * p.elements
-        where, unit = Signal(MemoryBits(p).position), Signal(range(p.units))
-        mask, word = Signal(half_bytes), Signal(p.pseudo_channels * p.channel.unit.column_bits)
+        starts = self._starts(m, held)
+        key_start, value_start = starts["keys"], starts["values"]
+        written = Signal(
+            data.StructLayout(
+                {
+                    "position": MemoryBits(p).position,
+                    "unit": range(p.units),
+                    "mask": LANES * p.elements,
+                    "word": p.pseudo_channels * p.channel.unit.column_bits,
+                }
+            )
+        )
+        where, unit, mask, word = written.position, written.unit, written.mask, written.word
         # An element has four lanes of one nibble each.
         one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)
         one_lane = (Const(1) << lane)[:LANES].replicate(p.elements)
@@ -292,21 +297,20 @@ class AppendSequencer(Unit):
                     mask.eq(one_lane),
                     word.eq(Cat(code.replicate(LANES) for code in codes)),
                 ]
-        return where, unit, mask, word
+        return written
 
-    def _starts(self, m: Module, held: Any) -> tuple[Signal, Signal]:
-        """Return the first positions of the token's sets of keys and of values."""
+    def _starts(self, m: Module, held: data.View) -> data.View:
+        """Return the first positions of the token's sets of `keys` and of `values`."""
         p, token = self.parameters, self.position
         key_set = token[ceil_log2(p.block) + 2 :]
         value_set = token[ceil_log2(p.elements) + 2 :]
-        key_start, value_start = (
-            Signal(MemoryBits(p).position, name=f"{n}_start") for n in ("key", "value")
-        )
+        position = MemoryBits(p).position
+        starts = Signal(data.StructLayout({"keys": position, "values": position}))
         m.d.comb += [
-            key_start.eq(self.layer + held.base + key_set * p.key_set),
-            value_start.eq(self.layer + held["values"] + value_set * p.value_set),
+            starts["keys"].eq(self.layer + held.base + key_set * p.key_set),
+            starts["values"].eq(self.layer + held["values"] + value_set * p.value_set),
         ]
-        return key_start, value_start
+        return starts
 
     def _copies(self, values: Iterable[Value]) -> Value:
         """Return a column of copies for each pseudo-channel; the mask selects the one to write."""

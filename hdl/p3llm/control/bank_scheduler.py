@@ -1,8 +1,8 @@
 """The scheduler of row commands: opens, closes and refreshes banks for column commands."""
 
-from typing import Any
+from dataclasses import dataclass
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -10,6 +10,26 @@ from hdl.p3llm.parameters import POSITION_BITS
 from hdl.p3llm.pim.bank_timing import BankTiming, RowOperation
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """The rows that are open, by parity of the bank: the lowest bit of a row's index.
+
+    Members
+    -------
+    opened : Array
+        The banks of a parity are open.
+    rows : Array
+        The upper bits of the index of their row.
+    """
+
+    opened: Array
+    rows: Array
+
+    def has(self, row: Value) -> Value:
+        """Return whether a row is open."""
+        return self.opened[row[0]] & (self.rows[row[0]] == row[1:])
 
 
 class BankScheduler(Unit):
@@ -82,30 +102,21 @@ class BankScheduler(Unit):
         m.submodules.judge = judge = BankTiming(parameters=timing)
         # The lowest bit of a row index is the parity of its banks.
         number = column.position[COLUMN_BITS:]
-        # The index wraps after the last row; no access follows there.
-        following = Signal.like(number)
-        m.d.comb += following.eq(number + 1)
-        opened = Array(Signal(name=f"opened_{i}") for i in range(2))
-        rows = Array(Signal(len(number) - 1, name=f"row_{i}") for i in range(2))
-
-        def is_open(row: Any) -> Any:
-            return opened[row[0]] & (rows[row[0]] == row[1:])
+        open_rows = OpenRows(
+            opened=Array(Signal(name=f"opened_{i}") for i in range(2)),
+            rows=Array(Signal(len(number) - 1, name=f"row_{i}") for i in range(2)),
+        )
 
         # The channel accepts a product in the cycle after this counter's last value.
         phase = Signal(range(p.unit.pumps))
         since, due = Signal(range(timing.refi)), Signal()
         m.d.sync += [phase.eq(phase + 1), since.eq(Mux(since == timing.refi - 1, 0, since + 1))]
 
-        banks = timing.banks
-        parities = [
-            Const(sum(1 << bank for bank in range(side, banks, 2)), banks) for side in (0, 1)
-        ]
-        of_parity = Array(parities)
         m.d.comb += [
             # A due refresh blocks columns, or their banks would never close.
             judge.column.valid.eq(
                 column.valid
-                & is_open(number)
+                & open_rows.has(number)
                 & ~due
                 & (~column.multiply | (phase == p.unit.pumps - 1))
             ),
@@ -113,7 +124,7 @@ class BankScheduler(Unit):
             judge.column.banks.eq(
                 Mux(
                     column.together,
-                    of_parity[number[0]],
+                    self._banks(number[0]),
                     Const(1) << Cat(number[0], column.unit),
                 )
             ),
@@ -122,29 +133,24 @@ class BankScheduler(Unit):
         # A refresh is due at fixed intervals, independent of the delay of the last one.
         with m.If(since == timing.refi - 1):
             m.d.sync += due.eq(1)
-        self._rows(m, judge, number, following, opened, rows, of_parity, due)
+        self._rows(m, judge, open_rows, due)
         return m
 
-    def _rows(
-        self,
-        m: Module,
-        judge: BankTiming,
-        number: Signal,
-        following: Signal,
-        opened: Array,
-        rows: Array,
-        of_parity: Array,
-        due: Signal,
-    ) -> None:
+    def _banks(self, parity: Value) -> Value:
+        """Return the mask of the banks of a parity."""
+        banks = self.parameters.timing.banks
+        masks = (sum(1 << bank for bank in range(side, banks, 2)) for side in (0, 1))
+        return Array(Const(mask, banks) for mask in masks)[parity]
+
+    def _rows(self, m: Module, judge: BankTiming, open_rows: OpenRows, due: Signal) -> None:
         """Close all banks for a due refresh; otherwise open the current row, then the next one."""
-        column = self.column
-
-        def is_open(row: Signal) -> Any:
-            return opened[row[0]] & (rows[row[0]] == row[1:])
-
-        target = Signal.like(number)
-        row = judge.row
-        m.d.comb += target.eq(Mux(is_open(number), following, number))
+        column, row = self.column, judge.row
+        opened, rows = open_rows.opened, open_rows.rows
+        number = column.position[COLUMN_BITS:]
+        # The index wraps after the last row; no access follows there.
+        following, target = Signal.like(number), Signal.like(number)
+        is_open = open_rows.has(number)
+        m.d.comb += [following.eq(number + 1), target.eq(Mux(is_open, following, number))]
         with m.If(due):
             # Both parities close, one after the other, then all banks are refreshed.
             closes = opened[0] | opened[1]
@@ -154,14 +160,14 @@ class BankScheduler(Unit):
                 row.operation.eq(Mux(closes, RowOperation.PRECHARGE, RowOperation.REFRESH)),
             ]
         # The current row has priority; while it is in use, the other parity opens the next one.
-        with m.Elif(column.valid & (~is_open(number) | (column.ahead & ~is_open(following)))):
+        with m.Elif(column.valid & (~is_open | (column.ahead & ~open_rows.has(following)))):
             m.d.comb += [
                 row.valid.eq(1),
                 row.operation.eq(
                     Mux(opened[target[0]], RowOperation.PRECHARGE, RowOperation.ACTIVATE)
                 ),
             ]
-        m.d.comb += row.banks.eq(of_parity[target[0]])
+        m.d.comb += row.banks.eq(self._banks(target[0]))
         # The state of the rows follows the legal commands.
         legal = judge.row_legal
         with m.Switch(row.operation):

@@ -1,6 +1,6 @@
 """Common parts of the units that convert between the NPU's number formats."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from amaranth.hdl import Module, Value
@@ -82,7 +82,9 @@ class NumberLanes(Unit):
         )
 
 
-def move_together(m: Module, source: Any, results: Any, stages: int) -> Value:
+def move_together(
+    m: Module, source: stream.Interface, results: stream.Interface, stages: int
+) -> Value:
     """Connect the handshake of a unit whose stages advance together; return their enable."""
     # Stages do not stall individually: the whole pipeline advances or is held.
     move = ~results.valid | results.ready

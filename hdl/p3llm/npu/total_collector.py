@@ -1,7 +1,5 @@
 """The memory of the compute units' sums and totals."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -101,7 +99,7 @@ class TotalCollector(Unit):
         self._stores(m, write, write.valid & ~write.high, words)
         return m
 
-    def _stores(self, m: Module, write: Any, valid: Value, words: list[Value]) -> None:
+    def _stores(self, m: Module, write: data.View, valid: Value, words: list[Value]) -> None:
         """Store a result for the NPU, and track how far a layer's last round has arrived."""
         p = self.parameters
         m.submodules.totals = totals = Memory(

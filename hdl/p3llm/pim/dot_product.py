@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
@@ -28,6 +29,13 @@ PAIR_BITS = SHIFTED_BITS + 2
 
 SUM = signed(32)
 """Shape of an accumulator: the paper's 32-bit fixed point."""
+
+
+class CarrySave(NamedTuple):
+    """A sum as two words, which a row of full adders outputs."""
+
+    sums: Value
+    carries: Value
 
 
 def named(m: Module, value: Value, name: str) -> Signal:
@@ -136,7 +144,7 @@ class DotProduct(Unit):
         return m
 
 
-def compressed(m: Module, words: Sequence[Value]) -> tuple[Value, Value]:
+def compressed(m: Module, words: Sequence[Value]) -> CarrySave:
     """Compress four shifted products to two words; their sum is 2**25 too large.
 
     The sum is modulo ``2**PAIR_BITS``. A sign s at bit t has the weight -s * 2**t, which equals
@@ -145,8 +153,7 @@ def compressed(m: Module, words: Sequence[Value]) -> tuple[Value, Value]:
     """
     a, b, c, d = (Cat(word[:-1], ~word[-1]) for word in words)
     x, y = rows(m, a, b, c, SHIFTED_BITS + 1)
-    x, y = rows(m, x, y, d, PAIR_BITS)
-    return x, y
+    return rows(m, x, y, d, PAIR_BITS)
 
 
 def added(m: Module, pair: Sequence[Value], before: Value) -> Value:
@@ -160,7 +167,7 @@ def added(m: Module, pair: Sequence[Value], before: Value) -> Value:
     return prefix_sum(m, x, y)[: len(before)]
 
 
-def rows(m: Module, a: Value, b: Value, c: Value, width: int) -> tuple[Value, Value]:
+def rows(m: Module, a: Value, b: Value, c: Value, width: int) -> CarrySave:
     """Return the sums and carries of a row of full adders."""
     total, carry = full_adders(a, b, c, width)
-    return named(m, total, "sums"), named(m, carry, "carries")
+    return CarrySave(named(m, total, "sums"), named(m, carry, "carries"))

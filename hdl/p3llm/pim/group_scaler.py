@@ -1,7 +1,7 @@
 """Multiplication of group sums by their 8-bit scales in a compute unit; not in the paper."""
 
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
@@ -25,6 +25,15 @@ HIGH_BITS = 16
 
 COMPLETE = 4
 """Cycles from a group's last column until its sums are finished, in addition to `pumps`."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The group in progress, whether there is one, and the index of the current sum."""
+
+    group: data.View
+    active: Signal
+    place: Signal
 
 
 class GroupScaler(Unit):
@@ -112,7 +121,8 @@ class GroupScaler(Unit):
         """Select a sum; multiply it; add it to its total: one stage each."""
         m = Module()
         self._waits(m)
-        group, active, place = self._places(m)
+        now = self._progress(m)
+        group, active, place = now.group, now.active, now.place
         element, last_place = place[: ceil_log2(self.elements)], self.elements - 1
         # The first sums of the next group may overwrite the last element's sum, so it is registered
         # one cycle early.
@@ -130,7 +140,7 @@ class GroupScaler(Unit):
         )
         marks = delay_line(m, Cat(active, group.begins, group.ends), 2, name="marks", reset=True)
         places = delay_line(m, place, 2, name="place")
-        self._totals(m, product, marks[-1], places)
+        self._totals(m, product, marks[-1], read=places[1], written=places[2])
         self._shows(m)
         return m
 
@@ -164,11 +174,10 @@ class GroupScaler(Unit):
             self.free.eq(~given & (all_sums <= latency - interval)),
         ]
 
-    def _places(self, m: Module) -> tuple[Any, Signal, Signal]:
-        """Return the group in progress, whether there is one, and the index of the current sum."""
+    def _progress(self, m: Module) -> Progress:
+        """Start each group when its sums are finished, and count its sums."""
         layout = self.group.shape()
-        following: Any = Signal(layout, reset_less=True)
-        group: Any = Signal(layout, reset_less=True)
+        following, group = Signal(layout, reset_less=True), Signal(layout, reset_less=True)
         active, place = Signal(), Signal(range(self.pumps * self.elements))
         # A group arrives while the previous one may still be in progress.
         with m.If(self.group.valid):
@@ -185,9 +194,11 @@ class GroupScaler(Unit):
                 m.d.sync += active.eq(0)
         with m.If(starts):
             m.d.sync += [active.eq(1), group.eq(following)]
-        return group, active, place
+        return Progress(group, active, place)
 
-    def _totals(self, m: Module, product: Signal, marks: Value, places: tuple[Signal, ...]) -> None:
+    def _totals(
+        self, m: Module, product: Signal, marks: Value, *, read: Signal, written: Signal
+    ) -> None:
         """Add a product to its total; complete totals move to the results."""
         valid, begins, ends = (marks[i] for i in range(3))
         m.submodules.totals = totals = Memory(depth=self.pumps * self.elements, width=TOTAL.width)
@@ -196,10 +207,10 @@ class GroupScaler(Unit):
         before = totals.read_data & ~begins.replicate(TOTAL.width)
         m.d.comb += [
             totals.read_enable.eq(1),
-            totals.read_address.eq(places[1]),
+            totals.read_address.eq(read),
             total.eq(product + before.as_signed()),
             totals.write_enable.eq(valid),
-            totals.write_address.eq(places[2]),
+            totals.write_address.eq(written),
             totals.write_data.eq(total),
         ]
         with m.If(valid & ends):

@@ -3,6 +3,8 @@
 Section V-C, Figure 6 (c). The DRAM arrays of the banks are outside the RTL.
 """
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out
@@ -141,6 +143,26 @@ class PimChannelParameters(Parameters):
         )
 
 
+@dataclass(frozen=True)
+class UnitOutputs:
+    """What all compute units output.
+
+    Members
+    -------
+    ready : Value
+        All units can execute the command.
+    valid, data : Signal
+        A result, of the addressed unit.
+    nan : Value
+        An input was a NaN.
+    """
+
+    ready: Value
+    valid: Signal
+    data: Signal
+    nan: Value
+
+
 class PimChannel(Unit):
     """Execute row and column commands on banks and their compute units.
 
@@ -225,17 +247,17 @@ class PimChannel(Unit):
             timing.column.banks.eq(Mux(together, parity, Const(1) << column.bank)),
         ]
         self._arrays(m, timing, is_[ColumnOperation.WRITE])
-        units, results, nan = self._units(m, timing, is_, together)
-        m.d.comb += ready.eq(units)
-        self._result(m, timing, is_, results)
+        units = self._units(m, timing, is_, together)
+        m.d.comb += ready.eq(units.ready)
+        self._result(m, timing, is_, units)
 
-        busy = is_[ColumnOperation.READ_RESULT] & ~results[0]
+        busy = is_[ColumnOperation.READ_RESULT] & ~units.valid
         # Violations in the order of `STATUS`.
         broken = Cat(
             timing.violations,
             is_[ColumnOperation.MULTIPLY] & ~ready,
             busy,
-            nan & ~self.clear_status,
+            units.nan & ~self.clear_status,
         )
         held = Mux(self.clear_status, 0, self.status.as_value())
         m.d.sync += self.status.eq(held | broken)
@@ -277,8 +299,8 @@ class PimChannel(Unit):
         timing: BankTiming,
         is_: dict[ColumnOperation, Signal],
         together: Value,
-    ) -> tuple[Value, tuple[Signal, Signal], Value]:
-        """Return whether all units can multiply, the valid bit and data of a result, and NaN."""
+    ) -> UnitOutputs:
+        """Place the units, and connect them to the column command."""
         p, column = self.parameters, self.column_command
         writes = is_[ColumnOperation.WRITE_INPUT] | is_[ColumnOperation.WRITE_METADATA]
         reads = is_[ColumnOperation.READ_RESULT]
@@ -324,14 +346,14 @@ class PimChannel(Unit):
         # All units scale the same groups, so one ready bit represents all units.
         ready = ~multiplies | ((phase == 0) & free[0])
         given = self._named(m, Cat(valid).any(), "given")
-        return ready, (given, self._named(m, word, "given_word")), Cat(nans).any()
+        return UnitOutputs(ready, given, self._named(m, word, "given_word"), Cat(nans).any())
 
     def _result(
         self,
         m: Module,
         timing: BankTiming,
         is_: dict[ColumnOperation, Signal],
-        results: tuple[Signal, Signal],
+        units: UnitOutputs,
     ) -> None:
         """Output results in the order of their commands, two cycles after each."""
         column = self.column_command
@@ -339,8 +361,8 @@ class PimChannel(Unit):
         # The array responds one cycle after the command, when the next command is on the bus.
         unit = delay_line(m, column.bank[1:], 1, name="unit")[1]
         from_array = delay_line(m, reads, 1, name="from_array", reset=True)[1]
-        from_unit = delay_line(m, results[0], 1, name="from_unit", reset=True)[1]
-        sums = delay_line(m, results[1], 1, name="sums")[1]
+        from_unit = delay_line(m, units.valid, 1, name="from_unit", reset=True)[1]
+        sums = delay_line(m, units.data, 1, name="sums")[1]
         m.d.sync += [
             self.result.valid.eq(from_array | from_unit),
             self.result.data.eq(Mux(from_array, self.bank_data[unit], sums)),

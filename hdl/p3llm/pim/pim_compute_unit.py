@@ -1,6 +1,7 @@
 """P3-LLM's PIM compute unit (PCU): 16 PEs and the registers of HBM-PIM (Figure 6 c, V-D)."""
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
@@ -125,6 +126,25 @@ class PimComputeUnitParameters(Parameters):
         )
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column and its metadata, which the elements use in the cycles of all pumps.
+
+    Members
+    -------
+    codes : Signal
+        The codes of all elements.
+    group_bits : list[list[Value]]
+        Metadata of each code, by element and lane.
+    mode : enum.EnumView
+        The product.
+    """
+
+    codes: Signal
+    group_bits: list[list[Value]]
+    mode: enum.EnumView
+
+
 class PimComputeUnit(Unit):
     """The paper's PCU: multiply columns of 4-bit codes by inputs that are held in registers.
 
@@ -203,7 +223,7 @@ class PimComputeUnit(Unit):
         works = Signal()
         m.d.comb += works.eq(multiply | (begun[-2] & held.inputs if p.pumps > 1 else 0))
         decoded = self._decoders(m, inputs, works, held)
-        codes, group_bits, mode = self._column(m, takes, held, begun[1])
+        column = self._column(m, takes, held, begun[1])
 
         turn = multiply | (begun[-2] if p.pumps > 1 else 0)
         # Both pumps of a column start or complete their sums.
@@ -217,7 +237,7 @@ class PimComputeUnit(Unit):
         advance = scaler.advance | reads_sum
         begins = (pump == 0) & (~command["last"] | scaler.free)
         idle = Mux(command.total, ~scaler.completing, idle & ~scaler.scaling)
-        finished = self._elements(m, mode, codes, group_bits, decoded, first_last[4], advance)
+        finished = self._elements(m, column, decoded, first_last[4], advance)
         self._results(m, finished, scaler, idle)
         with m.Switch(command.operation):
             # A column takes one cycle per pump and starts with the first pump.
@@ -240,7 +260,7 @@ class PimComputeUnit(Unit):
             self.results.payload.eq(Mux(command.total, scaler.result, sums)),
         ]
 
-    def _kept(self, command: Any) -> list[Value]:
+    def _kept(self, command: data.View) -> list[Value]:
         """Return the fields of a command that are used after the cycle in which it is accepted."""
         names = ["mode", "step", "group", "inputs", "first", "last", "begins", "ends"]
         return [Value.cast(getattr(command, name)) for name in names]
@@ -266,7 +286,9 @@ class PimComputeUnit(Unit):
         chosen = delay_line(m, step[:bank_bits], 1, name="bank")[1]
         return Array(read)[chosen]
 
-    def _decoders(self, m: Module, inputs: Value, works: Signal, held: Any) -> list[Any]:
+    def _decoders(
+        self, m: Module, inputs: Value, works: Signal, held: data.View
+    ) -> list[InputDecoder]:
         """Decode four inputs into registers; those of an idle cycle are 0."""
         decoders = []
         active = delay_line(m, works, 2, name="works", reset=True)
@@ -287,8 +309,8 @@ class PimComputeUnit(Unit):
         return decoders
 
     def _column(
-        self, m: Module, takes: dict[Operation, Signal], held: Any, begun: Value
-    ) -> tuple[Signal, list[list[Value]], Any]:
+        self, m: Module, takes: dict[Operation, Signal], held: data.View, begun: Value
+    ) -> Column:
         """Hold the column and its metadata until the last pump has used them."""
         p = self.parameters
         metadata = Signal(p.column_bits, reset_less=True)
@@ -321,10 +343,10 @@ class PimComputeUnit(Unit):
         group_bits = [
             [Mux(tokens_in_lanes, lane, element) for lane in of_lane] for element in of_element
         ]
-        return codes, group_bits, mode
+        return Column(codes, group_bits, mode)
 
     def _scaler(
-        self, m: Module, takes: dict[Operation, Signal], held: Any, begun: Value
+        self, m: Module, takes: dict[Operation, Signal], held: data.View, begun: Value
     ) -> GroupScaler:
         """Instantiate the scaler; connect the marks of a group's last column and its scales."""
         p, command = self.parameters, self.commands.payload
@@ -349,10 +371,8 @@ class PimComputeUnit(Unit):
     def _elements(
         self,
         m: Module,
-        mode: Any,
-        codes: Signal,
-        group_bits: list[list[Value]],
-        decoded: list[Any],
+        column: Column,
+        decoded: list[InputDecoder],
         first_last: Value,
         advance: Value,
     ) -> list[Value]:
@@ -366,9 +386,9 @@ class PimComputeUnit(Unit):
             element = PimProcessingElement(parameters=parameters)
             m.submodules[f"element_{number}"] = element
             m.d.comb += [
-                element.mode.eq(mode),
-                element.codes.eq(codes.word_select(number, ELEMENT_BITS)),
-                element.group_bits.eq(Cat(group_bits[number])),
+                element.mode.eq(column.mode),
+                element.codes.eq(column.codes.word_select(number, ELEMENT_BITS)),
+                element.group_bits.eq(Cat(column.group_bits[number])),
                 element.significands.eq(Cat(one.significand for one in decoded)),
                 element.shifts.eq(shifts),
                 element.first.eq(first_last[0]),

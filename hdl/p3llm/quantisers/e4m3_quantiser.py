@@ -1,8 +1,6 @@
 """Quantiser of FP16 vectors to FP8-E4M3 codes with a scale: activations and queries."""
 
-from typing import Any
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -135,7 +133,7 @@ class E4m3Quantiser(Unit):
                 read_last.eq(buffer.last),
             ]
 
-        def beside(value: Any, name: str, *, reset: bool = False) -> Any:
+        def beside(value: Value, name: str, *, reset: bool = False) -> Value:
             """Delay a value in parallel with the quotients."""
             stages = p.quotient_stages
             return delay_line(m, value, stages, name=name, enable=move, reset=reset)[-1]

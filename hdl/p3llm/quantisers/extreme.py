@@ -1,6 +1,7 @@
 """Maximum or minimum of a vector that arrives in slices."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.utils import ceil_log2
@@ -9,6 +10,13 @@ from hdl.arith.delay_line import delay_line
 
 LEVELS = 2
 """Levels of the comparator tree per pipeline stage."""
+
+
+class Extreme(NamedTuple):
+    """The maximum or minimum of a vector, held until the next, and the strobe of a new one."""
+
+    value: Signal
+    strobe: Value
 
 
 def higher(a: Value, b: Value) -> Value:
@@ -34,8 +42,8 @@ def extreme(
     take: Value,
     last: Value,
     name: str,
-) -> tuple[Signal, Value]:
-    """Return the maximum or minimum of a vector, held until the next, and its strobe.
+) -> Extreme:
+    """Return the maximum or minimum of a vector.
 
     **Latency** `extreme_stages` cycles. **Throughput** one slice per cycle, also across vectors.
 
@@ -63,7 +71,7 @@ def extreme(
             found.eq(Mux(begins, in_slice, chosen(in_slice, found))),
             begins.eq(lasts[-2]),
         ]
-    return found, strobe[-1] & lasts[-1]
+    return Extreme(found, strobe[-1] & lasts[-1])
 
 
 def _in_slice(

@@ -1,7 +1,5 @@
 """Quantiser of FP16 vectors to INT4-Asym codes with scale and zero point: keys and values."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -171,7 +169,7 @@ class Int4Quantiser(Unit):
                 read_last.eq(buffer.last),
             ]
 
-        def beside(value: Any, name: str, *, reset: bool = False) -> Any:
+        def beside(value: Value, name: str, *, reset: bool = False) -> Value:
             """Delay a value in parallel with the quotients."""
             stages = p.quotient_stages
             return delay_line(m, value, stages, name=name, enable=move, reset=reset)[-1]

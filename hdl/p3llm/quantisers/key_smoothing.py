@@ -1,9 +1,9 @@
 """Dynamic key smoothing (Equation 2): division of keys, and multiplication of queries."""
 
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -184,18 +184,15 @@ class KeySmoothing(Unit):
         marks = delay_line(m, beside, name="marks", **stages)[-1]
         smoothed = delay_line(m, valid & ~observes, name="smoothed", reset=True, **stages)[-1]
         m.d.comb += [results.valid.eq(smoothed), results.payload.last.eq(marks[0])]
-        self._lanes(m, memory, word, now, move, marks[1])
+        m.d.comb += memory.write_data.eq(self._raised(m, now, word))
+        self._apply(m, now, word, move, marks[1])
         return m
 
-    def _lanes(
-        self, m: Module, memory: Memory, word: Signal, now: Any, move: Signal, divides: Any
-    ) -> None:
-        """Update every lane's factor, divide by it, and multiply by it."""
+    def _apply(self, m: Module, now: data.View, word: Signal, move: Signal, divides: Value) -> None:
+        """Divide every lane by its factor, and multiply it by the factor."""
         p = self.parameters
-        raised = []
         for i in range(p.lanes):
             factor = word.word_select(i, 15)
-            raised.append(self._raised(m, i, now, factor))
             # A channel that was zero in the whole prompt is not scaled.
             guarded = Mux(factor.any(), factor, Const(BINARY16.one, 15))
             divide = FloatDivide(stages=p.stages, enable=True)
@@ -213,13 +210,15 @@ class KeySmoothing(Unit):
             m.d.comb += self.results.payload.values[i].eq(
                 Mux(divides, divide.result.as_value(), product.as_value())
             )
-        m.d.comb += memory.write_data.eq(Cat(raised))
 
-    def _raised(self, m: Module, lane: int, now: Any, factor: Any) -> Signal:
-        """Return a channel's factor, updated by one key."""
-        magnitude = finite_magnitude(m, now.values[lane])
-        raised = Signal(15, name=f"raised_{lane}")
+    def _raised(self, m: Module, now: data.View, word: Signal) -> Value:
+        """Return the factors of a slice of channels, updated by one key."""
+        factors = []
         # The first key of a prompt replaces the factors of an earlier prompt.
         fresh = now.operation == Operation.BEGIN
-        m.d.comb += raised.eq(Mux(fresh | (magnitude > factor), magnitude, factor))
-        return raised
+        for lane in range(self.parameters.lanes):
+            factor, magnitude = word.word_select(lane, 15), finite_magnitude(m, now.values[lane])
+            raised = Signal(15, name=f"raised_{lane}")
+            m.d.comb += raised.eq(Mux(fresh | (magnitude > factor), magnitude, factor))
+            factors.append(raised)
+        return Cat(factors)

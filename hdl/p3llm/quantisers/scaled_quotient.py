@@ -1,5 +1,7 @@
 """Division of a number by its group's scale, rounded to a code as in float32 arithmetic."""
 
+from typing import NamedTuple
+
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +18,21 @@ E4M3_STEPS = 11
 INT4_STEPS = 2
 """Digits of a quotient between 1 and 2: down to 2**-10, half of the smallest E4M3 number, and for
 INT4 down to a half."""
+
+
+class Normalised(NamedTuple):
+    """A number's significand, and its exponent minus that of the scale."""
+
+    significand: Value
+    binade: Value
+
+
+class Begun(NamedTuple):
+    """The remainder after the first digit, the count of digits, and the excess."""
+
+    remainder: Value
+    count: Value
+    excess: Value
 
 
 class ScaledQuotient(Operator):
@@ -97,19 +114,17 @@ class ScaledQuotient(Operator):
         m.d.comb += [self.rounded.eq(rounded), self.excess.eq(excess)]
         return m
 
-    def _normalised(self) -> tuple[Value, Value]:
-        """Return the number's significand, and its exponent minus that of the scale."""
+    def _normalised(self) -> Normalised:
+        """Shift out leading zeros."""
         mantissa, exponent = self.a[:10], self.a[10:]
         normal = exponent.any()
         digits = Cat(mantissa, normal)
         zeros = leading_zeros(digits)[:4]
         binade = Cat(exponent[0] | ~normal, exponent[1:]) - zeros - self.scale.exponent
-        return (digits << zeros)[:11], binade
+        return Normalised((digits << zeros)[:11], binade)
 
-    def _begun(
-        self, m: Module, divisor: Value, significand: Value, binade: Value
-    ) -> tuple[Value, Value, Value]:
-        """Return the remainder after the first digit, the count of digits, and the excess."""
+    def _begun(self, m: Module, divisor: Value, significand: Value, binade: Value) -> Begun:
+        """Compute the first digit."""
         # If the significand is below the scale's, its first digit is one place lower, and the scale
         # is subtracted from the double. Both differences are computed in parallel.
         once, twice = Cat(Const(0, 13), significand), Cat(Const(0, 14), significand)[:24]
@@ -123,4 +138,4 @@ class ScaledQuotient(Operator):
         beyond = some & (count > DIGITS)
         excess = Mux(beyond, count - DIGITS, 0)[:6]
         digits_left = Mux(beyond, DIGITS, Mux(some, count[:3], 0))[:3]
-        return remainder, digits_left, excess
+        return Begun(remainder, digits_left, excess)

@@ -6,7 +6,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.p3llm.instructions import NpuOperation
-from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
+from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.presets import PRESETS
 from hdl.target import Target, writing_for
@@ -21,7 +21,7 @@ from tests.p3llm.npu.test_key_reader import parameters
 def test_a_key_takes_its_slices(p: P3llmParameters) -> None:
     """The length adds only cycles of slices of keys, scales and probabilities."""
     p = replace(p, pre_rope=True)
-    unit, size = PreRopeVectorUnit(parameters=p), p.head_size // p.lanes
+    unit, size = VectorUnit(parameters=p), p.head_size // p.lanes
     counted: list[int] = []
 
     async def bench(ctx) -> None:

@@ -1,0 +1,93 @@
+"""The factor that an operation's sums have in common."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.float_convert import FloatConvert
+from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.arith.float_normal_multiply import FloatNormalMultiply
+from hdl.arith.integer_to_float import POINT
+from hdl.p3llm.instructions import NpuOperation, npu_instruction
+from hdl.p3llm.npu.number_lanes import score_factor
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
+from hdl.unit import Unit
+
+COMMON_STAGES = 3
+"""Cycles until the common factor of an operation is valid: as many as until its first sum."""
+
+
+class SumFactor(Unit):
+    """Hold the scales of quantised vectors, and compute the factor of the sums of their products.
+
+    Two pairs of heads may be in flight in each pseudo-channel, with one scale per head. The factor
+    of a linear layer's sums is the scale of its inputs; that of scores, the scale of the query
+    times ``log2(e) / sqrt(head_size)``; that of a head, the largest scale of its values.
+
+    **Latency** `COMMON_STAGES` cycles from `instruction` to `common`. **Numerics** the product is
+    rounded once, in binary32.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Model, pseudo-channels and NPU of the system.
+
+    Members
+    -------
+    instruction : In(struct)
+        The operation in flight; its `scalar` and `head` select the scale.
+    scale, largest : In(struct)
+        The scale of inputs that the operation quantises, and the largest scale of values that it
+        uses; `valid` and `value` in FP16.
+    common : Out
+        The factor in binary32.
+    point : Out
+        Fraction bits of the sums.
+
+    Raises
+    ------
+    ValueError
+        If `P3llmParameters` rejects a value.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        scale = data.StructLayout({"valid": 1, "value": 16})
+        super().__init__(
+            {
+                "instruction": In(npu_instruction(p)),
+                "scale": In(scale),
+                "largest": In(scale),
+                "common": Out(32),
+                "point": Out(POINT),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Store scales by query head; multiply the selected one by the constant."""
+        m = Module()
+        p, given = self.parameters, self.instruction
+        bits = p.channel_bits
+        scalar = Cat(given.scalar, given.head[:bits]) if bits else given.scalar
+        scales = Array(Signal(16, name=f"scale_{i}") for i in range(p.scalars))
+        largest = Array(Signal(16, name=f"largest_{i}") for i in range(p.scalars))
+        with m.If(self.scale.valid):
+            m.d.sync += scales[scalar].eq(self.scale.value)
+        with m.If(self.largest.valid):
+            m.d.sync += largest[scalar].eq(self.largest.value)
+        of_scores = given.operation == NpuOperation.SCORES
+        of_head = given.operation == NpuOperation.HEAD
+        m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
+        # FP16 factors are far above binary32's subnormal numbers, and so are their products.
+        m.submodules.product = product = FloatNormalMultiply(stages=COMMON_STAGES)
+        of_product = Mux(of_head, FRACTION_BITS[Mode.PV], FRACTION_BITS[Mode.LINEAR])
+        m.d.comb += [
+            widen.a.eq(Mux(of_head, largest[scalar], scales[scalar])),
+            product.a.eq(widen.result),
+            # Scores are in base 2.
+            product.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),
+            self.common.eq(product.result),
+            self.point.eq(Mux(of_scores, FRACTION_BITS[Mode.QK], of_product)),
+        ]
+        return m
