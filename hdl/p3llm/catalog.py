@@ -1,5 +1,7 @@
 """The units of P3-LLM, with the dimensions at which each is built."""
 
+from dataclasses import replace
+
 from hdl.arith.fp8_s0e4m4 import Round
 from hdl.entry import Entry
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
@@ -8,6 +10,7 @@ from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
 from hdl.p3llm.npu.result_scaler import ResultScaler, ResultScalerParameters
 from hdl.p3llm.npu.single_lanes import SingleLanes, SingleLanesParameters
 from hdl.p3llm.p3llm import P3llm
+from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.bank_timing import BankTiming, BankTimingParameters
 from hdl.p3llm.pim.pim_channel import PimChannel, PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnit, PimComputeUnitParameters
@@ -15,7 +18,6 @@ from hdl.p3llm.pim.pim_processing_element import (
     PimProcessingElement,
     PimProcessingElementParameters,
 )
-from hdl.p3llm.presets import PRESETS
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser, E4m3QuantiserParameters
 from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser, Int4QuantiserParameters
 from hdl.p3llm.quantisers.key_smoothing import KeySmoothing, KeySmoothingParameters
@@ -24,6 +26,25 @@ from hdl.p3llm.quantisers.probability_quantiser import (
     ProbabilityQuantiserParameters,
 )
 from hdl.p3llm.quantisers.value_scaling import ValueScaling, ValueScalingParameters
+
+TINY = P3llmParameters(
+    channel=PimChannelParameters(
+        unit=PimComputeUnitParameters(elements=4, steps=8),
+        timing=BankTimingParameters(
+            banks=8, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
+        ),
+    ),
+    hidden_size=64,
+    intermediate_size=80,
+    heads=6,
+    kv_heads=2,
+    head_size=16,
+    group_weights=16,
+    slots=128,
+    vocabulary_size=405,
+    lanes=4,
+)
+"""The smallest system; the other small presets differ from it in one parameter."""
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -205,7 +226,25 @@ UNITS: tuple[Entry, ...] = (
         summary="runs the layers of decode steps on compute units next to DRAM banks and on an NPU",
         source="Sections IV to VI, Figure 6",
         unit=P3llm,
-        presets=PRESETS,
+        presets={
+            "tiny": TINY,
+            # Two requests share the weights, the third runs alone.
+            "tiny_batch": replace(TINY, batch=3),
+            # Each pseudo-channel has its own key/value head.
+            "tiny_channels": replace(TINY, pseudo_channels=2),
+            # Keys are quantised before the rotary embedding; the NPU multiplies queries by keys.
+            "tiny_pre_rope": replace(TINY, pre_rope=True),
+            "smollm2": P3llmParameters(),
+            "paper": P3llmParameters(
+                hidden_size=4096,
+                intermediate_size=14336,
+                heads=32,
+                kv_heads=8,
+                head_size=128,
+                rope_base=500_000,
+                layers=1,
+            ),
+        },
         long=("smollm2", "paper"),
     ),
 )

@@ -9,6 +9,7 @@ import pytest
 
 from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
+from hdl.catalog import entry_named
 from hdl.model_shape import NORM_EPSILON
 from hdl.p3llm.control.lines import Shared
 from hdl.p3llm.control.program import Program
@@ -23,8 +24,9 @@ from hdl.p3llm.npu.epsilon_steps import step_table
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.places import Places
-from hdl.p3llm.presets import PRESETS
 from testbenches.p3llm.system_models import drawn_cache, drawn_weights
+
+PRESETS = entry_named("p3llm").presets
 
 
 @pytest.mark.parametrize(

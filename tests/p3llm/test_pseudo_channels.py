@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from golden.p3llm.dram_image import layer_image
+from hdl.catalog import entry_named
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.places import Places
-from hdl.p3llm.presets import PRESETS
 from testbenches.p3llm.system_models import drawn_cache, drawn_weights
+
+PRESETS = entry_named("p3llm").presets
 
 
 def channels(p: P3llmParameters, *, seed: int = 1) -> tuple:

@@ -15,9 +15,11 @@ from golden.p3llm.whole_model import (
     WholeModel,
     quantised_model,
 )
-from hdl.p3llm.presets import PRESETS
+from hdl.catalog import entry_named
 from testbenches.p3llm.system_models import drawn_cache, drawn_vocabulary, drawn_weights
 from tests.generation.test_generate import random_model
+
+PRESETS = entry_named("p3llm").presets
 
 P = PRESETS["tiny"]
 SHAPE = {

@@ -7,11 +7,13 @@ from amaranth.sim import Simulator
 
 from golden.p3llm.dram_image import key_image, value_image
 from golden.p3llm.p3llm import Cache
+from hdl.catalog import entry_named
 from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.instructions import MemoryOperation, memory_instruction
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
-from hdl.p3llm.presets import PRESETS
 from testbenches.p3llm.system_models import drawn_cache
+
+PRESETS = entry_named("p3llm").presets
 
 TINY = PRESETS["tiny"]
 LAYER = 300

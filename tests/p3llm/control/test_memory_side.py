@@ -8,6 +8,7 @@ import pytest
 from amaranth.hdl import Module, Value
 from amaranth.sim import Simulator
 
+from hdl.catalog import entry_named
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
@@ -21,7 +22,8 @@ from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import ColumnOperation
-from hdl.p3llm.presets import PRESETS
+
+PRESETS = entry_named("p3llm").presets
 
 POSITION = 600
 COMPLETE = 6

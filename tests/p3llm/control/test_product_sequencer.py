@@ -8,12 +8,14 @@ import pytest
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
+from hdl.catalog import entry_named
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.instructions import memory_instruction
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import ColumnOperation as Op
-from hdl.p3llm.presets import PRESETS
+
+PRESETS = entry_named("p3llm").presets
 
 TINY = PRESETS["tiny"]
 BASE, LAYER = 77, 2048

@@ -8,8 +8,10 @@ from amaranth.sim import Simulator
 
 from golden.nonlinear.argmax import argmax
 from hdl.arith.float_format import BINARY32
+from hdl.catalog import entry_named
 from hdl.p3llm.npu.logit_argmax import LogitArgmax
-from hdl.p3llm.presets import PRESETS
+
+PRESETS = entry_named("p3llm").presets
 
 
 @pytest.mark.parametrize("batch", [1, 2])

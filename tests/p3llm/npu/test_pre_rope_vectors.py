@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 from amaranth.sim import Simulator
 
+from hdl.catalog import entry_named
 from hdl.p3llm.instructions import NpuOperation
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.presets import PRESETS
 from hdl.target import Target, writing_for
 from tests.p3llm.npu.test_key_reader import parameters
+
+PRESETS = entry_named("p3llm").presets
 
 
 @pytest.mark.parametrize(

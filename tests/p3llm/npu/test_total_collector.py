@@ -5,9 +5,11 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
+from hdl.catalog import entry_named
 from hdl.p3llm.npu.total_collector import TotalCollector
-from hdl.p3llm.presets import PRESETS
 from tests.p3llm.npu.kept_sums import read_back, signed
+
+PRESETS = entry_named("p3llm").presets
 
 TINY = PRESETS["tiny"]
 PLACES = 24
