@@ -67,8 +67,8 @@ def run(
                 issued["bounds"] = (ctx.get(unit.command.first), ctx.get(unit.command["last"]))
                 issued["position"] = ctx.get(unit.column.position)
                 issued["address"] = ctx.get(unit.word_address)
-                for name in ("numbers", "place"):
-                    issued[name] = ctx.get(getattr(unit.reads, name))
+                for name, _field in unit.reads.shape():
+                    issued[name] = ctx.get(unit.reads[name])
                 for name in ("place", "final", "upper", "wide", "high"):
                     issued[f"tag_{name}"] = ctx.get(getattr(unit.tag, name))
                 assert bool(ctx.get(unit.tag.valid)) is (issued["operation"] is Op.READ_RESULT)
@@ -168,6 +168,39 @@ def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> Non
     assert sorted(got) == ([] if scaled else sorted(wanted))
     sums = [[10 + 2 * p.units * i, 50 + 2 * p.units * i] for i in range(rounds)]
     check_sums(p, trace, sums, both=bool(both), units=p.units)
+
+
+@pytest.mark.parametrize(("seed", "token"), [(0, 9), (1, 63), (2, 64), (3, 100)])
+def test_keys_are_read_for_the_npu_with_pre_rope(seed: int, token: int) -> None:
+    """Position by position, each of all units: zero points, scales, and keys of existing tokens."""
+    p = replace(TINY, slots=128, pre_rope=True)
+    instruction = given(mode=Mode.QK.value, outers=1, inputs=[16, 8], columns=[0, 64])
+    trace = run(p, instruction, token, seed)
+    rounds, position, keys, expected = token // p.block + 1, LAYER + BASE, 16, []
+    for number, start in enumerate(range(0, rounds, 4)):
+        left = min(4, rounds - start)
+        expected.append((position, "zeros", 8 + p.units * number))
+        expected += [
+            (position + 1 + first + round_, "numbers", place + p.units * (start + round_))
+            for first, place in ((0, 0), (4, 64))
+            for round_ in range(left)
+        ]
+        position += 9
+        for _column in range(left * p.head_size // 4):
+            expected.append((position, "keys", keys))
+            position, keys = position + 1, keys + p.units
+    reads = trace.of(Op.READ)
+    assert len(reads) == len(trace.commands)
+    for number, (where, kind, place) in enumerate(expected):
+        mine = reads[number * p.units : (number + 1) * p.units]
+        assert {one["position"] for one in mine} == {where}
+        assert all(
+            one[name] == (name == kind) for one in mine for name in ("zeros", "numbers", "keys")
+        )
+        assert sorted(one["place"] for one in mine) == list(range(place, place + p.units))
+        # Each unit's column has the place of its index.
+        assert all(one["bank"] >> 1 == one["place"] - place for one in mine)
+    assert len(reads) == len(expected) * p.units
 
 
 @pytest.mark.parametrize(("seed", "token"), [(0, 2), (1, 31), (2, 32), (3, 101)])
