@@ -122,7 +122,7 @@ class AppendSequencer(Unit):
         position = MemoryBits(self.parameters).position
         held = Signal(data.StructLayout({"base": position, "values": position}))
         written = self._written(m, held)
-        kept = Signal(written.shape())
+        kept = Signal(self._write_layout)
         where, mask = kept.position, kept.mask
         m.d.comb += [
             self.column.position.eq(where),
@@ -229,8 +229,21 @@ class AppendSequencer(Unit):
             with m.If(last):
                 m.next = "IDLE"
 
+    @property
+    def _write_layout(self) -> data.StructLayout:
+        """A write: its `position`, `unit`, `mask` of nibbles, and column (`word`)."""
+        p = self.parameters
+        return data.StructLayout(
+            {
+                "position": MemoryBits(p).position,
+                "unit": range(p.units),
+                "mask": LANES * p.elements,
+                "word": p.pseudo_channels * p.channel.unit.column_bits,
+            }
+        )
+
     def _written(self, m: Module, held: data.View) -> data.View:
-        """Return a write's `position`, `unit`, `mask` of nibbles and column (`word`)."""
+        """Return the write of the current part."""
         p, token = self.parameters, self.position
         elements, bits = ceil_log2(p.elements), ceil_log2(p.block)
         element, unit_bits = token[:elements], token[elements:bits]
@@ -238,16 +251,7 @@ class AppendSequencer(Unit):
         round_, lane, column = token[bits : bits + 2], token[:2], token[2 : 2 + elements]
         starts = self._starts(m, held)
         key_start, value_start = starts["keys"], starts["values"]
-        written = Signal(
-            data.StructLayout(
-                {
-                    "position": MemoryBits(p).position,
-                    "unit": range(p.units),
-                    "mask": LANES * p.elements,
-                    "word": p.pseudo_channels * p.channel.unit.column_bits,
-                }
-            )
-        )
+        written = Signal(self._write_layout)
         where, unit, mask, word = written.position, written.unit, written.mask, written.word
         # An element has four lanes of one nibble each.
         one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)

@@ -160,7 +160,7 @@ class Lines:
     @staticmethod
     def _encoded(line: Line[Instruction], layout: data.StructLayout) -> int:
         """Return an encoded instruction."""
-        fields = {
+        fields: dict[int | str, object] = {
             "after": line.after,
             "instruction": vars(line.instruction),
             "request": line.request,

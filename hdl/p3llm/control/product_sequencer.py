@@ -1,7 +1,7 @@
 """The sequencer of products: it executes an instruction, and reads the sums of the units."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -123,7 +123,7 @@ class ProductSequencer(Unit):
         ]
         return m
 
-    def _control(self, m: Module, held: Signal, at: Signal) -> None:
+    def _control(self, m: Module, held: data.View, at: Signal) -> None:
         """Accept an instruction, start its sequencer, wait for its end and for the last sums."""
         parts = (self.linear, self.keys, self.values, self.numbers)
         given = self.instructions.payload
@@ -163,7 +163,7 @@ class ProductSequencer(Unit):
                 with m.If(Cat(part.done for part in parts).any()):
                     m.next = "IDLE"
 
-    def _request(self, m: Module, given: Signal, issues: Signal, at: Signal) -> None:
+    def _request(self, m: Module, given: data.View, issues: Signal, at: Signal) -> None:
         """Request the column of the active sequencer's command; issue it when it is accepted."""
         valid = Signal()
         for part in (self.linear, self.keys, self.values, self.numbers):
@@ -184,7 +184,7 @@ class ProductSequencer(Unit):
             issues.eq(Mux(of_inputs, ~self.hold, self.taken) & valid & ~waits),
         ]
 
-    def _issue(self, m: Module, given: Signal, issues: Signal, at: Signal) -> None:
+    def _issue(self, m: Module, given: data.View, issues: Signal, at: Signal) -> None:
         """Issue the active sequencer's command, or write a linear layer's inputs."""
         command, inputs, unit = self.command, self.linear.inputs, self._scattered(given.unit)
         of_unit = ("step", "group", "first", "last", "begins", "ends", "word")
@@ -213,7 +213,7 @@ class ProductSequencer(Unit):
                     command.word.eq(inputs.payload.word),
                 ]
 
-    def _drain(self, m: Module, held: Signal, given: Signal, issues: Signal) -> None:
+    def _drain(self, m: Module, held: data.View, given: data.View, issues: Signal) -> None:
         """Read sums and totals in cycles without another command."""
         p, drain, command = self.parameters, self.drain, self.command
         of_values = held.mode == Mode.PV

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.p3llm.npu.spread_reader import SpreadReader
+from hdl.p3llm.npu.spread_reader import SpreadReader, distribution
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.places import Places
 from hdl.unit import Unit
@@ -51,8 +51,7 @@ class FactorMemory(Unit):
                 "start": In(1),
                 "first": In(places.factors_bits),
                 "count": In(places.count_bits),
-                "alone": In(1),
-                "head": In(p.channel_bits),
+                **distribution(p),
                 "slices": Out(stream.Signature(data.StructLayout({"values": values, "last": 1}))),
             }
         )
@@ -72,8 +71,7 @@ class FactorMemory(Unit):
             reader.start.eq(self.start),
             reader.first.eq(self.first),
             reader.count.eq(self.count),
-            reader.alone.eq(self.alone),
-            reader.head.eq(self.head),
+            *(getattr(reader, name).eq(getattr(self, name)) for name in distribution(p)),
             reader.slices.ready.eq(slices.ready),
             slices.valid.eq(reader.slices.valid),
             slices.payload.last.eq(shown.last),

@@ -29,7 +29,7 @@ class LogitArgmax(Unit):
     logits : In(stream)
         `values` in binary32, and `last`, which is not used; always ready.
     request : In
-        Request of the logits, and of the prediction.
+        With several requests in flight: that of the logits, and of the prediction.
     predict : In(1)
         Output the prediction of the request; the next logits are those of its next token.
     predictions : Out(stream)
@@ -47,7 +47,7 @@ class LogitArgmax(Unit):
         super().__init__(
             {
                 "logits": In(stream.Signature(logits)),
-                "request": In(ceil_log2(p.together)),
+                **({"request": In(ceil_log2(p.together))} if p.together > 1 else {}),
                 "predict": In(1),
                 "predictions": Out(stream.Signature(p.prediction_layout)),
             }
@@ -61,7 +61,7 @@ class LogitArgmax(Unit):
         slices, found = argmax.slices, argmax.results.payload
         # The first slice of a row is the one after the request's last prediction.
         begins = Signal(p.together, init=-1)
-        own = begins.bit_select(self.request, 1)
+        own = begins.bit_select(self.request, 1) if p.together > 1 else begins
         m.d.comb += [
             logits.ready.eq(1),
             slices.valid.eq(logits.valid | self.predict),

@@ -34,7 +34,7 @@ class ResultStore(Unit):
     codes : In(stream)
         `codes` of inputs, and `last`; always ready.
     of_head, head : In
-        The codes are those of a head, which is in pseudo-channel `head`.
+        With several pseudo-channels: the codes are those of a head, which is in `head`.
     ended : In(1)
         The operation ends in this cycle.
     write_enable, write_address, write_data : Out
@@ -62,8 +62,7 @@ class ResultStore(Unit):
                 "target": In(places.address_bits),
                 "numbers": In(stream.Signature(data.StructLayout({"values": values, "last": 1}))),
                 "codes": In(stream.Signature(data.StructLayout({"codes": codes, "last": 1}))),
-                "of_head": In(1),
-                "head": In(p.channel_bits),
+                **({"of_head": In(1), "head": In(p.channel_bits)} if p.channel_bits else {}),
                 "ended": In(1),
                 "write_enable": Out(1),
                 "write_address": Out(places.numbers_bits),
@@ -110,8 +109,9 @@ class ResultStore(Unit):
         for number in range(p.pseudo_channels):
             name = f"inputs_{number}" if number else "inputs"
             m.submodules[name] = inputs = Memory(depth=depth, width=column, granularity=8 * p.lanes)
-            own = Mux(self.of_head, self.head <= number, 1)
-            stored = codes.valid if number == p.pseudo_channels - 1 else codes.valid & own
+            stored = codes.valid
+            if number < p.pseudo_channels - 1:
+                stored = codes.valid & Mux(self.of_head, self.head <= number, 1)
             m.d.comb += [
                 inputs.write_enable.eq(stored << place[:in_word]),
                 inputs.write_address.eq(place >> in_word),

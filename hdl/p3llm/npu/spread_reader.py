@@ -2,13 +2,18 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import ceil_log2
 
 from hdl.p3llm.npu.slice_reader import SliceReader
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.places import Places
 from hdl.unit import Unit
+
+
+def distribution(p: P3llmParameters) -> dict[str, Member]:
+    """Return the members of a reader that select pseudo-channels: none if there is only one."""
+    return {"alone": In(1), "head": In(p.channel_bits)} if p.channel_bits else {}
 
 
 class SpreadReader(Unit):
@@ -31,7 +36,8 @@ class SpreadReader(Unit):
     start, first, count, hold : In
         As of `SliceReader`.
     alone, head : In
-        The vector is in one pseudo-channel, `head`; held until the last slice is transferred.
+        With several pseudo-channels: the vector is in one of them, `head`; held until the last
+        slice is transferred.
     read_enable, read_address : Out
         Read port of the memory of each pseudo-channel.
     slices : Out(stream)
@@ -54,8 +60,7 @@ class SpreadReader(Unit):
                 "first": In(address_bits),
                 "count": In(Places(p).count_bits),
                 "hold": In(1),
-                "alone": In(1),
-                "head": In(p.channel_bits),
+                **distribution(p),
                 "read_enable": Out(1),
                 "read_address": Out(address_bits),
                 "slices": Out(stream.Signature(shown)),

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.p3llm.npu.result_scaler import SUM_BITS
-from hdl.p3llm.npu.spread_reader import SpreadReader
+from hdl.p3llm.npu.spread_reader import SpreadReader, distribution
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.places import Places
 from hdl.unit import Unit
@@ -46,8 +46,7 @@ class SumSource(Unit):
                 "start": In(1),
                 "first": In(places.sums_bits),
                 "count": In(places.count_bits),
-                "alone": In(1),
-                "head": In(p.channel_bits),
+                **distribution(p),
                 "dependent": In(1),
                 "complete": In(places.result_bits),
                 "read_enable": Out(1),
@@ -71,8 +70,7 @@ class SumSource(Unit):
             reader.start.eq(self.start),
             reader.first.eq(self.first),
             reader.count.eq(self.count),
-            reader.alone.eq(self.alone),
-            reader.head.eq(self.head),
+            *(getattr(reader, name).eq(getattr(self, name)) for name in distribution(p)),
             reader.hold.eq(self.dependent & (results > self.complete)),
             reader.slices.ready.eq(slices.ready),
             slices.valid.eq(reader.slices.valid),

@@ -3,7 +3,6 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from hdl.p3llm.instructions import NpuOperation, npu_instruction
 from hdl.p3llm.npu.datapaths import Datapaths, Ends, Operands
@@ -155,7 +154,7 @@ class VectorUnit(Unit):
         """Start the readers, and connect their memories to the ports."""
         control, given = self.control, self.control.instruction
         numbers, factors, sums = self.numbers, self.factors, self.sum_source
-        alone = (given.operation == NpuOperation.SCORES) | (given.operation == NpuOperation.HEAD)
+        of_head = (given.operation == NpuOperation.SCORES) | (given.operation == NpuOperation.HEAD)
         m.d.comb += [
             numbers.start.eq(control.reads_numbers),
             numbers.first.eq(given.source),
@@ -177,11 +176,10 @@ class VectorUnit(Unit):
             self.sums_address.eq(sums.read_address),
         ]
         for reader in (factors, sums):
-            m.d.comb += [
-                reader.count.eq(control.count),
-                reader.alone.eq(alone),
-                reader.head.eq(given.head),
-            ]
+            m.d.comb += reader.count.eq(control.count)
+            if self.parameters.channel_bits:
+                # A head's vector is in one pseudo-channel.
+                m.d.comb += [reader.alone.eq(of_head), reader.head.eq(given.head)]
 
     def _connect_results(self, m: Module) -> None:
         """Connect the store to the port of inputs."""
@@ -189,16 +187,16 @@ class VectorUnit(Unit):
         m.d.comb += [
             store.begin.eq(self.control.begin),
             store.target.eq(self.instructions.payload.target),
-            store.of_head.eq(
-                (given.operation == NpuOperation.QUERY) | (given.operation == NpuOperation.SCORES)
-            ),
-            store.head.eq(given.head),
             store.ended.eq(self.control.finished),
             store.word_address.eq(self.word_address),
             self.word.eq(store.word),
             self.giving.eq(store.giving),
             self.given.eq(store.given),
         ]
+        if self.parameters.channel_bits:
+            of_query = given.operation == NpuOperation.QUERY
+            of_scores = given.operation == NpuOperation.SCORES
+            m.d.comb += [store.of_head.eq(of_query | of_scores), store.head.eq(given.head)]
 
     def _connect_factor(self, m: Module, functions: VectorFunctions) -> None:
         """Connect the scales of quantised vectors, and the common factor of the sums."""
@@ -217,8 +215,8 @@ class VectorUnit(Unit):
     def _connect_argmax(self, m: Module, argmax: LogitArgmax) -> None:
         """Connect the argmax to its port."""
         connect_streams(m, argmax.predictions, self.predictions)
-        request = self.control.instruction.scalar[: ceil_log2(self.parameters.together)]
-        m.d.comb += argmax.request.eq(request)
+        if self.parameters.together > 1:
+            m.d.comb += argmax.request.eq(self.control.instruction.scalar)
 
     def _connect_keys(self, m: Module, product: KeyProduct) -> None:
         """Connect the writes of keys, and the start of their reads."""

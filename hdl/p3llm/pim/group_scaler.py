@@ -176,7 +176,7 @@ class GroupScaler(Unit):
 
     def _progress(self, m: Module) -> Progress:
         """Start each group when its sums are finished, and count its sums."""
-        layout = self.group.shape()
+        layout = self.group_layout(self.elements)
         following, group = Signal(layout, reset_less=True), Signal(layout, reset_less=True)
         active, place = Signal(), Signal(range(self.pumps * self.elements))
         # A group arrives while the previous one may still be in progress.

@@ -136,13 +136,13 @@ class Column:
         The codes of all elements.
     group_bits : list[list[Value]]
         Metadata of each code, by element and lane.
-    mode : enum.EnumView
+    mode : enum.EnumView[Mode]
         The product.
     """
 
     codes: Signal
     group_bits: list[list[Value]]
-    mode: enum.EnumView
+    mode: "enum.EnumView[Mode]"
 
 
 class PimComputeUnit(Unit):

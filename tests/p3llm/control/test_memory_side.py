@@ -51,7 +51,7 @@ def memory_side(
     async def bench(ctx) -> None:
         ctx.set(sequencer.position, position)
         for line in lines:
-            word = memory_instruction(p).const(vars(line)).as_value().value
+            word = memory_instruction(p).const({**vars(line)}).as_value().value
             ctx.set(Value.cast(sequencer.instructions.payload), word)
             ctx.set(sequencer.instructions.valid, 1)
             counts: Counter[str] = Counter()
