@@ -1,7 +1,5 @@
 """Parallel MAC PE of Figure 2 (b, c): an adder tree over 64 products."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -93,9 +91,8 @@ class ParallelProcessingElement(Unit):
             product.enable.eq(move),
             sums.payload.value.eq(total),
         ]
-        operand: Any = feed.operand
         for i in range(p.multipliers):
-            m.d.comb += [product.a[i].eq(operand[i]), product.b[i].eq(feed.weight[i])]
+            m.d.comb += [product.a[i].eq(feed.operand[i]), product.b[i].eq(feed.weight[i])]
 
         # The flags are delayed in parallel with the dot product.
         flags = Cat(feed.step, feed.first, feed.complete, feed.last)

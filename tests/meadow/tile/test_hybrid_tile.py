@@ -77,8 +77,8 @@ def test_elements_contain_only_the_parts_of_their_stage(tmp_path: Path) -> None:
         found = [text for name, text in texts.items() if name.startswith(module)]
         return sorted(len(re.findall(rf"^  \w+ {part} \(", text, re.M)) for text in found)
 
-    assert instances("operand_feed", "input_file") == [0, 0, 1]
-    assert instances("operand_feed", "weight_file") == [0, 0, 0]
+    assert instances("operand_feed", "rows") == [0, 0, 1]
+    assert instances("operand_feed", "weights") == [0, 0, 0]
     assert instances("parallel_processing_element", "exit") == [0, 1]
     assert instances("broadcasting_processing_element", "exit") == [1]
     assert set(instances("result_exit", "output_file")) == {0}
