@@ -12,7 +12,8 @@ from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmax, PipelinedSoftmax
 from hdl.meadow.tile.tile_parameters import TileParameters
 from hdl.meadow.wilu.mode_aware_unpacker import ModeAwareUnpacker
 from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
-from hdl.meadow.wilu.weight_unpacker import WeightUnpacker, WeightUnpackerParameters
+from hdl.meadow.wilu.weight_unpacker import WeightUnpacker
+from hdl.meadow.wilu.weight_unpacker_parameters import WeightUnpackerParameters
 from hdl.nonlinear.activation_functions import Activation
 
 ELEMENTS = {

@@ -15,7 +15,7 @@ from hdl.meadow.tile.tile_parameters import (
     RESULT_BYTES,
     TileParameters,
 )
-from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
+from hdl.meadow.wilu.weight_unpacker_parameters import WeightUnpackerParameters
 from hdl.memory.burst_port import BurstReadPort, BurstWritePort
 from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.activation_functions import Activation

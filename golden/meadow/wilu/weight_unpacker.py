@@ -7,7 +7,7 @@ import numpy as np
 from golden.meadow.packing.chunks import Weights
 from golden.meadow.packing.weight_packer import Level, PackedMatrix
 from golden.meadow.wilu.mode_aware_unpacker import PackedIds, Unpacked, of_matrix, unpack
-from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
+from hdl.meadow.wilu.weight_unpacker_parameters import WeightUnpackerParameters
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

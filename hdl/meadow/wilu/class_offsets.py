@@ -1,6 +1,7 @@
 """Compute IDs from classes: each ID has an offset as wide as its class specifies."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream
@@ -15,6 +16,44 @@ from hdl.unit import Unit
 
 FINE_BITS = 5
 """Low bits of an offset's position, by which the last stage of its selection shifts."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The packets of offsets that are held.
+
+    Members
+    -------
+    bits : Signal
+        Two packets, the older one in the lower bits.
+    position : Signal
+        Bit at which the offsets of the next group begin.
+    enough : Signal
+        All offsets of the next group are held.
+    """
+
+    bits: Signal
+    position: Signal
+    enough: Signal
+
+
+@dataclass(frozen=True)
+class CoarseOffset:
+    """The offset of a lane, shifted to the multiple of 32 bits below its position.
+
+    Members
+    -------
+    bits : Signal
+        The bits from there on.
+    shift : Signal
+        Bits by which the offset is still to be shifted.
+    mask : Signal
+        1 for each bit of the offset.
+    """
+
+    bits: Signal
+    shift: Signal
+    mask: Signal
 
 
 class ClassOffsets(Unit):
@@ -111,15 +150,20 @@ class ClassOffsets(Unit):
                 # Each lane has its own adder tree, which is shorter than a chain over the lanes.
                 m.d.sync += before[lane].eq(tree_sum(widths[:lane]) if lane else 0)
 
-        window, position = self._window(m, fires, total, two_valid & two.last)
+        window = self._window(m, fires, total, two_valid & two.last)
         m.d.comb += fires.eq(two_valid & moves & (~self.starved | self.abandon))
         m.d.comb += [self.starved.eq(two_valid & ~window.enough), self.idle.eq(~two_valid)]
         # Third stage: the bits from the multiple of 32 below the offset's position.
         three, three_valid = Signal(p.group_layout, reset_less=True), Signal()
-        rough_bits = (1 << FINE_BITS) - 1 + p.id_bits
-        rough = [Signal(rough_bits, name=f"rough_{i}", reset_less=True) for i in lanes]
-        fine = [Signal(FINE_BITS, name=f"fine_{i}", reset_less=True) for i in lanes]
-        masks = [Signal(p.id_bits, name=f"mask_{i}", reset_less=True) for i in lanes]
+        coarse_bits = (1 << FINE_BITS) - 1 + p.id_bits
+        coarse = [
+            CoarseOffset(
+                bits=Signal(coarse_bits, name=f"coarse_{i}", reset_less=True),
+                shift=Signal(FINE_BITS, name=f"shift_{i}", reset_less=True),
+                mask=Signal(p.id_bits, name=f"mask_{i}", reset_less=True),
+            )
+            for i in lanes
+        ]
         with m.If(moves):
             m.d.sync += [
                 three.eq(two),
@@ -127,28 +171,27 @@ class ClassOffsets(Unit):
             ]
             with m.If(self.abandon):
                 m.d.sync += three.count.eq(0)
-            for lane in lanes:
+            for lane, offset in enumerate(coarse):
                 begins = Signal(place_bits, name=f"begins_{lane}")
-                m.d.comb += begins.eq(position + before[lane])
+                m.d.comb += begins.eq(window.position + before[lane])
                 bits = _shifted(window.bits, begins, place_bits, FINE_BITS, p.id_bits)
                 m.d.sync += [
-                    rough[lane].eq(bits),
-                    fine[lane].eq(begins[:FINE_BITS]),
-                    masks[lane].eq(Cat(two_widths[lane] > bit for bit in range(p.id_bits))),
+                    offset.bits.eq(bits),
+                    offset.shift.eq(begins[:FINE_BITS]),
+                    offset.mask.eq(Cat(two_widths[lane] > bit for bit in range(p.id_bits))),
                 ]
-        self._last_stages(m, moves, three, three_valid, (rough, fine, masks))
+        self._last_stages(m, moves, three, three_valid, coarse)
         return m
 
-    def _window(self, m: Module, fires: Value, total: Value, ends: Value) -> tuple[Any, Value]:
-        """Hold two packets of offsets; return them and the position of the next group's bits."""
+    def _window(self, m: Module, fires: Value, total: Value, ends: Value) -> Window:
+        """Hold two packets of offsets."""
         p = self.parameters
         # A third packet is buffered: an incomplete group may leave most of three packets unused.
         waiting = buffered(m, "offsets_waiting", self.offsets, depth=1)
         low, high = (Signal(p.packet_bits, reset_less=True, name=n) for n in ("low", "high"))
         level, position = Signal(range(3)), Signal(ceil_log2(p.packet_bits))
         ended, after = Signal(), Signal(ceil_log2(2 * p.packet_bits))
-        layout = data.StructLayout({"enough": 1, "bits": 2 * p.packet_bits})
-        window = Signal(layout)
+        window = Window(bits=Signal(2 * p.packet_bits), position=position, enough=Signal())
         passed, arrives, stays = Signal(), Signal(), Signal(range(3))
         m.d.comb += [
             after.eq(position + total),
@@ -181,14 +224,18 @@ class ClassOffsets(Unit):
             m.d.sync += ended.eq(1)
         with m.If(self.start):
             m.d.sync += [level.eq(0), position.eq(0), ended.eq(0), self.left_over.eq(0)]
-        return window, position
+        return window
 
     def _last_stages(
-        self, m: Module, moves: Value, three: Any, three_valid: Value, found: Any
+        self,
+        m: Module,
+        moves: Value,
+        three: data.View,
+        three_valid: Value,
+        coarse: Sequence[CoarseOffset],
     ) -> None:
         """Shift each offset to bit 0, and add it to the base of its class."""
         p = self.parameters
-        rough, fine, masks = found
         # Fourth stage: the shift by less than 32. Fifth stage: base plus offset.
         four, four_valid = Signal(p.group_layout, reset_less=True), Signal()
         bases = Array(self.bases[number] for number in range(MOST_CLASSES))
@@ -202,10 +249,10 @@ class ClassOffsets(Unit):
             for lane in range(p.lanes):
                 offset = Signal(p.id_bits, name=f"offset_{lane}", reset_less=True)
                 base = Signal(p.id_bits, name=f"base_{lane}", reset_less=True)
-                shifted = _shifted(rough[lane], fine[lane], FINE_BITS, 0, p.id_bits)
+                shifted = _shifted(coarse[lane].bits, coarse[lane].shift, FINE_BITS, 0, p.id_bits)
                 number = three.ids[lane][: ceil_log2(MOST_CLASSES)]
                 m.d.sync += [
-                    offset.eq(shifted & masks[lane]),
+                    offset.eq(shifted & coarse[lane].mask),
                     base.eq(Mux(self.active, bases[number], three.ids[lane])),
                     self.groups.payload.ids[lane].eq(base + offset),
                 ]

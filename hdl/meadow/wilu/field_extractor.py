@@ -2,10 +2,9 @@
 
 from functools import reduce
 from operator import or_
-from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
@@ -80,12 +79,12 @@ class FieldExtractor(Unit):
         # Extracted fields are shifted out, so that the next fields are always at the same bits.
         with m.Elif(moves):
             m.d.sync += [
-                held.payload.eq(self._behind(held)),
+                held.payload.eq(self._rest(held)),
                 held.number.eq(held.number - p.fields),
             ]
         return m
 
-    def _field(self, held: Any, place: int) -> Value:
+    def _field(self, held: data.View, place: int) -> Value:
         """Return one field; a packet may be too short for wide fields at high places."""
         p = self.parameters
         ends = {width: (place + 1) * width for width in range(1, p.id_bits + 1)}
@@ -97,7 +96,7 @@ class FieldExtractor(Unit):
         widened = {bit: _extended(field, p.id_bits) for bit, field in fields.items()}
         return selected(held.select, widened, p.id_bits)
 
-    def _behind(self, held: Any) -> Value:
+    def _rest(self, held: data.View) -> Value:
         """Return the payload after the fields of one cycle, for widths that leave a rest."""
         p = self.parameters
         payload = Value.cast(held.payload)

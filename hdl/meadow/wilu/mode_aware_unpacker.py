@@ -4,9 +4,7 @@ The unpacker reads packets and outputs `lanes` IDs per cycle, independently of w
 supports the three kinds of packets of `packet_format`, with a table of widths per matrix.
 """
 
-from typing import Any
-
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -114,7 +112,7 @@ class ModeAwareUnpacker(Unit):
         ]
         return m
 
-    def _in_range(self, m: Module, source: Any, unique: Any) -> Signal:
+    def _in_range(self, m: Module, source: stream.Interface, unique: Value) -> Signal:
         """Register the IDs, with 0 for those out of range; return whether one was out of range."""
         p = self.parameters
         out, group, beyond = self.groups.payload, source.payload, Signal()

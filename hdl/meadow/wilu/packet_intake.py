@@ -1,83 +1,25 @@
-"""Decode packets by their mode field and matrix, and check that packets and matrix agree."""
+"""Intake of matrices: accept their descriptions, consume their packets, report their errors."""
 
-from dataclasses import dataclass
-from typing import Any
-
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.wilu.packet_format import CLASS_BITS, MODE_BITS, PacketKind, ids_in
-from hdl.meadow.wilu.unpacker_parameters import (
-    COUNT_BITS,
-    RESULT,
-    WIDTH_BITS,
-    UnpackerParameters,
-)
+from hdl.meadow.wilu.field_counter import FieldCounter
+from hdl.meadow.wilu.packet_decoder import PacketDecoder
+from hdl.meadow.wilu.unpacker_parameters import RESULT, UnpackerParameters
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 TIMEOUT = 15
 """Timeout in cycles of a deadlock between classes and offsets, which corrupted packets cause."""
 
 
-@dataclass(frozen=True)
-class MatrixProgress:
-    """Progress and errors of the current matrix.
-
-    Members
-    -------
-    running : Signal
-        A matrix is in progress.
-    ended : Signal
-        Its last packet was consumed.
-    closed : Signal
-        Its last field was output.
-    gone : Signal
-        Its last group was output.
-    failed : Signal
-        An error makes all later fields invalid.
-    found : data.View
-        The errors so far, as `RESULT`.
-    """
-
-    running: Signal
-    ended: Signal
-    closed: Signal
-    gone: Signal
-    failed: Signal
-    found: Any
-
-
-@dataclass(frozen=True)
-class HeldPacket:
-    """The register of a packet that has fields.
-
-    Members
-    -------
-    waits : Signal
-        A packet is held.
-    stuck : Signal
-        A deadlock was detected.
-    width : Signal
-        Bits of a field; 0 for an undefined mode.
-    payload : Signal
-        The fields.
-    whole : Signal
-        The packet has no mode field.
-    """
-
-    waits: Signal
-    stuck: Signal
-    width: Signal
-    payload: Signal
-    whole: Signal
-
-
 class PacketIntake(Unit):
-    """Separation of fields and offsets, with a count of the matrix's IDs.
+    """Intake of one matrix after another, first unit of the mode-aware unpacker.
 
-    The last payload of a matrix is the one that completes its IDs. If the packets end earlier, or a
-    mode has no width, an empty payload is the last. Later packets are consumed and discarded.
+    `PacketDecoder` separates fields and offsets. `FieldCounter` ends the matrix at its last ID, or
+    earlier if its packets are corrupted. The intake consumes all packets of a matrix, and accepts
+    the next matrix after it has reported the errors of the current one.
 
     **Latency** 2 cycles. **Throughput** one packet per cycle.
 
@@ -137,48 +79,59 @@ class PacketIntake(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Accept a matrix, consume its packets, report its errors."""
+        """Run the intake of a matrix from its description to the report of its errors."""
         m = Module()
-        running, ended, closed = Signal(), Signal(), Signal()
-        failed, gone, found = Signal(), Signal(), Signal(RESULT)
-        matrix = MatrixProgress(running, ended, closed, gone, failed, found)
-        packet_waits, stuck = Signal(), Signal()
-        width, whole = Signal(WIDTH_BITS, reset_less=True), Signal(reset_less=True)
-        payload = Signal(self.parameters.packet_bits, reset_less=True)
-        held = HeldPacket(packet_waits, stuck, width, payload, whole)
+        m.submodules.decoder = decoder = PacketDecoder(parameters=self.parameters)
+        m.submodules.counter = counter = FieldCounter(parameters=self.parameters)
+        connect_streams(m, self.packets, decoder.packets)
+        connect_streams(m, decoder.fields, counter.fields)
+        connect_streams(m, decoder.offsets, self.offsets)
+        connect_streams(m, counter.payloads, self.payloads)
+        stuck = self._stuck(m, decoder)
+        # The last group was output; an ID was outside the unique matrix.
+        output, out_of_range = Signal(), Signal()
+        m.d.comb += [
+            decoder.matrix.eq(self.matrix),
+            decoder.start.eq(self.start),
+            decoder.discard.eq(counter.failed),
+            counter.start.eq(self.start),
+            counter.count.eq(self.matrices.payload.count),
+            counter.ended.eq(decoder.ended),
+            counter.abandon.eq(stuck & decoder.active),
+        ]
         with m.FSM():
-            with m.State("IDLE"):
+            with m.State("ACCEPT_MATRIX"):
                 m.d.comb += [self.matrices.ready.eq(1), self.start.eq(self.matrices.valid)]
-                self._load(m)
-                m.d.sync += [ended.eq(0), closed.eq(0), failed.eq(0), gone.eq(0), found.eq(0)]
-                m.d.sync += self.abandon.eq(0)
+                m.d.sync += [output.eq(0), out_of_range.eq(0), self.abandon.eq(0)]
+                self._register(m)
                 with m.If(self.matrices.valid):
-                    m.next = "RUN"
+                    m.next = "CONSUME_PACKETS"
             # All packets are consumed, including those of a matrix that has failed.
-            with m.State("RUN"):
-                m.d.comb += running.eq(1)
-                with m.If(ended & closed & gone & ~held.waits):
-                    m.next = "REPORT"
-            # Each matrix is reported before the next one begins.
-            with m.State("REPORT"):
-                m.d.comb += self.results.valid.eq(1)
-                m.d.comb += self.results.payload.eq(found)
-                # Surplus offsets may be detected in any cycle up to this one.
-                m.d.comb += self.results.payload.excess.eq(found.excess | self.wrong[1])
+            with m.State("CONSUME_PACKETS"):
+                m.d.comb += decoder.active.eq(1)
+                with m.If(self.wrong[0]):
+                    m.d.sync += out_of_range.eq(1)
+                with m.If(stuck):
+                    m.d.sync += self.abandon.eq(1)
+                with m.If(decoder.ended & counter.closed & output & ~decoder.fields.valid):
+                    m.next = "REPORT_ERRORS"
+            with m.State("REPORT_ERRORS"):
+                errors = self.results.payload
+                m.d.comb += [
+                    self.results.valid.eq(1),
+                    errors.eq(counter.errors),
+                    errors.range.eq(out_of_range),
+                    # Surplus offsets may be detected in any cycle up to this one.
+                    errors.excess.eq(counter.errors.excess | self.wrong[1]),
+                ]
                 with m.If(self.results.ready):
-                    m.next = "IDLE"
+                    m.next = "ACCEPT_MATRIX"
         with m.If(self.done):
-            m.d.sync += gone.eq(1)
-        with m.If(self.wrong[0] & running):
-            m.d.sync += found.range.eq(1)
-        self._take(m, matrix, held)
-        self._count(m, matrix, held)
-        with m.If(held.stuck & running):
-            m.d.sync += [failed.eq(1), self.abandon.eq(1), found.truncated.eq(1)]
+            m.d.sync += output.eq(1)
         return m
 
-    def _load(self, m: Module) -> None:
-        """Register the description of a matrix."""
+    def _register(self, m: Module) -> None:
+        """Register the description of a matrix; widths that no ID has become undefined modes."""
         announced = self.matrices.payload
         with m.If(self.matrices.valid):
             m.d.sync += self.matrix.eq(announced)
@@ -188,96 +141,22 @@ class PacketIntake(Unit):
                     Mux(width > self.parameters.id_bits, 0, width)
                 )
 
-    def _take(self, m: Module, matrix: MatrixProgress, held: HeldPacket) -> None:
-        """Forward packets of offsets, and register other packets with the width of their fields."""
-        p = self.parameters
-        packet = Value.cast(self.packets.payload.packet)
-        mode = packet[:MODE_BITS]
-        following, takes, move = Signal(MODE_BITS), Signal(), Signal()
-        running, ended, failed = matrix.running, matrix.ended, matrix.failed
-        fixed = self.matrix.kind == PacketKind.FIXED
-        classes = (self.matrix.kind == PacketKind.CLASSES) & int(p.classes)
-        of_offsets = following != 0
+    def _stuck(self, m: Module, decoder: PacketDecoder) -> Signal:
+        """Detect a deadlock between classes and offsets.
+
+        Either classes wait for offsets while the next packet waits for the classes to advance, or
+        offsets wait for classes that are later in the stream.
+        """
+        waited, stuck, waits = Signal(range(TIMEOUT + 1)), Signal(), Signal()
         m.d.comb += [
-            move.eq(~held.waits | self.payloads.ready | ~self.payloads.valid),
-            self.offsets.payload.eq(packet),
-            self.offsets.valid.eq(self.packets.valid & running & ~ended & ~failed & of_offsets),
-            self.packets.ready.eq(
-                running & ~ended & (failed | Mux(of_offsets, self.offsets.ready, move))
+            waits.eq(
+                Mux(
+                    self.offsets.valid,
+                    self.idle & ~self.offsets.ready,
+                    self.starved & (decoder.ended | decoder.blocked),
+                )
             ),
-            takes.eq(self.packets.valid & self.packets.ready),
+            stuck.eq(waited == TIMEOUT),
         ]
-        # A mode selects the width of fields, or is the number of packets of offsets that follow.
-        table = Array(self.matrix.widths[number] for number in range(1 << MODE_BITS))
-        class_width = Mux(self.matrix.wide_classes, CLASS_BITS[1], CLASS_BITS[0])
-        with m.If(move):
-            m.d.sync += [
-                held.waits.eq(takes & ~of_offsets & ~failed),
-                held.width.eq(Mux(classes, class_width, table[Mux(fixed, 0, mode)])),
-                held.payload.eq(Mux(fixed, packet, packet[MODE_BITS:])),
-                held.whole.eq(fixed),
-            ]
-        with m.If(takes):
-            m.d.sync += ended.eq(self.packets.payload.last)
-            m.d.sync += following.eq(Mux(of_offsets, following - 1, Mux(classes, mode, 0)))
-        with m.If(self.start):
-            m.d.sync += [following.eq(0), held.waits.eq(0)]
-
-        # Corrupted packets cause two kinds of deadlock: classes wait for offsets while the next
-        # packet waits for the classes to advance, or offsets wait for classes that are later in
-        # the stream.
-        waited = Signal(range(TIMEOUT + 1))
-        blocked = self.packets.valid & ~self.packets.ready & ~of_offsets
-        in_vain = Mux(
-            self.offsets.valid,
-            self.idle & ~self.offsets.ready,
-            self.starved & (ended | blocked),
-        )
-        m.d.sync += waited.eq(Mux(in_vain & ~held.stuck, waited + 1, 0))
-        m.d.comb += held.stuck.eq(waited == TIMEOUT)
-
-    def _count(self, m: Module, matrix: MatrixProgress, held: HeldPacket) -> None:
-        """Output a payload with the number of its fields; end the matrix, complete or not."""
-        p = self.parameters
-        waits, closed, failed, found = held.waits, matrix.closed, matrix.failed, matrix.found
-        number, remaining = Signal(range(p.packet_bits + 1)), Signal(COUNT_BITS)
-        with m.Switch(held.width):
-            for bits in range(1, p.id_bits + 1):
-                with m.Case(bits):
-                    counts = (ids_in(size, bits) for size in (p.packet_bits, p.packet_bits - 4))
-                    m.d.comb += number.eq(Mux(held.whole, *counts))
-        out, finishes = self.payloads.payload, Signal()
-        m.d.comb += finishes.eq(remaining <= number)
-        # Fields are counted here, so that a corrupted packet cannot make a matrix longer.
-        free = ~self.payloads.valid | self.payloads.ready
-        with m.If(free):
-            m.d.sync += self.payloads.valid.eq(0)
-            m.d.sync += [
-                out.payload.eq(held.payload),
-                out.select.eq(Cat(held.width == bits for bits in range(1, p.id_bits + 1))),
-                out.number.eq(Mux(finishes, remaining, number)),
-                out.last.eq(finishes),
-            ]
-            with m.If(waits & ~closed & ~failed & (number != 0)):
-                m.d.sync += [
-                    self.payloads.valid.eq(1),
-                    remaining.eq(remaining - number),
-                    closed.eq(finishes),
-                ]
-                # A matrix without IDs has no packet.
-                with m.If(remaining == 0):
-                    m.d.sync += found.excess.eq(1)
-            with m.Elif(waits & ~closed & ~failed):
-                m.d.sync += [failed.eq(1), found.mode.eq(1)]
-            with m.Elif(waits & closed & ~failed):
-                m.d.sync += found.excess.eq(1)
-            with m.Elif(~closed & (failed | matrix.ended)):
-                m.d.sync += [
-                    self.payloads.valid.eq(1),
-                    out.number.eq(0),
-                    out.last.eq(1),
-                    closed.eq(1),
-                    found.truncated.eq(found.truncated | ~failed),
-                ]
-        with m.If(self.start):
-            m.d.sync += [remaining.eq(self.matrices.payload.count), self.payloads.valid.eq(0)]
+        m.d.sync += waited.eq(Mux(waits & ~stuck, waited + 1, 0))
+        return stuck

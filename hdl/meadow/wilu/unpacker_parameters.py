@@ -87,6 +87,14 @@ class UnpackerParameters(Parameters):
         return data.StructLayout({"packet": self.packet_bits, "last": 1})
 
     @property
+    def coded_layout(self) -> data.StructLayout:
+        """Fields of `width` bits, before they are counted; `whole` without a mode field.
+
+        A width of 0 is an undefined mode.
+        """
+        return data.StructLayout({"payload": self.packet_bits, "width": WIDTH_BITS, "whole": 1})
+
+    @property
     def payload_layout(self) -> data.StructLayout:
         """Fields of one width; bit i of `select` is 1 for width i + 1 and 0 for all others."""
         number = range(self.packet_bits + 1)

@@ -14,7 +14,7 @@ from golden.meadow.packing.weight_packer import (
     unpack_matrix,
 )
 from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack_weights
-from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
+from hdl.meadow.wilu.weight_unpacker_parameters import WeightUnpackerParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
     CORRUPTIONS,

@@ -9,7 +9,7 @@ import pytest
 from golden.meadow.packing.weight_packer import Level, pack_matrix
 from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack_weights
 from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
-from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
+from hdl.meadow.wilu.weight_unpacker_parameters import WeightUnpackerParameters
 
 
 @pytest.mark.parametrize(
