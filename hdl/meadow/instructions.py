@@ -1,8 +1,8 @@
 """Instructions of MEADOW: operations with their fields, and descriptions of matrices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any
+from typing import SupportsInt
 
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
@@ -98,14 +98,14 @@ def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
     )
 
 
-def packed(layout: data.Layout, values: Mapping[str, Any] | Sequence[Any]) -> int:
+def packed(layout: data.Layout, values: Mapping[str, object] | Iterable[object]) -> int:
     """Return a record as the integer of its bits; absent fields are 0.
 
     Parameters
     ----------
     layout : data.Layout
         Layout of a struct or of an array, whose fields are not negative.
-    values : Mapping | Sequence
+    values : Mapping | Iterable
         Values by the names of the struct's fields, or in the order of the array's elements.
 
     Raises
@@ -121,9 +121,14 @@ def packed(layout: data.Layout, values: Mapping[str, Any] | Sequence[Any]) -> in
     for name, value in given.items():
         field = fields[name]
         if isinstance(field.shape, data.Layout):
+            if not isinstance(value, Iterable):
+                raise ValueError(f"{name} must be a record, not {value!r}")
             number = packed(field.shape, value)
         else:
-            number = int(value.value if isinstance(value, Enum) else value)
+            plain = value.value if isinstance(value, Enum) else value
+            if not isinstance(plain, SupportsInt):
+                raise ValueError(f"{name} must be an integer, not {value!r}")
+            number = int(plain)
             if not 0 <= number < 1 << field.width:
                 raise ValueError(f"{name} must have {field.width} bits, not the value {number}")
         bits |= number << field.offset

@@ -1,7 +1,5 @@
 """Images of MEADOW's memories: packets, unique matrices, vectors, and the key/value cache."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +10,12 @@ from golden.meadow.tile.hybrid_tile import weight_words
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary
 from golden.meadow.wilu.weight_unpacker import of_weights
-from hdl.meadow.control.program import LayerPlace, RowsPlace, VocabularyPlace
+from hdl.meadow.control.program import (
+    LayerPlace,
+    MatrixDescription,
+    RowsPlace,
+    VocabularyPlace,
+)
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.tile_parameters import HALVES
 
@@ -162,13 +165,13 @@ class MemoryImages:
         size = self.p.head_size
         return self.vectors.add(bytes_of(vector.reshape(-1, size), STATE_BYTES))
 
-    def add_matrix(self, tiles: Integers, bias: Integers | None = None) -> dict[str, Any]:
+    def add_matrix(self, tiles: Integers, bias: Integers | None = None) -> MatrixDescription:
         """Append a matrix and its biases [tiles, size]; return its description."""
         description = self.describe(self.packed(tiles), tiles)
         if self.p.biases:
             bias = np.zeros((len(tiles), self.p.head_size), np.int64) if bias is None else bias
             rows = bytes_of(bias.reshape(-1, HALVES), BIAS_BYTES)
-            description |= {"biases": self.biases.add(rows), "tiles": len(tiles)}
+            description["biases"], description["tiles"] = self.biases.add(rows), len(tiles)
         return description
 
     def add_norm(self, weights: Integers, bias: Integers | None = None) -> int:
@@ -179,7 +182,7 @@ class MemoryImages:
         words = np.stack([row.reshape(-1, self.p.head_size) for row in rows], axis=1)
         return self.add_vector(words)
 
-    def describe(self, one: PackedMatrix, tiles: Integers) -> dict[str, Any]:
+    def describe(self, one: PackedMatrix, tiles: Integers) -> MatrixDescription:
         """Append a packed matrix; return its description."""
         given = of_weights(one)
         rows = np.zeros((0, self.p.unpacker.chunk), np.int8) if given.table is None else given.table

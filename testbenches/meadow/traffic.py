@@ -50,7 +50,7 @@ def traffic_of(program: Program) -> Traffic:
     weights = 0
     for description in program.described:
         if p.biases:
-            moved["biases"] += description["tiles"] * p.head_size * BIAS_BYTES
+            moved["biases"] += description.get("tiles", 0) * p.head_size * BIAS_BYTES
         weights += description["words"] * p.head_size
         moved["tables"] += description["rows"] * p.unpacker.chunk
         moved["packets"] += description["number"] * p.unpacker.unpacker.packet_bits // 8
@@ -71,7 +71,7 @@ def _words(instruction: Instruction, p: MeadowParameters) -> dict[str, int]:
             return {}
     # Keys and values are read once per key/value head, for all query heads that share it.
     cached, rows = p.kv_heads * block["context"], block["heads"] * block["tokens"]
-    match instruction.kind, fields.get("matrix", Matrix.WEIGHTS):
+    match instruction.kind, instruction.matrix:
         case Kind.TPHS, _:
             return {"vectors": p.table_words, "cache": 2 * cached}
         case Kind.SOFTMAX, _:
@@ -91,7 +91,7 @@ def _ideal(instruction: Instruction, p: MeadowParameters) -> int:
     tokens = block["tokens"]
     groups = -(-tokens // p.lanes)
     steps = p.head_size // HALVES * block.get("chunks", 0)
-    match kind, instruction.fields.get("matrix", Matrix.WEIGHTS):
+    match kind, instruction.matrix:
         case Kind.GEMM, Matrix.VALUES:
             # An element outputs one element of an output per cycle.
             return block["heads"] * groups * max(block["context"], p.head_size)

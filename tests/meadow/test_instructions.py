@@ -62,6 +62,19 @@ def test_enumerations_are_packed_by_value() -> None:
 def test_program_rejects_fields_that_do_not_fit(fields: dict[str, int], message: str) -> None:
     program = Program(PARAMETERS)
     with pytest.raises(ValueError, match=message):
-        program.issue(Kind.GEMM, {"tokens": 1}, **fields)
+        program.issue(Kind.GEMM, {"tokens": 1}, fields)
     with pytest.raises(ValueError, match="tokens must have"):
         program.load(PARAMETERS.tokens + 100, 0)
+
+
+def test_an_array_field_may_be_a_numpy_array() -> None:
+    layout = data.StructLayout({"widths": data.ArrayLayout(5, 3)})
+    assert packed(layout, {"widths": np.array([1, 2, 3])}) == packed(layout, {"widths": [1, 2, 3]})
+
+
+def test_a_record_is_not_a_number() -> None:
+    layout = data.StructLayout({"widths": data.ArrayLayout(5, 3)})
+    with pytest.raises(ValueError, match="widths must be a record, not 3"):
+        packed(layout, {"widths": 3})
+    with pytest.raises(ValueError, match=r"count must be an integer, not \[1\]"):
+        packed(data.StructLayout({"count": 5}), {"count": [1]})

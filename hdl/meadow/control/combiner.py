@@ -1,6 +1,6 @@
 """Combine the results of a linear layer with hidden states or apply the activation (Figure 2a)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
@@ -174,7 +174,7 @@ class Combiner(Unit):
             beside = Mux(kept | activates, result, total)
             beside = delay_line(m, beside, waits, name=f"beside_{i}", enable=move)[-1]
             factor = beside[: RESULT.width].as_signed() if p.gated else self.scale
-            multiplied = multiply_add(m, f"multiply_{i}", Value.cast(activated), factor)
+            multiplied = multiply_add(m, f"multiply_{i}", activated, factor)
             # All combinations share the register of the multiplier; KEEP and ADD bypass the
             # multiplier.
             product = Signal(PRODUCT, name=f"product_{i}", reset_less=True)
@@ -189,7 +189,7 @@ class Combiner(Unit):
                         m.d.sync += combined.eq(Mux(activates, narrow, product))
         return m
 
-    def _activated(self, m: Module, number: int, value: Value, move: Signal) -> Any:
+    def _activated(self, m: Module, number: int, value: Value, move: Signal) -> Value:
         """Return the activation of a value; ReLU is combinational."""
         activation = self.parameters.activation
         if activation is Activation.RELU:
@@ -201,4 +201,4 @@ class Combiner(Unit):
             lane.value.eq(value.as_signed()),
             lane.function.eq(activation.value),
         ]
-        return lane.result
+        return Value.cast(lane.result)

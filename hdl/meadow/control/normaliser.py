@@ -1,7 +1,5 @@
 """Norm before attention and before the feed-forward layers: hidden states to INT8 (Figure 2a)."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -65,7 +63,7 @@ class Normaliser(Unit):
         p = self.parameters
         m.submodules.scaler = scaler = RowScaler(parameters=p)
         # The weights are read once and replayed for every token of the block.
-        norm: Any
+        norm: LayerNorm | RmsNorm
         if isinstance(p.norm, LayerNormParameters):
             norm, shape = LayerNorm(parameters=p.norm), p.norm.affine_layout
             affine = norm.affine

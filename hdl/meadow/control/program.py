@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NotRequired, Protocol, TypedDict
 
 from hdl.meadow.instructions import (
     Combine,
@@ -40,6 +40,20 @@ class LayerScales(Protocol):
     def activated_scale(self) -> int: ...  # noqa: D102
 
 
+class MatrixDescription(TypedDict):
+    """Payload of the stream `matrices`, as in `WeightPath`."""
+
+    packing: dict[str, object]
+    table: int
+    rows: int
+    packets: int
+    number: int
+    words: int
+    tile: int
+    biases: NotRequired[int]
+    tiles: NotRequired[int]
+
+
 @dataclass(frozen=True, eq=False)
 class LayerPlace:
     """Addresses and matrix descriptions of a layer.
@@ -48,12 +62,12 @@ class LayerPlace:
     -------
     vectors : dict[str, int]
         Addresses of both norms' weights, of the exponentials, of keys and of values.
-    matrices : dict[str, dict]
-        Payload of the stream `matrices` for each matrix.
+    matrices : dict[str, MatrixDescription]
+        Description of each matrix.
     """
 
     vectors: dict[str, int]
-    matrices: dict[str, dict[str, Any]]
+    matrices: dict[str, MatrixDescription]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +95,12 @@ class VocabularyPlace:
     -------
     norm : int
         Address of the final norm's weights.
-    pieces : list[dict]
-        Payload of the stream `matrices` for each piece, with as many tiles as an instruction takes.
+    pieces : list[MatrixDescription]
+        Description of each slice, with as many output tiles as an instruction takes.
     """
 
     norm: int
-    pieces: list[dict[str, Any]]
+    pieces: list[MatrixDescription]
 
 
 @dataclass(frozen=True)
@@ -99,13 +113,19 @@ class Instruction:
         Its operation.
     block : Mapping[str, int]
         Fields of the command of the token lanes.
-    fields : Mapping[str, Any]
+    matrix : Matrix
+        Right-hand operand of a GEMM.
+    combine : Combine
+        Combination of results and old words.
+    fields : Mapping[str, int]
         All other fields.
     """
 
     kind: Kind
     block: Mapping[str, int]
-    fields: Mapping[str, Any]
+    matrix: Matrix
+    combine: Combine
+    fields: Mapping[str, int]
 
 
 class Program:
@@ -124,7 +144,7 @@ class Program:
     -------
     issued : list[Instruction]
         The instructions as records.
-    described : list[dict]
+    described : list[MatrixDescription]
         The descriptions of matrices as records.
     instructions, matrices : list[int]
         Packed payloads of the two streams.
@@ -136,7 +156,7 @@ class Program:
         self.p, self.skip = p, int(skip)
         self.spacing = p.slots if spacing is None else spacing
         self.issued: list[Instruction] = []
-        self.described: list[dict[str, Any]] = []
+        self.described: list[MatrixDescription] = []
         self.instructions: list[int] = []
         self.matrices: list[int] = []
         self._instruction_layout, self._matrix_layout = instruction_layout(p), matrix_layout(p)
@@ -156,7 +176,8 @@ class Program:
 
     def _move(self, kind: Kind, tokens: int, address: int) -> None:
         state = self.p.state_words
-        self.issue(kind, {"tokens": tokens}, vectors=address, words=state, stride=state)
+        fields = {"vectors": address, "words": state, "stride": state}
+        self.issue(kind, {"tokens": tokens}, fields)
 
     def layer(
         self,
@@ -182,37 +203,46 @@ class Program:
         wide = {"target": at_wide, "stride": inner}
         sizes = {"tokens": tokens, "context": past + tokens, "chunks": state // p.slices}
 
-        def gemm(name: str, heads: int, *, rotate: int = 0, wide: int = 1, **fields: Any) -> None:
+        def gemm(
+            name: str,
+            heads: int,
+            fields: Mapping[str, int],
+            *,
+            rotate: int = 0,
+            wide: int = 1,
+            combine: Combine = Combine.KEEP,
+        ) -> None:
             block = sizes | {"heads": heads, "members": 1, "rotate": rotate}
             block |= {"chunks": fields["words"] // p.slices, "wide": wide}
             block |= _scales(layer, gemm=name)
             if name == "up":
                 block["output_scale"] = layer.activated_scale
-            self.issue(Kind.GEMM, block, lift=layer.lifts.get(name, 0), **fields)
+            lift = layer.lifts.get(name, 0)
+            self.issue(Kind.GEMM, block, {"lift": lift, **fields}, combine=combine)
             self.describe(place.matrices[name])
 
-        self._norm(tokens, vectors=places["first"], **norm)
+        self._norm(tokens, norm | {"vectors": places["first"]})
         for name in ("key", "value"):
             cells = {"cached": 1, "values": places[f"{name}s"] + past, "stride": 1}
-            gemm(name, p.kv_heads, rotate=int(name == "key"), wide=0, **short, **cells, **cached)
+            gemm(name, p.kv_heads, short | cells | cached, rotate=int(name == "key"), wide=0)
         attention = sizes | {"heads": p.heads, "members": p.heads // p.kv_heads, "rotate": 1}
         attention |= {"causal": 1, "skip": self.skip}
         attention |= _scales(layer, gemm="query", score="score", output="attended")
         where = {name: places[name] for name in ("keys", "values")} | {"vectors": places["table"]}
         heads = {"target": at_wide, "stride": state}
         if rows is None:
-            self.issue(Kind.TPHS, attention, **short, **where, **cached, **heads)
+            self.issue(Kind.TPHS, attention, short | where | cached | heads)
             self.describe(place.matrices["query"])
         else:
-            gemm("query", p.heads, rotate=1, wide=0, **short, **heads)
+            gemm("query", p.heads, short | heads, rotate=1, wide=0)
             self._by_gemm(attention | {"skip": 0}, where | cached, heads, rows)
-        adds = {"target": 0, "stride": state, "combine": Combine.ADD}
-        gemm("output", state, source=at_wide, words=state, **adds)
-        self._norm(tokens, vectors=places["second"], **norm)
+        adds = {"source": at_wide, "target": 0, "stride": state}
+        gemm("output", state, adds | {"words": state}, combine=Combine.ADD)
+        self._norm(tokens, norm | {"vectors": places["second"]})
         if p.gated:
-            gemm("gate", inner, **short, **wide)
-        gemm("up", inner, **short, **wide, combine=Combine.ACTIVATE)
-        gemm("down", state, source=at_wide, words=inner, **adds)
+            gemm("gate", inner, short | wide)
+        gemm("up", inner, short | wide, combine=Combine.ACTIVATE)
+        gemm("down", state, adds | {"words": inner}, combine=Combine.ADD)
 
     def _by_gemm(
         self, block: dict[str, int], where: dict[str, int], heads: dict[str, int], rows: RowsPlace
@@ -224,42 +254,47 @@ class Program:
         queries = {"source": heads["target"], "words": heads["stride"]}
         scores = {"cached": 1, "values": rows.scores, "stride": words}
         keys, values = where | scores, where | {"keys": rows.probabilities}
-        self.issue(Kind.GEMM, block, matrix=Matrix.KEYS, **keys | queries)
+        self.issue(Kind.GEMM, block, keys | queries, matrix=Matrix.KEYS)
         between = {"keys": rows.scores, "values": rows.probabilities, "stride": shares["words"]}
-        self.issue(Kind.SOFTMAX, wide, words=words, **where | between)
-        self.issue(Kind.GEMM, wide, matrix=Matrix.VALUES, **values | heads | shares)
+        self.issue(Kind.SOFTMAX, wide, where | between | {"words": words})
+        self.issue(Kind.GEMM, wide, values | heads | shares, matrix=Matrix.VALUES)
 
     def predict(self, place: VocabularyPlace, *, tokens: int, epsilon: int) -> None:
         """Append the LM head for the last token of a block, and output the prediction."""
         p, state = self.p, self.p.state_words
         rows = {"words": state, "stride": state, "target": tokens * state}
-        self._norm(1, source=(tokens - 1) * state, vectors=place.norm, epsilon=epsilon, **rows)
+        norm = {"source": (tokens - 1) * state, "vectors": place.norm, "epsilon": epsilon}
+        self._norm(1, rows | norm)
         sizes = {"tokens": 1, "context": 1, "members": 1, "chunks": state // p.slices}
         for piece in place.pieces:
-            self.issue(
-                Kind.GEMM,
-                sizes | {"heads": piece["words"] // piece["tile"]},
-                source=tokens * state,
-                words=state,
-                combine=Combine.COMPARE,
-            )
+            block = sizes | {"heads": piece["words"] // piece["tile"]}
+            source = {"source": tokens * state, "words": state}
+            self.issue(Kind.GEMM, block, source, combine=Combine.COMPARE)
             self.describe(piece)
         self.end()
 
     def end(self) -> None:
         """Output a prediction when all earlier instructions are complete; without sums, token 0."""
-        self.issue(Kind.PREDICT, {"tokens": 0}, words=0)
+        self.issue(Kind.PREDICT, {"tokens": 0}, {"words": 0})
 
-    def _norm(self, tokens: int, **fields: int) -> None:
-        self.issue(Kind.NORM, {"tokens": tokens}, **fields)
+    def _norm(self, tokens: int, fields: Mapping[str, int]) -> None:
+        self.issue(Kind.NORM, {"tokens": tokens}, fields)
 
-    def issue(self, kind: Kind, block: Mapping[str, int], **fields: Any) -> None:
+    def issue(
+        self,
+        kind: Kind,
+        block: Mapping[str, int],
+        fields: Mapping[str, int],
+        *,
+        matrix: Matrix = Matrix.WEIGHTS,
+        combine: Combine = Combine.KEEP,
+    ) -> None:
         """Append an instruction."""
-        values = {"kind": kind, "block": block, **fields}
+        values = {"kind": kind, "block": block, "matrix": matrix, "combine": combine, **fields}
         self.instructions.append(packed(self._instruction_layout, values))
-        self.issued.append(Instruction(kind, block, fields))
+        self.issued.append(Instruction(kind, block, matrix, combine, fields))
 
-    def describe(self, description: dict[str, Any]) -> None:
+    def describe(self, description: MatrixDescription) -> None:
         """Append the description of a matrix."""
         self.matrices.append(packed(self._matrix_layout, description))
         self.described.append(description)

@@ -1,7 +1,5 @@
 """Scale rows of hidden states to the 16 bits of the norm's input, by a power of two per row."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -87,7 +85,7 @@ class RowScaler(Unit):
         self._shift(m, buffer, rows)
         return m
 
-    def _shift(self, m: Module, buffer: RowBuffer, rows: Any) -> None:
+    def _shift(self, m: Module, buffer: RowBuffer, rows: stream.Interface) -> None:
         """Shift the buffer's output, whose data arrives one step after the bits of its row."""
         shift, move = Signal(range(MOST_LIFT + 1), reset_less=True), Signal()
         read, last = Signal(), Signal(reset_less=True)

@@ -1,7 +1,5 @@
 """Weight path: fetch packets and unique matrices, unpack them, and output words of weights."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -168,7 +166,7 @@ class WeightPath(Unit):
         m.d.comb += self.matrices.ready.eq(every(over))
         return begins & idle
 
-    def _count(self, m: Module, source: Any, unpacker: WeightUnpacker) -> None:
+    def _count(self, m: Module, source: stream.Interface, unpacker: WeightUnpacker) -> None:
         """Output exactly the specified number of words."""
         p, out = self.parameters, self.weights
         busy, ended = Signal(), Signal()

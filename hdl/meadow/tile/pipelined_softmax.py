@@ -1,6 +1,7 @@
 """Pipelined softmax module of Figure 2 (d): MAX, EXP and DIV process three tokens at once."""
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -84,6 +85,25 @@ class PipelinedSoftmaxParameters(Parameters):
         return data.StructLayout({"mantissa": mantissa, "exponent": range(self.sum_width)})
 
 
+@dataclass(frozen=True)
+class ExponentialTables:
+    """Two tables of exponentials.
+
+    Members
+    -------
+    memory : Memory
+        Both tables.
+    used : Signal
+        Index of the table in use.
+    full : Signal
+        The other table is full.
+    """
+
+    memory: Memory
+    used: Signal
+    full: Signal
+
+
 class PipelinedSoftmax(Unit):
     """Softmax of a stream of scores in three stages, each of which processes another token.
 
@@ -162,7 +182,7 @@ class PipelinedSoftmax(Unit):
         self._div(m, exponentials.sink, reciprocals.sink)
         return m
 
-    def _max(self, m: Module, buffer: Any, maxima: Any) -> None:
+    def _max(self, m: Module, buffer: stream.Interface, maxima: stream.Interface) -> None:
         """Stage MAX: buffer every score and compute the maximum of the token."""
         score = self.scores.payload
         begins, peak, larger = Signal(init=1), Signal(SCORE, reset_less=True), Signal(SCORE)
@@ -181,11 +201,8 @@ class PipelinedSoftmax(Unit):
         with m.If(taken):
             m.d.sync += [begins.eq(score.last), peak.eq(larger)]
 
-    def _table(self, m: Module) -> tuple[Memory, Signal, Signal]:
-        """Return the memory of both tables, the index of the one in use, and if the other is full.
-
-        Both tables share one memory.
-        """
+    def _table(self, m: Module) -> ExponentialTables:
+        """Add both tables, which share one memory."""
         m.submodules.table = table = Memory(depth=2 * DISTANCES, width=EXPONENTIAL_BITS)
         used, full, place = Signal(), Signal(), Signal(range(DISTANCES))
         writes = self.entries.valid & ~full
@@ -197,12 +214,19 @@ class PipelinedSoftmax(Unit):
         ]
         with m.If(writes):
             m.d.sync += [place.eq(place + 1), full.eq(place == DISTANCES - 1)]
-        return table, used, full
+        return ExponentialTables(table, used, full)
 
-    def _exp(self, m: Module, scores: Any, maxima: Any, exponentials: Any) -> Any:
+    def _exp(
+        self,
+        m: Module,
+        scores: stream.Interface,
+        maxima: stream.Interface,
+        exponentials: stream.Interface,
+    ) -> stream.Interface:
         """Stage EXP: read exponentials and sum them; return the stream of sums."""
         p = self.parameters
-        table, used, full = self._table(m)
+        tables = self._table(m)
+        table, used, full = tables.memory, tables.used, tables.full
         score = scores.payload
         sums = stream.Signature(unsigned(p.sum_width)).create()
         # Two pipeline stages advance together: the table's output and the sum after it.
@@ -236,7 +260,7 @@ class PipelinedSoftmax(Unit):
             m.d.sync += [begins.eq(last), total.eq(after)]
         return sums
 
-    def _reciprocal(self, m: Module, sums: Any, reciprocals: Any) -> None:
+    def _reciprocal(self, m: Module, sums: stream.Interface, reciprocals: stream.Interface) -> None:
         """Divide a constant by each normalised sum; a register holds the exponent meanwhile."""
         p = self.parameters
         m.submodules.divider = divider = ContinuingDivider(
@@ -261,7 +285,9 @@ class PipelinedSoftmax(Unit):
             reciprocals.payload.exponent.eq(beside),
         ]
 
-    def _div(self, m: Module, exponentials: Any, reciprocals: Any) -> None:
+    def _div(
+        self, m: Module, exponentials: stream.Interface, reciprocals: stream.Interface
+    ) -> None:
         """Stage DIV: multiply by the reciprocal, shift and round."""
         p = self.parameters
         exponential, factor = exponentials.payload, reciprocals.payload

@@ -1,7 +1,5 @@
 """Output stage of a processing element: requantisation and the output register file."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -103,8 +101,13 @@ class ResultExit(Unit):
 
 
 def add_exit(
-    m: Module, settings: Any, results: Any, *, parameters: ElementParameters, parts: ElementParts
-) -> Any:
+    m: Module,
+    settings: data.View,
+    results: stream.Interface,
+    *,
+    parameters: ElementParameters,
+    parts: ElementParts,
+) -> stream.Interface:
     """Add the exit of an element; return the stream of sums that it accepts.
 
     An element without a requantiser outputs its sums themselves.
