@@ -1,10 +1,9 @@
-"""Accumulated votes of a layer, and its victims: the slots with the most votes, Figure 7."""
+"""Accumulated votes of a layer's slots, Figure 7 of the paper."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Shape, Signal, Value, unsigned
-from amaranth.lib import data, stream
+from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -12,9 +11,9 @@ from hdl.arith.saturating_add import saturate
 from hdl.memory.memory import Memory
 from hdl.memory.threshold_search import ThresholdSearch, up_to
 from hdl.stream.connect import connect_streams
-from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
-from hdl.veda.voting.voting_parameters import VotingEngineParameters
+from hdl.veda.voting.victim_selector import VictimSelector
+from hdl.veda.voting.voting_parameters import CountUse, VotingEngineParameters
 
 SHORT = 4
 """Minimum number of slots for which a pass does not overtake the writes of the previous pass."""
@@ -26,35 +25,26 @@ class _Pass:
 
     Parameters
     ----------
-    counting, selecting : Value
-        The pass adds votes, or selects several victims.
-    first_round, last_round : Value
-        The pass counts the votes of a layer's first or last round of heads.
-    begins_search, searches : Value
-        Between passes: the search for the threshold starts, or is in progress.
-    surplus : Value
-        Between passes: more victims were requested than there are candidates.
-    left : Signal
-        Victims that have yet to be reported.
+    counts, selects : Value
+        The pass adds a round's votes, or selects several victims. Neither: the counts are searched.
+    first_round : Value
+        The pass adds the votes of the step's first round of heads.
+    use : EnumView
+        Use of the counts of the pass.
     """
 
-    counting: Value
-    selecting: Value
+    counts: Value
+    selects: Value
     first_round: Value
-    last_round: Value
-    begins_search: Value
-    searches: Value
-    surplus: Value
-    left: Signal
+    use: "enum.EnumView[CountUse]"
 
 
 class VoteCounter(Unit):
     """Add up votes: pass over a layer's slots once for each round of heads.
 
-    A single victim is the slot with the largest count in the last of these passes. For several
+    The last of these passes also outputs the counts, and finds a single victim. For several
     victims, a search over many counts at a time first finds the smallest victim count, the
-    threshold. One more pass then selects the slots above the threshold, and as many of those equal
-    to it as needed, in slot order.
+    threshold; one more pass then outputs the remaining counts and selects the victims.
 
     **Latency** a count is output 2 cycles after its votes arrive, a victim 3 cycles after the last
     of them. Several victims, and the remaining counts, are output in one pass over the slots, which
@@ -89,171 +79,155 @@ class VoteCounter(Unit):
             }
         )
         item = data.StructLayout(
-            {
-                "slot": p.slot_bits,
-                "first": 1,
-                "last": 1,
-                "fresh": 1,
-                "searches": 1,
-                "sends": 1,
-                "selects": 1,
-            }
+            {"slot": p.slot_bits, "first": 1, "last": 1, "fresh": 1, "use": CountUse}
         )
-        # The slot in each stage (read, add, compare) and the common enable; attributes, so that
+        # The slot in each stage (read, add, select) and the common enable; attributes, so that
         # proofs can use them.
         self.advance = Signal()
         self.items = [Signal(item, name=f"item_{stage}", reset_less=True) for stage in range(3)]
         self.valid = [Signal(name=f"valid_{stage}") for stage in range(3)]
-        self.total = Signal(p.count_bits, reset_less=True)
-        self.best = Signal(p.victim_layout, reset_less=True)
 
     def elaborate(self, platform: object) -> Module:
-        """Pass over the slots in three stages: read, add, then compare and write."""
+        """Read a slot's count, add to it, then write it and pass it to the victims' selection."""
         m = Module()
         p = self.parameters
         m.submodules.counts = counts = Memory(
             depth=p.count_words, width=p.search_lanes * p.count_bits, granularity=p.count_bits
         )
         m.submodules.search = search = ThresholdSearch(
-            shape=unsigned(p.count_bits),
-            lanes=p.search_lanes,
-            words=p.count_words,
-            most=p.slots,
+            shape=unsigned(p.count_bits), lanes=p.search_lanes, words=p.count_words, most=p.slots
         )
-        m.submodules.named = named = RegisterSlice(shape=p.victim_layout)
-        connect_streams(m, named.sink, self.victims)
-        # Three stages: read a slot's count, add to it, compare and write it. They advance together.
-        advance = self.advance
-        now = self._walk(m, advance, search.done)
-        item, adding, compared = self.items
+        m.submodules.selector = selector = VictimSelector(parameters=p)
+        connect_streams(m, selector.counts, self.counts_out)
+        connect_streams(m, selector.victims, self.victims)
+        now = self._sequence(m, search)
+        self._read(m, now)
+
+        # The three stages advance together.
+        read, total = self.items[0], self.items[2]
+        advance, lane_bits = self.advance, ceil_log2(p.search_lanes)
         with m.If(advance):
             for stage in (1, 2):
                 m.d.sync += [
                     self.items[stage].eq(self.items[stage - 1]),
                     self.valid[stage].eq(self.valid[stage - 1]),
                 ]
-
-        # In a layer's first round the counts are read from the input, in later rounds from the
-        # memory. The count of the token's own slot starts at zero, whatever the evicted token's
-        # count was.
-        brought = Signal(p.count_bits, reset_less=True)
-        added = Signal(p.votes_shape, reset_less=True)
-        step, lane_bits = self.layers.payload, ceil_log2(p.search_lanes)
-        with m.If(advance):
-            m.d.sync += [
-                added.eq(Mux(self.votes.ready, self.votes.payload, 0)),
-                brought.eq(Mux(item.slot == step.new_slot, 0, self.counts_in.payload)),
-            ]
-        word = data.View(data.ArrayLayout(p.count_bits, p.search_lanes), counts.read_data)
-        count = Mux(adding.fresh, brought, word[adding.slot[:lane_bits]])
-        total, _saturated = saturate(count + added, Shape(p.count_bits))
-        writes = self.valid[2] & advance
+        votes = self._add(m, counts.read_data)
+        # The search uses the memory exclusively: all counts have been written, and none is read.
+        searches = ~(now.counts | now.selects)
         m.d.comb += [
-            # The search uses the memory exclusively: all counts have been written, and none is
-            # read.
-            counts.read_enable.eq(Mux(now.searches, search.read_enable, advance)),
-            counts.read_address.eq(Mux(now.searches, search.read_address, item.slot[lane_bits:])),
-            counts.write_enable.eq(writes << compared.slot[:lane_bits]),
-            counts.write_address.eq(compared.slot[lane_bits:]),
-            counts.write_data.eq(self.total.replicate(p.search_lanes)),
+            advance.eq(~self.valid[2] | selector.totals.ready),
+            counts.read_enable.eq(Mux(searches, search.read_enable, advance)),
+            counts.read_address.eq(Mux(searches, search.read_address, read.slot[lane_bits:])),
+            counts.write_enable.eq((self.valid[2] & advance) << total.slot[:lane_bits]),
+            counts.write_address.eq(total.slot[lane_bits:]),
+            counts.write_data.eq(votes.replicate(p.search_lanes)),
         ]
-        with m.If(advance):
-            m.d.sync += self.total.eq(total)
-        self._find_threshold(m, search, now, counts.read_data)
-        self._name(m, advance, search, now, named.source)
+        selected = selector.totals.payload
+        m.d.comb += [
+            selector.totals.valid.eq(self.valid[2]),
+            selected.votes.eq(votes),
+            *(selected[name].eq(total[name]) for name in ("slot", "first", "last", "use")),
+            selector.begin.eq(now.selects & read.first),
+            selector.wanted.eq(self.layers.payload.evictions),
+            selector.threshold.eq(search.threshold),
+            selector.ties.eq(search.ties),
+        ]
+        self._find_threshold(m, search, counts.read_data, votes)
         return m
 
-    def _walk(self, m: Module, advance: Signal, found: Value) -> _Pass:
-        """Select the slot to read and its flags; `found` signals that the threshold is known."""
-        p = self.parameters
-        step, item = self.layers.payload, self.items[0]
-        slot, ends, settled = Signal(p.slot_bits), Signal(), Signal()
-        now = self._sequence(m, ends, settled, found)
-        counts_last = now.counting & now.last_round
-        begins = slot == 0
+    def _sequence(self, m: Module, search: ThresholdSearch) -> _Pass:
+        """Sequence the passes of a step."""
+        step = self.layers.payload
+        head_round, use = Signal(range(self.parameters.rounds)), Signal(CountUse)
+        last_round, ends, settled = Signal(), Signal(), Signal()
         m.d.comb += [
+            last_round.eq((head_round == self.parameters.rounds - 1) | ~step.vote),
+            ends.eq(self.valid[0] & self.items[0].last),
             settled.eq(~(self.valid[1] | self.valid[2])),
-            item.slot.eq(slot),
-            item.first.eq(begins),
-            item.last.eq(slot + 1 == step.length),
-            item.fresh.eq(now.counting & now.first_round),
-            item.searches.eq(counts_last & (step.evictions == 1)),
-            # With several victims the remaining counts are known only after the search for the
-            # threshold.
-            item.sends.eq((counts_last & ~(step.evictions > 1)) | now.selecting),
-            item.selects.eq(now.selecting),
         ]
-        free = ~begins | settled | (step.length >= SHORT)
-        walks = now.counting | now.selecting
-        read = self.layers.valid & walks & free & advance
-        takes_votes, takes_count = step.vote & now.counting, item.fresh
-        m.d.comb += [
-            self.valid[0].eq(
-                read & (self.votes.valid | ~takes_votes) & (self.counts_in.valid | ~takes_count)
-            ),
-            # A join of the inputs that the slot needs: each is transferred only when the other is
-            # valid.
-            self.votes.ready.eq(read & takes_votes & (self.counts_in.valid | ~takes_count)),
-            self.counts_in.ready.eq(read & takes_count & (self.votes.valid | ~takes_votes)),
-        ]
-        with m.If(self.valid[0]):
-            m.d.sync += slot.eq(Mux(item.last, 0, slot + 1))
-        m.d.comb += [
-            ends.eq(self.valid[0] & item.last),
-            self.layers.ready.eq(ends & item.sends),
-        ]
-        return now
-
-    def _sequence(self, m: Module, ends: Value, settled: Value, found: Value) -> _Pass:
-        """Sequence the passes of a step; `ends` is a pass's last slot."""
-        p, step = self.parameters, self.layers.payload
-        head_round = Signal(range(p.rounds))
-        left = Signal(p.threshold.length_bits)
-        counting, selecting, last_round = Signal(), Signal(), Signal()
-        begins_search, searches, surplus = Signal(), Signal(), Signal()
-        m.d.comb += last_round.eq((head_round == p.rounds - 1) | ~step.vote)
-        with m.FSM():
+        with m.FSM() as passes:
             # Add a round's votes, or none; the last such pass also finds a single victim.
             with m.State("COUNT"):
-                m.d.comb += counting.eq(1)
+                with m.If(last_round & (step.evictions == 0)):
+                    m.d.comb += use.eq(CountUse.OUTPUT)
+                with m.Elif(last_round & (step.evictions == 1)):
+                    m.d.comb += use.eq(CountUse.ARGMAX)
                 with m.If(ends):
-                    m.d.sync += [
-                        head_round.eq(Mux(last_round, 0, head_round + 1)),
-                        left.eq(step.evictions),
-                    ]
+                    m.d.sync += head_round.eq(Mux(last_round, 0, head_round + 1))
                     with m.If(last_round & (step.evictions > 1)):
                         m.next = "SETTLE"
             # All counts must be in the memory before they are searched.
             with m.State("SETTLE"):
-                m.d.comb += begins_search.eq(settled)
+                m.d.comb += search.start.eq(settled)
                 with m.If(settled):
                     m.next = "SEARCH"
-            with m.State("SEARCH"):
-                m.d.comb += searches.eq(1)
-                with m.If(found):
-                    m.next = "SELECT"
+            with m.State("SEARCH"), m.If(search.done):
+                m.next = "SELECT"
             # Report the victims, and output the remaining counts.
             with m.State("SELECT"):
-                m.d.comb += selecting.eq(1)
+                m.d.comb += use.eq(CountUse.SELECT)
                 with m.If(ends):
-                    m.next = "REST"
-            # More victims may have been requested than there are candidates.
-            with m.State("REST"):
-                m.d.comb += surplus.eq(settled & left.any())
-                with m.If(settled & ~left.any()):
                     m.next = "COUNT"
         return _Pass(
-            counting=counting,
-            selecting=selecting,
+            counts=passes.ongoing("COUNT"),
+            selects=passes.ongoing("SELECT"),
             first_round=head_round == 0,
-            last_round=last_round,
-            begins_search=begins_search,
-            searches=searches,
-            surplus=surplus,
-            left=left,
+            use=use,
         )
 
-    def _find_threshold(self, m: Module, search: ThresholdSearch, now: _Pass, word: Value) -> None:
+    def _read(self, m: Module, now: _Pass) -> None:
+        """Select the slot to read, and take the inputs that it needs."""
+        p, step = self.parameters, self.layers.payload
+        item, slot = self.items[0], Signal(p.slot_bits)
+        # A short pass begins when all counts of the previous pass are in the memory.
+        free = (slot != 0) | (step.length >= SHORT) | ~(self.valid[1] | self.valid[2])
+        reads = self.layers.valid & (now.counts | now.selects) & free & self.advance
+        # A join of the inputs that the slot needs: each is transferred only when the other is
+        # valid.
+        takes_votes, takes_count = step.vote & now.counts, item.fresh
+        votes_known = self.votes.valid | ~takes_votes
+        count_known = self.counts_in.valid | ~takes_count
+        m.d.comb += [
+            item.slot.eq(slot),
+            item.first.eq(slot == 0),
+            item.last.eq(slot + 1 == step.length),
+            item.fresh.eq(now.counts & now.first_round),
+            item.use.eq(now.use),
+            self.valid[0].eq(reads & votes_known & count_known),
+            self.votes.ready.eq(reads & takes_votes & count_known),
+            self.counts_in.ready.eq(reads & takes_count & votes_known),
+            # The step ends with the pass that outputs its counts.
+            self.layers.ready.eq(self.valid[0] & item.last & (now.use != CountUse.STORE)),
+        ]
+        with m.If(self.valid[0]):
+            m.d.sync += slot.eq(Mux(item.last, 0, slot + 1))
+
+    def _add(self, m: Module, read: Value) -> Signal:
+        """Add a slot's votes to its count; return the new count one stage later."""
+        p = self.parameters
+        item, adding = self.items[:2]
+        # In a step's first round the counts are read from the input, in later rounds from the
+        # memory. The count of the token's own slot starts at zero, whatever the evicted token's
+        # count was.
+        brought = Signal(p.count_bits, reset_less=True)
+        added = Signal(p.votes_shape, reset_less=True)
+        new_count = Signal(p.count_bits, name="votes", reset_less=True)
+        word = data.View(data.ArrayLayout(p.count_bits, p.search_lanes), read)
+        count = Mux(adding.fresh, brought, word[adding.slot[: ceil_log2(p.search_lanes)]])
+        total, _saturated = saturate(count + added, Shape(p.count_bits))
+        own = item.slot == self.layers.payload.new_slot
+        with m.If(self.advance):
+            m.d.sync += [
+                added.eq(Mux(self.votes.ready, self.votes.payload, 0)),
+                brought.eq(Mux(own, 0, self.counts_in.payload)),
+                new_count.eq(total),
+            ]
+        return new_count
+
+    def _find_threshold(
+        self, m: Module, search: ThresholdSearch, word: Value, votes: Value
+    ) -> None:
         """Search the counts of all candidates by bit, from the highest bit set in any of them."""
         p, step = self.parameters, self.layers.payload
         last = Signal(p.slot_bits)
@@ -267,72 +241,12 @@ class VoteCounter(Unit):
         for distance in (1, 2, 4, 8):
             below = below | below >> distance
         with m.If(self.valid[2] & self.advance):
-            m.d.sync += seen.eq(Mux(self.items[2].first, 0, seen) | self.total)
+            m.d.sync += seen.eq(Mux(self.items[2].first, 0, seen) | votes)
         m.d.comb += [
             last.eq(step.length - 1),
-            search.start.eq(now.begins_search),
             search.wanted.eq(step.evictions),
             search.last_word.eq(last[ceil_log2(p.search_lanes) :]),
             search.highest.eq(Mux(seen.any(), below ^ (below >> 1), 1)),
             search.candidates.eq(inside),
             search.word.eq(word),
         ]
-
-    def _name(
-        self, m: Module, advance: Signal, search: ThresholdSearch, now: _Pass, named: Any
-    ) -> None:
-        """Compare the new counts, output them, report the victims."""
-        p = self.parameters
-        item, valid, best = self.items[2], self.valid[2], self.best
-        eligible = Signal()
-        m.d.comb += eligible.eq(item.slot >= p.reserved if p.protect_sink and p.reserved else 1)
-
-        after = Signal(p.victim_layout)
-        # The maximum so far belongs to this pass: at its first slot there is none.
-        none = item.first | ~best.found
-        m.d.comb += [after.eq(best), after.found.eq(~none)]
-        # Strict comparison: ties resolve to the lowest slot.
-        with m.If(eligible & (none | (self.total > best.votes))):
-            m.d.comb += [
-                after.slot.eq(item.slot),
-                after.votes.eq(self.total),
-                after.found.eq(1),
-            ]
-        with m.If(valid & advance):
-            m.d.sync += best.eq(after)
-
-        # With several victims: the slots above the threshold, and the first of those equal to it.
-        ties, equal, selected = Signal.like(search.ties, reset_less=True), Signal(), Signal()
-        m.d.comb += [
-            equal.eq((self.total == search.threshold) & ties.any()),
-            selected.eq(item.selects & eligible & ((self.total > search.threshold) | equal)),
-        ]
-        names, sends, passes = Signal(), Signal(), Signal()
-        m.d.comb += [
-            names.eq(valid & ((item.searches & item.last) | selected)),
-            # Counts of victims are not output: the reader packs the remaining counts.
-            sends.eq(valid & item.sends & ~selected),
-            # The last count is output together with the victim: a victim that is not accepted
-            # stalls the pass.
-            passes.eq(~names | named.ready),
-            self.counts_out.valid.eq(sends & passes),
-            self.counts_out.payload.eq(self.total),
-            advance.eq(passes & (~sends | self.counts_out.ready)),
-            named.valid.eq((names & advance) | now.surplus),
-            named.payload.eq(after),
-        ]
-        with m.If(item.selects):
-            m.d.comb += [
-                named.payload.slot.eq(item.slot),
-                named.payload.votes.eq(self.total),
-                named.payload.found.eq(1),
-            ]
-        with m.If(now.surplus):
-            m.d.comb += named.payload.found.eq(0)
-        with m.If(named.ready & ((valid & advance & selected) | now.surplus)):
-            m.d.sync += now.left.eq(now.left - 1)
-        # The threshold is known when the first slot is read.
-        with m.If(now.selecting & self.items[0].first):
-            m.d.sync += ties.eq(search.ties)
-        with m.Elif(valid & advance & selected & equal):
-            m.d.sync += ties.eq(ties - 1)

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Annotated
 
 from amaranth.hdl import Shape, unsigned
-from amaranth.lib import data
+from amaranth.lib import data, enum
 
 from hdl.arith.float_format import BINARY16
 from hdl.parameters import Parameters, Range, parameter_object
@@ -15,6 +15,22 @@ SEARCH_LANES = 16
 
 SLACK = 4
 """Elements that arrive between a threshold and the first vote, and one spare."""
+
+
+class CountUse(enum.Enum, shape=2):
+    """Use of a new vote count, besides being stored for the layer's next round of heads."""
+
+    STORE = 0
+    """None: heads have yet to vote, or the step's victims are not known yet."""
+
+    OUTPUT = 1
+    """It is output; the step has no victim."""
+
+    ARGMAX = 2
+    """It is output; the slot with the largest count of the pass is the victim."""
+
+    SELECT = 3
+    """It is output unless its slot is one of several victims."""
 
 
 @parameter_object
@@ -103,6 +119,19 @@ class VotingEngineParameters(Parameters):
         length = unsigned(self.threshold.length_bits)
         return data.StructLayout(
             {"length": length, "vote": 1, "new_slot": self.slot_bits, "evictions": length}
+        )
+
+    @property
+    def total_layout(self) -> data.StructLayout:
+        """The new count of a slot in a pass over a layer's slots."""
+        return data.StructLayout(
+            {
+                "slot": self.slot_bits,
+                "votes": self.count_bits,
+                "first": 1,
+                "last": 1,
+                "use": CountUse,
+            }
         )
 
     @property
