@@ -1,6 +1,9 @@
 """VEDA's instructions and their fields, and the encodings of passes, rows and memory lines."""
 
-from amaranth.hdl import ShapeLike
+from dataclasses import dataclass
+from typing import Self
+
+from amaranth.hdl import Cat, ShapeLike, Value
 from amaranth.lib import data, enum
 
 
@@ -69,6 +72,49 @@ class PassKind(enum.Enum, shape=3):
 
     VOCABULARY = 7
     """LM head, with the normalised state: outer products, input of the argmax."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondOperand:
+    """What a pass multiplies its lines by; at most one is 1, and none for rotary angles.
+
+    Parameters
+    ----------
+    query : Value
+        A query per lane, which the first beat loads: inner products (scores).
+    probability : Value
+        A probability per lane with each beat: outer products (heads' outputs).
+    element : Value
+        An element of the normalised state with each beat: outer products.
+    slice : Value
+        A slice of a vector, which the first beat of each block's slice loads: inner products.
+    """
+
+    query: Value
+    probability: Value
+    element: Value
+    slice: Value
+
+    @classmethod
+    def of(cls, kind: "enum.EnumView[PassKind]") -> Self:
+        """Return the second operand of a pass."""
+        projections = (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP, PassKind.VOCABULARY)
+        return cls(
+            query=kind == PassKind.SCORES,
+            probability=kind == PassKind.OUTPUTS,
+            element=Cat(kind == projection for projection in projections).any(),
+            slice=(kind == PassKind.OUTPUT_PROJECTION) | (kind == PassKind.DOWN),
+        )
+
+    @property
+    def inner(self) -> Value:
+        """Whether the pass computes inner products."""
+        return self.query | self.slice
+
+    @property
+    def none(self) -> Value:
+        """Whether nothing is multiplied."""
+        return ~(self.query | self.probability | self.element | self.slice)
 
 
 class RowKind(enum.Enum, shape=3):

@@ -405,6 +405,18 @@ class VedaParameters(ModelDimensions, Parameters):
         return task_layout(self.instruction_layout, slot_bits=self.slot_bits)
 
     @property
+    def cached_token_layout(self) -> data.StructLayout:
+        """A token of a task's block, its slot, and the number of cached tokens including it."""
+        return data.StructLayout(
+            {
+                "task": self.task_layout,
+                "slot": self.slot_bits,
+                "length": self.length_shape,
+                "last": 1,
+            }
+        )
+
+    @property
     def read_layout(self) -> data.StructLayout:
         """A burst: `beats` lines of each channel, starting at the addresses."""
         return data.StructLayout({"addresses": self.addresses_layout, "beats": self.burst_shape})

@@ -9,8 +9,8 @@ from hdl.veda.instructions import Leave, PassKind, Space
 from hdl.veda.parameters import VedaParameters
 
 BEFORE = (PassKind.ANGLES, PassKind.QUERY_KEY_VALUE)
-BEHIND = (PassKind.OUTPUT_PROJECTION, PassKind.GATE_UP, PassKind.DOWN)
-PREDICTING = (*BEHIND, PassKind.VOCABULARY)
+AFTER = (PassKind.OUTPUT_PROJECTION, PassKind.GATE_UP, PassKind.DOWN)
+PREDICTING = (*AFTER, PassKind.VOCABULARY)
 
 
 class LayerSequencer(Unit):
@@ -30,7 +30,7 @@ class LayerSequencer(Unit):
     Members
     -------
     halves : In(stream)
-        A task and which of its matrices to issue: those after its attention if `behind` is 1,
+        A task and which of its matrices to issue: those after its attention if `after` is 1,
         otherwise those before it. Transferred with the last burst.
     reads : Out(stream)
         Bursts of weights or rotary angles.
@@ -40,7 +40,7 @@ class LayerSequencer(Unit):
 
     def __init__(self, *, parameters: VedaParameters) -> None:
         self.parameters = p = parameters
-        half = data.StructLayout({"task": p.task_layout, "behind": 1})
+        half = data.StructLayout({"task": p.task_layout, "after": 1})
         super().__init__(
             {
                 "halves": In(stream.Signature(half)),
@@ -56,27 +56,27 @@ class LayerSequencer(Unit):
         half, task = self.halves.payload, self.halves.payload.task
         burst, header = self.reads.payload, self.passes.payload
         predicts = task.leave == Leave.PREDICT.value
-        last_behind = Mux(predicts, len(PREDICTING) - 1, len(BEHIND) - 1)
+        last_after = Mux(predicts, len(PREDICTING) - 1, len(AFTER) - 1)
         # A burst and its pass are transferred in the same cycle.
-        behind = PREDICTING if p.vocabulary_size else BEHIND
-        step = Signal(range(max(len(BEFORE), len(behind))))
+        after = PREDICTING if p.vocabulary_size else AFTER
+        step = Signal(range(max(len(BEFORE), len(after))))
         ends, moves = Signal(), Signal()
         m.d.comb += [
-            ends.eq(step == Mux(half.behind, last_behind, len(BEFORE) - 1)),
+            ends.eq(step == Mux(half.after, last_after, len(BEFORE) - 1)),
             moves.eq(self.halves.valid & self.reads.ready & self.passes.ready),
             self.reads.valid.eq(self.halves.valid & self.passes.ready),
             self.passes.valid.eq(self.halves.valid & self.reads.ready),
             self.halves.ready.eq(moves & ends),
             burst.beats.eq(header.beats),
-            header.final.eq(half.behind),
+            header.final.eq(half.after),
             *(header[name].eq(task[name]) for name in ("vote", "operation", "leave", "last_token")),
         ]
         with m.If(moves):
             m.d.sync += step.eq(Mux(ends, 0, step + 1))
         # The first line of a matrix is known at elaboration: matrices are stored in this order.
         line = 0
-        with m.Switch(half.behind):
-            for half_number, kinds in enumerate((BEFORE, behind)):
+        with m.Switch(half.after):
+            for half_number, kinds in enumerate((BEFORE, after)):
                 with m.Case(half_number), m.Switch(step):
                     for number, kind in enumerate(kinds):
                         with m.Case(number):

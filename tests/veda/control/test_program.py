@@ -7,7 +7,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.catalog import entry_named
-from hdl.veda.control.linear_counter import LinearCounter
+from hdl.veda.control.beat_counter import BeatCounter
 from hdl.veda.control.program import LayerSequencer
 from hdl.veda.instructions import Leave, Operation, PassKind, Space
 from hdl.veda.parameters import VedaParameters
@@ -60,23 +60,32 @@ def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, i
 @pytest.mark.parametrize("preset", PRESETS)
 def test_counter_follows_the_lines(preset: str) -> None:
     p = entry_named("veda").parameters(preset)
-    counter = LinearCounter(parameters=p)
+    counter = BeatCounter(parameters=p)
 
     async def bench(ctx: Any) -> None:
         for number, kind in enumerate((*MATRICES, *MATRICES)):
             tokens = 1 + number % p.block
-            ctx.set(counter.last_token, tokens - 1)
-            ctx.set(counter.inner, kind in (PassKind.OUTPUT_PROJECTION, PassKind.DOWN))
-            ctx.set(counter.feed_forward, kind == PassKind.DOWN)
+            ctx.set(counter.header.last_token, tokens - 1)
+            ctx.set(counter.header.kind, kind)
+            ctx.set(counter.header.beats, p.beats[kind])
             beats = beats_of(p, kind, tokens)
             assert len(beats) == p.beats[kind] * tokens
+            used = 0
             for beat in beats:
+                last = used == p.beats[kind] - 1 and not beat["hold"]
+                beat |= {"begins": used == 0, "ends": last, "spent": 0}
                 ctx.set(counter.moves, 0)
                 await ctx.tick()
                 ctx.set(counter.moves, 1)
                 for name, value in beat.items():
                     assert ctx.get(getattr(counter, name)) == value
                 await ctx.tick()
+                used += not beat["hold"]
+            ctx.set(counter.moves, 0)
+            assert ctx.get(counter.spent)
+            ctx.set(counter.completes, 1)
+            await ctx.tick()
+            ctx.set(counter.completes, 0)
 
     simulator = Simulator(counter)
     simulator.add_clock(1e-9)
@@ -93,7 +102,7 @@ def test_layer_has_five_bursts(preset: str) -> None:
     task |= {"operation": np.array([Operation.LAYER.value])}
     task |= {"last_token": np.array([p.block - 1])}
     packed = to_integers(pack(p.task_layout, task))[0]
-    halves = [packed | behind << p.task_layout.size for behind in (0, 1)]
+    halves = [packed | after << p.task_layout.size for after in (0, 1)]
     got = run_streams(
         unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1, revocable=("reads", "passes")
     )
@@ -132,7 +141,7 @@ def test_lm_head_follows_a_layer_that_predicts() -> None:
     halves = []
     for leave in (Leave.STAY, Leave.PREDICT, Leave.OUT):
         packed = to_integers(pack(p.task_layout, task | {"leave": np.array([leave.value])}))[0]
-        halves += [packed | behind << p.task_layout.size for behind in (0, 1)]
+        halves += [packed | after << p.task_layout.size for after in (0, 1)]
     got = run_streams(
         LayerSequencer(parameters=p),
         {"halves": halves},
