@@ -1,27 +1,30 @@
 """Delay lines that keep a value aligned with a pipeline of fixed depth."""
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TypeVar, cast
 
 from amaranth.hdl import Module, Signal, Value, ValueLike
+from amaranth.lib import data
+
+Delayed = TypeVar("Delayed", Value, data.View)
 
 
 def delay_line(
     m: Module,
-    value: Any,
+    value: Delayed,
     cycles: int,
     *,
     name: str,
     enable: ValueLike | None = None,
     reset: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Delayed, ...]:
     """Return a value with delays of 0 to `cycles` cycles.
 
     Parameters
     ----------
     m : Module
         Module that receives the registers.
-    value : Any
+    value : Value or data.View
         Value or view to delay; each returned item has its shape.
     cycles : int
         Number of registers, 0 or more.
@@ -34,7 +37,7 @@ def delay_line(
     """
     shape = value.shape() if hasattr(value, "shape") else Value.cast(value).shape()
     registers = tuple(
-        Signal(shape, name=f"{name}_{cycle}", reset_less=not reset)
+        cast("Delayed", Signal(shape, name=f"{name}_{cycle}", reset_less=not reset))
         for cycle in range(1, cycles + 1)
     )
     line = (value, *registers)

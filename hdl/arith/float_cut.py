@@ -1,13 +1,20 @@
 """Special results of floating-point operators, and pipeline cuts for dataclasses of values."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import Field, dataclass, replace
+from typing import ClassVar, Protocol, TypeVarTuple, cast
 
 from amaranth.hdl import Const, Value
 
 from hdl.arith.float_unpack import Operand
 from hdl.arith.operator import Pipeline
+
+Steps = TypeVarTuple("Steps")
+
+
+class _Step(Protocol):
+    """A dataclass of values."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
 @dataclass(frozen=True)
@@ -52,10 +59,16 @@ def multiply_add_special(a: Operand, b: Operand, c: Operand) -> Special:
     )
 
 
-def cut(pipeline: Pipeline, *steps: Any) -> Iterator[Any]:
+def cut(pipeline: Pipeline, *steps: *Steps) -> tuple[*Steps]:
     """Return dataclasses of values after one cut; constants take no register."""
-    values = [getattr(step, field.name) for step in steps for field in fields(step)]
-    registered = iter(pipeline.cut(*(value for value in values if not isinstance(value, Const))))
-    for step in steps:
-        parts = (getattr(step, field.name) for field in fields(step))
-        yield type(step)(*(part if isinstance(part, Const) else next(registered) for part in parts))
+    given = cast("tuple[_Step, ...]", steps)
+    values = [
+        {name: value for name, value in vars(step).items() if not isinstance(value, Const)}
+        for step in given
+    ]
+    registered = iter(pipeline.cut(*(value for of_step in values for value in of_step.values())))
+    later = [
+        replace(step, **{name: next(registered) for name in of_step})
+        for step, of_step in zip(given, values, strict=True)
+    ]
+    return cast("tuple[*Steps]", tuple(later))

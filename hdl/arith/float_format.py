@@ -4,7 +4,6 @@ from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational
-from typing import Any
 
 import numpy as np
 from amaranth.hdl import unsigned
@@ -261,7 +260,7 @@ class FloatFormat:
         return self._decoded(codes.astype(np.uint64))
 
     @cached_property
-    def native(self) -> type[np.floating[Any]] | None:
+    def native(self) -> type[np.float16 | np.float32] | None:
         """The numpy type with this encoding; None if there is none."""
         for number_format, native in ((BINARY16, np.float16), (BINARY32, np.float32)):
             if self == number_format:

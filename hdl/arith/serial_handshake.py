@@ -1,12 +1,16 @@
 """Handshake of operations that take several cycles: accept, compute, hold until delivered."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import stream
 
 
 def serial_handshake(
-    m: Module, operands: Any, result: Any, *, steps: int, overlap: bool = True
+    m: Module,
+    operands: stream.Interface,
+    result: stream.Interface,
+    *,
+    steps: int,
+    overlap: bool = True,
 ) -> tuple[Value, Value]:
     """Accept operands, run `steps` steps, and hold the result until it is transferred.
 
@@ -14,7 +18,7 @@ def serial_handshake(
     ----------
     m : Module
         Module of the component.
-    operands, result : stream
+    operands, result : stream.Interface
         Ports of the component, which drives the payload of the result itself.
     steps : int
         Number of compute cycles.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any
 
 import mpmath
 from amaranth.hdl import Array, Const, Module, Shape, Value, signed, unsigned
@@ -113,7 +112,7 @@ def look_up(table: list[int], index: Value) -> Value:
 
 
 def exact_breakpoints(
-    function: Callable[[Any], Any], *, pieces: int, width: float, scale: int
+    function: Callable[[float], float], *, pieces: int, width: float, scale: int
 ) -> tuple[int, ...]:
     """Return ``scale * function`` at the ends of equal segments of 0 to `width`, to nearest.
 

@@ -14,11 +14,9 @@ a design; testbenches use `testbenches.burst_memory`. Both sides follow these ru
   requested.
 """
 
-from typing import Any
-
 from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out, Signature
+from amaranth.lib.wiring import Flow, In, Out, Signature
 
 from hdl.parameters import require_range
 
@@ -42,7 +40,7 @@ class _BurstPort(Signature):
     """
 
     def __init__(
-        self, *, address_bits: int, word_shape: ShapeLike, longest: int, words: Any
+        self, *, address_bits: int, word_shape: ShapeLike, longest: int, words: Flow
     ) -> None:
         require_range("address_bits", address_bits, 1, 64)
         require_range("longest", longest, 1, 1 << 20)

@@ -1,7 +1,5 @@
 """Row buffer: stores the slices of a row until a result that depends on the whole row is known."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
@@ -116,7 +114,7 @@ class RowBuffer(Unit):
         ]
         connect_streams(m, self.results, waiting.source)
 
-        def after(value: Signal) -> Any:
+        def after(value: Signal) -> Value:
             return Mux(value == self.depth - 1, 0, value + 1)
 
         with m.If(self.write.strobe):
@@ -160,7 +158,7 @@ class RowBuffer(Unit):
         ]
 
 
-def take_slices(m: Module, buffer: RowBuffer, source: Any) -> Value:
+def take_slices(m: Module, buffer: RowBuffer, source: stream.Interface) -> Value:
     """Take slices from a stream while there is room, and write their `values` immediately.
 
     Returns

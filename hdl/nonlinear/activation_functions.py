@@ -2,7 +2,7 @@
 
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import mpmath
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
@@ -85,12 +85,12 @@ class ActivationFunctionsParameters(Parameters):
         return data.StructLayout({"values": data.ArrayLayout(VALUE.shape, self.lanes), "last": 1})
 
 
-def silu_dip(x: Any) -> Any:
+def silu_dip(x: float) -> float:
     """Return max(x, 0) minus SiLU at x, which equals that at -x; x must not be negative."""
     return x / (1 + mpmath.exp(x))
 
 
-def gelu_dip(x: Any) -> Any:
+def gelu_dip(x: float) -> float:
     """Return max(x, 0) minus GeLU at x, which equals that at -x; x must not be negative."""
     return x * mpmath.erfc(x / mpmath.sqrt(2)) / 2
 

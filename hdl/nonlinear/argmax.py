@@ -3,7 +3,8 @@
 A row is for example the logits of one token: the LM head's argmax is the predicted next token.
 """
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
@@ -190,8 +191,8 @@ class Argmax(Unit):
         return m
 
     def _stored(
-        self, m: Module, move: Value, valid: tuple[Signal, ...], best: Any, updated: Any
-    ) -> Any:
+        self, m: Module, move: Value, valid: Sequence[Value], best: data.View, updated: data.View
+    ) -> data.View:
         """Return the state of a slice's row; it is read one stage before its use."""
         p, state = self.parameters, Signal(self.parameters.state_layout)
         context = self.slices.payload.context

@@ -1,8 +1,6 @@
 """Layer norm: a hidden state minus its mean, over its deviation, times a weight, plus a bias."""
 
-from typing import Any
-
-from amaranth.hdl import Cat, Module, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Shape, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -61,7 +59,7 @@ class LayerNormParameters(RowNormParameters):
         return root_breakpoints(1, 0)
 
     @property
-    def sum_shape(self) -> Any:
+    def sum_shape(self) -> Shape:
         """The sum of a row."""
         return signed(STATE.width + (self.width - 1).bit_length())
 
@@ -71,7 +69,7 @@ class LayerNormParameters(RowNormParameters):
         return (self.width * (self.width * 4**15 + (1 << 32) - 1)).bit_length()
 
     @property
-    def centred_shape(self) -> Any:
+    def centred_shape(self) -> Shape:
         """An element times the width, minus its row's sum."""
         return signed(self.sum_shape.width + 1)
 

@@ -1,7 +1,8 @@
 """Common parts of RMSNorm and layer norm: formats, dimensions, reciprocal root, weighting."""
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import mpmath
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
@@ -122,14 +123,20 @@ def root_breakpoints(width: int, exponent: int) -> tuple[int, ...]:
     The root of the width in the table saves the division by the width.
     """
 
-    def root(t: Any) -> Any:
+    def root(t: float) -> float:
         return mpmath.sqrt(width) / 2**exponent / mpmath.sqrt(max(1 + t, 2 * t))
 
     return exact_breakpoints(root, pieces=PIECES, width=2, scale=1 << ROOT_FRACTION + GUARD_BITS)
 
 
 def row_sum(
-    m: Module, addends: list[Any], *, strobe: Value, begins: Value, start: Any, total: Signal
+    m: Module,
+    addends: Sequence[Value],
+    *,
+    strobe: Value,
+    begins: Value,
+    start: Value | int,
+    total: Signal,
 ) -> None:
     """Sum a row in `total`: `addends` of a slice in one cycle, its `strobe` in the next.
 
@@ -137,7 +144,7 @@ def row_sum(
     ----------
     m : Module
         Module that receives the registers.
-    addends : list
+    addends : Sequence[Value]
         Addend of each lane.
     strobe, begins : Value
         The sum of a slice is valid; the slice is the first of its row.

@@ -3,25 +3,27 @@
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
-from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Value
+from amaranth.lib import stream
 
 from hdl.stream.fifo import Fifo
 
 
-def connect_streams(m: Module, source: Any, sink: Any) -> None:
+def connect_streams(m: Module, source: stream.Interface, sink: stream.Interface) -> None:
     """Connect `source` to `sink` combinationally."""
     m.d.comb += sink.payload.eq(source.payload)
     connect_handshake(m, source, sink)
 
 
-def connect_handshake(m: Module, source: Any, sink: Any) -> None:
+def connect_handshake(m: Module, source: stream.Interface, sink: stream.Interface) -> None:
     """Connect the handshake of `source` to that of `sink`; the caller drives the payload."""
     m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
 
 
-def connect_prioritised(m: Module, sources: Sequence[Any], sink: Any) -> None:
+def connect_prioritised(
+    m: Module, sources: Sequence[stream.Interface], sink: stream.Interface
+) -> None:
     """Connect several sources to `sink` combinationally; of the valid ones, the first transfers.
 
     A source with priority may replace the item that another one offers.
@@ -36,14 +38,14 @@ def connect_prioritised(m: Module, sources: Sequence[Any], sink: Any) -> None:
     m.d.comb += [sink.valid.eq(taken), Value.cast(sink.payload).eq(payload)]
 
 
-def connect_registered(m: Module, source: Any, sink: Any) -> None:
+def connect_registered(m: Module, source: stream.Interface, sink: stream.Interface) -> None:
     """Connect `source` to `sink` through one register stage."""
     m.d.comb += source.ready.eq(~sink.valid | sink.ready)
     with m.If(source.ready):
         m.d.sync += [sink.valid.eq(source.valid), sink.payload.eq(source.payload)]
 
 
-def buffered(m: Module, name: str, source: Any, *, depth: int) -> Any:
+def buffered(m: Module, name: str, source: stream.Interface, *, depth: int) -> stream.Interface:
     """Return the output of a small FIFO fed by `source`, instantiated as submodule `name`.
 
     The FIFO's `source.ready` does not depend on its `sink.ready`. So the FIFO cuts the
@@ -59,7 +61,7 @@ def every(bits: Sequence[Value]) -> Value:
     return reduce(and_, bits, Const(1, 1))
 
 
-def fork_handshake(m: Module, valid: Value, sinks: Sequence[Any]) -> Value:
+def fork_handshake(m: Module, valid: Value, sinks: Sequence[stream.Interface]) -> Value:
     """Fork one handshake to all sinks, which transfer in the same cycle; return their joint ready.
 
     `ready` of a sink must not depend on its `valid`.
@@ -70,7 +72,7 @@ def fork_handshake(m: Module, valid: Value, sinks: Sequence[Any]) -> Value:
     return every([sink.ready for sink in sinks])
 
 
-def join_handshake(m: Module, sources: Sequence[Any], ready: Value) -> Value:
+def join_handshake(m: Module, sources: Sequence[stream.Interface], ready: Value) -> Value:
     """Join all sources' handshakes, which transfer in the same cycle; return their joint valid."""
     valid = every([source.valid for source in sources])
     for source in sources:

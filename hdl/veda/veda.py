@@ -4,8 +4,6 @@ Sections IV and V and Figure 7 of the paper: the arrays, the special function un
 engine and the scheduler, and the streams to off-chip memory.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -26,7 +24,7 @@ from hdl.veda.functions.special_function_unit import SpecialFunctionUnit
 from hdl.veda.parameters import VedaParameters
 from hdl.veda.voting.voting_engine import VotingEngine
 
-VECTORS_UNDER_WAY = 4
+VECTORS_IN_FLIGHT = 4
 """Vectors in flight in the norm: accepted, and not yet output."""
 
 
@@ -207,7 +205,7 @@ class Veda(Unit):
         self._place_arrays(m, feeder, functions, residual, results)
         return m
 
-    def _words(self, m: Module, feeder: OperandFeeder) -> Any:
+    def _words(self, m: Module, feeder: OperandFeeder) -> stream.Interface:
         """Return the memory's lines, through the weight buffer if a block's tokens share them."""
         if self.parameters.block == 1:
             return self.words
@@ -216,7 +214,7 @@ class Veda(Unit):
         m.d.comb += [weights.hold.eq(feeder.hold), weights.replay.eq(feeder.replay)]
         return weights.sink
 
-    def _hold_queries(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
+    def _hold_queries(self, m: Module, source: stream.Interface, feeder: OperandFeeder) -> None:
         """Hold all queries of a block until their passes; each array has its own memory."""
         p, sink = self.parameters, feeder.queries
         # Queries arrive head by head and are read token by token, once each. They are written to
@@ -241,7 +239,7 @@ class Veda(Unit):
             sink.valid.eq(join_handshake(m, [one.sink for one in waiting], sink.ready)),
         ]
 
-    def _hold_slices(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
+    def _hold_slices(self, m: Module, source: stream.Interface, feeder: OperandFeeder) -> None:
         """Hold the vectors for matrices of inner products; all outputs of a matrix replay them."""
         p = self.parameters
         m.submodules.slices = slices = ReplayBuffer(
@@ -252,7 +250,11 @@ class Veda(Unit):
         m.d.comb += slices.release.eq(feeder.release_slices)
 
     def _normalise(
-        self, m: Module, elements: Any, functions: SpecialFunctionUnit, feeder: OperandFeeder
+        self,
+        m: Module,
+        elements: stream.Interface,
+        functions: SpecialFunctionUnit,
+        feeder: OperandFeeder,
     ) -> None:
         """Connect the norm, and hold its results, which all rows of a matrix replay."""
         m.submodules.states = states = ReplayBuffer(
@@ -260,7 +262,7 @@ class Veda(Unit):
         )
         connect_streams(m, states.sink, feeder.elements)
         # The norm processes vectors, not blocks: the mark of a block's last vector waits here.
-        depth = min(VECTORS_UNDER_WAY, self.parameters.block)
+        depth = min(VECTORS_IN_FLIGHT, self.parameters.block)
         m.submodules.finals = finals = Fifo(shape=1, depth=depth)
         # The last element of a vector enters both or neither.
         source, sink, normalised = functions.elements, functions.normalised, states.source

@@ -4,6 +4,8 @@ The array's datapath has no stalls. The sequencer alone decides whether a beat m
 the adders are free, the partial sums are in place, and there is room for the result.
 """
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -15,6 +17,22 @@ from hdl.veda.array.processing_element import ElementMode
 
 TILE_LAYOUT = data.StructLayout({"valid": 1, "split": 1, "first": 1, "last": 1})
 """Control bits that accompany an inner product through the tree."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """State of the row of an outer product.
+
+    Parameters
+    ----------
+    accepts : Value
+        Its next beat may enter.
+    idle : Value
+        No row is in flight in the PEs.
+    """
+
+    accepts: Value
+    idle: Value
 
 
 class ArraySequencer(Unit):
@@ -82,10 +100,12 @@ class ArraySequencer(Unit):
             scalar.eq(self.beats.valid & self.beats.ready & ~inner),
             dot.eq(self.beats.valid & self.beats.ready & inner),
         ]
-        row, idle = self._row(m, scalar, dot)
-        tile = idle & self._tile(m, dot)
+        row = self._row(m, scalar, dot)
+        tile = row.idle & self._tile(m, dot)
         m.d.comb += [
-            self.beats.ready.eq(Mux(inner, tile & (~beat.load_vector | self.vector_valid), row)),
+            self.beats.ready.eq(
+                Mux(inner, tile & (~beat.load_vector | self.vector_valid), row.accepts)
+            ),
             self.vector_ready.eq(self.beats.valid & inner & beat.load_vector & tile),
             self.load.eq(scalar | (dot & beat.load_vector)),
             self.tile.valid.eq(dot),
@@ -95,15 +115,8 @@ class ArraySequencer(Unit):
         ]
         return m
 
-    def _row(self, m: Module, scalar: Signal, dot: Signal) -> tuple[Value, Value]:
-        """Track a row from its first beat to its results.
-
-        Returns
-        -------
-        tuple[Value, Value]
-            Whether a beat of an outer product may enter, and whether no row is in flight in the
-            PEs.
-        """
+    def _row(self, m: Module, scalar: Signal, dot: Signal) -> _Row:
+        """Track a row from its first beat to its results."""
         p = self.parameters
         beat, stages = self.beats.payload, p.add_stages
         # After an inner product the sums of the tree still occupy the adders.
@@ -144,7 +157,7 @@ class ArraySequencer(Unit):
         # A row may begin, but not end, while the previous row's results are not yet accepted.
         finishes = ~beat.last | ((ended == 0) & ~self.results_valid)
         in_time = beat.first | (open_row & (away == 0))
-        return (draining == 0) & folded & in_time & finishes, ~open_row & folded
+        return _Row(accepts=(draining == 0) & folded & in_time & finishes, idle=~open_row & folded)
 
     def _control(self, m: Module, scalar: Value, dot: Value, *, fresh: Value, ended: Value) -> None:
         """Control the adders, aligned with the factors of the accepted beat."""
@@ -167,8 +180,8 @@ class ArraySequencer(Unit):
         with m.Elif(scalar):
             m.d.comb += mode.eq(ElementMode.LOCAL)
         control = Cat(mode, scalar | dot, joins & ~was_fresh)
-        behind = delay_line(m, control, p.multiply_stages - 1, name="control")[-1]
-        m.d.comb += Cat(self.mode, self.valid, self.fold).eq(behind)
+        aligned = delay_line(m, control, p.multiply_stages - 1, name="control")[-1]
+        m.d.comb += Cat(self.mode, self.valid, self.fold).eq(aligned)
 
     def _tile(self, m: Module, dot: Signal) -> Value:
         """Count dot products and partial sums; return whether an inner product may enter."""

@@ -3,8 +3,6 @@
 Section IV and Figures 5 and 6 of the paper.
 """
 
-from typing import Any
-
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -197,17 +195,17 @@ class FlexiblePeArray(Unit):
             sums.append(last.sum)
         return sums
 
-    def _delayed(self, m: Module, tile: Any) -> list[Any]:
+    def _delayed(self, m: Module, tile: data.View) -> list[data.View]:
         """Return the control bits of an inner product, indexed by the cycles since it entered."""
         # A shift register in parallel with the tree: the tree itself carries no control bits.
         delayed = [tile]
         for cycle in range(1, self.parameters.tree_latency):
-            behind = Signal(TILE_LAYOUT, name=f"tile_{cycle}")
-            m.d.sync += behind.eq(delayed[-1])
-            delayed.append(behind)
+            later = Signal(TILE_LAYOUT, name=f"tile_{cycle}")
+            m.d.sync += later.eq(delayed[-1])
+            delayed.append(later)
         return delayed
 
-    def _join(self, m: Module, sums: list[Value], tile: Any) -> None:
+    def _join(self, m: Module, sums: list[Value], tile: data.View) -> None:
         """Accumulate slices, round, and store dot products until they are transferred."""
         p = self.parameters
         m.submodules.waiting = waiting = Fifo(shape=p.dot_layout, depth=p.dot_depth)
@@ -230,9 +228,7 @@ class FlexiblePeArray(Unit):
             if n == 0:
                 # The dot products of all planes complete in the same cycle.
                 m.d.sync += done.eq(accumulator.done)
-        m.d.comb += [
-            waiting.source.valid.eq(done),
-        ]
+        m.d.comb += waiting.source.valid.eq(done)
         connect_streams(m, waiting.sink, self.dot_products)
 
     def _round(self, m: Module, elements: list[list[ProcessingElement]], capture: Value) -> None:

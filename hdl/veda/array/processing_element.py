@@ -178,9 +178,9 @@ class ProcessingElement(Unit):
         code = exact_product(m, BINARY16, exact_format, other, weight)
         # A product of FP16 numbers is exact in FP32: nothing is rounded before the sums.
         if self.multiply_stages == 3:
-            behind = Signal(len(code), name="exact", reset_less=True)
-            m.d.sync += behind.eq(code)
-            code = behind
+            registered = Signal(len(code), name="exact", reset_less=True)
+            m.d.sync += registered.eq(code)
+            code = registered
         if not wide:
             m.submodules.narrow = narrow = FloatConvert(source=exact_format, target=self.sum_format)
             m.d.comb += narrow.a.eq(code)

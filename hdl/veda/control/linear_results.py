@@ -1,6 +1,6 @@
 """Routes of VEDA's rows of results: rotary embedding, activation, scheduler, or next matrix."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -14,6 +14,22 @@ from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
 from hdl.veda.instructions import RowKind
 from hdl.veda.parameters import VedaParameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rotated:
+    """Rows that return from the rotary embedding.
+
+    Parameters
+    ----------
+    rows : stream.Interface
+        The rows, in the order in which they were sent.
+    in_flight : Value
+        A row has been sent, and has not returned.
+    """
+
+    rows: stream.Interface
+    in_flight: Value
 
 
 class LinearResults(Unit):
@@ -89,10 +105,11 @@ class LinearResults(Unit):
         token = Signal(p.token_shape)
         ends, token_ends = Signal(), Signal()
         attends, gated = Signal(), Signal()
-        rotated, rotating = self._rotate(m, serialiser.items, paired)
+        rotated = self._rotate(m, serialiser.items, paired)
         split = self._slices(m, ends & token_ends)
         m.d.comb += [
             token_ends.eq(token == row.last_token),
+            ends.eq(index == self._last_row(m)),
             attends.eq(row.kind == RowKind.ATTENDED),
             gated.eq(row.kind == RowKind.GATED),
             Value.cast(paired.payload["items"]).eq(Value.cast(row.values)),
@@ -100,11 +117,11 @@ class LinearResults(Unit):
             paired.payload.tag.eq(gated),
             paired.payload.last.eq(ends & token_ends & gated),
             self.outputs.payload.eq(row.values),
-            self.projections.valid.eq(rotated.valid),
-            self.projections.payload.eq(Value.cast(rotated.payload["items"])),
-            rotated.ready.eq(self.projections.ready),
+            self.projections.valid.eq(rotated.rows.valid),
+            self.projections.payload.eq(Value.cast(rotated.rows.payload["items"])),
+            rotated.rows.ready.eq(self.projections.ready),
         ]
-        self._route(m, paired, index=index, ends=ends, rotating=rotating, split=split)
+        self._route(m, paired, index=index, rotating=rotated.in_flight, split=split)
         # A matrix's rows arrive token by token for each row; the heads' outputs, head by head for
         # each token.
         counted = (row.kind != RowKind.OUTPUT) & (row.kind != RowKind.LOGITS)
@@ -115,10 +132,23 @@ class LinearResults(Unit):
             m.d.sync += token.eq(Mux(token_ends, 0, token + 1))
         return m
 
+    def _last_row(self, m: Module) -> Signal:
+        """Return the index of the last row of the present row's kind."""
+        p = self.parameters
+        last = Signal(range(max(p.projected_rows, p.gated_rows, p.rounds)))
+        with m.Switch(self.rows.payload.kind):
+            with m.Case(RowKind.ATTENDED):
+                m.d.comb += last.eq(p.rounds - 1)
+            with m.Case(RowKind.PROJECTED):
+                m.d.comb += last.eq(p.projected_rows - 1)
+            with m.Case(RowKind.GATED):
+                m.d.comb += last.eq(p.gated_rows - 1)
+        return last
+
     def _route(
-        self, m: Module, paired: Any, *, index: Value, ends: Signal, rotating: Value, split: Value
+        self, m: Module, paired: stream.Interface, *, index: Value, rotating: Value, split: Value
     ) -> None:
-        """Route a row by its kind; assign `ends` if it is the last row of its kind."""
+        """Route a row by its kind."""
         p, rows, row = self.parameters, self.rows, self.rows.payload
         is_value = Signal()
         with m.Switch(row.kind):
@@ -135,11 +165,10 @@ class LinearResults(Unit):
                         rows.ready.eq(self.logits.ready),
                     ]
             with m.Case(RowKind.ATTENDED):
-                m.d.comb += [rows.ready.eq(split), ends.eq(index == p.rounds - 1)]
+                m.d.comb += rows.ready.eq(split)
             # Rows are keys, values, queries in this order; only values are not rotated.
             with m.Case(RowKind.PROJECTED):
                 m.d.comb += [
-                    ends.eq(index == p.projected_rows - 1),
                     is_value.eq((index >= p.kv_rounds) & (index < 2 * p.kv_rounds)),
                     paired.valid.eq(rows.valid & ~is_value),
                     rows.ready.eq(paired.ready),
@@ -154,19 +183,12 @@ class LinearResults(Unit):
                     ]
             with m.Case(RowKind.GATED):
                 m.d.comb += [
-                    ends.eq(index == p.gated_rows - 1),
                     paired.valid.eq(rows.valid),
                     rows.ready.eq(paired.ready),
                 ]
 
-    def _rotate(self, m: Module, pairs: Any, rows: Any) -> tuple[Any, Value]:
-        """Send each pair to its function, with its angle if it rotates.
-
-        Returns
-        -------
-        tuple[Any, Value]
-            The stream of rotated rows, and whether any row is in flight.
-        """
+    def _rotate(self, m: Module, pairs: stream.Interface, rows: stream.Interface) -> _Rotated:
+        """Send each pair to its function, with its angle if it rotates."""
         p = self.parameters
         # Pairs arrive at most every other cycle, so a collector without overlap loses no
         # throughput. It also cuts the path of `ready` of the shared operators.
@@ -192,13 +214,13 @@ class LinearResults(Unit):
         ]
         # Rows in the serialiser, in the rotary embedding and in the collector: values must not
         # overtake.
-        under_way = Signal(range(4))
+        in_flight = Signal(range(4))
         enters = rows.valid & rows.ready & ~rows.payload.tag
         leaves = collected.groups.valid & collected.groups.ready
-        m.d.sync += under_way.eq(under_way + enters - leaves)
-        return collected.groups, under_way != 0
+        m.d.sync += in_flight.eq(in_flight + enters - leaves)
+        return _Rotated(rows=collected.groups, in_flight=in_flight != 0)
 
-    def _angles(self, m: Module, angles: Any) -> Value:
+    def _angles(self, m: Module, angles: data.View) -> Value:
         """Select each row's angles and rotate them pair by pair; return whether they are valid."""
         p = self.parameters
         m.submodules.sets = sets = ReplayBuffer(

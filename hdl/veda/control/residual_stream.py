@@ -42,6 +42,22 @@ class _Total:
     value: Value
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """The element to which the next sum is added.
+
+    Parameters
+    ----------
+    address : Value
+        Its address in the memory.
+    last : Value
+        It is the last element of its matrix.
+    """
+
+    address: Value
+    last: Value
+
+
 class ResidualStream(Unit):
     """Add the serial results of a matrix to the hidden states, and stream them to the next norm.
 
@@ -117,10 +133,9 @@ class ResidualStream(Unit):
         # Elements of the block, known once it has entered; length of the prefix written so far.
         size, prefix = Signal(range(p.state_elements + 1)), Signal(range(p.state_elements + 1))
         reads = Signal()
-        address, last = self._address(m, reads, size)
-        accepts = ~entering & ~summed
-        total = self._add(m, states.read_data, reads=reads, accepts=accepts, beside=(last, address))
-        m.d.comb += self.finished.eq(reads & last)
+        place = self._place(m, reads, size)
+        total = self._add(m, states.read_data, place, reads=reads, accepts=~entering & ~summed)
+        m.d.comb += self.finished.eq(reads & place.last)
         with m.If(reads):
             m.d.sync += [leaving.eq(self.leave), closing.eq(self.leave | self.predict)]
 
@@ -147,13 +162,13 @@ class ResidualStream(Unit):
         # Read the next element if it is written and the output has room. The memory has one read
         # port; sums have priority, because the arrays wait for them.
         element, ends, leaves, gives = Signal(range(p.state_elements)), Signal(), Signal(), Signal()
-        room = self._give(m, gives, element, ends, leaves, states.read_data)
+        room = self._give(m, gives, ends, leaves, states.read_data)
         m.d.comb += [
             gives.eq((complete | (element != prefix)) & room & ~reads),
             ends.eq(complete & (element + 1 == size)),
             leaves.eq(leaving & ~entering),
             states.read_enable.eq(reads | gives),
-            states.read_address.eq(Mux(reads, address, element)),
+            states.read_address.eq(Mux(reads, place.address, element)),
         ]
         with m.If(gives):
             m.d.sync += element.eq(element + 1)
@@ -185,13 +200,9 @@ class ResidualStream(Unit):
         return last
 
     def _add(
-        self, m: Module, read: Value, *, reads: Signal, accepts: Value, beside: tuple[Value, Value]
+        self, m: Module, read: Value, place: _Place, *, reads: Signal, accepts: Value
     ) -> _Total:
-        """Take the arrays' sums sequentially and add each to its element.
-
-        `beside` carries two values in parallel with the adder: whether the sum is the last of its
-        matrix, and the address of its element.
-        """
+        """Take the arrays' sums sequentially and add each to its element."""
         p = self.parameters
         m.submodules.add = add = FloatAdd(stages=ADD_STAGES)
         copy = Signal(range(p.copies))
@@ -207,15 +218,17 @@ class ResidualStream(Unit):
         addend = Signal(16, reset_less=True)
         m.d.sync += addend.eq(Array(Value.cast(part) for part in self.sums.payload)[copy])
         m.d.comb += [Value.cast(add.a).eq(addend), Value.cast(add.b).eq(read)]
-        valid, along = Signal(1 + ADD_STAGES), Cat(*beside)
+        valid = Signal(1 + ADD_STAGES)
         m.d.sync += valid.eq(Cat(reads, valid))
-        along = delay_line(m, along, 1 + ADD_STAGES, name="beside")[-1]
+        # The place of the sum moves in parallel with the adder.
+        along = Cat(place.last, place.address)
+        along = delay_line(m, along, 1 + ADD_STAGES, name="place")[-1]
         return _Total(
             valid=valid[-1], last=along[0], address=along[1:], value=add.result.as_value()
         )
 
-    def _address(self, m: Module, moves: Value, size: Value) -> tuple[Value, Value]:
-        """Return the address for the next sum, and whether the sum is its matrix's last."""
+    def _place(self, m: Module, moves: Value, size: Value) -> _Place:
+        """Return the place of the next sum."""
         p = self.parameters
         most = min(p.array.partial_sums * p.copies, p.hidden_size)
         # First address of the token's state, first output of the block of outputs, offset in the
@@ -241,11 +254,9 @@ class ResidualStream(Unit):
                 m.d.sync += state.eq(Mux(token_ends, 0, state + p.hidden_size))
                 with m.If(token_ends):
                     m.d.sync += block.eq(Mux(closes, 0, block + most))
-        return address, closes & token_ends
+        return _Place(address=address, last=closes & token_ends)
 
-    def _give(
-        self, m: Module, moves: Value, element: Value, ends: Value, leaves: Value, read: Value
-    ) -> Value:
+    def _give(self, m: Module, moves: Value, ends: Value, leaves: Value, read: Value) -> Value:
         """Output each element a cycle after its read; return whether there is room for another."""
         p = self.parameters
         marks = data.StructLayout({"last": 1, "final": 1, "leaves": 1})

@@ -1,7 +1,6 @@
 """VEDA's slot table: assigns the next token of each layer to a slot of its cache."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -12,7 +11,7 @@ from hdl.unit import Unit
 from hdl.veda.instructions import Operation, SlotState
 from hdl.veda.parameters import VedaParameters
 
-EVICTIONS_UNDER_WAY = 4
+SEARCHES_IN_FLIGHT = 4
 """Maximum number of layers with a victim search in flight."""
 
 
@@ -40,7 +39,7 @@ class _Searches:
     ----------
     room, valid : Value
         There is room for another search; there is at least one.
-    oldest : Any
+    oldest : data.View
         The search whose victims arrive next: its layer, the number of tokens cached there, the
         number of victims, and whether a new text has begun in that layer since.
     completes : Signal
@@ -49,7 +48,7 @@ class _Searches:
 
     room: Value
     valid: Value
-    oldest: Any
+    oldest: data.View
     completes: Signal
 
 
@@ -156,7 +155,7 @@ class SlotTable(Unit):
         ]
         return self.blocks.ready | ~needed
 
-    def _check(self, m: Module, taken: Value, entry: Any) -> None:
+    def _check(self, m: Module, taken: Value, entry: data.View) -> None:
         """Set the error flags for illegal instructions."""
         p, instruction = self.parameters, self.instructions.payload
         beyond = instruction.position + self.tasks.payload.last_token >= p.context_length
@@ -182,12 +181,12 @@ class SlotTable(Unit):
         )
         queue = Array(
             Signal(layout, name=f"search_{place}", reset_less=True)
-            for place in range(EVICTIONS_UNDER_WAY)
+            for place in range(SEARCHES_IN_FLIGHT)
         )
         newest, oldest = (
-            Signal(range(EVICTIONS_UNDER_WAY), name=name) for name in ("newest", "oldest")
+            Signal(range(SEARCHES_IN_FLIGHT), name=name) for name in ("newest", "oldest")
         )
-        waiting, arrives, leaves = Signal(range(EVICTIONS_UNDER_WAY + 1)), Signal(), Signal()
+        waiting, arrives, leaves = Signal(range(SEARCHES_IN_FLIGHT + 1)), Signal(), Signal()
         m.d.comb += arrives.eq(taken & (instruction.evictions != 0))
         m.d.sync += waiting.eq(waiting + arrives - leaves)
         with m.If(taken & instruction.load):
@@ -206,13 +205,13 @@ class SlotTable(Unit):
         with m.If(leaves):
             m.d.sync += oldest.eq(oldest + 1)
         return _Searches(
-            room=waiting != EVICTIONS_UNDER_WAY,
+            room=waiting != SEARCHES_IN_FLIGHT,
             valid=waiting != 0,
-            oldest=queue[oldest],
+            oldest=data.View(layout, Value.cast(queue[oldest])),
             completes=leaves,
         )
 
-    def _fill_in(self, m: Module, entry: Any) -> _After:
+    def _fill_in(self, m: Module, entry: data.View) -> _After:
         """Assign the task's slot and length; return the layer's state after it."""
         p = self.parameters
         instruction, task = self.instructions.payload, self.tasks.payload

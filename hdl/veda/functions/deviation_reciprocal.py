@@ -1,7 +1,6 @@
 """Mean and reciprocal standard deviation of a vector, from its sums, one digit per cycle."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -22,6 +21,22 @@ ROOT_DIGITS = 16
 
 QUOTIENT_DIGITS = 15
 """Digits of its reciprocal, including the one of weight 1."""
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """The registers of a division after one more digit.
+
+    Parameters
+    ----------
+    number : Value
+        Dividend and quotient.
+    remainder : Value
+        Remainder.
+    """
+
+    number: Value
+    remainder: Value
 
 
 @dataclass(frozen=True)
@@ -59,14 +74,18 @@ class _Registers:
         """Whether this is the last digit."""
         return self.steps == 1
 
-    def load(self, numerator: Value) -> list[Any]:
-        """Return the assignments that start a division: numerator at the top, one step per bit."""
+    def load(self, m: Module, numerator: Value) -> None:
+        """Start a division: numerator at the top, one step per bit."""
         zeros = Const(0, len(self.number) - len(numerator))
-        return [
+        m.d.sync += [
             self.number.eq(Cat(zeros, numerator)),
             self.remainder.eq(0),
             self.steps.eq(len(numerator)),
         ]
+
+    def step(self, m: Module, divided: _Divided) -> None:
+        """Take over a digit of a division."""
+        m.d.sync += [self.number.eq(divided.number), self.remainder.eq(divided.remainder)]
 
 
 class DeviationReciprocal(Unit):
@@ -129,16 +148,16 @@ class DeviationReciprocal(Unit):
         dividend = Signal()
         # All three divisions share one row of restoring division: two by n, and one by the root.
         rest, digit = restoring_step(work.remainder[: len(work.divisor)], dividend, work.divisor)
-        divide = [work.number.eq(Cat(digit, work.number)), work.remainder.eq(rest)]
+        divided = _Divided(number=Cat(digit, work.number), remainder=rest)
         m.d.comb += [self.undefined.eq(undefined), dividend.eq(work.number[-1])]
         m.d.sync += work.steps.eq(work.steps - 1)
         with m.FSM(init="IDLE"):
             with m.State("IDLE"):
                 with m.If(self.strobe):
+                    work.load(m, self.sums.squares)
                     m.d.sync += [
                         work.divisor.eq(self.sums.count),
                         undefined.eq(self.sums.undefined),
-                        *work.load(self.sums.squares),
                     ]
                     if not p.rms:
                         m.d.sync += [
@@ -148,16 +167,16 @@ class DeviationReciprocal(Unit):
                     m.next = "DIVIDE"
             # Dividend bits shift out at the top while quotient bits shift in at the bottom.
             with m.State("DIVIDE"):
-                m.d.sync += divide
+                work.step(m, divided)
                 with m.If(work.done):
                     m.next = "ADD_EPSILON" if p.rms else "EXCHANGE"
             if not p.rms:
-                self._mean(m, work, divide)
+                self._mean(m, work, divided)
             self._root(m, work)
             # The divisor register holds the root: its reciprocal is one more division.
             with m.State("RECIPROCAL"):
                 m.d.comb += dividend.eq(0)
-                m.d.sync += divide
+                work.step(m, divided)
                 with m.If(work.done):
                     m.next = "ROUND"
             with m.State("ROUND"):
@@ -218,7 +237,7 @@ class DeviationReciprocal(Unit):
                 ]
                 m.next = "RECIPROCAL"
 
-    def _mean(self, m: Module, work: _Registers, divide: list[Any]) -> None:
+    def _mean(self, m: Module, work: _Registers, divided: _Divided) -> None:
         """Divide the sum, square the quotient, subtract it, round it to FP16."""
         width = self.parameters.mean_width
         average = Signal(width, reset_less=True)
@@ -228,13 +247,11 @@ class DeviationReciprocal(Unit):
         with m.State("EXCHANGE"):
             complement = work.other ^ work.negative.replicate(len(work.other))
             magnitude = incremented(m, complement, work.negative)
-            m.d.sync += [
-                *work.load(magnitude[: self.parameters.sum_width - 1]),
-                work.other.eq(work.number),
-            ]
+            work.load(m, magnitude[: self.parameters.sum_width - 1])
+            m.d.sync += work.other.eq(work.number)
             m.next = "MEAN"
         with m.State("MEAN"):
-            m.d.sync += divide
+            work.step(m, divided)
             with m.If(work.done):
                 m.next = "HOLD"
         with m.State("HOLD"):

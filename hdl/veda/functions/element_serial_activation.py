@@ -1,6 +1,6 @@
 """The SwiGLU activation of a feed-forward layer, one element per cycle: SiLU(gate) * up."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -21,6 +21,7 @@ from hdl.veda.functions.shared_operator import (
     LONGER_PRODUCT,
     QUOTIENT,
     UNARY,
+    SharedOperators,
     from_fp16,
     private_operators,
     shared_operators,
@@ -201,7 +202,7 @@ class ElementSerialActivation(Unit):
         ]
         return m
 
-    def _private_operators(self, m: Module) -> Any:
+    def _private_operators(self, m: Module) -> SharedOperators:
         """Return operators of the unit's own."""
         p = self.parameters
         return private_operators(

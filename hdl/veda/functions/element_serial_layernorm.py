@@ -1,7 +1,5 @@
 """VEDA's element-serial layernorm or RMSNorm: one element in and out per cycle, Section V."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
@@ -22,6 +20,7 @@ from hdl.veda.functions.shared_operator import (
     EXACT_PRODUCT,
     EXTRA_BITS,
     LONGER_PRODUCT,
+    SharedOperators,
     from_fp16,
     private_operators,
     shared_operators,
@@ -185,10 +184,10 @@ class ElementSerialLayernorm(Unit):
         ]
         return m
 
-    def _private_operators(self, m: Module) -> Any:
+    def _private_operators(self, m: Module) -> SharedOperators:
         """Return operators of the unit's own."""
         p = self.parameters
-        operators: dict[str, Any] = {
+        operators: dict[str, Unit] = {
             "multiply": FloatMultiply(extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True),
             "last_multiply": SignificandProduct(),
         }
@@ -196,7 +195,13 @@ class ElementSerialLayernorm(Unit):
             operators["add"] = FloatAdd(stages=p.subtract_stages, enable=True)
         return private_operators(m, layernorm_operators(p), **operators)
 
-    def _normalise(self, m: Module, operators: Any, elements: Any, scales: Any) -> Value:
+    def _normalise(
+        self,
+        m: Module,
+        operators: SharedOperators,
+        elements: stream.Interface,
+        scales: stream.Interface,
+    ) -> Value:
         """Subtract the mean and multiply; the whole pipeline stalls together.
 
         Returns whether any stage is occupied.

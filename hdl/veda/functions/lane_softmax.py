@@ -11,7 +11,7 @@ from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmax
 from hdl.veda.functions.normalization_unit import OPERATORS
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
-HEADS_UNDER_WAY = 4
+HEADS_IN_FLIGHT = 4
 """Heads whose length may be known before their last score arrives."""
 
 
@@ -74,7 +74,7 @@ class LaneSoftmax(Unit):
         # Only the first lane's normalisation shares its operators; the other lanes have their own.
         if self.shared:
             connect(m, lanes[0].operators, flipped(self.operators))
-        m.submodules.heads = heads = Fifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)
+        m.submodules.heads = heads = Fifo(shape=p.length_shape, depth=HEADS_IN_FLIGHT)
         connect_streams(m, self.lengths, heads.source)
 
         # The arrays' scores carry no end mark: the head's length, which arrives earlier, gives it.

@@ -6,8 +6,6 @@ reciprocal replaces the division. Any rise of the maximum after an exponential w
 of two.
 """
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -19,6 +17,7 @@ from hdl.unit import Unit
 from hdl.veda.functions.shared_operator import (
     EXTRA_BITS,
     LONGER_PRODUCT,
+    SharedOperators,
     private_operators,
     shared_operators,
 )
@@ -142,7 +141,7 @@ class NormalizationUnit(Unit):
         code = Cat(exponential.mantissa, placed[: BINARY16.exponent_bits])
         return code & lives.replicate(len(code))
 
-    def _private_operators(self, m: Module) -> Any:
+    def _private_operators(self, m: Module) -> SharedOperators:
         """Return operators of the unit's own."""
         stages = self.parameters.multiply_stages
         multiply = FloatMultiply(extra_bits=EXTRA_BITS, stages=stages, enable=True)

@@ -5,6 +5,8 @@ maximum is subtracted. An exponential is then a mantissa and a distance, and a s
 sum to a larger maximum.
 """
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -18,6 +20,38 @@ from hdl.veda.functions.softmax_parameters import (
     DISTANCE_BITS,
     ElementSerialSoftmaxParameters,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Verdict:
+    """A score that may not be a number, and its head.
+
+    Parameters
+    ----------
+    nothing : Value
+        The score is an infinity or a NaN.
+    undefined : Value
+        Its head so far has no softmax.
+    """
+
+    nothing: Value
+    undefined: Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Power:
+    """A power of two, compared with the largest one of its head before it.
+
+    Parameters
+    ----------
+    distance : Value
+        Difference of the exponents, clamped.
+    rises : Value
+        It is above the largest one.
+    """
+
+    distance: Value
+    rises: Value
 
 
 class ReductionUnit(Unit):
@@ -81,29 +115,29 @@ class ReductionUnit(Unit):
         with m.Elif(busy.any()):
             m.d.sync += busy.eq(busy - 1)
 
-        nothing, undefined = self._judge(m, take)
+        verdict = self._judge(m, take)
         m.submodules.exp = exp = FloatExp2(stages=p.exp_stages)
         m.d.comb += exp.a.eq(score.value)
         # Control bits in parallel with the exponential unit.
         strobe = delay_line(m, take, p.exp_stages, name="strobe", reset=True)[-1]
-        marks = Cat(nothing, score.last, undefined)
+        marks = Cat(verdict.nothing, score.last, verdict.undefined)
         nothing, last, undefined = delay_line(m, marks, p.exp_stages, name="marks")[-1]
-        distance, rises = self._distance(m, strobe, exp.whole, nothing, last)
+        power = self._distance(m, strobe, exp.whole, nothing, last)
 
-        behind = Signal()
+        valid = Signal()
         mantissa, marks = Signal(len(exp.mantissa), reset_less=True), Signal(2, reset_less=True)
         m.d.sync += [
-            behind.eq(strobe),
+            valid.eq(strobe),
             mantissa.eq(exp.mantissa),
             marks.eq(Cat(last, undefined)),
         ]
         m.d.comb += [
-            self.exponential_strobe.eq(behind),
+            self.exponential_strobe.eq(valid),
             self.exponential.mantissa.eq(mantissa),
-            self.exponential.distance.eq(distance),
-            self.exponential.rises.eq(rises),
+            self.exponential.distance.eq(power.distance),
+            self.exponential.rises.eq(power.rises),
             self.exponential_last.eq(marks[0]),
-            total.strobe.eq(behind),
+            total.strobe.eq(valid),
             total.exponential.eq(self.exponential),
             Cat(total.last, total.undefined).eq(marks),
             self.reciprocal_strobe.eq(total.strobe_out),
@@ -111,8 +145,8 @@ class ReductionUnit(Unit):
         ]
         return m
 
-    def _judge(self, m: Module, take: Value) -> tuple[Value, Value]:
-        """Return whether a score is not a number, and whether its head so far has no softmax."""
+    def _judge(self, m: Module, take: Value) -> _Verdict:
+        """Judge a score and its head so far."""
         score = self.scores.payload
         # A head needs a finite score, and neither a NaN nor +inf.
         nan_before, infinite_before = Signal(reset_less=True), Signal(reset_less=True)
@@ -141,12 +175,12 @@ class ReductionUnit(Unit):
                 (self.flags.infinite & ~self.clear_flags) | (ends & ~nans & none)
             ),
         ]
-        return nothing, nans | none
+        return _Verdict(nothing=nothing, undefined=nans | none)
 
     def _distance(
         self, m: Module, strobe: Value, whole: Value, nothing: Value, last: Value
-    ) -> tuple[Value, Value]:
-        """Return, a cycle later, a power's distance from the largest so far, and if it is above."""
+    ) -> _Power:
+        """Compare a power with the largest so far; the result is valid a cycle later."""
         largest, empty = Signal(signed(WHOLE_BITS), reset_less=True), Signal(init=1)
         # One sum serves both cases: `whole - largest - 1` is not negative if the power rises, and
         # its complement is `largest - whole`, the distance, otherwise.
@@ -167,7 +201,7 @@ class ReductionUnit(Unit):
         far = apart | gap[DISTANCE_BITS:].any() | (rises_known & near.all())
         distance = Signal(DISTANCE_BITS)
         m.d.comb += distance.eq((near + rises_known) | far.replicate(DISTANCE_BITS))
-        return distance, rises_known
+        return _Power(distance=distance, rises=rises_known)
 
 
 def _extended(value: Value, width: int) -> Value:

@@ -5,13 +5,14 @@ for operators outside it, shared through an arbiter: it requests them, and uses 
 granted. A stand-alone function has private operators, which are always granted.
 """
 
-from typing import Any
+from typing import Protocol, cast
 
-from amaranth.hdl import Cat, Const, Module, Value
-from amaranth.lib.data import StructLayout
+from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike
+from amaranth.lib.data import StructLayout, View
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.arith.float_format import BINARY16
+from hdl.unit import Unit
 
 EXTRA_BITS = 3
 """Mantissa bits of a shared multiplier's second operand below those of FP16."""
@@ -28,6 +29,33 @@ QUOTIENT = Signature({"a": Out(_FP16), "b": Out(_FP16), "result": In(_FP16), "bu
 
 EXACT_PRODUCT = Signature({"a": Out(_FP16), "b": Out(_FP16), "product": In(22)})
 """The product of two significands in the same cycle: the integer part of a multiplier."""
+
+
+class OperatorPorts(Protocol):
+    """Operands and result of an operator outside a function; each operator has some of them."""
+
+    signature: Signature
+    a: View
+    b: View
+    result: View
+    product: Signal
+    busy: Signal
+
+
+class SharedOperators(Protocol):
+    """Ports of a function to its operators, which are attributes by their names.
+
+    The other members are those of `shared_operators`.
+    """
+
+    signature: Signature
+    request: Signal
+    grant: Signal
+    end: Signal
+    busy: Signal
+    enable: Signal
+
+    def __getattr__(self, name: str) -> OperatorPorts: ...
 
 
 def shared_operators(**operators: Signature) -> Signature:
@@ -51,9 +79,9 @@ def shared_operators(**operators: Signature) -> Signature:
     return Signature(arbitration | {name: Out(ports) for name, ports in operators.items()})
 
 
-def private_operators(m: Module, signature: Signature, **operators: Any) -> Any:
+def private_operators(m: Module, signature: Signature, **operators: Unit) -> SharedOperators:
     """Return the ports of operators that are submodules, granted in every cycle."""
-    shared: Any = signature.create(path=("operators",))
+    shared = cast("SharedOperators", signature.create(path=("operators",)))
     m.d.comb += shared.grant.eq(1)
     for name, operator in operators.items():
         m.submodules[name] = operator
@@ -67,14 +95,14 @@ def private_operators(m: Module, signature: Signature, **operators: Any) -> Any:
     return shared
 
 
-def link_results(m: Module, operator: Any, ports: Any) -> None:
+def link_results(m: Module, operator: Unit, ports: OperatorPorts) -> None:
     """Connect an operator's results to a function; results that the operator lacks are 0."""
     for result, port in ports.signature.members.items():
         if port.flow is In and result in operator.signature.members:
             m.d.comb += getattr(ports, result).eq(getattr(operator, result))
 
 
-def from_fp16(code: Any) -> Any:
+def from_fp16(code: ValueLike) -> Value:
     """Return a number as a multiplier's longer operand."""
     # The mantissa is at the low end of a code: zeros appended below it do not change the number.
     return Cat(Const(0, EXTRA_BITS), Value.cast(code))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
@@ -26,7 +26,11 @@ from hdl.veda.functions.element_serial_rotary import (
 )
 from hdl.veda.functions.lane_softmax import LaneSoftmax
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
-from hdl.veda.functions.shared_operator import EXTRA_BITS, link_results
+from hdl.veda.functions.shared_operator import (
+    EXTRA_BITS,
+    SharedOperators,
+    link_results,
+)
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 
@@ -220,7 +224,7 @@ class SpecialFunctionUnit(Unit):
         self._share(m, requesters, self._arbitrate(m, requesters))
         return m
 
-    def _arbitrate(self, m: Module, requesters: Sequence[Any]) -> Signal:
+    def _arbitrate(self, m: Module, requesters: Sequence[SharedOperators]) -> Signal:
         """Grant in round-robin order; return the owner of the operators, one bit per function."""
         # One-hot. After reset the first function owns the operators without a request.
         owner, leaving = Signal(len(requesters), init=1), Signal()
@@ -248,16 +252,15 @@ class SpecialFunctionUnit(Unit):
                         m.d.sync += owner.eq(1 << other)
         return owner
 
-    def _share(self, m: Module, requesters: Sequence[Any], owner: Signal) -> None:
+    def _share(self, m: Module, requesters: Sequence[SharedOperators], owner: Signal) -> None:
         """Connect each operator's operands to its owner, and its results to all functions."""
         p = self.parameters
-        steps: dict[str, Any] = {"stages": p.step_stages, "enable": True}
-        operators: dict[str, Any] = {
-            "add": FloatAdd(**steps),
+        operators: dict[str, Unit] = {
+            "add": FloatAdd(stages=p.step_stages, enable=True),
             "exp": FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
-            "multiply": FloatMultiply(extra_bits=EXTRA_BITS, **steps),
+            "multiply": FloatMultiply(extra_bits=EXTRA_BITS, stages=p.step_stages, enable=True),
             "divide": p.activation.divider,
-            "last_multiply": FloatMultiply(exact=True, **steps),
+            "last_multiply": FloatMultiply(exact=True, stages=p.step_stages, enable=True),
         }
         # All pipelines advance together, as the owner enables them.
         enable = Signal()

@@ -1,7 +1,6 @@
 """The voting comparator of Figure 7: a FIFO delays probabilities until their threshold is known."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
@@ -80,7 +79,9 @@ class VoteComparator(Unit):
         self._compare(m, waiting.sink, outcomes)
         return m
 
-    def _compare(self, m: Module, element: Any, outcomes: Sequence[Any]) -> None:
+    def _compare(
+        self, m: Module, element: stream.Interface, outcomes: Sequence[stream.Interface]
+    ) -> None:
         """Compare each element of a head with its lane's threshold, and register the votes."""
         p = self.parameters
         moves, ends = Signal(), Signal()

@@ -7,7 +7,6 @@ l: a product, a root, a product and a quotient. Each may take as long as the arr
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
@@ -62,10 +61,9 @@ class _Element:
 class VoteThreshold(Unit):
     """Compute each head's threshold and least probable element as its elements arrive.
 
-    **Latency** `parameters.latency` cycles from a head's last element to its outcome: 84 at
-    slots
-    4096. **Throughput** one element per cycle; a head of fewer than `parameters.interval` elements
-          (27) delays the next one.
+    **Latency** `parameters.latency` cycles from a head's last element to its outcome: 84 at 4096
+    slots. **Throughput** one element per cycle; a head of fewer than `parameters.interval` elements
+    (27) delays the next one.
 
     **Numerics** probabilities are FP16 codes from 0 up to, but not including, 2, without their
     signs. A head with any other code, such as a NaN, is not a distribution: its threshold is zero,
@@ -181,17 +179,17 @@ class VoteThreshold(Unit):
         excess = Cat(fraction, (whole - 1)[: len(whole)])
         return Mux(whole == 0, 0, excess)
 
-    def _accumulate(self, m: Module, lows: Any, sums: Any) -> None:
+    def _accumulate(self, m: Module, lows: stream.Interface, sums: stream.Interface) -> None:
         """Find the smallest element, count the elements and accumulate their squares."""
-        advance, complete = Signal(), Signal()
+        advance = Signal()
         # All stages advance together; they stall while a sum waits.
         m.d.comb += [
-            advance.eq((~complete | sums.ready) & lows.ready),
+            advance.eq((~sums.valid | sums.ready) & lows.ready),
             self.probabilities.ready.eq(advance),
         ]
         element = self._element(m, advance)
         self._find_lowest(m, advance, element, lows)
-        self._sum(m, advance, element, self._square(m, advance, element.value), complete, sums)
+        self._sum(m, advance, element, self._square(m, advance, element.value), sums)
 
     def _element(self, m: Module, advance: Value) -> _Element:
         """Stage 1: the element, its index, and whether it is its head's first."""
@@ -220,7 +218,9 @@ class VoteThreshold(Unit):
                 m.d.sync += [new.eq(old) for old, new in pairwise(flags)]
         return element
 
-    def _find_lowest(self, m: Module, advance: Value, element: _Element, lows: Any) -> None:
+    def _find_lowest(
+        self, m: Module, advance: Value, element: _Element, lows: stream.Interface
+    ) -> None:
         """Stage 2: the smallest element so far; ties resolve to the lowest index."""
         value, valid, first = element.value, element.valid, element.first
         smallest = Signal(PROBABILITY_BITS, reset_less=True)
@@ -273,11 +273,10 @@ class VoteThreshold(Unit):
         advance: Value,
         element: _Element,
         square: Value,
-        complete: Signal,
-        sums: Any,
+        sums: stream.Interface,
     ) -> None:
         """Stage 5: the number of elements, and the sum of squares, which saturates."""
-        length = Signal(self.parameters.length_bits, reset_less=True)
+        complete, length = Signal(), Signal(self.parameters.length_bits, reset_less=True)
         total = Signal(SQUARE_FRACTION + 1, reset_less=True)
         beyond = Signal(reset_less=True)
         # A head's first square replaces the sum: no cycle is spent on clearing it.
@@ -301,7 +300,9 @@ class VoteThreshold(Unit):
             sums.payload.b.eq(length),
         ]
 
-    def _round(self, m: Module, quotients: Any, negative: Value, lows: Any) -> None:
+    def _round(
+        self, m: Module, quotients: stream.Interface, negative: Value, lows: stream.Interface
+    ) -> None:
         """Normalise the quotient, at most down to the subnormal exponent, and round it."""
         outcome = self.outcomes
         # Only the positions of normal numbers are searched: subnormals are not shifted further.

@@ -10,7 +10,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.catalog import entry_named
-from hdl.veda.control.slot_table import EVICTIONS_UNDER_WAY, SlotTable
+from hdl.veda.control.slot_table import SEARCHES_IN_FLIGHT, SlotTable
 from hdl.veda.parameters import VedaParameters
 from testbenches.packing import from_integers, unpack
 
@@ -73,8 +73,8 @@ def latest(requests: list[Request]) -> list[int]:
                 if not other.load and requests[number].evictions == 1:
                     limit = place
                 break
-        if turn + EVICTIONS_UNDER_WAY < len(searches):
-            limit = min(limit, searches[turn + EVICTIONS_UNDER_WAY])
+        if turn + SEARCHES_IN_FLIGHT < len(searches):
+            limit = min(limit, searches[turn + SEARCHES_IN_FLIGHT])
         limits.append(limit)
     # Victims arrive in the order of their searches.
     for turn in reversed(range(len(limits) - 1)):
