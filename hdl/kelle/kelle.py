@@ -116,8 +116,9 @@ class Kelle(Unit):
     With a `vocabulary`, a step may compute the LM head, whose matrix has one scale, from the
     normalised output of the last layer. It gives a prediction instead of a hidden state.
 
-    **Latency** of a step: about ``load_cycles`` per tile of weights, or one cycle per token if that
-    is more, and per byte of a tile of keys or values. **Throughput** one step at a time.
+    **Latency** of a step: for each tile of weights the larger of ``load_cycles`` and the number of
+    vectors that are multiplied by it; for each tile of keys or values ``load_cycles`` twice, once
+    per byte. **Throughput** one step at a time.
 
     **Numerics** integers: weights of 8 or 4 bits, activations of 16 or 8, exact sums, each
     requantised once (rounded to nearest, ties to even, saturating) by the scale and shift of its

@@ -69,7 +69,7 @@ class P3llm(Unit):
         no state.
     predictions : Out(stream)
         With a vocabulary: the `token` with the largest logit, and this logit as `sum` in binary32.
-        Ties resolve to the lowest token; ``-0`` is less than ``0``.
+        Ties resolve to the lowest token; ``-0`` equals ``0``.
     bank_command, bank_command_1, ... : Out(struct)
         Commands for the arrays of the banks, as in `PimChannel`; one port per pseudo-channel.
     bank_data, bank_data_1, ... : In(ArrayLayout)
