@@ -37,19 +37,19 @@ MOST_LIFT = STATE.width - RESULT.width
 """Maximum left shift of a result when it is added to the hidden state."""
 
 
-class Reader(enum.Enum, shape=unsigned(3)):
-    """The consumer of a word that is read from the activation memory."""
+class MemoryUser(enum.Enum, shape=unsigned(3)):
+    """The part that reads or writes words of the activation memory."""
 
     TILE = 0
-    """The tile, which reads tokens."""
+    """The tile reads tokens."""
     COMBINER = 1
-    """The combiner, which reads the old word at the address of a result."""
+    """The combiner writes results, and reads the old words at their addresses."""
     NORM = 2
-    """The normaliser, which reads rows of hidden states."""
+    """The normaliser reads rows of hidden states and writes normalised ones."""
     OUTSIDE = 3
-    """External memory, which stores rows."""
+    """External memory loads and stores rows of hidden states."""
     ROWS = 4
-    """The tile, which reads queries, one word each."""
+    """The tile reads queries, one word each."""
 
 
 LEAST_UNITS = 8
@@ -314,7 +314,7 @@ class MeadowParameters(ModelDimensions, Parameters):
                 "step": count,
                 "outer": count,
                 "stride": count,
-                "reader": Reader,
+                "user": MemoryUser,
             }
         )
 

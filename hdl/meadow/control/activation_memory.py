@@ -5,14 +5,17 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.control.address_walk import AddressWalk
-from hdl.meadow.parameters import MeadowParameters, Reader
+from hdl.meadow.parameters import MeadowParameters, MemoryUser
 from hdl.memory.memory import Memory
-from hdl.stream.connect import connect_streams
+from hdl.stream.connect import connect_handshake, connect_streams
 from hdl.unit import Unit
 
 
 class ActivationMemory(Unit):
     """Memory of hidden states and activations, addressed by nested loops.
+
+    Each loop names the part that reads or writes its words, and each part has a stream in its own
+    format.
 
     **Latency** 2 cycles from a loop to its first word. **Throughput** one word read and one word
     written per cycle, including from loop to loop.
@@ -26,58 +29,108 @@ class ActivationMemory(Unit):
     -------
     reads, writes : In(stream)
         Nested loops of addresses, as in `AddressWalk`.
-    words : Out(stream)
-        Each `word` of a read loop with its `reader`; `row_last` ends a row, `last` the loop.
-    results : In(stream)
-        One word for each address of the write loops.
-    written : Out(1)
-        The last word of a write loop is written in this cycle.
+    tokens, queries : Out(stream)
+        INT8 words for the tile; `last` ends a loop.
+    old : Out(stream)
+        Words for the combiner.
+    states : Out(stream)
+        Rows for the normaliser; `last` ends a row.
+    stored : Out(stream)
+        Words for external memory; `last` ends a loop.
+    loaded, normalised, combined : In(stream)
+        Words from external memory, from the normaliser and from the combiner, one for each address
+        of their write loops.
+    written, emptied : Out(1)
+        The last word of a write loop is written in this cycle; that of a loop for external memory
+        is output.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
         self.parameters = p = parameters
-        word = {"word": p.state_layout, "row_last": 1, "last": 1, "reader": Reader}
+        word = stream.Signature(p.state_layout)
+        tokens = stream.Signature(p.tile.word_layout)
         super().__init__(
             {
                 "reads": In(stream.Signature(p.loop_layout)),
                 "writes": In(stream.Signature(p.loop_layout)),
-                "words": Out(stream.Signature(data.StructLayout(word))),
-                "results": In(stream.Signature(p.state_layout)),
+                "tokens": Out(tokens),
+                "queries": Out(tokens),
+                "old": Out(word),
+                "states": Out(stream.Signature(p.row_layout)),
+                "stored": Out(stream.Signature(p.writes(p.state_layout).word_layout)),
+                "loaded": In(word),
+                "normalised": In(word),
+                "combined": In(word),
                 "written": Out(1),
+                "emptied": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         """Prefetch one word; write when both an address and a word are valid."""
         m = Module()
-        p, words = self.parameters, self.words
+        p = self.parameters
         m.submodules.reading = reading = AddressWalk(parameters=p)
         m.submodules.writing = writing = AddressWalk(parameters=p)
         m.submodules.memory = memory = Memory(depth=p.words, width=p.state_layout.size)
         connect_streams(m, self.reads, reading.loops)
         connect_streams(m, self.writes, writing.loops)
         # An address is read only if the output can hold its word, so that no word is lost.
-        place, target, leaves, arrives = reading.addresses, writing.addresses, Signal(), Signal()
+        source, target = reading.addresses, writing.addresses
+        flags = data.StructLayout({"row_last": 1, "last": 1, "user": MemoryUser})
+        words, results = (stream.Signature(shape).create() for shape in (flags, p.state_layout))
+        taken, arrives = Signal(), Signal()
         m.d.comb += [
-            place.ready.eq(~words.valid | words.ready),
-            leaves.eq(place.valid & place.ready),
-            memory.read_enable.eq(leaves),
-            memory.read_address.eq(place.payload.address),
-            Value.cast(words.payload.word).eq(memory.read_data),
-            arrives.eq(target.valid & self.results.valid),
-            target.ready.eq(self.results.valid),
-            self.results.ready.eq(target.valid),
+            source.ready.eq(~words.valid | words.ready),
+            taken.eq(source.valid & source.ready),
+            memory.read_enable.eq(taken),
+            memory.read_address.eq(source.payload.address),
+            arrives.eq(target.valid & results.valid),
+            target.ready.eq(results.valid),
+            results.ready.eq(target.valid),
             memory.write_enable.eq(arrives),
             memory.write_address.eq(target.payload.address),
-            memory.write_data.eq(Value.cast(self.results.payload)),
+            memory.write_data.eq(Value.cast(results.payload)),
             self.written.eq(arrives & target.payload.last),
+            self.emptied.eq(self.stored.valid & self.stored.ready & self.stored.payload.last),
         ]
         # The memory's output is the payload of the stream: it is stable until the next read.
-        with m.If(place.ready):
-            m.d.sync += words.valid.eq(place.valid)
-        with m.If(leaves):
-            m.d.sync += [
-                words.payload[name].eq(place.payload[name])
-                for name in ("row_last", "last", "reader")
-            ]
+        with m.If(source.ready):
+            m.d.sync += words.valid.eq(source.valid)
+        with m.If(taken):
+            m.d.sync += [words.payload[name].eq(source.payload[name]) for name, _field in flags]
+        self._output(m, words, data.View(p.state_layout, memory.read_data))
+        with m.Switch(target.payload.user):
+            for user, writer in (
+                (MemoryUser.OUTSIDE, self.loaded),
+                (MemoryUser.NORM, self.normalised),
+                (MemoryUser.COMBINER, self.combined),
+            ):
+                with m.Case(user):
+                    connect_streams(m, writer, results)
         return m
+
+    def _output(self, m: Module, words: stream.Interface, word: data.View) -> None:
+        """Output a word to its reader."""
+        flags = words.payload
+        with m.Switch(flags.user):
+            for user, sink in (
+                (MemoryUser.TILE, self.tokens),
+                (MemoryUser.ROWS, self.queries),
+                (MemoryUser.COMBINER, self.old),
+                (MemoryUser.NORM, self.states),
+                (MemoryUser.OUTSIDE, self.stored),
+            ):
+                with m.Case(user):
+                    connect_handshake(m, words, sink)
+        m.d.comb += [
+            self.old.payload.eq(word),
+            self.states.payload["values"].eq(word),
+            self.states.payload.last.eq(flags.row_last),
+            self.stored.payload.word.eq(word),
+            self.stored.payload.last.eq(flags.last),
+        ]
+        for sink in (self.tokens, self.queries):
+            m.d.comb += sink.payload.last.eq(flags.last)
+            for i, narrow in enumerate(sink.payload.word):
+                m.d.comb += narrow.eq(word[i][: len(narrow)])

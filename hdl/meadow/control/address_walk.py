@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.parameters import MeadowParameters, Reader
+from hdl.meadow.parameters import MeadowParameters, MemoryUser
 from hdl.unit import Unit
 
 
@@ -23,12 +23,12 @@ class AddressWalk(Unit):
     loops : In(stream)
         A loop of `loop_layout`; it has at least one row of at least one word.
     addresses : Out(stream)
-        Each `address` with the `reader` of its loop; `row_last` ends a row, `last` the loop.
+        Each `address` with the `user` of its loop; `row_last` ends a row, `last` the loop.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
         self.parameters = p = parameters
-        address = {"address": range(p.words), "row_last": 1, "last": 1, "reader": Reader}
+        address = {"address": range(p.words), "row_last": 1, "last": 1, "user": MemoryUser}
         super().__init__(
             {
                 "loops": In(stream.Signature(p.loop_layout)),
@@ -49,7 +49,7 @@ class AddressWalk(Unit):
             addresses.payload.address.eq(address),
             addresses.payload.row_last.eq(row_last),
             addresses.payload.last.eq(row_last & (outer + 1 == loop.outer)),
-            addresses.payload.reader.eq(loop.reader),
+            addresses.payload.user.eq(loop.user),
             taken.eq(addresses.valid & addresses.ready),
             self.loops.ready.eq(~addresses.valid | (taken & addresses.payload.last)),
         ]

@@ -1,46 +1,47 @@
-"""Instruction sequencer: issue the tasks of each instruction to the parts of the accelerator."""
+"""Instruction sequencer: request the work of each instruction from the parts of the accelerator."""
 
-from typing import Any
+from collections.abc import Mapping
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Signal, Value, ValueLike
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.instructions import Combine, Kind, Matrix, instruction_layout
-from hdl.meadow.parameters import MeadowParameters, Reader
+from hdl.meadow.parameters import MeadowParameters, MemoryUser
 from hdl.meadow.tile.tile_parameters import BlockMode
 from hdl.stream.connect import every
 from hdl.unit import Unit
 
-TASKS = {
-    Kind.LOAD: ("vectors", "write"),
-    Kind.STORE: ("store", "read"),
-    Kind.NORM: ("vectors", "read", "write"),
-    Kind.GEMM: ("command", "read", "keys", "values", "old", "write", "cache"),
-    Kind.TPHS: ("vectors", "command", "read", "keys", "values", "write"),
-    Kind.PREDICT: ("predict",),
-    Kind.SOFTMAX: ("vectors", "command", "keys", "cache"),
-}
-"""Tasks of each kind of instruction; a GEMM has those that its fields select."""
-
-MODES = {
-    Matrix.WEIGHTS: BlockMode.GEMM,
-    Matrix.KEYS: BlockMode.SCORES,
-    Matrix.VALUES: BlockMode.OUTPUTS,
-}
-"""Stages of the lanes that a GEMM uses."""
+REQUESTS = (
+    "command",
+    "read",
+    "old",
+    "write",
+    "keys",
+    "values",
+    "cache",
+    "vectors",
+    "store",
+    "predict",
+)
+"""Requests that an instruction may make; `read` and `old` share a port."""
 
 
 class Sequencer(Unit):
-    """Sequencer that issues the tasks of one instruction and waits for its last result.
+    """Sequencer that makes the requests of one instruction and waits for its last result.
 
-    **Latency** 2 cycles to the first task, 2 from the last result to the next instruction.
+    Each kind of instruction makes at most one of each of `REQUESTS`. All are offered at once, and
+    each part accepts its own when it is ready; only the old words of a GEMM are read after its
+    tokens.
+
+
+    **Latency** 2 cycles to the first request, 2 from the last result to the next instruction.
     **Throughput** one instruction at a time; the weights of the next one are fetched meanwhile.
 
     Parameters
     ----------
     parameters : MeadowParameters
-        Layouts of instructions and tasks.
+        Layouts of instructions and requests.
 
     Members
     -------
@@ -84,132 +85,201 @@ class Sequencer(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Hold one flag per task that has not been issued yet."""
+        """Offer each request until it is accepted; wait for the last result."""
         m = Module()
-        now = self.now
-        waiting = {
-            name: Signal(name=f"{name}_waits")
-            for name in sorted({task for tasks in TASKS.values() for task in tasks})
+        now, busy, done = self.now, Signal(), Signal()
+        wanted = {name: Signal(name=f"{name}_wanted") for name in REQUESTS}
+        made = {name: Signal(name=f"{name}_made") for name in REQUESTS}
+        offered = {name: busy & wanted[name] & ~made[name] for name in REQUESTS}
+        # The old words follow the tokens at the same port.
+        tokens_read = ~offered["read"]
+        ports = {
+            "command": self.commands,
+            "write": self.writes,
+            "keys": self.keys,
+            "values": self.values,
+            "cache": self.cache,
+            "vectors": self.vectors,
+            "store": self.stores,
         }
-        busy, done = Signal(), Signal()
-        m.d.comb += [self.instructions.ready.eq(~busy), self.idle.eq(~busy)]
-        new = self.instructions.payload
-        with m.If(self.instructions.valid & ~busy):
-            # An undefined kind has no task and ends at once.
-            known = Value.cast(new.kind) <= max(kind.value for kind in Kind)
-            # A prediction has no result to wait for.
-            m.d.sync += [now.eq(new), busy.eq(1), done.eq(~known | (new.kind == Kind.PREDICT))]
-            for kind, tasks in TASKS.items():
-                chosen = self._chosen(new) if kind is Kind.GEMM else {}
-                with m.If(new.kind == kind):
-                    for name in tasks:
-                        m.d.sync += waiting[name].eq(chosen.get(name, 1))
-        # A GEMM reads its tokens first, then the old words with which its results are combined.
-        old = waiting["old"] & ~waiting["read"]
-        offered = waiting | {"read": waiting["read"] | old}
-        for name, port in (
-            ("command", self.commands),
-            ("read", self.reads),
-            ("write", self.writes),
-            ("keys", self.keys),
-            ("values", self.values),
-            ("cache", self.cache),
-            ("vectors", self.vectors),
-            ("store", self.stores),
-        ):
-            m.d.comb += port.valid.eq(offered[name])
-            with m.If(port.valid & port.ready):
-                m.d.sync += waiting[name].eq(0)
-                if name == "read":
-                    with m.If(old):
-                        m.d.sync += waiting["old"].eq(0)
-        m.d.comb += self.predict.eq(waiting["predict"])
-        with m.If(self.predicted):
-            m.d.sync += waiting["predict"].eq(0)
-        # The last result may be stored before all tasks are accepted.
-        with m.If(self.finished):
-            m.d.sync += done.eq(1)
-        with m.If(busy & done & every([~one for one in waiting.values()])):
-            m.d.sync += busy.eq(0)
-        self._tasks(m, old)
+        m.d.comb += [
+            self.instructions.ready.eq(~busy),
+            self.idle.eq(~busy),
+            self.reads.valid.eq(offered["read"] | offered["old"]),
+            self.predict.eq(offered["predict"]),
+            *(port.valid.eq(offered[name]) for name, port in ports.items()),
+        ]
+        accepted = {name: port.valid & port.ready for name, port in ports.items()}
+        accepted["read"] = offered["read"] & self.reads.ready
+        accepted["old"] = offered["old"] & tokens_read & self.reads.ready
+        accepted["predict"] = self.predicted
+        # Whether the instruction has a result to wait for.
+        awaits = Signal()
+        with m.If(busy):
+            m.d.sync += [made[name].eq(made[name] | accepted[name]) for name in REQUESTS]
+            # The last result may be stored before all requests are accepted.
+            m.d.sync += done.eq(done | self.finished)
+            complete = every([~wanted[name] | made[name] for name in REQUESTS])
+            with m.If((done | ~awaits) & complete):
+                m.d.sync += busy.eq(0)
+        with m.Elif(self.instructions.valid):
+            m.d.sync += [now.eq(self.instructions.payload), busy.eq(1), done.eq(0)]
+            m.d.sync += [flag.eq(0) for flag in made.values()]
+        # An undefined kind makes no request and ends at once.
+        with m.Switch(now.kind):
+            for kind, describe in (
+                (Kind.LOAD, self._load),
+                (Kind.STORE, self._store),
+                (Kind.NORM, self._norm),
+                (Kind.GEMM, self._gemm),
+                (Kind.TPHS, self._tphs),
+                (Kind.SOFTMAX, self._softmax),
+            ):
+                with m.Case(kind):
+                    m.d.comb += awaits.eq(1)
+                    describe(m, wanted)
+            with m.Case(Kind.PREDICT):
+                m.d.comb += wanted["predict"].eq(1)
+        # The old words have the addresses of the results.
+        with m.If(tokens_read):
+            self._fill(m, self.reads, self._tiles(first=now.target, step=now.stride))
+            m.d.comb += self.reads.payload.user.eq(MemoryUser.COMBINER)
         return m
 
-    def _chosen(self, new: Any) -> dict[str, Any]:
-        """Return the tasks of a GEMM that an instruction selects."""
-        kept, compared = new.combine == Combine.KEEP, new.combine == Combine.COMPARE
-        gated = self.parameters.gated
-        values = new.matrix == Matrix.VALUES
-        return {
-            # Probabilities are read at the key port.
-            "read": ~values,
-            "keys": new.matrix != Matrix.WEIGHTS,
-            "values": values,
-            "old": ~kept & ~compared if gated else new.combine == Combine.ADD,
-            "write": ~new.cached & ~compared,
-            "cache": new.cached,
-        }
+    def _want(self, m: Module, wanted: Mapping[str, Signal], *names: str) -> None:
+        """Make requests."""
+        m.d.comb += [wanted[name].eq(1) for name in names]
 
-    def _tasks(self, m: Module, old: Value) -> None:
-        """Derive the payload of each task from the instruction."""
-        p, now = self.parameters, self.now
-        block, gemm = now.block, now.kind == Kind.GEMM
-        tphs, softmax = now.kind == Kind.TPHS, now.kind == Kind.SOFTMAX
-        blocks, queries = gemm | tphs, gemm & (now.matrix == Matrix.KEYS)
-        m.d.comb += [
-            self.commands.payload.eq(block),
-            self.commands.payload.mode.eq(Mux(tphs, BlockMode.TPHS, BlockMode.SOFTMAX)),
-        ]
-        for matrix, mode in MODES.items():
-            with m.If(gemm & (now.matrix == matrix)):
-                m.d.comb += self.commands.payload.mode.eq(mode)
-        # Tokens are rows of words. Results are written tile by tile, all tokens of a tile, and
-        # queries are read in the same order.
-        rows = {"inner": now.words, "step": 1, "outer": block.tokens, "stride": now.words}
-        tiles = {"inner": block.tokens, "step": now.stride, "outer": block.heads, "stride": 1}
-        heads = tiles | {"step": now.words}
-        for name in rows:
-            target = Mux(blocks, tiles[name], now.stride if name == "stride" else rows[name])
-            source = Mux(queries, heads[name], rows[name])
-            m.d.comb += [
-                self.reads.payload[name].eq(Mux(old, tiles[name], source)),
-                self.writes.payload[name].eq(target),
-            ]
-        m.d.comb += [
-            self.reads.payload.first.eq(Mux(old, now.target, now.source)),
-            self.writes.payload.first.eq(now.target),
-        ]
-        with m.Switch(now.kind):
-            for kind, reader in ((Kind.STORE, Reader.OUTSIDE), (Kind.NORM, Reader.NORM)):
-                with m.Case(kind):
-                    m.d.comb += self.reads.payload.reader.eq(reader)
-            with m.Default():
-                reader = Mux(queries, Reader.ROWS, Reader.TILE)
-                m.d.comb += self.reads.payload.reader.eq(Mux(old, Reader.COMBINER, reader))
-        length, states = Signal(range(p.longest_burst)), now.words * block.tokens
-        m.d.comb += length.eq(
-            Mux(tphs | softmax, p.table_words, Mux(now.kind == Kind.NORM, p.norm_words, states))
-        )
-        for port in (self.vectors, self.stores):
-            m.d.comb += [port.payload.address.eq(now.vectors), port.payload.length.eq(length)]
-        self._bursts(m, softmax, gemm, states)
+    def _fill(self, m: Module, port: stream.Interface, fields: Mapping[str, ValueLike]) -> None:
+        """Set fields of the request at a port."""
+        m.d.comb += [port.payload[name].eq(value) for name, value in fields.items()]
 
-    def _bursts(self, m: Module, softmax: Value, gemm: Value, states: Value) -> None:
-        """Derive the burst lists of keys, values, and rows of scores and probabilities."""
-        now, block = self.now, self.now.block
-        written = now.stride * block.tokens
-        # The rows of a head are contiguous in external memory, and so are the heads.
-        comes = softmax | (gemm & (now.matrix == Matrix.VALUES))
-        leaves = softmax | (gemm & (now.matrix == Matrix.KEYS))
-        for port, address, length, count, packed in (
-            (self.keys, now.keys, Mux(comes, states, block.context), None, comes),
-            (self.values, now.values, block.context, now.shared, 0),
-            (self.cache, now.values, written, block.heads, leaves),
-        ):
-            m.d.comb += [
-                port.payload.address.eq(address),
-                port.payload.spacing.eq(Mux(packed, length, now.spacing)),
-                port.payload.length.eq(length),
-                port.payload.count.eq(
-                    Mux(comes, block.heads, now.shared) if count is None else count
-                ),
-            ]
+    def _rows(self, *, first: Value, stride: Value) -> dict[str, ValueLike]:
+        """Return the loop over rows of `words` words, one row per token."""
+        now = self.now
+        loop = {"inner": now.words, "step": 1, "outer": now.block.tokens}
+        return loop | {"first": first, "stride": stride}
+
+    def _tiles(self, *, first: Value, step: Value) -> dict[str, ValueLike]:
+        """Return the loop over output tiles or heads, and in each over all tokens."""
+        block = self.now.block
+        loop = {"inner": block.tokens, "outer": block.heads, "stride": 1}
+        return loop | {"first": first, "step": step}
+
+    def _token_rows(self, m: Module, user: MemoryUser) -> None:
+        """Read the source, one row per token."""
+        now = self.now
+        self._fill(m, self.reads, self._rows(first=now.source, stride=now.words))
+        m.d.comb += self.reads.payload.user.eq(user)
+
+    def _results(self, m: Module) -> None:
+        """Write the combined results, tile by tile."""
+        now = self.now
+        self._fill(m, self.writes, self._tiles(first=now.target, step=now.stride))
+        m.d.comb += self.writes.payload.user.eq(MemoryUser.COMBINER)
+
+    def _vectors(self, m: Module, port: stream.Interface, length: ValueLike) -> None:
+        """Read or write vectors in external memory."""
+        self._fill(m, port, {"address": self.now.vectors, "length": length})
+
+    def _cached(self, m: Module, port: stream.Interface, address: Value) -> None:
+        """Read the cached keys or values of each head."""
+        now = self.now
+        burst = {"spacing": now.spacing, "length": now.block.context, "count": now.shared}
+        self._fill(m, port, {"address": address} | burst)
+
+    def _attention_rows(
+        self, m: Module, port: stream.Interface, address: Value, row: Value
+    ) -> None:
+        """Read or write rows of scores or probabilities of `row` words.
+
+        The rows of a head are contiguous in external memory, and so are the heads.
+        """
+        length = row * self.now.block.tokens
+        burst = {"spacing": length, "length": length, "count": self.now.block.heads}
+        self._fill(m, port, {"address": address} | burst)
+
+    def _block(self, m: Module, mode: BlockMode) -> None:
+        """Send the instruction's block to the tile."""
+        m.d.comb += [
+            self.commands.payload.eq(self.now.block),
+            self.commands.payload.mode.eq(mode),
+        ]
+
+    def _load(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+        """Read hidden states from external memory, and write them row by row."""
+        now = self.now
+        self._want(m, wanted, "vectors", "write")
+        self._vectors(m, self.vectors, now.words * now.block.tokens)
+        self._fill(m, self.writes, self._rows(first=now.target, stride=now.stride))
+        m.d.comb += self.writes.payload.user.eq(MemoryUser.OUTSIDE)
+
+    def _store(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+        """Read hidden states row by row, and write them to external memory."""
+        now = self.now
+        self._want(m, wanted, "store", "read")
+        self._vectors(m, self.stores, now.words * now.block.tokens)
+        self._token_rows(m, MemoryUser.OUTSIDE)
+
+    def _norm(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+        """Read the norm's weights and rows of hidden states, and write rows."""
+        now = self.now
+        self._want(m, wanted, "vectors", "read", "write")
+        self._vectors(m, self.vectors, self.parameters.norm_words)
+        self._token_rows(m, MemoryUser.NORM)
+        self._fill(m, self.writes, self._rows(first=now.target, stride=now.stride))
+        m.d.comb += self.writes.payload.user.eq(MemoryUser.NORM)
+
+    def _gemm(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+        """Read the operands of the GEMM, and write its results tile by tile."""
+        now = self.now
+        kept, compared = now.combine == Combine.KEEP, now.combine == Combine.COMPARE
+        # Without a gate, an activated result does not need the old word.
+        old = ~kept & ~compared if self.parameters.gated else now.combine == Combine.ADD
+        self._want(m, wanted, "command")
+        m.d.comb += [
+            wanted["old"].eq(old),
+            wanted["write"].eq(~now.cached & ~compared),
+            wanted["cache"].eq(now.cached),
+        ]
+        self._results(m)
+        # One burst per output tile: keys or values of a head.
+        burst = {"length": now.stride * now.block.tokens, "count": now.block.heads}
+        self._fill(m, self.cache, {"address": now.values, "spacing": now.spacing} | burst)
+        with m.Switch(now.matrix):
+            with m.Case(Matrix.WEIGHTS):
+                self._block(m, BlockMode.GEMM)
+                self._want(m, wanted, "read")
+                self._token_rows(m, MemoryUser.TILE)
+            with m.Case(Matrix.KEYS):
+                self._block(m, BlockMode.SCORES)
+                self._want(m, wanted, "read", "keys")
+                self._fill(m, self.reads, self._tiles(first=now.source, step=now.words))
+                m.d.comb += self.reads.payload.user.eq(MemoryUser.ROWS)
+                self._cached(m, self.keys, now.keys)
+                self._attention_rows(m, self.cache, now.values, now.stride)
+            with m.Case(Matrix.VALUES):
+                self._block(m, BlockMode.OUTPUTS)
+                self._want(m, wanted, "keys", "values")
+                self._attention_rows(m, self.keys, now.keys, now.words)
+                self._cached(m, self.values, now.values)
+
+    def _tphs(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+        """Read the table of exponentials, tokens, keys and values, and write head outputs."""
+        now = self.now
+        self._want(m, wanted, "vectors", "command", "read", "keys", "values", "write")
+        self._block(m, BlockMode.TPHS)
+        self._vectors(m, self.vectors, self.parameters.table_words)
+        self._token_rows(m, MemoryUser.TILE)
+        self._cached(m, self.keys, now.keys)
+        self._cached(m, self.values, now.values)
+        self._results(m)
+
+    def _softmax(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+        """Read the table of exponentials and rows of scores, and write probabilities."""
+        now = self.now
+        self._want(m, wanted, "vectors", "command", "keys", "cache")
+        self._block(m, BlockMode.SOFTMAX)
+        self._vectors(m, self.vectors, self.parameters.table_words)
+        self._attention_rows(m, self.keys, now.keys, now.words)
+        self._attention_rows(m, self.cache, now.values, now.stride)
