@@ -8,16 +8,18 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from hdl.errors import UserError, unknown
 from hdl.parameter_list import descriptions
-from hdl.parameters import Declared, OneOf, Part
+from hdl.parameters import Declared, OneOf, Parameters, Part
+
+Adjusted = TypeVar("Adjusted", bound=Parameters)
 
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
-def parse_settings(text: str) -> dict[str, Any]:
+def parse_settings(text: str) -> dict[str, object]:
     """Read ``name=value`` pairs, separated by spaces.
 
     Raises
@@ -25,7 +27,7 @@ def parse_settings(text: str) -> dict[str, Any]:
     UserError
         If a word is not such a pair, or a parameter occurs twice.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for word in text.split():
         path, _equals, value = word.partition("=")
         if not (path and value):
@@ -36,7 +38,7 @@ def parse_settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def read_settings(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> dict[str, object]:
     """Read settings from a TOML file; a table with a part's name contains the part's parameters.
 
     Raises
@@ -50,16 +52,16 @@ def read_settings(file: Path) -> dict[str, Any]:
         raise UserError(f"PARAMETERS must be a TOML file, not {str(file)!r}: {error}") from error
 
 
-def with_settings(what: str, parameters: Any, settings: Mapping[str, Any]) -> Any:
+def with_settings(what: str, parameters: Adjusted, settings: Mapping[str, object]) -> Adjusted:
     """Return a copy of a parameter object with settings applied.
 
     Parameters
     ----------
     what : str
         Name of the parameters' owner, for the message.
-    parameters : Any
+    parameters : Parameters
         The parameter object to copy.
-    settings : Mapping[str, Any]
+    settings : Mapping[str, object]
         Values by the parameters' names.
 
     Raises
@@ -75,7 +77,7 @@ def with_settings(what: str, parameters: Any, settings: Mapping[str, Any]) -> An
     return with_values(parameters, values)
 
 
-def with_values(parameters: Any, values: Mapping[str, Any]) -> Any:
+def with_values(parameters: Adjusted, values: Mapping[str, object]) -> Adjusted:
     """Return a copy of a parameter object with other values.
 
     All changes to a part are applied in one step, so that no intermediate combination is checked.
@@ -96,7 +98,7 @@ def with_values(parameters: Any, values: Mapping[str, Any]) -> Any:
     return replace(parameters, **changes)
 
 
-def _read(what: str, path: str, value: Any, fields: Mapping[str, Declared]) -> Any:
+def _read(what: str, path: str, value: object, fields: Mapping[str, Declared]) -> object:
     """Convert a setting's value to the type of its field."""
     if path not in fields:
         known = [name for name, field in fields.items() if not isinstance(field.rule, Part)]
@@ -122,9 +124,9 @@ def _read(what: str, path: str, value: Any, fields: Mapping[str, Declared]) -> A
         raise UserError(f"{path} must be an integer, not {value!r}") from error
 
 
-def dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def dotted(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Return the entries of nested tables by dotted names."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in table.items():
         inner = dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {}
         flat |= inner or {prefix + name: value}

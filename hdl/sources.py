@@ -8,9 +8,8 @@ import hashlib
 import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from modulefinder import ModuleFinder
+from modulefinder import Module, ModuleFinder
 from pathlib import Path
-from typing import Any
 
 from hdl.paths import ROOT
 
@@ -25,10 +24,10 @@ class _Finder(ModuleFinder):
         super().__init__(path=[str(ROOT)])
         self._without = without
 
-    def import_module(self, partname: str, fqname: str, parent: Any) -> Any:
+    def import_module(self, partname: str, fqname: str, parent: Module) -> Module | None:
         return None if fqname in self._without else super().import_module(partname, fqname, parent)
 
-    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+    def find_module(self, name: str, path: str | None, parent: Module | None = None) -> object:
         if path is None and name not in TREES:
             raise ImportError(name)
         return super().find_module(name, path, parent)

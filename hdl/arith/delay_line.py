@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 from amaranth.hdl import Module, Signal, Value, ValueLike
 from amaranth.lib import data
 
-Delayed = TypeVar("Delayed", Value, data.View)
+Delayed = TypeVar("Delayed", Signal, Value, data.View)
 
 
 def delay_line(
