@@ -63,7 +63,7 @@ def stall_test(
     work: Callable[[B], Any],
     *,
     pairs: Sequence[tuple[str, str]] = PAIRS,
-    runs: int = 1,
+    runs: int | Callable[[B], int] = 1,
     condition: Condition | None = None,
 ) -> TestGenerator:
     """Return a test for each pair of stall patterns.
@@ -76,8 +76,8 @@ def stall_test(
         Return random work for a bench; defined in the testbench's own module.
     pairs : Sequence[tuple[str, str]]
         Stall patterns of inputs and outputs.
-    runs : int
-        Pieces of work per pair.
+    runs : int | Callable
+        Pieces of work per pair, or a function of the bench.
     condition : Callable, optional
         Runs to which the test applies.
     """
@@ -85,7 +85,7 @@ def stall_test(
     async def stalls(dut: Any, source: str, sink: str) -> None:
         """Run random work under a pair of stall patterns."""
         bench = connect(dut, f"stalls {source} {sink}", source, sink)
-        for _ in range(runs):
+        for _ in range(runs(bench) if callable(runs) else runs):
             await bench.run(work(bench))
 
     named = [_named(pair) for pair in pairs]
@@ -97,11 +97,12 @@ def reset_test(
     work: Callable[[B], Any],
     *,
     longest: int | Callable[[B], int],
-    times: int = 1,
+    times: int | Callable[[B], int] = 1,
     rounds: int | Callable[[B], int] = 1,
     begun: Callable[[B], Any] | None = None,
     pauses: tuple[str, str] = ("random", "bursty"),
     condition: Condition | None = None,
+    name: str = "resets",
 ) -> TestGenerator:
     """Return a test that resets in the middle of work; later results do not depend on it.
 
@@ -111,27 +112,30 @@ def reset_test(
         As for `stall_test`.
     longest : int | Callable
         Most cycles from the start of work to the next reset, or a function of the bench.
-    times : int
-        Number of resets in the middle of work before a comparison.
+    times : int | Callable
+        Number of resets in the middle of work before a comparison, or a function of the bench.
     rounds : int | Callable
         Number of comparisons, or a function of the bench.
     begun : Callable, optional
         Return the work before each reset, if it is of another kind.
     pauses : tuple[str, str]
         Stall patterns of inputs and outputs.
+    name : str
+        Name of the test; it contains ``resets``, by which the four-state tests select it.
     """
 
     async def resets(dut: Any) -> None:
         """Reset at random times in the middle of work; then run work and compare all results."""
-        bench = connect(dut, "resets", *pauses)
+        bench = connect(dut, name, *pauses)
         for _ in range(rounds(bench) if callable(rounds) else rounds):
-            for _ in range(times):
+            for _ in range(times(bench) if callable(times) else times):
                 await bench.bench.reset()
                 bench.offer((begun or work)(bench))
                 most = longest(bench) if callable(longest) else longest
                 await bench.bench.step(bench.bench.rng.randint(1, most))
             await bench.run(work(bench))
 
+    resets.__name__ = name
     return _test(resets, work, condition)
 
 

@@ -1,6 +1,7 @@
 """Common bench of the lanes that convert between number formats."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -12,8 +13,8 @@ from golden.llm.trace import Trace
 from hdl.arith.float_format import BINARY32
 from testbenches.arith.float_operands import corners, random_codes
 from testbenches.bench import catalog_parameters
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.unit_bench import Fields, UnitBench
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -48,7 +49,7 @@ def any_singles(rng: np.random.Generator, count: int) -> Codes:
     return np.where(rng.integers(0, 2, count) == 1, special, drawn).astype(np.int64)
 
 
-class LanesBench(StreamBench):
+class LanesBench(UnitBench[Fields]):
     """The two streams of `NumberLanes`.
 
     Parameters
@@ -57,53 +58,44 @@ class LanesBench(StreamBench):
         The design under test.
     salt : str
         Name of the test.
-    model : Callable
-        Function from the fields of slices, without `last`, to the results' values.
     source, sink : str
         Stall patterns.
+    model : Callable
+        Function from the fields of slices, without `last`, to the results' values.
     """
 
     def __init__(
         self,
         dut: Any,
         salt: str,
-        model: Callable[..., Codes],
-        *,
         source: str = "none",
         sink: str = "none",
+        *,
+        model: Callable[..., Codes],
     ) -> None:
-        self.p = p = catalog_parameters()
-        self.model = model
+        p = catalog_parameters()
         super().__init__(
             dut,
             salt,
-            source=("slices", p.slice_layout),
-            sink=("results", p.result_layout),
-            pauses=(source, sink),
+            source,
+            sink,
+            inputs={"slices": p.slice_layout},
+            outputs={"results": p.result_layout},
+            offered=lambda fields: {"slices": {**fields, "last": _last(fields)}},
+            expected=lambda fields: {"results": {"values": model(**fields), "last": _last(fields)}},
         )
-
-    async def run_slices(self, fields: Fields) -> int:
-        """Run slices and compare every number; return the cycles."""
-        last = self._last(fields)
-        cycles = await self.run({**fields, "last": last})
-        self.check({"values": self.model(**fields), "last": last})
-        return cycles
 
     async def run_at_full_rate(self, fields: Fields, *, latency: int, tensors: str) -> None:
         """Run slices without stalls, require the specified cycles, and record them."""
-        cycles, count = await self.run_slices(fields), len(self._last(fields))
+        cycles, count = await self.run(fields), len(_last(fields))
         self.bench.compare("cycles", np.array([count + latency]), np.array([cycles]))
         self.bench.record(cycles=cycles, ideal_cycles=count, tensors=tensors)
 
-    async def reset_within(self, fields: Fields) -> None:
-        """Reset repeatedly during operation; then run all slices."""
-        await self.disturb({**fields, "last": self._last(fields)}, times=12, longest=40)
-        await self.run_slices(fields)
 
-    def _last(self, fields: Fields) -> Codes:
-        """Return a mask of the last slices of vectors."""
-        count = len(next(iter(fields.values())))
-        return (np.arange(count) % VECTOR == VECTOR - 1).astype(np.int64)
+def _last(fields: Fields) -> Codes:
+    """Return a mask of the last slices of vectors."""
+    count = len(next(iter(fields.values())))
+    return (np.arange(count) % VECTOR == VECTOR - 1).astype(np.int64)
 
 
 def lanes_tests(
@@ -126,33 +118,29 @@ def lanes_tests(
     latency : int
         Cycles from a slice to its results.
     """
+    connect = partial(LanesBench, model=model)
 
     @cocotb.test()
     async def real(dut: Any) -> None:
         """Convert SmolLM2's tensors at full rate; results are bit-identical."""
-        bench = LanesBench(dut, "real", model)
+        bench = connect(dut, "real")
         fields, tensors = real_slices(bench.p.lanes)
         await bench.run_at_full_rate(fields, latency=latency, tensors=tensors)
 
     @cocotb.test()
     async def any_numbers(dut: Any) -> None:
         """Convert numbers of all magnitudes, special numbers, ties, and the limits of the range."""
-        bench = LanesBench(dut, "any_numbers", model)
+        bench = connect(dut, "any_numbers")
         lanes = bench.p.lanes
         count = max(2000, 40_000 // lanes)
-        await bench.run_slices(random_slices(bench.bench.numpy_rng, count, lanes))
+        await bench.run(random_slices(bench.bench.numpy_rng, count, lanes))
 
-    @cocotb.test()
-    @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-    async def stalls(dut: Any, source: str, sink: str) -> None:
-        """Convert random numbers under every pair of stall patterns."""
-        bench = LanesBench(dut, f"stalls {source} {sink}", model, source=source, sink=sink)
-        await bench.run_slices(random_slices(bench.bench.numpy_rng, 150, bench.p.lanes))
+    def some(count: int) -> Callable[[LanesBench], Fields]:
+        return lambda bench: random_slices(bench.bench.numpy_rng, count, bench.p.lanes)
 
-    @cocotb.test()
-    async def resets(dut: Any) -> None:
-        """Reset during operation; results after the reset do not depend on earlier data."""
-        bench = LanesBench(dut, "resets", model, source="random", sink="bursty")
-        await bench.reset_within(random_slices(bench.bench.numpy_rng, 60, bench.p.lanes))
-
-    return real, any_numbers, stalls, resets
+    return (
+        real,
+        any_numbers,
+        stall_test(connect, some(150)),
+        reset_test(connect, some(60), longest=40, times=12),
+    )

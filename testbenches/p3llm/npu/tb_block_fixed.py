@@ -11,8 +11,8 @@ from testbenches.bench import catalog_parameters
 from testbenches.p3llm.npu.lanes_bench import LAYERS, SHOWN, Codes, any_singles, singles, trace
 from testbenches.p3llm.npu.lanes_bench import prepare as prepare
 from testbenches.p3llm.quantisers.vector_bench import VectorBench
-from testbenches.stream_bench import Fields
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.unit_bench import Fields
 
 READ_LATENCY = 4
 """Cycles from the read of a vector's first slice to its integers."""
@@ -33,10 +33,11 @@ def model(vectors: Codes) -> Fields:
 class BlockBench(VectorBench):
     """The unit's two streams."""
 
-    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         latency = extreme_stages(catalog_parameters().lanes) + 4
-        latencies = {"latency": latency, "read_latency": READ_LATENCY}
-        super().__init__(dut, salt, model=model, source=source, sink=sink, **latencies)
+        super().__init__(
+            dut, salt, source, sink, model=model, latency=latency, read_latency=READ_LATENCY
+        )
 
     def slices_of(self, vectors: list[Codes]) -> Fields:
         """Split vectors into slices; `spare` is valid in the last one only."""
@@ -44,7 +45,7 @@ class BlockBench(VectorBench):
         spare = np.repeat([spares(row) for row in vectors], [len(row) for row in vectors])
         return {**fields, "spare": spare[:: self.p.lanes] ^ (1 - fields["last"])}
 
-    def drawn(self, count: int) -> list[Codes]:
+    def random_vectors(self, count: int) -> list[Codes]:
         """Generate vectors of all lengths and magnitudes, half of them with random codes."""
         rng, width = self.bench.numpy_rng, self.p.slices * self.p.lanes
         powers = rng.integers(-140, 128, (count, 1)) - rng.integers(0, 20, (count, width))
@@ -77,7 +78,7 @@ async def queries(dut: Any) -> None:
     heads = [trace().attention_trace(layer, 0).q_before_rope[-SHOWN:] for layer in LAYERS]
     length = max(2, min(bench.p.slices, 64 // bench.p.lanes)) * bench.p.lanes
     columns = np.arange(length) % 64
-    await bench.run_vectors(singles(np.concatenate(heads)[:, columns]))
+    await bench.run(singles(np.concatenate(heads)[:, columns]))
 
 
 @cocotb.test()
@@ -86,21 +87,13 @@ async def any_numbers(dut: Any) -> None:
     bench = BlockBench(dut, "any_numbers")
     width = bench.p.slices * bench.p.lanes
     zeros = [np.zeros(2 * bench.p.lanes, np.int64), np.full(2 * bench.p.lanes, 1 << 31)]
-    await bench.run_vectors([*zeros, *bench.drawn(max(12, 20_000 // width))])
+    await bench.run([*zeros, *bench.random_vectors(max(12, 20_000 // width))])
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Convert random vectors under every pair of stall patterns."""
-    bench = BlockBench(dut, f"stalls {source} {sink}", source=source, sink=sink)
-    await bench.run_vectors(bench.drawn(8))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; results after the reset do not depend on earlier data."""
-    bench = BlockBench(dut, "resets", source="random", sink="bursty")
-    vectors = bench.drawn(6)
-    await bench.disturb_with(vectors)
-    await bench.run_vectors(vectors)
+stalls = stall_test(BlockBench, lambda bench: bench.random_vectors(8))
+resets = reset_test(
+    BlockBench,
+    lambda bench: bench.random_vectors(6),
+    longest=lambda bench: 3 * bench.p.slices + 20,
+    times=6,
+)

@@ -12,7 +12,7 @@ from testbenches.p3llm.npu.lanes_bench import (
     trace,
 )
 from testbenches.p3llm.npu.lanes_bench import prepare as prepare
-from testbenches.stream_bench import Fields
+from testbenches.unit_bench import Fields
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
@@ -28,7 +28,7 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
     return {"values": singles(flat).reshape(-1, lanes)}, tensors
 
 
-def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
+def random_slices(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     """Generate numbers of all magnitudes; half of them near the limits, or at midpoints."""
     shape = (slices, lanes)
     halves = rng.integers(-70_000, 70_000, shape) / 2048
@@ -39,4 +39,4 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     return {"values": np.where(rng.integers(0, 3, shape) == 0, numbers, near)}
 
 
-real, any_numbers, stalls, resets = lanes_tests(fixed_lanes, real_slices, drawn, latency=2)
+real, any_numbers, stalls, resets = lanes_tests(fixed_lanes, real_slices, random_slices, latency=2)

@@ -12,7 +12,7 @@ from testbenches.p3llm.npu.lanes_bench import (
     trace,
 )
 from testbenches.p3llm.npu.lanes_bench import prepare as prepare
-from testbenches.stream_bench import Fields
+from testbenches.unit_bench import Fields
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
@@ -31,7 +31,7 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
     return fields, f"SmolLM2 layers {LAYERS}, {SHOWN} tokens: states and probabilities"
 
 
-def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
+def random_slices(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     """Generate numbers of all magnitudes; a third is near a midpoint of two FP16 numbers."""
     shape = (slices, lanes)
     halves = rng.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
@@ -50,4 +50,4 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     }
 
 
-real, any_numbers, stalls, resets = lanes_tests(half_lanes, real_slices, drawn, latency=3)
+real, any_numbers, stalls, resets = lanes_tests(half_lanes, real_slices, random_slices, latency=3)

@@ -18,7 +18,7 @@ from testbenches.p3llm.npu.lanes_bench import (
     trace,
 )
 from testbenches.p3llm.npu.lanes_bench import prepare as prepare
-from testbenches.stream_bench import Fields
+from testbenches.unit_bench import Fields
 
 OUTPUTS = 256
 """Outputs per layer in a simulation."""
@@ -46,7 +46,7 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
     return fields, f"SmolLM2 layers {LAYERS}, {SHOWN} tokens, {OUTPUTS} gates"
 
 
-def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
+def random_slices(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     """Generate sums of all magnitudes, any factors, and all binary points.
 
     A third of the products are ties, another third are next to powers of two.
@@ -121,4 +121,6 @@ def _normal(fields: Fields) -> Fields:
     }
 
 
-real, any_numbers, stalls, resets = lanes_tests(result_scaler, real_slices, drawn, latency=8)
+real, any_numbers, stalls, resets = lanes_tests(
+    result_scaler, real_slices, random_slices, latency=8
+)

@@ -16,7 +16,7 @@ from testbenches.p3llm.npu.lanes_bench import (
     trace,
 )
 from testbenches.p3llm.npu.lanes_bench import prepare as prepare
-from testbenches.stream_bench import Fields
+from testbenches.unit_bench import Fields
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
@@ -45,7 +45,7 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
     return fields, f"SmolLM2 layers {LAYERS}, {SHOWN} tokens: residual and gated states"
 
 
-def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
+def random_slices(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     """Generate any summands, many of which nearly cancel, and factors with normal products."""
     shape = (slices, lanes)
     values = any_singles(rng, slices * lanes).reshape(shape)
@@ -77,4 +77,4 @@ def _hard_products(rng: np.random.Generator, values: Codes, factors: Codes) -> C
     return np.where(kind == 0, values, np.where(kind == 1, short, near & 0xFFFFFFFF))
 
 
-real, any_numbers, stalls, resets = lanes_tests(single_lanes, real_slices, drawn, latency=4)
+real, any_numbers, stalls, resets = lanes_tests(single_lanes, real_slices, random_slices, latency=4)

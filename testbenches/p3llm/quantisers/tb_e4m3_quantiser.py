@@ -21,8 +21,8 @@ from testbenches.p3llm.quantisers.real_vectors import (
     small,
     trace,
 )
-from testbenches.p3llm.quantisers.vector_bench import VectorBench
-from testbenches.streams import PAUSES
+from testbenches.p3llm.quantisers.vector_bench import Codes, VectorBench
+from testbenches.shared_tests import reset_test, stall_test
 
 
 def prepare(p: Any) -> None:
@@ -42,11 +42,11 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
     return VectorBench(
         dut,
         salt,
+        source,
+        sink,
         model=model,
         latency=extreme_stages(p.lanes) + p.scale_stages + p.quotient_stages + 2,
         read_latency=p.quotient_stages + 2,
-        source=source,
-        sink=sink,
     )
 
 
@@ -71,7 +71,7 @@ async def extremes(dut: Any) -> None:
     """All zero, all equal, one sign, tiny, huge, infinities and NaNs."""
     bench = bench_for(dut, "extremes")
     width, lanes = bench.p.width, bench.p.lanes
-    await bench.run_vectors(np.concatenate([edges(width), alone(width, lanes)]))
+    await bench.run(np.concatenate([edges(width), alone(width, lanes)]))
 
 
 @cocotb.test()
@@ -79,7 +79,7 @@ async def small_magnitudes(dut: Any) -> None:
     """Every subnormal magnitude in every lane, with quotients of every length."""
     bench = bench_for(dut, "small")
     rng, width, lanes = bench.bench.numpy_rng, bench.p.width, bench.p.lanes
-    await bench.run_vectors(small(rng, width, lanes, octaves=(0, 20)))
+    await bench.run(small(rng, width, lanes, octaves=(0, 20)))
 
 
 @cocotb.test()
@@ -89,7 +89,7 @@ async def ties(dut: Any) -> None:
     vectors = random_vectors(bench.bench.numpy_rng, 4096 // bench.p.slices + 8, bench.p.width)
     # 448 / 7 is a power of two: multiples of 7 divided by the largest tie without a remainder.
     vectors[::2, 0] = 0x7BFF & ~0x3FF | 7 * 128
-    await bench.run_vectors(vectors)
+    await bench.run(vectors)
 
 
 @cocotb.test()
@@ -99,22 +99,20 @@ async def scales(dut: Any) -> None:
     p, rng = bench.p, bench.bench.numpy_rng
     count = 4096 // p.slices + 8
     vectors = [exact_scales(rng, count, p.width, 7), e4m3_near_ties(rng, count, p.width)]
-    await bench.run_vectors(np.concatenate(vectors))
+    await bench.run(np.concatenate(vectors))
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random vectors of random lengths under every pair of stall patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    vectors = bench.fewer(random_vectors(bench.bench.numpy_rng, 8, bench.p.width))
-    await bench.run_vectors(bench.random_lengths(vectors))
+def random_work(bench: VectorBench, count: int) -> Codes:
+    """Return random vectors."""
+    return random_vectors(bench.bench.numpy_rng, count, bench.p.width)
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; results after the reset do not depend on earlier data."""
-    bench = bench_for(dut, "resets", "random", "bursty")
-    vectors = random_vectors(bench.bench.numpy_rng, 6, bench.p.width)
-    await bench.disturb_with(vectors)
-    await bench.run_vectors(vectors)
+stalls = stall_test(
+    bench_for, lambda bench: bench.random_lengths(bench.fewer(random_work(bench, 8)))
+)
+resets = reset_test(
+    bench_for,
+    lambda bench: random_work(bench, 6),
+    longest=lambda bench: 3 * bench.p.slices + 20,
+    times=6,
+)

@@ -25,8 +25,8 @@ from testbenches.p3llm.quantisers.real_vectors import (
     trace,
     zero_point_near_ties,
 )
-from testbenches.p3llm.quantisers.vector_bench import VectorBench
-from testbenches.streams import PAUSES
+from testbenches.p3llm.quantisers.vector_bench import Codes, VectorBench
+from testbenches.shared_tests import reset_test, stall_test
 
 
 def prepare(p: Any) -> None:
@@ -46,11 +46,11 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
     return VectorBench(
         dut,
         salt,
+        source,
+        sink,
         model=model,
         latency=extreme_stages(p.lanes) + p.scale_stages + 2 * p.quotient_stages + 7,
         read_latency=p.quotient_stages + 2,
-        source=source,
-        sink=sink,
     )
 
 
@@ -78,7 +78,7 @@ async def extremes(dut: Any) -> None:
     """All zero, all equal, one sign, tiny, huge, infinities and NaNs."""
     bench = bench_for(dut, "extremes")
     width, lanes = bench.p.width, bench.p.lanes
-    await bench.run_vectors(np.concatenate([edges(width), alone(width, lanes)]))
+    await bench.run(np.concatenate([edges(width), alone(width, lanes)]))
 
 
 @cocotb.test()
@@ -86,7 +86,7 @@ async def small_magnitudes(dut: Any) -> None:
     """Every subnormal magnitude in every lane, with quotients that round to 0, 1 and 2."""
     bench = bench_for(dut, "small")
     rng, width, lanes = bench.bench.numpy_rng, bench.p.width, bench.p.lanes
-    await bench.run_vectors(small(rng, width, lanes, octaves=(3, 6)))
+    await bench.run(small(rng, width, lanes, octaves=(3, 6)))
 
 
 @cocotb.test()
@@ -97,7 +97,7 @@ async def ties(dut: Any) -> None:
     # From -7.5 to 7.5 the scale is 1, and halves tie.
     vectors[::2, :2] = 0x4780, 0xC780
     vectors[::2, 2:] = vectors[::2, 2:] & 0x8000 | 0x3800 + (vectors[::2, 2:] & 15) * 0x80
-    await bench.run_vectors(vectors)
+    await bench.run(vectors)
 
 
 @cocotb.test()
@@ -112,22 +112,20 @@ async def scales(dut: Any) -> None:
     one_sided[:, 2:] = np.maximum(one_sided[:, 2:], 1)
     near_ties = (int4_near_ties, zero_point_near_ties, near_halves, last_place_scales)
     vectors = [draw(rng, count, p.width) for draw in (between_ends, *near_ties)]
-    await bench.run_vectors(np.concatenate([one_sided, *vectors]))
+    await bench.run(np.concatenate([one_sided, *vectors]))
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random vectors of random lengths under every pair of stall patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    vectors = bench.fewer(random_vectors(bench.bench.numpy_rng, 8, bench.p.width))
-    await bench.run_vectors(bench.random_lengths(vectors))
+def random_work(bench: VectorBench, count: int) -> Codes:
+    """Return random vectors."""
+    return random_vectors(bench.bench.numpy_rng, count, bench.p.width)
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; results after the reset do not depend on earlier data."""
-    bench = bench_for(dut, "resets", "random", "bursty")
-    vectors = random_vectors(bench.bench.numpy_rng, 6, bench.p.width)
-    await bench.disturb_with(vectors)
-    await bench.run_vectors(vectors)
+stalls = stall_test(
+    bench_for, lambda bench: bench.random_lengths(bench.fewer(random_work(bench, 8)))
+)
+resets = reset_test(
+    bench_for,
+    lambda bench: random_work(bench, 6),
+    longest=lambda bench: 3 * bench.p.slices + 20,
+    times=6,
+)

@@ -11,11 +11,13 @@ from golden.p3llm.quantisers.key_smoothing import fused_queries, smoothed_keys, 
 from hdl.p3llm.quantisers.key_smoothing import Operation
 from testbenches.bench import catalog_parameters
 from testbenches.p3llm.quantisers.real_vectors import LAYERS, cut, random_vectors, trace
-from testbenches.packing import pack, to_integers
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.unit_bench import Fields, UnitBench
 
 Codes = NDArray[np.int64]
+Texts = list[tuple[Codes, Codes]]
+"""Keys and queries [heads, tokens, channels] of each text."""
+
 PROMPT, STEPS = 12, 4
 """Tokens of a prompt, and of the decoding after it."""
 TEXTS = 96
@@ -27,16 +29,29 @@ def prepare(p: Any) -> None:
     trace()
 
 
-class SmoothingBench(StreamBench):
+class SmoothingBench(UnitBench[Texts]):
     """The unit's two streams."""
 
-    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
-        self.p = p = catalog_parameters()
-        streams: dict[str, Any] = {
-            "source": ("vectors", p.slice_layout),
-            "sink": ("results", p.result_layout),
-        }
-        super().__init__(dut, salt, **streams, pauses=(source, sink))
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        source: str = "none",
+        sink: str = "none",
+        *,
+        by_head: bool = False,
+    ) -> None:
+        p = catalog_parameters()
+        super().__init__(
+            dut,
+            salt,
+            source,
+            sink,
+            inputs={"vectors": p.slice_layout},
+            outputs={"results": p.result_layout},
+            offered=lambda texts: {"vectors": self.slices_of(texts, by_head=by_head)[0]},
+            expected=lambda texts: {"results": self.slices_of(texts, by_head=by_head)[1]},
+        )
 
     def fields(self, vectors: list[tuple[Operation, int, Codes]]) -> Fields:
         """Cut vectors into slices."""
@@ -49,7 +64,7 @@ class SmoothingBench(StreamBench):
             "last": last,
         }
 
-    def text(self, keys: Codes, queries: Codes, *, by_head: bool = False) -> tuple[Fields, Fields]:
+    def text(self, keys: Codes, queries: Codes, *, by_head: bool) -> tuple[Fields, Fields]:
         """Return the slices of a text, with prompt and decoding, and the expected results.
 
         Keys and queries have the shape (heads, tokens, channels); a prompt's keys are ordered token
@@ -77,23 +92,14 @@ class SmoothingBench(StreamBench):
         results = np.concatenate(came).reshape(-1, self.p.lanes)
         return offered, {"values": results, "last": offered["last"][-len(results) :]}
 
-    async def run_texts(self, texts: list[tuple[Codes, Codes]], *, by_head: bool = False) -> int:
-        """Run texts back to back and compare all results; return the cycles."""
+    def slices_of(self, texts: Texts, *, by_head: bool) -> tuple[Fields, Fields]:
+        """Return the slices of texts back to back, and the expected results."""
         parts = [self.text(*text, by_head=by_head) for text in texts]
-        await self.bench.reset()
-        self.sink.received.clear()
-        for offered, _ in parts:
-            self.source.send(to_integers(pack(self.shapes[0], offered)))
-        expected = {
-            name: np.concatenate([results[name] for _, results in parts])
-            for name in ("values", "last")
-        }
-        count = len(expected["last"])
-        cycles = await self.bench.run(until=lambda: len(self.sink.received) == count)
-        for _ in range(20):
-            await self.bench.step()
-        self.check(expected)
-        return cycles
+        offered, results = (
+            {name: np.concatenate([fields[name] for fields in side]) for name in side[0]}
+            for side in zip(*parts, strict=True)
+        )
+        return offered, results
 
     def random_text(self) -> tuple[Codes, Codes]:
         """Return random keys and queries; some channels are zero in the whole prompt."""
@@ -130,8 +136,8 @@ async def real(dut: Any) -> None:
     """Smooth SmolLM2's keys and fuse its queries at full rate; results are bit-identical."""
     bench = SmoothingBench(dut, "real")
     texts = [real_text(bench.p, layer) for layer in LAYERS]
-    cycles = await bench.run_texts(texts)
-    ideal = sum(len(bench.text(*text)[0]["last"]) for text in texts)
+    cycles = await bench.run(texts)
+    ideal = sum(len(bench.text(*text, by_head=False)[0]["last"]) for text in texts)
     bench.bench.compare("cycles", np.array([ideal + bench.p.stages + 1]), np.array([cycles]))
     tensors = f"SmolLM2 layers {LAYERS}, prompts of {PROMPT} tokens and {STEPS} steps"
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
@@ -143,36 +149,23 @@ async def extremes(dut: Any) -> None:
     bench = SmoothingBench(dut, "extremes")
     keys, queries = bench.random_text()
     rng = bench.bench.numpy_rng
-    await bench.run_texts([(rng.integers(0, 1 << 16, keys.shape), queries)])
-    await bench.run_texts([(codes(np.zeros(keys.shape)).astype(np.int64), queries)])
+    await bench.run([(rng.integers(0, 1 << 16, keys.shape), queries)])
+    await bench.run([(codes(np.zeros(keys.shape)).astype(np.int64), queries)])
 
 
 @cocotb.test()
 async def head_by_head(dut: Any) -> None:
     """Process a head's keys back to back: each uses factors that were just updated."""
-    bench = SmoothingBench(dut, "head by head")
-    await bench.run_texts([bench.random_text() for _ in range(4)], by_head=True)
+    bench = SmoothingBench(dut, "head by head", by_head=True)
+    await bench.run([bench.random_text() for _ in range(4)])
 
 
 @cocotb.test()
 async def small(dut: Any) -> None:
     """Subnormal keys, factors and queries, and special numbers in one token only."""
     bench = SmoothingBench(dut, "small")
-    await bench.run_texts([bench.small_text() for _ in range(TEXTS)])
+    await bench.run([bench.small_text() for _ in range(TEXTS)])
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random texts, back to back, under every pair of stall patterns."""
-    bench = SmoothingBench(dut, f"stalls {source} {sink}", source, sink)
-    await bench.run_texts([bench.random_text() for _ in range(2)])
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; the next text starts with new factors."""
-    bench = SmoothingBench(dut, "resets", "random", "bursty")
-    text = bench.random_text()
-    await bench.disturb(bench.text(*text)[0], times=6, longest=60)
-    await bench.run_texts([text])
+stalls = stall_test(SmoothingBench, lambda bench: [bench.random_text() for _ in range(2)])
+resets = reset_test(SmoothingBench, lambda bench: [bench.random_text()], longest=60, times=6)

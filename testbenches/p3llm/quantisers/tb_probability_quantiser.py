@@ -10,8 +10,8 @@ from golden.arith.float_values import codes
 from golden.p3llm.quantisers.probability_quantiser import probability_quantiser
 from testbenches.bench import catalog_parameters
 from testbenches.p3llm.quantisers.real_vectors import LAYERS, trace
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.unit_bench import Fields, UnitBench
 
 QUERIES = 16
 
@@ -28,24 +28,29 @@ def slices_of(values: NDArray[np.int64], last: int) -> Fields:
     return {"values": values, "last": marks}
 
 
-async def run_slices(bench: StreamBench, slices: Fields) -> int:
-    """Run slices and compare every code; return the cycles."""
-    cycles = await bench.run(slices)
-    expected = probability_quantiser(slices["values"], catalog_parameters())
-    bench.check({"codes": expected, "last": slices["last"]})
-    return cycles
-
-
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
-    """Attach the unit's streams."""
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> UnitBench[Fields]:
+    """Attach the unit's streams and its model."""
     p = catalog_parameters()
-    return StreamBench(
+    return UnitBench(
         dut,
         salt,
-        source=("probabilities", p.slice_layout),
-        sink=("results", p.result_layout),
-        pauses=(source, sink),
+        source,
+        sink,
+        inputs={"probabilities": p.slice_layout},
+        outputs={"results": p.result_layout},
+        offered=lambda slices: {"probabilities": slices},
+        expected=lambda slices: {
+            "results": {
+                "codes": probability_quantiser(slices["values"], p),
+                "last": slices["last"],
+            }
+        },
     )
+
+
+def random_slices(bench: UnitBench[Fields], count: int, last: int) -> Fields:
+    """Return slices of random codes."""
+    return slices_of(bench.bench.numpy_rng.integers(0, 1 << 16, count * bench.p.lanes), last)
 
 
 @cocotb.test()
@@ -53,7 +58,7 @@ async def every_input(dut: Any) -> None:
     """All 65,536 FP16 codes, at full rate."""
     bench = bench_for(dut, "every_input")
     values = np.arange(1 << 16)
-    cycles = await run_slices(bench, slices_of(values, 8))
+    cycles = await bench.run(slices_of(values, 8))
     bench.bench.record(cycles=cycles, ideal_cycles=len(values) // catalog_parameters().lanes)
 
 
@@ -63,26 +68,10 @@ async def real_probabilities(dut: Any) -> None:
     bench = bench_for(dut, "real_probabilities")
     rows = [trace().attention_trace(layer, 0).probabilities[-QUERIES:] for layer in LAYERS]
     values = codes(np.stack(rows)).astype(np.int64)
-    await run_slices(bench, slices_of(values.reshape(-1), 16))
+    await bench.run(slices_of(values.reshape(-1), 16))
     tensors = f"SmolLM2 layers {LAYERS}, probabilities of {QUERIES} queries each"
     bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random codes under every pair of stall patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    lanes = catalog_parameters().lanes
-    values = bench.bench.numpy_rng.integers(0, 1 << 16, 200 * lanes)
-    await run_slices(bench, slices_of(values, 5))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; results after the reset do not depend on earlier data."""
-    bench = bench_for(dut, "resets", "random", "bursty")
-    lanes = catalog_parameters().lanes
-    slices = slices_of(bench.bench.numpy_rng.integers(0, 1 << 16, 60 * lanes), 7)
-    await bench.disturb(slices, times=12, longest=40)
-    await run_slices(bench, slices)
+stalls = stall_test(bench_for, lambda bench: random_slices(bench, 200, 5))
+resets = reset_test(bench_for, lambda bench: random_slices(bench, 60, 7), longest=40, times=12)

@@ -1,5 +1,6 @@
 """Testbench of the second-level scaling: SmolLM2's values, edges, stalls, resets."""
 
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -12,14 +13,14 @@ from golden.p3llm.quantisers.value_scaling import value_scaling
 from hdl.p3llm.quantisers.extreme import extreme_stages
 from testbenches.bench import catalog_parameters
 from testbenches.p3llm.quantisers.real_vectors import LAYERS, trace
-from testbenches.packing import pack, to_integers
+from testbenches.shared_tests import reset_test, slow_stream_test, stall_test
 from testbenches.slices import full_rate_cycles
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.unit_bench import Fields, UnitBench
 
 Codes = NDArray[np.int64]
 Row = tuple[Codes, Codes]
 """Scales and probabilities of a head, of equal length."""
+Rows = list[Row]
 
 QUERIES = 4
 
@@ -29,27 +30,32 @@ def prepare(p: Any) -> None:
     trace()
 
 
-class ScalingBench:
+class ScalingBench(UnitBench[Rows]):
     """The unit's three streams."""
 
     def __init__(
         self,
         dut: Any,
         salt: str,
-        scales: str = "none",
+        source: str = "none",
+        sink: str = "none",
         probabilities: str = "none",
-        results: str = "none",
     ) -> None:
-        self.p = p = catalog_parameters()
-        self.slices = StreamBench(
+        p = catalog_parameters()
+        super().__init__(
             dut,
             salt,
-            source=("scales", p.slice_layout),
-            sink=("results", p.result_layout),
-            pauses=(scales, results),
+            source,
+            sink,
+            inputs={"scales": p.slice_layout, "probabilities": p.slice_layout},
+            outputs={"results": p.result_layout},
+            offered=lambda rows: {
+                "scales": self.fields([row[0] for row in rows]),
+                "probabilities": self.fields([row[1] for row in rows]),
+            },
+            expected=lambda rows: {"results": self.results_of(rows)},
+            patterns={"probabilities": probabilities},
         )
-        self.bench = self.slices.bench
-        self.probabilities = self.bench.source("probabilities", probabilities)
 
     def fields(self, rows: list[Codes]) -> Fields:
         """Cut rows into slices."""
@@ -57,27 +63,13 @@ class ScalingBench:
         last[np.cumsum([len(row) // self.p.lanes for row in rows]) - 1] = 1
         return {"values": np.concatenate(rows).reshape(-1, self.p.lanes), "last": last}
 
-    async def run(self, rows: list[Row]) -> int:
-        """Run rows and compare everything; return the cycles."""
-        scales = self.fields([row[0] for row in rows])
-        shares = self.fields([row[1] for row in rows])
-        await self.bench.reset()
-        self.slices.sink.received.clear()
-        self.slices.source.send(to_integers(pack(self.p.slice_layout, scales)))
-        self.probabilities.send(to_integers(pack(self.p.slice_layout, shares)))
-        count = len(scales["last"])
-        cycles = await self.bench.run(until=lambda: len(self.slices.sink.received) == count)
-        for _ in range(20):
-            await self.bench.step()
+    def results_of(self, rows: Rows) -> Fields:
+        """Return the slices of scaled rows."""
         scaled = [value_scaling(*row) for row in rows]
         largest = [np.repeat(top, len(row) // self.p.lanes) for row, top in scaled]
-        values = np.concatenate([row for row, _ in scaled]).reshape(-1, self.p.lanes)
-        self.slices.check(
-            {"values": values, "largest": np.concatenate(largest), "last": scales["last"]}
-        )
-        return cycles
+        return {**self.fields([row for row, _top in scaled]), "largest": np.concatenate(largest)}
 
-    def random_rows(self, count: int) -> list[Row]:
+    def random_rows(self, count: int) -> Rows:
         """Return rows of random lengths, scales and probabilities."""
         rng, rows = self.bench.numpy_rng, []
         for length in rng.integers(2, self.p.slices + 1, count) * self.p.lanes:
@@ -85,7 +77,7 @@ class ScalingBench:
             rows.append((np.maximum(scales, 0), rng.integers(0, 0x3C01, length)))
         return rows
 
-    def small_rows(self, count: int) -> list[Row]:
+    def small_rows(self, count: int) -> Rows:
         """Return rows down to subnormal scales, quotients and probabilities.
 
         Half of the scales are slightly below the largest times a power of two, where the rounding
@@ -114,7 +106,7 @@ class ScalingBench:
         return rows
 
 
-def real_rows(p: Any) -> list[Row]:
+def real_rows(p: Any) -> Rows:
     """Return scales of SmolLM2's values and the probabilities of its last queries."""
     rows = []
     for layer in LAYERS:
@@ -165,27 +157,15 @@ async def small(dut: Any) -> None:
     await bench.run(bench.small_rows(8192 // bench.p.lanes))
 
 
-@cocotb.test()
-@cocotb.parametrize(scales=list(PAUSES), results=list(PAUSES))
-async def stalls(dut: Any, scales: str, results: str) -> None:
-    """Random rows under every pair of stall patterns; the probabilities stall at random."""
-    bench = ScalingBench(dut, f"stalls {scales} {results}", scales, "random", results)
-    await bench.run(bench.random_rows(8))
-
-
-@cocotb.test()
-@cocotb.parametrize(probabilities=list(PAUSES))
-async def late_probabilities(dut: Any, probabilities: str) -> None:
-    """Send probabilities under every stall pattern, all other data at full rate."""
-    bench = ScalingBench(dut, f"late {probabilities}", "none", probabilities, "none")
-    await bench.run(bench.random_rows(8))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; results after the reset do not depend on earlier data."""
-    bench = ScalingBench(dut, "resets", "random", "bursty", "random")
-    rows = bench.random_rows(6)
-    slices = bench.fields([row[0] for row in rows])
-    await bench.slices.disturb(slices, times=6, longest=3 * bench.p.slices + 20)
-    await bench.run(rows)
+stalls = stall_test(
+    partial(ScalingBench, probabilities="random"), lambda bench: bench.random_rows(8)
+)
+slow_stream = slow_stream_test(
+    ScalingBench, lambda bench: bench.random_rows(8), streams=["probabilities"]
+)
+resets = reset_test(
+    partial(ScalingBench, probabilities="random"),
+    lambda bench: bench.random_rows(6),
+    longest=lambda bench: 3 * bench.p.slices + 20,
+    times=6,
+)

@@ -1,5 +1,6 @@
 """Common bench of units that process vectors in slices."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,14 +8,17 @@ from numpy.typing import NDArray
 
 from testbenches.bench import catalog_parameters
 from testbenches.slices import full_rate_cycles
-from testbenches.stream_bench import Fields, StreamBench
+from testbenches.unit_bench import Fields, UnitBench
 
 Codes = NDArray[np.int64]
+Vectors = Codes | list[Codes]
+"""Vectors of elements, whose lengths may differ."""
+
 MANY_SLICES = 64
 """Slices per vector above which fewer vectors suffice."""
 
 
-class VectorBench(StreamBench):
+class VectorBench(UnitBench[Vectors]):
     """A quantiser's two streams.
 
     Parameters
@@ -23,36 +27,39 @@ class VectorBench(StreamBench):
         The design under test.
     salt : str
         Name of the test.
+    source, sink : str
+        Stall patterns.
     model : Callable
         Function from vectors, shape (count, elements), to the fields of as many results: those with
         the elements' axis are split into slices, those without it are repeated in every slice.
     latency, read_latency : int
         Cycles to a vector's first result, from its last slice, and from the read of its first
         slice.
-    source, sink : str
-        Stall patterns.
     """
 
     def __init__(
         self,
         dut: Any,
         salt: str,
-        *,
-        model: Any,
-        latency: int,
-        read_latency: int,
         source: str = "none",
         sink: str = "none",
+        *,
+        model: Callable[[Codes], Fields],
+        latency: int,
+        read_latency: int,
     ) -> None:
-        self.p = p = catalog_parameters()
+        p = catalog_parameters()
         self.model = model
         self.latencies = {"latency": latency, "read_latency": read_latency}
         super().__init__(
             dut,
             salt,
-            source=("vectors", p.slice_layout),
-            sink=("results", p.result_layout),
-            pauses=(source, sink),
+            source,
+            sink,
+            inputs={"vectors": p.slice_layout},
+            outputs={"results": p.result_layout},
+            offered=lambda vectors: {"vectors": self.slices_of(list(vectors))},
+            expected=lambda vectors: {"results": self.results_of(list(vectors))},
         )
 
     def fewer(self, vectors: Codes) -> Codes:
@@ -68,7 +75,7 @@ class VectorBench(StreamBench):
         values = np.concatenate(vectors).reshape(-1, self.p.lanes)
         return {"values": values, "last": last}
 
-    def expected(self, vectors: list[Codes]) -> Fields:
+    def results_of(self, vectors: list[Codes]) -> Fields:
         """Return the fields of all slices of results."""
         fields: dict[str, list[Any]] = {}
         for vector in vectors:
@@ -77,19 +84,12 @@ class VectorBench(StreamBench):
                 value = np.asarray(value, np.int64).reshape(-1)
                 rows = value.reshape(slices, -1) if len(value) > 1 else value.repeat(slices)
                 fields.setdefault(name, []).append(rows)
-        return {name: np.concatenate(rows) for name, rows in fields.items()}
-
-    async def run_vectors(self, vectors: list[Codes] | Codes) -> int:
-        """Run vectors and compare all results; return the cycles."""
-        vectors = list(vectors)
-        slices = self.slices_of(vectors)
-        cycles = await self.run(slices)
-        self.check({**self.expected(vectors), "last": slices["last"]})
-        return cycles
+        whole = {name: np.concatenate(rows) for name, rows in fields.items()}
+        return {**whole, "last": self.slices_of(vectors)["last"]}
 
     async def run_at_full_rate(self, vectors: Codes, tensors: str) -> None:
         """Run vectors without stalls, require the specified cycles, and record them."""
-        cycles = await self.run_vectors(vectors)
+        cycles = await self.run(vectors)
         counts = [len(vector) // self.p.lanes for vector in vectors]
         expected = full_rate_cycles(counts, rows=self.p.vectors, **self.latencies)
         self.bench.compare("cycles", np.array([expected]), np.array([cycles]))
@@ -100,8 +100,3 @@ class VectorBench(StreamBench):
         """Truncate vectors to random numbers of slices, at least two."""
         lengths = self.bench.numpy_rng.integers(2, self.p.slices + 1, len(vectors)) * self.p.lanes
         return [row[:length] for row, length in zip(vectors, lengths, strict=True)]
-
-    async def disturb_with(self, vectors: list[Codes] | Codes) -> None:
-        """Reset repeatedly during operation."""
-        slices = self.slices_of(list(vectors))
-        await self.disturb(slices, times=6, longest=3 * self.p.slices + 20)

@@ -3,12 +3,12 @@
 import numpy as np
 
 from golden.p3llm.npu.half_lanes import half_lanes
-from testbenches.p3llm.npu.tb_half_lanes import drawn
+from testbenches.p3llm.npu.tb_half_lanes import random_slices
 
 
 def test_it_rounds_once() -> None:
     """Compared with float64, which represents every operand: zeros, ties, subnormal and special."""
-    fields = drawn(np.random.default_rng(1), 20_000, 4)
+    fields = random_slices(np.random.default_rng(1), 20_000, 4)
     integers = np.ldexp(fields["integers"].astype(np.float64), -fields["point"][:, np.newaxis])
     with np.errstate(over="ignore", invalid="ignore"):
         singles = fields["singles"].astype(np.uint32).view(np.float32).astype(np.float64)

@@ -3,12 +3,12 @@
 import numpy as np
 
 from golden.p3llm.npu.result_scaler import result_scaler
-from testbenches.p3llm.npu.tb_result_scaler import drawn
+from testbenches.p3llm.npu.tb_result_scaler import random_slices
 
 
 def test_it_rounds_three_times() -> None:
     """The sum, the product of the factors, and theirs."""
-    fields = drawn(np.random.default_rng(1), 20_000, 4)
+    fields = random_slices(np.random.default_rng(1), 20_000, 4)
     # 48 bits are exact in float64; its rounding to binary32 is the only one.
     exact = np.ldexp(fields["sums"].astype(np.float64), -fields["point"][:, np.newaxis])
     factors = fields["factors"].astype(np.uint16).view(np.float16).astype(np.float32)

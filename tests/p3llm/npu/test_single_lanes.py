@@ -3,12 +3,12 @@
 import numpy as np
 
 from golden.p3llm.npu.single_lanes import single_lanes
-from testbenches.p3llm.npu.tb_single_lanes import drawn
+from testbenches.p3llm.npu.tb_single_lanes import random_slices
 
 
 def test_sums_and_products_are_those_of_float32() -> None:
     """Every NaN is the quiet one of sign 0."""
-    fields = drawn(np.random.default_rng(1), 20_000, 4)
+    fields = random_slices(np.random.default_rng(1), 20_000, 4)
     values, addends = (
         fields[name].astype(np.uint32).view(np.float32) for name in ("values", "addends")
     )
