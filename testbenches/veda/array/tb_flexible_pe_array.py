@@ -10,7 +10,7 @@ from hdl.arith.float_format import BINARY16
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from testbenches.applicable import only_if
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.veda.array import array_work as work
 
 
@@ -42,7 +42,7 @@ class Acceptances:
 class Array:
     """A bench with the array's streams."""
 
-    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: FlexiblePeArrayParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
         self.operands = self.bench.source("operands", source)
@@ -51,18 +51,16 @@ class Array:
         self.dots = self.bench.sink("dot_products", sink)
         self.results = self.bench.sink("results", sink)
 
-    async def offer(self, beats: Beats) -> None:
-        """Reset, and offer all beats and vectors."""
-        await self.bench.reset()
-        self.dots.received.clear()
-        self.results.received.clear()
+    def offer(self, beats: Beats) -> None:
+        """Offer all beats and vectors."""
         self.operands.send(work.packed_beats(self.p, beats))
         self.vector.send(work.packed_codes(beats.vectors))
 
-    async def check(self, beats: Beats) -> int:
-        """Offer beats, and compare all outputs with the model; return the cycles."""
+    async def run(self, beats: Beats) -> int:
+        """Reset, offer beats, and compare all outputs with the model; return the cycles."""
         outcome = run(self.p, beats)
-        await self.offer(beats)
+        await self.bench.reset()
+        self.offer(beats)
         cycles = await self.bench.run(
             until=lambda: (
                 self.operands.idle
@@ -111,7 +109,7 @@ async def decode_attention(dut: Any) -> None:
     p = array.p
     for split, length, count in attention_cases():
         heads = work.real_heads(p.plane_width if split else p.width, length, count)
-        cycles = await array.check(work.attention(p, heads, split=split))
+        cycles = await array.run(work.attention(p, heads, split=split))
         steps = -(-count // p.planes) if split else count
         name = f"utilisation_{length}" + ("_split" if split else "")
         array.bench.record(
@@ -134,7 +132,7 @@ async def projections(dut: Any) -> None:
     weights, inputs = work.codes(linear.weight[:rows]), work.codes(linear.inputs[-1])
     sizes = {1, 2, 3, p.width - 1, p.width, p.width + 1, 2 * p.width, 200, 575, 576}
     beats = [work.projection(p, inputs[:size], weights[:, :size]) for size in sorted(sizes)]
-    await array.check(joined(beats))
+    await array.run(joined(beats))
 
 
 @cocotb.test()
@@ -155,7 +153,7 @@ async def switches(dut: Any) -> None:
         else:
             parts.append(work.outer(p, work.random_codes(rng, (count, p.planes)), weights))
         expected += [1 + pauses[before, kind], *[1] * (count - 1)]
-    await array.check(joined(parts))
+    await array.run(joined(parts))
     gaps = np.diff(array.accepted.cycles)
     array.bench.compare("cycles between beats", np.array(expected[1:]), gaps)
 
@@ -166,22 +164,12 @@ async def latencies(dut: Any) -> None:
     array = Array(dut, "latencies")
     p, rng = array.p, array.bench.numpy_rng
     one = work.random_codes(rng, (1, p.width))
-    await array.check(work.inner(p, one, one))
+    await array.run(work.inner(p, one, one))
     seen = [array.dots.received[0][0] - array.accepted.cycles[0]]
     scalars, rows = work.random_codes(rng, (7, p.planes)), work.random_codes(rng, (7, p.width))
-    await array.check(work.outer(p, scalars, rows))
+    await array.run(work.outer(p, scalars, rows))
     seen.append(array.results.received[0][0] - array.accepted.cycles[-1])
     array.bench.compare("latencies", np.array([p.dot_latency, p.row_latency]), np.array(seen))
-
-
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random beats with any values under every pair of stall patterns."""
-    array = Array(dut, f"stalls {source} {sink}", source=source, sink=sink)
-    # Each PE should have many kinds of difficult sums, also in a small array.
-    pieces = 160 if array.p.width < 16 else 40
-    await array.check(work.random_beats(array.bench.numpy_rng, array.p, pieces))
 
 
 @cocotb.test()
@@ -191,16 +179,19 @@ async def hard_sums(dut: Any) -> None:
     array = Array(dut, "hard_sums")
     # In a large array few elements would be affected; the small array's test covers the adders.
     pieces = 600 if array.p.width < 16 else 20
-    await array.check(work.hard_beats(array.bench.numpy_rng, array.p, pieces))
+    await array.run(work.hard_beats(array.bench.numpy_rng, array.p, pieces))
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: no state remains."""
-    array = Array(dut, "resets", source="random", sink="bursty")
-    beats = work.random_beats(array.bench.numpy_rng, array.p, 20)
-    for _ in range(12):
-        await array.offer(beats)
-        for _cycle in range(array.bench.rng.randint(1, 3 * array.p.dot_latency)):
-            await array.bench.step()
-    await array.check(beats)
+# Each PE should have many kinds of difficult sums, also in a small array.
+stalls = stall_test(
+    Array,
+    lambda array: work.random_beats(
+        array.bench.numpy_rng, array.p, 160 if array.p.width < 16 else 40
+    ),
+)
+resets = reset_test(
+    Array,
+    lambda array: work.random_beats(array.bench.numpy_rng, array.p, 20),
+    longest=lambda array: 3 * array.p.dot_latency,
+    times=12,
+)

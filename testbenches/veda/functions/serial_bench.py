@@ -1,28 +1,21 @@
 """Common parts of the testbenches of units that output one FP16 element per input element."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from testbenches.stream_bench import Fields, StreamBench
+from testbenches.unit_bench import Fields, UnitBench
 
 Rows = Sequence[NDArray[np.uint16]]
 """Rows of elements, as FP16 codes."""
 
-BEATS = ["none", "random", "bursty", "adversarial"]
-"""Stall patterns, all pairs of which are applied to input and output."""
+W = TypeVar("W")
 
 
-class SerialBench(StreamBench):
-    """A unit that outputs one element per input element, in order."""
-
-    async def run_rows(self, rows: Rows, answers: Rows) -> int:
-        """Run rows and compare every output with the expected one; return the cycles."""
-        cycles = await self.run(elements_of(rows))
-        self.check({"value": np.concatenate(answers), "last": last_of(rows)})
-        return cycles
+class SerialBench(UnitBench[W]):
+    """A unit whose values are FP16 numbers."""
 
     def integers(self, value: Any) -> NDArray[np.int64]:
         """Return a field as integers, FP16 structs as their codes."""

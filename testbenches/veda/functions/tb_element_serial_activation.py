@@ -13,10 +13,15 @@ from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_activation import ElementSerialActivationParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, context
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import four_states
-from testbenches.veda.functions.serial_bench import BEATS, Fields, SerialBench, code_fields
+from testbenches.unit_bench import Fields
+from testbenches.veda.functions.serial_bench import SerialBench, code_fields
 
 Codes = NDArray[np.uint16]
+Operands = tuple[Codes, Codes]
+"""Outputs of `gate_proj` and of `up_proj`."""
+
 LAYERS = (0, 14, 29)
 TOKENS = 640
 SPECIAL = (0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00)
@@ -28,7 +33,7 @@ def prepare(p: ElementSerialActivationParameters) -> None:
     open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
 
 
-def real_operands(tokens: int) -> tuple[Codes, Codes]:
+def real_operands(tokens: int) -> Operands:
     """Return the outputs of SmolLM2's `gate_proj` and `up_proj` for some tokens in three layers."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     parts = []
@@ -40,20 +45,20 @@ def real_operands(tokens: int) -> tuple[Codes, Codes]:
     return parts[0], parts[1]
 
 
-def edge_operands() -> tuple[Codes, Codes]:
+def edge_operands() -> Operands:
     """Return all pairs of special values."""
     values = np.array(SPECIAL + NANS, np.uint16)
     gate, up = np.meshgrid(values, values)
     return gate.ravel(), up.ravel()
 
 
-def every_gate(rng: np.random.Generator, step: int) -> tuple[Codes, Codes]:
+def every_gate(rng: np.random.Generator, step: int) -> Operands:
     """Return every `step`-th FP16 code as gate, with random codes as up."""
     gate = np.arange(int(rng.integers(step)), 1 << 16, step).astype(np.uint16)
     return gate, rng.integers(0, 1 << 16, len(gate)).astype(np.uint16)
 
 
-def hard_operands(rng: np.random.Generator) -> tuple[Codes, Codes]:
+def hard_operands(rng: np.random.Generator) -> Operands:
     """Return subnormal gates with large factors, and products just below the largest number.
 
     The mantissas of the latter have all bits but one set, so that rounding up does not overflow.
@@ -76,9 +81,9 @@ def is_pipelined(run: Run) -> bool:
     return run.parameters.interval == 1
 
 
-def expected(gate: Codes, up: Codes) -> Fields:
+def results(operands: Operands) -> Fields:
     """Return the expected outputs."""
-    return {"value": activation(gate, up), "last": ends(len(gate))}
+    return {"value": activation(*operands), "last": ends(len(operands[0]))}
 
 
 def ends(count: int) -> NDArray[np.int64]:
@@ -97,23 +102,21 @@ def bound(count: int, p: ElementSerialActivationParameters) -> int:
     return count * p.interval
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
+def bench_for(
+    dut: Any, salt: str, source: str = "none", sink: str = "none"
+) -> SerialBench[Operands]:
     """Return a bench with the unit's streams."""
     p = catalog_parameters()
     return SerialBench(
         dut,
         salt,
-        source=("operands", p.operands_layout),
-        sink=("activated", p.element_layout),
-        pauses=(source, sink),
+        source,
+        sink,
+        inputs={"operands": p.operands_layout},
+        outputs={"activated": p.element_layout},
+        offered=lambda operands: {"operands": offered(*operands)},
+        expected=lambda operands: {"activated": results(operands)},
     )
-
-
-async def run_operands(bench: SerialBench, gate: Codes, up: Codes) -> int:
-    """Run elements and compare every result; return the cycles."""
-    cycles = await bench.run(offered(gate, up))
-    bench.check(expected(gate, up))
-    return cycles
 
 
 @cocotb.test()
@@ -122,7 +125,7 @@ async def real_layers(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "real_layers")
     gate, up = real_operands(16 if context()["full"] else 3)
-    cycles = await run_operands(bench, gate, up)
+    cycles = await bench.run((gate, up))
     ideal = bound(len(gate), p)
     bench.bench.compare("cycles", np.array([ideal + p.stages]), np.array([cycles]))
     tensors = f"SmolLM2 layers {LAYERS}, {len(gate)} elements of the feed-forward layer"
@@ -132,21 +135,21 @@ async def real_layers(dut: Any) -> None:
 @cocotb.test()
 async def edges(dut: Any) -> None:
     """All pairs of zeros, subnormals, infinities and NaNs."""
-    await run_operands(bench_for(dut, "edges"), *edge_operands())
+    await bench_for(dut, "edges").run(edge_operands())
 
 
 @cocotb.test()
 async def gates(dut: Any) -> None:
     """Gates from the whole range; all of them in the long version."""
     bench = bench_for(dut, "gates")
-    await run_operands(bench, *every_gate(bench.bench.numpy_rng, 1 if context()["full"] else 16))
+    await bench.run(every_gate(bench.bench.numpy_rng, 1 if context()["full"] else 16))
 
 
 @cocotb.test()
 async def hard(dut: Any) -> None:
     """Subnormal quotients, and products that nearly overflow."""
     bench = bench_for(dut, "hard")
-    await run_operands(bench, *hard_operands(bench.bench.numpy_rng))
+    await bench.run(hard_operands(bench.bench.numpy_rng))
 
 
 @cocotb.test()
@@ -154,21 +157,10 @@ async def hard(dut: Any) -> None:
 async def every_quotient(dut: Any) -> None:
     """Observe all gates' quotients without rounding: multiply them by one."""
     gate = np.arange(0, 1 << 16, 64 if four_states() else 1).astype(np.uint16)
-    await run_operands(bench_for(dut, "every_quotient"), gate, np.full_like(gate, BINARY16.one))
+    await bench_for(dut, "every_quotient").run((gate, np.full_like(gate, BINARY16.one)))
 
 
-@cocotb.test()
-@cocotb.parametrize(source=BEATS, sink=BEATS)
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random elements under every pair of stall patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    await run_operands(bench, *every_gate(bench.bench.numpy_rng, 256))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: no state remains."""
-    bench = bench_for(dut, "resets", "random", "bursty")
-    operands = every_gate(bench.bench.numpy_rng, 256)
-    await bench.disturb(offered(*operands), times=12, longest=150)
-    await run_operands(bench, *operands)
+stalls = stall_test(bench_for, lambda bench: every_gate(bench.bench.numpy_rng, 256))
+resets = reset_test(
+    bench_for, lambda bench: every_gate(bench.bench.numpy_rng, 256), longest=150, times=12
+)

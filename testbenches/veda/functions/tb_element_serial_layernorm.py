@@ -13,8 +13,10 @@ from golden.veda.functions.element_serial_layernorm import EPSILON, layernorm, s
 from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.element_serial_layernorm import ElementSerialLayernormParameters
 from testbenches.bench import catalog_parameters, context
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import read
-from testbenches.veda.functions.serial_bench import BEATS, SerialBench, elements_of
+from testbenches.unit_bench import Fields
+from testbenches.veda.functions.serial_bench import SerialBench, elements_of, last_of
 
 Vectors = list[NDArray[np.uint16]]
 LAYERS = (0, 14, 29)
@@ -138,23 +140,28 @@ def random_vectors(
     ]
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
+def results(vectors: Vectors, p: ElementSerialLayernormParameters) -> Fields:
+    """Return the expected outputs."""
+    value = np.concatenate([layernorm(vector, p) for vector in vectors])
+    return {"value": value, "last": last_of(vectors)}
+
+
+def bench_for(
+    dut: Any, salt: str, source: str = "none", sink: str = "none"
+) -> SerialBench[Vectors]:
     """Return a bench with the unit's streams."""
     p = catalog_parameters()
     dut.clear_undefined.value = 0
     return SerialBench(
         dut,
         salt,
-        source=("elements", p.element_layout),
-        sink=("normalised", p.element_layout),
-        pauses=(source, sink),
+        source,
+        sink,
+        inputs={"elements": p.element_layout},
+        outputs={"normalised": p.element_layout},
+        offered=lambda vectors: {"elements": elements_of(vectors)},
+        expected=lambda vectors: {"normalised": results(vectors, p)},
     )
-
-
-async def run_vectors(bench: SerialBench, vectors: Vectors) -> int:
-    """Run vectors and compare every element; return the cycles."""
-    p = catalog_parameters()
-    return await bench.run_rows(vectors, [layernorm(vector, p) for vector in vectors])
 
 
 @cocotb.test()
@@ -162,7 +169,7 @@ async def real_states(dut: Any) -> None:
     """Hidden states of SmolLM2 at full rate, bit-exact, without a flag."""
     bench = bench_for(dut, "real_states")
     vectors = real_vectors(catalog_parameters(), 16 if context()["full"] else 3)
-    await run_vectors(bench, vectors)
+    await bench.run(vectors)
     assert read(dut.undefined) == 0
     tensors = f"SmolLM2 layers {LAYERS}, {len(vectors)} hidden states"
     bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
@@ -176,7 +183,7 @@ async def full_rate(dut: Any) -> None:
     # The longest latency: the smallest elements, whose normalisation takes the most steps.
     n = min(p.width, 1024)
     vectors = [np.arange(n).astype(np.uint16) for _ in range(4)]
-    cycles = await run_vectors(bench, vectors)
+    cycles = await bench.run(vectors)
     ideal = 5 * n
     at_most = DeviationReciprocal.cycles(p) + p.multiply_stages + 9
     at_most += 0 if p.rms else p.subtract_stages
@@ -189,7 +196,7 @@ async def full_rate(dut: Any) -> None:
 async def edges(dut: Any) -> None:
     """Equal elements, one element, the smallest and the largest numbers, large means."""
     bench = bench_for(dut, "edges")
-    await run_vectors(bench, edge_vectors(catalog_parameters()))
+    await bench.run(edge_vectors(catalog_parameters()))
     assert read(dut.undefined) == 0
 
 
@@ -198,7 +205,7 @@ async def steps_and_ties(dut: Any) -> None:
     """Cases in which the last bit of a sum decides on its scale, or of a product on its result."""
     bench = bench_for(dut, "steps_and_ties")
     rng, p = bench.bench.numpy_rng, catalog_parameters()
-    await run_vectors(bench, vectors_at_steps(rng, p, 80) + vectors_of_ties(rng, p, 40))
+    await bench.run(vectors_at_steps(rng, p, 80) + vectors_of_ties(rng, p, 40))
 
 
 @cocotb.test()
@@ -208,7 +215,7 @@ async def undefined(dut: Any) -> None:
     p = catalog_parameters()
     good = edge_vectors(p)[-4:]
     mixed = [vector for bad in undefined_vectors(p) for vector in (bad, good[bad[0] % 4])]
-    await run_vectors(bench, mixed)
+    await bench.run(mixed)
     assert read(dut.undefined) == 1
     dut.clear_undefined.value = 1
     await bench.bench.step()
@@ -217,19 +224,10 @@ async def undefined(dut: Any) -> None:
     assert read(dut.undefined) == 0
 
 
-@cocotb.test()
-@cocotb.parametrize(source=BEATS, sink=BEATS)
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random vectors under every pair of stall patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    await run_vectors(bench, random_vectors(bench.bench.numpy_rng, catalog_parameters(), 8))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: no state remains."""
-    p = catalog_parameters()
-    bench = bench_for(dut, "resets", "random", "bursty")
-    vectors = random_vectors(bench.bench.numpy_rng, p, 8)
-    await bench.disturb(elements_of(vectors), times=12, longest=400)
-    await run_vectors(bench, vectors)
+stalls = stall_test(bench_for, lambda bench: random_vectors(bench.bench.numpy_rng, bench.p, 8))
+resets = reset_test(
+    bench_for,
+    lambda bench: random_vectors(bench.bench.numpy_rng, bench.p, 8),
+    longest=400,
+    times=12,
+)

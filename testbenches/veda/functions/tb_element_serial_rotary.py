@@ -12,7 +12,9 @@ from golden.veda.functions.element_serial_rotary import angles, rotary
 from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_rotary import ElementSerialRotaryParameters
 from testbenches.bench import catalog_parameters, context
-from testbenches.veda.functions.serial_bench import BEATS, Fields, SerialBench, code_fields
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.unit_bench import Fields
+from testbenches.veda.functions.serial_bench import SerialBench, code_fields
 
 Codes = NDArray[np.uint16]
 Pairs = tuple[Codes, Codes, Codes, Codes]
@@ -104,7 +106,7 @@ def ends(count: int) -> NDArray[np.int64]:
     return (np.arange(count) % 32 == 31).astype(np.int64)
 
 
-def expected(pairs: Pairs) -> Fields:
+def results(pairs: Pairs) -> Fields:
     """Return the expected outputs."""
     x, y = rotary(*pairs)
     return {"x": x, "y": y, "last": ends(len(x))}
@@ -117,23 +119,19 @@ def offered(pairs: Pairs) -> Fields:
     return fields | {"last": ends(len(pairs[0]))}
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench[Pairs]:
     """Return a bench with the unit's streams."""
     p = catalog_parameters()
     return SerialBench(
         dut,
         salt,
-        source=("pairs", p.pair_layout),
-        sink=("rotated", p.rotated_layout),
-        pauses=(source, sink),
+        source,
+        sink,
+        inputs={"pairs": p.pair_layout},
+        outputs={"rotated": p.rotated_layout},
+        offered=lambda pairs: {"pairs": offered(pairs)},
+        expected=lambda pairs: {"rotated": results(pairs)},
     )
-
-
-async def run_pairs(bench: SerialBench, pairs: Pairs) -> int:
-    """Run pairs and compare both results of each; return the cycles."""
-    cycles = await bench.run(offered(pairs))
-    bench.check(expected(pairs))
-    return cycles
 
 
 @cocotb.test()
@@ -142,7 +140,7 @@ async def real_heads(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "real_heads")
     pairs = real_pairs(16 if context()["full"] else 4)
-    cycles = await run_pairs(bench, pairs)
+    cycles = await bench.run(pairs)
     ideal = 2 * len(pairs[0])
     bench.bench.compare("cycles", np.array([ideal + p.stages]), np.array([cycles]))
     tensors = f"SmolLM2 layers {LAYERS}, {len(pairs[0])} pairs of queries and keys"
@@ -152,35 +150,24 @@ async def real_heads(dut: Any) -> None:
 @cocotb.test()
 async def edges(dut: Any) -> None:
     """All combinations of zeros, subnormals, infinities and NaNs."""
-    await run_pairs(bench_for(dut, "edges"), edge_pairs())
+    await bench_for(dut, "edges").run(edge_pairs())
 
 
 @cocotb.test()
 async def products(dut: Any) -> None:
     """Products of any two numbers: ties, subnormals, and those at the end of the range."""
     bench = bench_for(dut, "products")
-    await run_pairs(bench, product_pairs(bench.bench.numpy_rng))
+    await bench.run(product_pairs(bench.bench.numpy_rng))
 
 
 @cocotb.test()
 async def sums(dut: Any) -> None:
     """Compute sums and differences with more or fewer digits than the format has."""
     bench = bench_for(dut, "sums")
-    await run_pairs(bench, sum_pairs(bench.bench.numpy_rng))
+    await bench.run(sum_pairs(bench.bench.numpy_rng))
 
 
-@cocotb.test()
-@cocotb.parametrize(source=BEATS, sink=BEATS)
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random pairs under every pair of stall patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    await run_pairs(bench, random_pairs(bench.bench.numpy_rng, 200))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: no state remains."""
-    bench = bench_for(dut, "resets", "random", "bursty")
-    pairs = random_pairs(bench.bench.numpy_rng, 200)
-    await bench.disturb(offered(pairs), times=12, longest=150)
-    await run_pairs(bench, pairs)
+stalls = stall_test(bench_for, lambda bench: random_pairs(bench.bench.numpy_rng, 200))
+resets = reset_test(
+    bench_for, lambda bench: random_pairs(bench.bench.numpy_rng, 200), longest=150, times=12
+)

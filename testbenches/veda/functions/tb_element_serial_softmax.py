@@ -11,8 +11,10 @@ from golden.llm import open_trace
 from golden.veda.functions.element_serial_softmax import LOG2_E, softmax
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmaxParameters
 from testbenches.bench import catalog_parameters, context
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import read
-from testbenches.veda.functions.serial_bench import BEATS, SerialBench, elements_of
+from testbenches.unit_bench import Fields
+from testbenches.veda.functions.serial_bench import SerialBench, elements_of, last_of
 
 Heads = list[NDArray[np.uint16]]
 LAYERS = (0, 14, 29)
@@ -93,23 +95,26 @@ def random_heads(rng: np.random.Generator, p: ElementSerialSoftmaxParameters, co
     return heads
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
+def results(heads: Heads, p: ElementSerialSoftmaxParameters) -> Fields:
+    """Return the expected outputs."""
+    value = np.concatenate([softmax(head, p) for head in heads])
+    return {"value": value, "last": last_of(heads)}
+
+
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench[Heads]:
     """Return a bench with the unit's streams."""
     p = catalog_parameters()
     dut.clear_flags.value = 0
     return SerialBench(
         dut,
         salt,
-        source=("scores", p.element_layout),
-        sink=("probabilities", p.element_layout),
-        pauses=(source, sink),
+        source,
+        sink,
+        inputs={"scores": p.element_layout},
+        outputs={"probabilities": p.element_layout},
+        offered=lambda heads: {"scores": elements_of(heads)},
+        expected=lambda heads: {"probabilities": results(heads, p)},
     )
-
-
-async def run_heads(bench: SerialBench, heads: Heads) -> int:
-    """Run heads and compare every probability; return the cycles."""
-    p = catalog_parameters()
-    return await bench.run_rows(heads, [softmax(head, p) for head in heads])
 
 
 @cocotb.test()
@@ -117,7 +122,7 @@ async def real_scores(dut: Any) -> None:
     """Heads of SmolLM2's attention at full rate, bit-exact, without a flag."""
     bench = bench_for(dut, "real_scores")
     heads = real_heads(catalog_parameters(), 12 if context()["full"] else 3)
-    await run_heads(bench, heads)
+    await bench.run(heads)
     assert read(dut.flags) == 0
     tensors = f"SmolLM2 layers {LAYERS}, 9 heads, {len(heads)} rows of scores"
     bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
@@ -134,7 +139,7 @@ async def full_rate(dut: Any) -> None:
     heads = [codes(rng.normal(0, 2, length)) for length in lengths]
     # One head rises in every score: following the maximum takes no cycles.
     heads[1] = np.sort(heads[1].view(np.float16)).view(np.uint16)
-    cycles = await run_heads(bench, heads)
+    cycles = await bench.run(heads)
     # Bound: one score per cycle, after the first head has arrived, and the latency.
     ideal = sum(lengths) + lengths[0]
     # From last score to first probability; shorter heads take longer than their scores.
@@ -149,7 +154,7 @@ async def full_rate(dut: Any) -> None:
 async def edges(dut: Any) -> None:
     """Equal scores, one score, extreme and masked scores, every distance, short heads."""
     bench = bench_for(dut, "edges")
-    await run_heads(bench, edge_heads(catalog_parameters()))
+    await bench.run(edge_heads(catalog_parameters()))
     assert read(dut.flags) == 0
 
 
@@ -161,7 +166,7 @@ async def undefined(dut: Any) -> None:
     good = edge_heads(p)[-3:]
     for index, (name, heads) in enumerate(undefined_heads(p).items()):
         mixed = [head for bad in heads for head in (bad, good[len(bad) % 3])]
-        await run_heads(bench, mixed)
+        await bench.run(mixed)
         assert read(dut.flags) == 1 << index, f"flags after {name}: {read(dut.flags)}"
         dut.clear_flags.value = 1
         await bench.bench.step()
@@ -170,27 +175,31 @@ async def undefined(dut: Any) -> None:
         assert read(dut.flags) == 0
 
 
-@cocotb.test()
-@cocotb.parametrize(source=BEATS, sink=BEATS)
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random heads under every pair of stall patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    p = catalog_parameters()
-    count = 40 if p.scores < 64 else 6
-    await run_heads(bench, random_heads(bench.bench.numpy_rng, p, count))
+def rising_head(p: ElementSerialSoftmaxParameters) -> Heads:
+    """Return a head of rising scores, after which the unit holds its largest state."""
+    return [codes(np.arange(p.scores) / 8)]
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: no state remains."""
-    p = catalog_parameters()
-    bench = bench_for(dut, "resets", "random", "bursty")
-    heads = random_heads(bench.bench.numpy_rng, p, 12)
-    await bench.disturb(elements_of(heads), times=12, longest=min(12 * p.scores, 384))
-    await run_heads(bench, heads)
-    # Rising heads leave the largest state; a falling head has its maximum where that would show.
-    rising = [codes(np.arange(p.scores) / 8)]
-    falling = [codes(-np.arange(min(p.scores, 4)) / 8)]
-    for _ in range(40 if p.scores < 64 else 4):
-        await bench.disturb(elements_of(rising), times=1, longest=min(4 * p.scores, 768))
-        await run_heads(bench, falling)
+def falling_head(p: ElementSerialSoftmaxParameters) -> Heads:
+    """Return a head whose maximum is its first score, where state of another head would show."""
+    return [codes(-np.arange(min(p.scores, 4)) / 8)]
+
+
+stalls = stall_test(
+    bench_for,
+    lambda bench: random_heads(bench.bench.numpy_rng, bench.p, 40 if bench.p.scores < 64 else 6),
+)
+resets = reset_test(
+    bench_for,
+    lambda bench: random_heads(bench.bench.numpy_rng, bench.p, 12),
+    longest=lambda bench: min(12 * bench.p.scores, 384),
+    times=12,
+)
+resets_of_rising_heads = reset_test(
+    bench_for,
+    lambda bench: falling_head(bench.p),
+    begun=lambda bench: rising_head(bench.p),
+    longest=lambda bench: min(4 * bench.p.scores, 768),
+    rounds=lambda bench: 40 if bench.p.scores < 64 else 4,
+    name="resets_of_rising_heads",
+)

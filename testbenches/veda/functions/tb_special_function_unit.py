@@ -16,14 +16,14 @@ from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParamete
 from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import four_states, read
+from testbenches.unit_bench import Fields
 from testbenches.veda.functions import tb_element_serial_activation as activation_bench
 from testbenches.veda.functions import tb_element_serial_layernorm as layernorm_bench
 from testbenches.veda.functions import tb_element_serial_rotary as rotary_bench
 from testbenches.veda.functions import tb_element_serial_softmax as softmax_bench
 from testbenches.veda.functions.serial_bench import (
-    BEATS,
-    Fields,
     code_fields,
     codes_of,
     elements_of,
@@ -178,9 +178,10 @@ class FunctionsBench:
         }
         self.sources = {name: self.bench.source(name, source) for name in self.inputs}
         self.sinks = {name: self.bench.sink(name, sink) for name in self.outputs}
+        self.due = dict.fromkeys(self.sinks, 0)
 
     async def reset(self) -> None:
-        """Reset the unit and discard received items."""
+        """Reset the unit; no items are due."""
         await self.bench.reset()
         self.forget()
 
@@ -210,6 +211,11 @@ class FunctionsBench:
         return await self.bench.run(until=come)
 
     async def run(self, work: Work) -> int:
+        """Reset, offer work, wait for all outputs and compare them; return the cycles."""
+        await self.reset()
+        return await self.follow(work)
+
+    async def follow(self, work: Work) -> int:
         """Offer work, wait for all outputs and compare them; return the cycles."""
         before = {name: len(sink.received) for name, sink in self.sinks.items()}
         answers = expected(work, self.p)
@@ -255,7 +261,7 @@ async def real_layers(dut: Any) -> None:
     work = real_work(bench.p, 1 if four_states() else 8 if context()["full"] else 3)
     await bench.reset()
     for part in ("vectors", "pairs", "heads", "vectors", "operands"):
-        await bench.run(Work(**{**NOTHING, part: getattr(work, part)}))
+        await bench.follow(Work(**{**NOTHING, part: getattr(work, part)}))
     assert read(dut.flags) == 0 and read(dut.undefined) == 0
     tensors = f"SmolLM2 layers {LAYERS}: scores, hidden states, queries and keys, gates"
     bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
@@ -265,7 +271,6 @@ async def real_layers(dut: Any) -> None:
 async def rotation_at_full_rate(dut: Any) -> None:
     """Alone, a function is as fast as its own unit, plus one cycle to acquire the operators."""
     bench = FunctionsBench(dut, "rotation_at_full_rate")
-    await bench.reset()
     pairs = rotary_bench.random_pairs(bench.bench.numpy_rng, 400)
     cycles = await bench.run(Work(**{**NOTHING, "pairs": pairs}))
     ideal = 2 * len(pairs[0])
@@ -277,7 +282,6 @@ async def rotation_at_full_rate(dut: Any) -> None:
 async def activation_at_full_rate(dut: Any) -> None:
     """Activate elements at the divider's rate, plus one cycle to acquire the operators."""
     bench = FunctionsBench(dut, "activation_at_full_rate")
-    await bench.reset()
     operands = activation_bench.every_gate(bench.bench.numpy_rng, 128)
     cycles = await bench.run(Work(**{**NOTHING, "operands": operands}))
     ideal = activation_bench.bound(len(operands[0]), bench.p.activation)
@@ -303,7 +307,6 @@ async def attention_is_not_disturbed(dut: Any) -> None:
     heads = softmax_bench.codes(rng.normal(0, 2, (p.heads, p.lanes, whole)))
     attention = Work(**{**NOTHING, "heads": list(heads)})
     others = Work(**{**vars(random_work(rng, p, 8)), "heads": []})
-    await bench.reset()
     alone = await bench.run(attention)
     bench.forget()
     bench.offer(attention)
@@ -378,7 +381,6 @@ async def _in_turn(dut: Any, salt: str, owner: str) -> tuple[FunctionsBench, int
 async def edges(dut: Any) -> None:
     """Offer special values to all functions concurrently; every flag is set and cleared."""
     bench = FunctionsBench(dut, "edges")
-    await bench.reset()
     await bench.run(edge_work(bench.p))
     assert read(dut.flags) == 3 and read(dut.undefined) == 1
     dut.clear_flags.value = 1
@@ -403,30 +405,19 @@ async def hard_products(dut: Any) -> None:
         "pairs": tuple(np.concatenate(columns) for columns in zip(*pairs, strict=True)),
         "vectors": layernorm_bench.random_vectors(rng, bench.p.layernorm, 100),
     }
-    await bench.reset()
     await bench.run(Work(**{**NOTHING, **work}))
 
 
-@cocotb.test()
-@cocotb.parametrize(source=BEATS, sink=BEATS)
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random work for all functions concurrently, under every pair of stall patterns."""
-    bench = FunctionsBench(dut, f"stalls {source} {sink}", source, sink)
-    await bench.reset()
-    for _ in range(2):
-        scale = 16 if bench.p.scores < 64 and not four_states() else 4
-        await bench.run(random_work(bench.bench.numpy_rng, bench.p, scale))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: no state remains."""
-    bench = FunctionsBench(dut, "resets", "random", "bursty")
-    work = random_work(bench.bench.numpy_rng, bench.p, 8)
-    for _ in range(12 if bench.p.scores < 64 and not four_states() else 4):
-        await bench.reset()
-        bench.offer(work)
-        for _cycle in range(bench.bench.rng.randint(1, 300)):
-            await bench.bench.step()
-        await bench.reset()
-        await bench.run(random_work(bench.bench.numpy_rng, bench.p, 4))
+stalls = stall_test(
+    FunctionsBench,
+    lambda bench: random_work(
+        bench.bench.numpy_rng, bench.p, 32 if bench.p.scores < 64 and not four_states() else 8
+    ),
+)
+resets = reset_test(
+    FunctionsBench,
+    lambda bench: random_work(bench.bench.numpy_rng, bench.p, 4),
+    begun=lambda bench: random_work(bench.bench.numpy_rng, bench.p, 8),
+    longest=300,
+    rounds=lambda bench: 12 if bench.p.scores < 64 and not four_states() else 4,
+)

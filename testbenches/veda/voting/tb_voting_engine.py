@@ -5,6 +5,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from numpy.typing import NDArray
 
 from golden.llm import open_trace
 from golden.veda.voting.vote_threshold import PAPER, Weights
@@ -16,7 +17,8 @@ from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, unpack
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.streams import Port
 from testbenches.veda.voting.edge_heads import FEWEST
 from testbenches.veda.voting.voting_steps import (
     StepTable,
@@ -106,7 +108,7 @@ class Waits:
 
     def __init__(self, source: Any) -> None:
         self.source = source
-        self.clear()
+        self.cycles = 0
 
     def clear(self) -> None:
         """Reset the count."""
@@ -123,11 +125,8 @@ class Waits:
 class Engine:
     """A bench with the engine's streams."""
 
-    def __init__(
-        self, dut: Any, salt: str, table: StepTable, *, source: str = "none", sink: str = "none"
-    ) -> None:
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p = catalog_parameters()
-        self.table = table
         self.bench = Bench(dut, salt, timeout=3 * self.p.fifo_depth + 500)
         self.layers = self.bench.source("layers", source)
         self.probabilities = self.bench.source("probabilities", source)
@@ -135,57 +134,53 @@ class Engine:
         self.counts_in = self.bench.source("counts_in", source)
         self.counts_out = self.bench.sink("counts_out", sink)
         self.victims = self.bench.sink("victims", sink)
+        self.weights = Port(dut.weights)
+
+    def offer(self, table: StepTable, *, counts: bool = True) -> None:
+        """Apply the weights, and offer all inputs, or all but the counts."""
         weights = table.weights
-        dut.weights.value = weights.mean | weights.deviation << WEIGHT_BITS
-
-    def start(self, *, counts: bool = True) -> None:
-        """Offer all inputs, or all but the counts."""
-        self.layers.send(self.table.layers)
-        self.probabilities.send(self.table.probabilities)
+        self.weights.value = weights.mean | weights.deviation << WEIGHT_BITS
+        self.layers.send(table.layers)
+        self.probabilities.send(table.probabilities)
         if counts:
-            self.counts_in.send(self.table.counts)
+            self.counts_in.send(table.counts)
 
-    @property
-    def done(self) -> bool:
-        """Whether all outputs of the model are received."""
-        return (
-            len(self.counts_out.received) == len(self.table.sent)
-            and len(self.victims.received) == len(self.table.victims)
-            and self.layers.idle
-        )
-
-    async def run(self, *, late: int = 0) -> int:
-        """Reset, offer all inputs, the counts `late` cycles later; return the cycles."""
+    async def run(self, table: StepTable, *, late: int = 0) -> int:
+        """Reset, offer all inputs, the counts `late` cycles later; compare; return the cycles."""
         await self.bench.reset()
-        self.counts_out.received.clear()
-        self.victims.received.clear()
-        self.start(counts=False)
-        for _ in range(late):
-            await self.bench.step()
-        self.counts_in.send(self.table.counts)
-        return await self.finish()
+        self.offer(table, counts=False)
+        await self.bench.step(late)
+        self.counts_in.send(table.counts)
+        return await self.finish(table)
 
-    async def finish(self) -> int:
-        """Wait for all outputs, and some cycles more for excess ones."""
-        cycles = await self.bench.run(until=lambda: self.done)
-        for _ in range(8):
-            await self.bench.step()
+    async def finish(self, table: StepTable) -> int:
+        """Wait for all outputs of the model, and compare them; return the cycles."""
+        cycles = await self.bench.run(
+            until=lambda: (
+                len(self.counts_out.received) >= len(table.sent)
+                and len(self.victims.received) >= len(table.victims)
+                and self.layers.idle
+            )
+        )
+        # No further output follows.
+        await self.bench.step(8)
+        self.check(table)
         return cycles
 
-    def check(self) -> None:
+    def check(self, table: StepTable) -> None:
         """Compare counts and victims with the model."""
         p = self.p
         # Steps that evict all tokens output no counts.
         cycles = [cycle for cycle, _count in self.counts_out.received]
         counts = np.array([count for _cycle, count in self.counts_out.received], np.int64)
-        self.bench.compare("counts", self.table.sent, counts, cycles=cycles)
+        self.bench.compare("counts", table.sent, counts, cycles=cycles)
         layout = p.victim_layout
         packed = [payload for _cycle, payload in self.victims.received]
         got = unpack(layout, from_integers(packed, layout.size)) if packed else {}
         fields = [got.get(name, np.zeros(0)) for name in ("slot", "votes", "found")]
         self.bench.compare(
             "victims (slot, votes, found)",
-            self.table.victims,
+            table.victims,
             (np.stack(fields, axis=-1) * fields[2][:, np.newaxis]).astype(np.int64),
             cycles=[cycle for cycle, _payload in self.victims.received],
         )
@@ -204,9 +199,8 @@ async def real_probabilities(dut: Any) -> None:
         np.array([victim for step in steps for victim in step.victims]),
         table.victims[:, 0],
     )
-    engine = Engine(dut, "real_probabilities", table)
-    await engine.run()
-    engine.check()
+    engine = Engine(dut, "real_probabilities")
+    await engine.run(table)
     outcomes = [outcome for result in table.results for outcome in result.outcomes]
     bench.record(
         cycles=0,
@@ -229,10 +223,9 @@ async def trimming(dut: Any) -> None:
     cycles = []
     for evictions in (0, step.evictions):
         table = tabulate([(replace(step, evictions=evictions), codes, counts)], p, rng)
-        engine = Engine(dut, "trimming", table)
-        cycles.append(await engine.run())
-        engine.check()
-    bits = max(int(table.results[0].counts.max()).bit_length(), 1)
+        engine = Engine(dut, "trimming")
+        cycles.append(await engine.run(table))
+        bits = max(int(table.results[0].counts.max()).bit_length(), 1)
     words = -(-step.length // p.search_lanes)
     search = bits * (words + SEARCH_OVERHEAD)
     cost = cycles[1] - cycles[0]
@@ -264,9 +257,8 @@ async def heads_in_a_row(dut: Any) -> None:
     lengths = [length for length in lengths if length <= p.slots] or [long]
     works = [random_work(rng, p, length=length, vote=True, evictions=1) for length in lengths]
     table = tabulate(works, p, rng)
-    engine = Engine(dut, "heads_in_a_row", table)
-    cycles = await engine.run()
-    engine.check()
+    engine = Engine(dut, "heads_in_a_row")
+    cycles = await engine.run(table)
     if p.slots < short:
         # All heads are shorter than the latency of a threshold: the array has to wait.
         return
@@ -298,9 +290,9 @@ async def short_heads(dut: Any, late: int) -> None:
     rng = Bench(dut, salt).numpy_rng
     lengths = [*range(1, min(p.slots, 16) + 1)] * 2
     works = [random_work(rng, p, length=length) for length in lengths]
-    engine = Engine(dut, salt, tabulate(works, p, rng))
-    await engine.run(late=late)
-    engine.check()
+    table = tabulate(works, p, rng)
+    engine = Engine(dut, salt)
+    await engine.run(table, late=late)
 
 
 WEIGHTS = {"paper": PAPER, "no deviation": Weights(5000, 0), "above all": Weights(8191, 100)}
@@ -324,23 +316,9 @@ async def thresholds_to_the_last_bit(dut: Any, weights: str) -> None:
         edges = rng.integers(FEWEST, min(p.slots, 64) + 1, 20 // step)
         heads += [edge_codes(rng, p, int(length), chosen) for length in edges]
     works = [threshold_work(rng, p, codes) for codes in heads]
-    engine = Engine(dut, salt, tabulate(works, p, rng, chosen))
-    await engine.run()
-    engine.check()
-
-
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random steps under every pair of stall patterns."""
-    p = catalog_parameters()
-    salt = f"stalls {source} {sink}"
-    rng = Bench(dut, salt).numpy_rng
-    most = min(p.slots, 48)
-    works = [random_work(rng, p, length=int(rng.integers(1, most + 1))) for _ in range(4)]
-    engine = Engine(dut, salt, tabulate(works, p, rng), source=source, sink=sink)
-    await engine.run()
-    engine.check()
+    table = tabulate(works, p, rng, chosen)
+    engine = Engine(dut, salt)
+    await engine.run(table)
 
 
 @cocotb.test()
@@ -352,9 +330,10 @@ async def no_counts_for_long(dut: Any) -> None:
     length = min(p.slots, max(256, p.fifo_depth // 4))
     count = 1 + 2 * p.fifo_depth // (length * p.rounds)
     works = [random_work(rng, p, length=length, vote=True, evictions=1) for _ in range(count)]
-    engine = Engine(dut, "no_counts_for_long", tabulate(works, p, rng))
+    table = tabulate(works, p, rng)
+    engine = Engine(dut, "no_counts_for_long")
     await engine.bench.reset()
-    engine.start(counts=False)
+    engine.offer(table, counts=False)
     for _ in range(p.fifo_depth + p.threshold.latency + 200):
         await engine.bench.step()
     # Three votes are downstream of the FIFO: one in its register, two waiting to be counted.
@@ -362,25 +341,27 @@ async def no_counts_for_long(dut: Any) -> None:
     # With few slots the number of heads is the limit, and not the FIFO.
     least = held if HEADS * length >= p.fifo_depth else HEADS * length
     assert least <= engine.probabilities.taken <= held + 2, engine.probabilities.taken
-    engine.counts_in.send(engine.table.counts)
-    await engine.finish()
-    engine.check()
+    engine.counts_in.send(table.counts)
+    await engine.finish(table)
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: no state remains."""
-    p = catalog_parameters()
-    bench = Bench(dut, "resets")
-    rng = bench.numpy_rng
-    most = min(p.slots, 40)
-    works = [random_work(rng, p, length=int(rng.integers(2, most + 1))) for _ in range(5)]
-    table = tabulate(works, p, rng)
-    engine = Engine(dut, "resets", table, source="random", sink="bursty")
-    for _ in range(12):
-        await engine.bench.reset()
-        engine.start()
-        for _cycle in range(bench.rng.randint(1, 400)):
-            await engine.bench.step()
-    await engine.run()
-    engine.check()
+def random_table(engine: Engine, lengths: NDArray[np.int64]) -> StepTable:
+    """Return random steps of some lengths."""
+    rng, p = engine.bench.numpy_rng, engine.p
+    return tabulate([random_work(rng, p, length=int(length)) for length in lengths], p, rng)
+
+
+stalls = stall_test(
+    Engine,
+    lambda engine: random_table(
+        engine, engine.bench.numpy_rng.integers(1, min(engine.p.slots, 48) + 1, 4)
+    ),
+)
+resets = reset_test(
+    Engine,
+    lambda engine: random_table(
+        engine, engine.bench.numpy_rng.integers(2, min(engine.p.slots, 40) + 1, 5)
+    ),
+    longest=400,
+    times=12,
+)
