@@ -11,8 +11,9 @@ from golden.llm import open_trace
 from testbenches.bench import catalog_parameters
 from testbenches.lad.vectors import LAYERS, TOKENS
 from testbenches.lad.vectors import prepare as prepare
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES, four_states
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.streams import four_states
+from testbenches.unit_bench import Fields, UnitBench
 
 HEAD = 4
 
@@ -48,34 +49,33 @@ def items_of(scores: NDArray[np.int64], modes: NDArray[np.int64] | int) -> Field
     }
 
 
-async def run_scores(bench: StreamBench, items: Fields) -> int:
-    """Run scores and compare all results; return the cycles."""
-    cycles = await bench.run(items)
+def results(items: Fields) -> Fields:
+    """Return the results of items."""
     found = look_up(items["values"], items["modes"], catalog_parameters().table)
-    bench.check(
-        {
-            "intervals": found.interval,
-            "active": found.active,
-            "slopes": found.slope,
-            "intercepts": found.intercept,
-        }
-    )
-    return cycles
+    return {
+        "intervals": found.interval,
+        "active": found.active,
+        "slopes": found.slope,
+        "intercepts": found.intercept,
+    }
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
-    """Connect the unit's streams."""
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> UnitBench[Fields]:
+    """Connect the unit's streams and its model."""
     p = catalog_parameters()
-    return StreamBench(
+    return UnitBench(
         dut,
         salt,
-        source=("scores", p.scores_layout),
-        sink=("lines", p.lines_layout),
-        pauses=(source, sink),
+        source,
+        sink,
+        inputs={"scores": p.scores_layout},
+        outputs={"lines": p.lines_layout},
+        offered=lambda items: {"scores": items},
+        expected=lambda items: {"lines": results(items)},
     )
 
 
-def random_items(bench: StreamBench, count: int) -> Fields:
+def random_items(bench: UnitBench[Fields], count: int) -> Fields:
     """Return scores of random magnitudes, and random modes."""
     rng, p = bench.bench.numpy_rng, catalog_parameters()
     scores = fp16(-rng.exponential(4, count * p.lanes))
@@ -88,7 +88,7 @@ async def every_score(dut: Any) -> None:
     bench = bench_for(dut, "every_score")
     scores = np.arange(0, 1 << 16, 64 if four_states() else 1)
     items = items_of(scores, np.arange(len(scores)) % catalog_parameters().intervals)
-    cycles = await run_scores(bench, items)
+    cycles = await bench.run(items)
     bench.bench.record(cycles=cycles, ideal_cycles=len(items["values"]))
 
 
@@ -97,7 +97,7 @@ async def every_mode_at_the_bounds(dut: Any) -> None:
     """Run each bound, its neighbours, NaNs and infinities against each mode."""
     bench = bench_for(dut, "every_mode_at_the_bounds")
     modes, scores = np.meshgrid(np.arange(catalog_parameters().intervals), bounds())
-    await run_scores(bench, items_of(scores.reshape(-1), modes.reshape(-1)))
+    await bench.run(items_of(scores.reshape(-1), modes.reshape(-1)))
 
 
 @cocotb.test()
@@ -107,23 +107,10 @@ async def real(dut: Any) -> None:
     scores = real_scores()
     p = catalog_parameters()
     modes = look_up(np.roll(scores, 1), np.zeros_like(scores), p.table).interval
-    await run_scores(bench, items_of(scores, modes))
+    await bench.run(items_of(scores, modes))
     tensors = f"SmolLM2 layers {LAYERS}, head {HEAD}, scores of token {TOKENS}"
     bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random scores under every pair of stall patterns."""
-    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    await run_scores(bench, random_items(bench, 200))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    bench = bench_for(dut, "resets", "random", "bursty")
-    items = random_items(bench, 60)
-    await bench.disturb(items, times=12, longest=40)
-    await run_scores(bench, items)
+stalls = stall_test(bench_for, lambda bench: random_items(bench, 200))
+resets = reset_test(bench_for, lambda bench: random_items(bench, 60), longest=40, times=12)

@@ -1,6 +1,7 @@
 """Testbench of the AC module: SmolLM2's caches, random and special numbers, stalls, resets."""
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import cocotb
@@ -18,6 +19,7 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import four_states
 
 Codes = NDArray[np.uint16]
@@ -55,7 +57,7 @@ class AcBench:
         self.sources = {name: self.bench.source(name, source) for name in names}
         self.sinks = {name: self.bench.sink(name, sink) for name in ("outputs", "updated")}
 
-    def send(self, steps: list[Step]) -> None:
+    def offer(self, steps: list[Step]) -> None:
         """Queue steps; lanes without a position carry noise."""
         p, rng = self.p, self.bench.numpy_rng
         for step in steps:
@@ -88,9 +90,7 @@ class AcBench:
     async def run(self, steps: list[Step]) -> list[int]:
         """Reset, run steps and compare; return the cycle of each output."""
         await self.bench.reset()
-        for sink in self.sinks.values():
-            sink.received.clear()
-        self.send(steps)
+        self.offer(steps)
         columns = self.p.columns
         await self.bench.run(
             until=lambda: (
@@ -240,14 +240,6 @@ async def real_caches(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=["none", "random", "adversarial"], sink=["none", "random", "bursty"])
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random numbers under pairs of stall patterns."""
-    bench = AcBench(dut, f"stalls {source} {sink}", source, sink)
-    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
-
-
-@cocotb.test()
 async def specials(dut: Any) -> None:
     """Run zeros, subnormal numbers, infinities and NaNs, one at a time."""
     bench = AcBench(dut, "specials")
@@ -255,13 +247,15 @@ async def specials(dut: Any) -> None:
         await bench.run(special_steps(bench.p, bench.bench.numpy_rng))
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    bench = AcBench(dut, "resets", "random", "random")
-    for _ in range(5):
-        await bench.bench.reset()
-        bench.send(random_steps(bench.p, bench.bench.numpy_rng))
-        for _cycle in range(bench.bench.rng.randint(1, 150)):
-            await bench.bench.step()
-    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
+stalls = stall_test(
+    AcBench,
+    lambda bench: random_steps(bench.p, bench.bench.numpy_rng),
+    pairs=list(product(["none", "random", "adversarial"], ["none", "random", "bursty"])),
+)
+resets = reset_test(
+    AcBench,
+    lambda bench: random_steps(bench.p, bench.bench.numpy_rng),
+    longest=150,
+    times=5,
+    pauses=("random", "random"),
+)

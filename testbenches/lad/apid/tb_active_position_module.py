@@ -1,6 +1,7 @@
 """Testbench of the APID module: SmolLM2's scores, random codes, all active, stalls, resets."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -15,7 +16,7 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
 
 Codes = NDArray[np.uint16]
 
@@ -34,16 +35,16 @@ class ApidBench:
     """Connections to the module's four streams."""
 
     def __init__(
-        self, dut: Any, salt: str, source: str = "none", counts: str = "none", drain: str = "none"
+        self, dut: Any, salt: str, source: str = "none", sink: str = "none", counts: str = "none"
     ) -> None:
         self.p: ActivePositionModuleParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
         self.steps = self.bench.source("steps", source)
         self.groups = self.bench.source("groups", source)
         self.counts = self.bench.sink("counts", counts)
-        self.positions = self.bench.sink("positions", drain)
+        self.positions = self.bench.sink("positions", sink)
 
-    def send(self, steps: list[Step]) -> None:
+    def offer(self, steps: list[Step]) -> None:
         """Queue steps; lanes beyond a step's length carry noise."""
         p, rng = self.p, self.bench.numpy_rng
         headers = {
@@ -64,9 +65,7 @@ class ApidBench:
     async def run(self, steps: list[Step]) -> int:
         """Reset, run steps and compare; return the cycles to the last position."""
         await self.bench.reset()
-        for sink in (self.counts, self.positions):
-            sink.received.clear()
-        self.send(steps)
+        self.offer(steps)
         p = self.p
         answers = [
             identify(
@@ -216,7 +215,7 @@ async def real_scores(dut: Any) -> None:
 @cocotb.test()
 async def all_active(dut: Any) -> None:
     """Accept a whole step of active positions at full rate without a consumer."""
-    bench = ApidBench(dut, "all_active", drain="none")
+    bench = ApidBench(dut, "all_active")
     p = bench.p
     step = Step(
         codes(np.full(p.slots, -100.0)),
@@ -226,7 +225,7 @@ async def all_active(dut: Any) -> None:
     )
     bench.positions.pauses = iter(lambda: True, False)
     await bench.bench.reset()
-    bench.send([step])
+    bench.offer([step])
     cycles = await bench.bench.run(until=lambda: len(bench.counts.received) == p.groups)
     latency = p.add_stages + 1
     bench.bench.compare("cycles", np.array([p.groups + latency]), np.array([cycles]))
@@ -244,21 +243,13 @@ async def differences(dut: Any) -> None:
     await bench.run([step_near_bounds(bench.p, rng) for _ in range(2000)])
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), drain=list(PAUSES))
-async def stalls(dut: Any, source: str, drain: str) -> None:
-    """Run random codes under every pair of stall patterns; the counts stall at random."""
-    bench = ApidBench(dut, f"stalls {source} {drain}", source, "random", drain)
-    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    bench = ApidBench(dut, "resets", "random", "bursty", "random")
-    for _ in range(6):
-        await bench.bench.reset()
-        bench.send(random_steps(bench.p, bench.bench.numpy_rng))
-        for _cycle in range(bench.bench.rng.randint(1, 60)):
-            await bench.bench.step()
-    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
+stalls = stall_test(
+    partial(ApidBench, counts="random"),
+    lambda bench: random_steps(bench.p, bench.bench.numpy_rng),
+)
+resets = reset_test(
+    partial(ApidBench, counts="random"),
+    lambda bench: random_steps(bench.p, bench.bench.numpy_rng),
+    longest=60,
+    times=6,
+)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from golden.lad.control.shared_reads import Read, Turns, answer, answers
 from hdl.lad.control.shared_reads import SharedReadsParameters
 from testbenches.bench import Bench, catalog_parameters
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import PAUSES, StreamSink, four_states
 
 OUTSIDE = 2
@@ -45,37 +47,40 @@ class Sharing:
         The design under test.
     salt : str
         Name of the test.
-    asks, memory, takes : str
-        Stall patterns of the tiles' requests, of the memory's two streams, and of the tiles'
-        answers.
+    asks, takes : str
+        Stall patterns of the tiles' requests and of the tiles' answers.
+    memory : str, optional
+        Stall pattern of the memory's two streams; another one for each pair if absent.
     """
 
     def __init__(
-        self, dut: Any, salt: str, asks: str = "none", memory: str = "none", takes: str = "none"
+        self,
+        dut: Any,
+        salt: str,
+        asks: str = "none",
+        takes: str = "none",
+        *,
+        memory: str | None = None,
     ) -> None:
         self.p: SharedReadsParameters = catalog_parameters()
-        self.bench = bench = Bench(dut, f"{salt} {asks} {memory} {takes}")
+        names = list(PAUSES)
+        memory = memory or names[(names.index(asks) + names.index(takes)) % len(names)]
+        self.bench = bench = Bench(dut, salt)
         self.rng = bench.numpy_rng
         self.tiles = range(self.p.tiles)
         self.asked = [bench.source(f"asked_{tile}", asks) for tile in self.tiles]
         self.answered = [bench.sink(f"answered_{tile}", takes) for tile in self.tiles]
         self.requests = bench.sink("requests", memory)
         self.fetched = bench.source("fetched", memory)
-        # Sampled after the streams, since it reads what they have just transferred.
-        bench.add(self)
-        self.clear()
-
-    def clear(self) -> None:
-        """Discard all work."""
         # Per tile: its requests, its expected parts, the ends of its answers, the number of
         # requests not fully answered, and the number seen by the memory.
-        self.work: list[list[Read]] = [[] for _ in self.tiles]
-        self.expected: list[list[int]] = [[] for _ in self.tiles]
-        self.ends: list[set[int]] = [set() for _ in self.tiles]
-        self.pending = [0 for _ in self.tiles]
-        self.seen = [0 for _ in self.tiles]
+        self.work: list[list[Read]] = []
+        self.expected: list[list[int]] = []
+        self.ends: list[set[int]] = []
+        self.pending: list[int] = []
+        self.seen: list[int] = []
         # Per tile: the cycles from which its parts are valid until they are transferred.
-        self.due: list[deque[int]] = [deque() for _ in self.tiles]
+        self.due: list[deque[int]] = []
         # Per expected part: its tile, and the cycle from which it is accepted.
         self.owed: deque[tuple[int, int]] = deque()
         self.sent: list[tuple[int, int]] = []
@@ -83,8 +88,28 @@ class Sharing:
         self.turns = Turns(self.p.tiles)
         self.must: list[tuple[int, ...]] = []
         self.does: list[tuple[int, ...]] = []
-        for sink in (*self.answered, self.requests):
-            sink.received.clear()
+        # Sampled after the streams, since it reads what they have just transferred.
+        bench.add(self)
+        self.clear()
+
+    def clear(self) -> None:
+        """Check the recorded activity, and discard all work."""
+        if self.must:
+            self.check_cycles()
+        self.work = [[] for _ in self.tiles]
+        self.expected = [[] for _ in self.tiles]
+        self.ends = [set() for _ in self.tiles]
+        self.pending, self.seen = [0 for _ in self.tiles], [0 for _ in self.tiles]
+        self.due = [deque() for _ in self.tiles]
+        self.owed.clear()
+        self.sent.clear()
+        self.outside = 0
+        self.turns = Turns(self.p.tiles)
+
+    def offer(self, reads: Sequence[Sequence[Read]]) -> None:
+        """Queue requests of each tile."""
+        for tile, some in enumerate(reads):
+            self.ask(tile, some)
 
     def ask(self, tile: int, reads: Sequence[Read]) -> None:
         """Queue requests of a tile."""
@@ -189,8 +214,7 @@ class Sharing:
     async def run(self, reads: Sequence[Sequence[Read]]) -> int:
         """Reset, queue requests, and compare all; return the cycles to the last part."""
         await self.bench.reset()
-        for tile, some in enumerate(reads):
-            self.ask(tile, some)
+        self.offer(reads)
         return await self.finish()
 
     def items(self, count: int) -> list[int]:
@@ -263,16 +287,6 @@ async def amounts(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(asks=list(PAUSES), takes=list(PAUSES))
-async def stalls(dut: Any, asks: str, takes: str) -> None:
-    """Run random amounts under every pair of stall patterns; the memory has its own one."""
-    names = list(PAUSES)
-    memory = names[(names.index(asks) + names.index(takes)) % len(names)]
-    sharing = Sharing(dut, "stalls", asks, memory, takes)
-    await sharing.run([sharing.random_reads() for _ in sharing.tiles])
-
-
-@cocotb.test()
 async def some_ask(dut: Any) -> None:
     """Each tile has its own patterns: the arbiter passes over tiles without a request."""
     names = list(PAUSES)
@@ -328,14 +342,11 @@ async def all_wait(dut: Any) -> None:
     await sharing.finish()
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    sharing = Sharing(dut, "resets", "random", "random", "random")
-    for _ in range(3 if four_states() else 12):
-        await sharing.bench.reset()
-        for tile in sharing.tiles:
-            sharing.ask(tile, sharing.random_reads())
-        await sharing.bench.step(int(sharing.rng.integers(1, 80)))
-        sharing.check_cycles()
-    await sharing.run([sharing.random_reads() for _ in sharing.tiles])
+stalls = stall_test(Sharing, lambda sharing: [sharing.random_reads() for _ in sharing.tiles])
+resets = reset_test(
+    partial(Sharing, memory="random"),
+    lambda sharing: [sharing.random_reads() for _ in sharing.tiles],
+    longest=79,
+    times=lambda _sharing: 3 if four_states() else 12,
+    pauses=("random", "random"),
+)

@@ -12,6 +12,7 @@ from hdl.lad.control.program import LayerProgram
 from hdl.lad.control.slice_walk import SliceWalkParameters
 from hdl.lad.instructions import Loops
 from testbenches.bench import Bench, catalog_parameters
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import PAUSES, Port, four_states, read
 
 OUTPUTS = ("place", "middle", "pauses", "ends")
@@ -22,13 +23,15 @@ Record = dict[str, Any]
 
 
 class SequenceBench:
-    """Run sequences of addresses back to back; a part of a bench.
+    """Run sequences of addresses back to back; a part of its own bench.
 
     Parameters
     ----------
-    bench : Bench
-        The bench.
-    pattern : str
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    source : str
         Pattern of the cycles without `advance`.
     left : float
         Share of cycles in which a sequence is abandoned for the next one.
@@ -39,20 +42,34 @@ class SequenceBench:
         One row of outputs per cycle of a sequence.
     """
 
-    def __init__(self, bench: Bench, pattern: str, left: float = 0.0) -> None:
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        source: str = "none",
+        _sink: str = "none",
+        *,
+        left: float = 0.0,
+    ) -> None:
         self.p: SliceWalkParameters = catalog_parameters()
-        self.bench, self.pauses, self.left = bench, bench.pauses(pattern), left
+        self.bench = Bench(dut, salt, timeout=LIMIT)
+        self.pauses, self.left = self.bench.pauses(source), left
         names = ("loops", "start", "advance")
-        self.inputs = {name: Port(getattr(bench.dut, name)) for name in names}
-        self.clear()
-
-    def clear(self) -> None:
-        """Discard all work."""
+        self.inputs = {name: Port(getattr(dut, name)) for name in names}
         self.sequences: list[Record] = []
         self.seen: list[tuple[int, ...]] = []
         self.expected: list[tuple[int, ...]] = []
         self.rows: list[tuple[int, ...]] = []
         self.next_rows: list[tuple[int, ...]] = []
+        self.row, self.begins, self.goes = 0, False, False
+        self.bench.add(self)
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard all work."""
+        for part in (self.sequences, self.seen, self.expected):
+            part.clear()
+        self.rows, self.next_rows = [], []
         self.row, self.begins, self.goes = 0, False, False
         for port in self.inputs.values():
             port.value = 0
@@ -89,21 +106,19 @@ class SequenceBench:
             if self.row == len(self.rows):
                 self.rows, self.row = [], 0
 
+    def offer(self, sequences: Sequence[Record]) -> None:
+        """Queue sequences."""
+        self.sequences += sequences
+
     async def run(self, sequences: Sequence[Record]) -> int:
         """Reset, run sequences, compare every cycle, and return the cycles."""
         await self.bench.reset()
-        self.sequences += sequences
+        self.offer(sequences)
         cycles = await self.bench.run(until=lambda: self.idle)
         got, expected = np.array(self.seen), np.array(self.expected)
         for number, name in enumerate(OUTPUTS):
             self.bench.compare(name, expected[:, number], got[:, number])
         return cycles
-
-
-def sequence_bench(dut: Any, salt: str, pattern: str = "none", left: float = 0.0) -> SequenceBench:
-    """Return the only part of a bench."""
-    bench = Bench(dut, salt, timeout=LIMIT)
-    return bench.add(SequenceBench(bench, pattern, left))
 
 
 def random_sequence(rng: np.random.Generator, bits: int, most: int = 6) -> Record:
@@ -148,7 +163,7 @@ def layer_sequences(bits: int) -> list[Record]:
 @cocotb.test()
 async def layers(dut: Any) -> None:
     """Run the sequences of a token's layer, one address per cycle."""
-    one = sequence_bench(dut, "layers")
+    one = SequenceBench(dut, "layers")
     sequences = layer_sequences(one.p.bits)
     cycles = await one.run(sequences)
     places = len(one.expected)
@@ -158,29 +173,29 @@ async def layers(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(pattern=list(PAUSES))
-async def stalls(dut: Any, pattern: str) -> None:
-    """Run random sequences under every pause pattern: outputs are held without `advance`."""
-    one = sequence_bench(dut, f"stalls {pattern}", pattern)
-    rng = one.bench.numpy_rng
-    await one.run([random_sequence(rng, one.p.bits) for _ in range(10 if four_states() else 60)])
-
-
-@cocotb.test()
 async def restarts(dut: Any) -> None:
     """Begin a sequence in the middle of another."""
-    one = sequence_bench(dut, "restarts", "random", left=0.1)
+    one = SequenceBench(dut, "restarts", "random", left=0.1)
     rng = one.bench.numpy_rng
     await one.run([random_sequence(rng, one.p.bits) for _ in range(20 if four_states() else 200)])
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset within a sequence; no state may remain."""
-    one = sequence_bench(dut, "resets", "random")
+def random_sequences(one: SequenceBench, count: int) -> list[Record]:
+    """Return random sequences."""
     rng = one.bench.numpy_rng
-    for _ in range(8):
-        await one.bench.reset()
-        one.sequences += [random_sequence(rng, one.p.bits)]
-        await one.bench.step(int(rng.integers(1, 30)))
-    await one.run([random_sequence(rng, one.p.bits) for _ in range(5)])
+    return [random_sequence(rng, one.p.bits) for _ in range(count)]
+
+
+# Outputs are held without `advance`.
+stalls = stall_test(
+    SequenceBench,
+    lambda one: random_sequences(one, 10 if four_states() else 60),
+    pairs=[(pattern, "none") for pattern in PAUSES],
+)
+resets = reset_test(
+    SequenceBench,
+    lambda one: random_sequences(one, 5),
+    begun=lambda one: random_sequences(one, 1),
+    longest=29,
+    times=8,
+)

@@ -1,6 +1,7 @@
 """Testbench of the EAS module: SmolLM2's decoding, collinear keys, stalls, resets."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -26,7 +27,8 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES, filling_pauses, four_states
+from testbenches.shared_tests import reset_test, slow_stream_test, stall_test
+from testbenches.streams import four_states
 
 Codes = NDArray[np.uint16]
 Integers = NDArray[np.int64]
@@ -77,7 +79,7 @@ class EasBench:
     """Connections to the module's six streams."""
 
     def __init__(
-        self, dut: Any, salt: str, source: str = "none", centres: str = "none", sink: str = "none"
+        self, dut: Any, salt: str, source: str = "none", sink: str = "none", centres: str = "none"
     ) -> None:
         self.p: AttentionScoreModuleParameters = catalog_parameters()
         self.started = 0
@@ -89,7 +91,7 @@ class EasBench:
         self.scores = self.bench.sink("scores", sink)
         self.centres = self.bench.sink("centres", centres)
 
-    def send(self, steps: list[Step]) -> None:
+    def offer(self, steps: list[Step]) -> None:
         """Queue steps; fields that must be ignored carry noise."""
         p, rng = self.p, self.bench.numpy_rng
         headers = {
@@ -130,9 +132,7 @@ class EasBench:
         """Reset, run steps and compare; return the cycles to the last maximum."""
         await self.bench.reset()
         sinks = (self.headers, self.scores, self.centres)
-        for sink in sinks:
-            sink.received.clear()
-        self.send(steps)
+        self.offer(steps)
         self.started = self.bench.cycle
         lanes = self.p.apid.lanes
         groups = sum(-(-step.length // lanes) for step in steps)
@@ -361,14 +361,6 @@ async def latency(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random codes under every pair of stall patterns; the centres stall at random."""
-    bench = EasBench(dut, f"stalls {source} {sink}", source, "random", sink)
-    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
-
-
-@cocotb.test()
 async def back_to_back(dut: Any) -> None:
     """Run many short steps: with the divider's cycle between them, and centres in the queue."""
     bench = EasBench(dut, "back_to_back", centres="bursty")
@@ -388,24 +380,24 @@ async def norms(dut: Any) -> None:
     await bench.run([norm_step(bench.p, rng) for _ in range(count)])
 
 
-@cocotb.test()
-@cocotb.parametrize(slow=["headers", "centres"])
-async def full_queues(dut: Any, slow: str) -> None:
-    """Run short and longer steps while one output is so rarely ready that all upstream is full."""
-    bench = EasBench(dut, f"full_queues {slow}")
-    getattr(bench, slow).pauses = filling_pauses(bench.bench.rng)
+def short_and_long_steps(bench: EasBench) -> list[Step]:
+    """Return steps of any length up to eighteen positions, half of them as long as that."""
     rng, most = bench.bench.numpy_rng, min(18, bench.p.apid.slots)
     lengths = np.where(rng.random(60) < 0.5, most, rng.integers(1, most + 1, 60))
-    await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
+    return [random_step(bench.p, rng, int(length)) for length in lengths]
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    bench = EasBench(dut, "resets", "random", "bursty", "random")
-    for _ in range(6):
-        await bench.bench.reset()
-        bench.send(random_steps(bench.p, bench.bench.numpy_rng))
-        for _cycle in range(bench.bench.rng.randint(1, 60)):
-            await bench.bench.step()
-    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
+stalls = stall_test(
+    partial(EasBench, centres="random"),
+    lambda bench: random_steps(bench.p, bench.bench.numpy_rng),
+)
+# One output is so rarely ready that all queues upstream are full.
+slow_stream = slow_stream_test(
+    EasBench, short_and_long_steps, streams=["headers", "centres"], patterns=["filling"]
+)
+resets = reset_test(
+    partial(EasBench, centres="random"),
+    lambda bench: random_steps(bench.p, bench.bench.numpy_rng),
+    longest=60,
+    times=6,
+)

@@ -18,7 +18,7 @@ from testbenches.bench import Bench, catalog_parameters
 from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
 
 Codes = NDArray[np.uint16]
 
@@ -54,7 +54,7 @@ class LinearBench:
         )
         self.outputs = self.bench.sink("outputs", sink)
 
-    def send(self, tasks: list[Task]) -> None:
+    def offer(self, tasks: list[Task]) -> None:
         """Queue tasks."""
         for task in tasks:
             payloads = task_payloads(self.p, task, self.bench.numpy_rng)
@@ -64,8 +64,7 @@ class LinearBench:
     async def run(self, tasks: list[Task]) -> int:
         """Reset, run tasks and compare; return the cycles to the last sum."""
         await self.bench.reset()
-        self.outputs.received.clear()
-        self.send(tasks)
+        self.offer(tasks)
         total = sum(task.outputs(self.p) for task in tasks)
         cycles = await self.bench.run(until=lambda: len(self.outputs.received) == total)
         for _ in range(20):
@@ -212,25 +211,15 @@ async def pace(dut: Any) -> None:
         )
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random numbers and shapes under every pair of stall patterns."""
-    bench = LinearBench(dut, f"stalls {source} {sink}", source, sink)
+def random_tasks(bench: LinearBench, count: int) -> list[Task]:
+    """Return random numbers and shapes."""
     rng = bench.bench.numpy_rng
-    # Each lane needs many different products, also where there are few lanes.
-    tasks = 8 if bench.p.vector.head_size >= 16 else 100
-    await bench.run([random_task(bench.p, rng) for _ in range(tasks)])
+    return [random_task(bench.p, rng) for _ in range(count)]
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    bench = LinearBench(dut, "resets", "random", "bursty")
-    rng = bench.bench.numpy_rng
-    for _ in range(6):
-        await bench.bench.reset()
-        bench.send([random_task(bench.p, rng) for _ in range(4)])
-        for _cycle in range(bench.bench.rng.randint(1, 60)):
-            await bench.bench.step()
-    await bench.run([random_task(bench.p, rng) for _ in range(4)])
+# Each lane needs many different products, also where there are few lanes.
+stalls = stall_test(
+    LinearBench,
+    lambda bench: random_tasks(bench, 8 if bench.p.vector.head_size >= 16 else 100),
+)
+resets = reset_test(LinearBench, lambda bench: random_tasks(bench, 4), longest=60, times=6)

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import cocotb
@@ -18,7 +19,8 @@ from testbenches.lad.layer_driver import resized
 from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES, Port, filling_pauses, four_states, pause_until
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.streams import Port, filling_pauses, four_states, pause_until
 
 Codes = NDArray[np.uint16]
 
@@ -65,15 +67,15 @@ class SliceBench:
         self.sums = self.bench.source("sums", source)
         self.slices = self.bench.sink("slices", sink)
         self.groups, self.rest = Port(dut.groups), Port(dut.rest)
+        self.layers: list[Layer] = []
+        self.ends = [0]
         # Sampled after the sums, since it reads what they have just offered.
         self.bench.add(self)
-        self.clear()
 
     def clear(self) -> None:
         """Discard all work."""
-        self.layers: list[Layer] = []
+        self.layers.clear()
         self.ends = [0]
-        self.slices.received.clear()
 
     def offer(self, layers: list[Layer]) -> None:
         """Queue layers."""
@@ -217,14 +219,6 @@ async def full_rate(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run layers of any size under every stall pattern of both streams."""
-    one = SliceBench(dut, f"stalls {source} {sink}", source, sink)
-    await one.run(fitting(random_layers(one.p, one.rng, whole=False), share=16))
-
-
-@cocotb.test()
 async def full(dut: Any) -> None:
     """Stall until each sample has accepted the sums that complete a slice, or the layer's last."""
     one = SliceBench(dut, "full")
@@ -251,13 +245,17 @@ async def filling(dut: Any, source: str) -> None:
     await one.run(fitting(random_layers(one.p, one.rng, whole=False), share=32))
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset within a layer; no state may remain."""
-    one = SliceBench(dut, "resets", "random", "random")
-    layers = random_layers(one.p, one.rng, whole=False)
-    for _ in range(4 if four_states() else 40):
-        await one.bench.reset()
-        one.offer([next(layers), next(layers)])
-        await one.bench.step(int(one.rng.integers(1, 40 * one.p.batch)))
-    await one.run(fitting(layers, share=32))
+def some_layers(one: SliceBench, share: int) -> list[Layer]:
+    """Return layers of any size for a part of a test's time."""
+    return fitting(random_layers(one.p, one.rng, whole=False), share=share)
+
+
+stalls = stall_test(SliceBench, lambda one: some_layers(one, 16))
+resets = reset_test(
+    SliceBench,
+    lambda one: some_layers(one, 32),
+    begun=lambda one: list(islice(random_layers(one.p, one.rng, whole=False), 2)),
+    longest=lambda one: 40 * one.p.batch,
+    times=lambda _one: 4 if four_states() else 40,
+    pauses=("random", "random"),
+)

@@ -1,6 +1,7 @@
 """Testbench of the MD module: SmolLM2's keys, random codes, equal counters, stalls, resets."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -16,7 +17,7 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
 
 Codes = NDArray[np.uint16]
 
@@ -40,7 +41,7 @@ class MdBench:
     """Connections to the module's four streams."""
 
     def __init__(
-        self, dut: Any, salt: str, source: str = "none", updates: str = "none", sink: str = "none"
+        self, dut: Any, salt: str, source: str = "none", sink: str = "none", updates: str = "none"
     ) -> None:
         self.p: ModeDiscrepancyModuleParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
@@ -55,7 +56,7 @@ class MdBench:
             "updates": self.p.lanes_layout(self.p.update_layout),
         }
 
-    def send(self, steps: list[Step]) -> None:
+    def offer(self, steps: list[Step]) -> None:
         """Queue steps; lanes without a position carry noise."""
         p, rng = self.p, self.bench.numpy_rng
         headers = {
@@ -100,9 +101,7 @@ class MdBench:
     async def run(self, steps: list[Step]) -> int:
         """Reset, run steps and compare; return the cycles to the last coefficients."""
         await self.bench.reset()
-        for sink in self.sinks.values():
-            sink.received.clear()
-        self.send(steps)
+        self.offer(steps)
         total = sum(-(-len(step.position) // self.p.lanes) for step in steps)
         cycles = await self.bench.run(
             until=lambda: all(len(sink.received) == total for sink in self.sinks.values())
@@ -227,21 +226,13 @@ async def latency(dut: Any) -> None:
     bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random codes under every pair of stall patterns; the updates stall at random."""
-    bench = MdBench(dut, f"stalls {source} {sink}", source, "random", sink)
-    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    bench = MdBench(dut, "resets", "random", "bursty", "random")
-    for _ in range(6):
-        await bench.bench.reset()
-        bench.send(random_steps(bench.p, bench.bench.numpy_rng))
-        for _cycle in range(bench.bench.rng.randint(1, 60)):
-            await bench.bench.step()
-    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
+stalls = stall_test(
+    partial(MdBench, updates="random"),
+    lambda bench: random_steps(bench.p, bench.bench.numpy_rng),
+)
+resets = reset_test(
+    partial(MdBench, updates="random"),
+    lambda bench: random_steps(bench.p, bench.bench.numpy_rng),
+    longest=60,
+    times=6,
+)

@@ -1,6 +1,7 @@
 """Testbench of the SFM: SmolLM2's rows and heads, random codes, stalls, resets."""
 
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import cocotb
@@ -20,6 +21,7 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, TOKENS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.shared_tests import reset_test, stall_test
 
 Codes = NDArray[np.uint16]
 EPSILON = 1e-5
@@ -92,7 +94,7 @@ class SfmBench:
         }
         self.sink = self.bench.sink("results", sink)
 
-    def send(self, work: Work) -> None:
+    def offer(self, work: Work) -> None:
         """Queue all work."""
         for name, payloads in work.payloads().items():
             self.sources[name].send(payloads)
@@ -100,8 +102,7 @@ class SfmBench:
     async def run(self, work: Work) -> int:
         """Reset, run work and compare the results; return the cycles to the last."""
         await self.bench.reset()
-        self.sink.received.clear()
-        self.send(work)
+        self.offer(work)
         count = sum(len(part) for part in work.results)
         cycles = await self.bench.run(until=lambda: len(self.sink.received) == count)
         for _ in range(30):
@@ -238,14 +239,6 @@ async def each_function(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=["none", "random", "adversarial"], sink=["none", "random", "bursty"])
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run any functions on random codes under pairs of stall patterns."""
-    bench = SfmBench(dut, f"stalls {source} {sink}", source, sink)
-    await bench.run(bench.random_work(200 if bench.p.hidden_size < 64 else 6))
-
-
-@cocotb.test()
 @only_if(lambda run: not run.four_states, "many cycles, which four states make minutes")
 async def hard_sums(dut: Any) -> None:
     """Run residual additions that cancel, or of which one term decides the other's rounding."""
@@ -257,13 +250,16 @@ async def hard_sums(dut: Any) -> None:
     await bench.run(work)
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    bench = SfmBench(dut, "resets", "random", "random")
-    for _ in range(6):
-        await bench.bench.reset()
-        bench.send(bench.random_work(4))
-        for _cycle in range(bench.bench.rng.randint(1, 200)):
-            await bench.bench.step()
-    await bench.run(bench.random_work(6))
+stalls = stall_test(
+    SfmBench,
+    lambda bench: bench.random_work(200 if bench.p.hidden_size < 64 else 6),
+    pairs=list(product(["none", "random", "adversarial"], ["none", "random", "bursty"])),
+)
+resets = reset_test(
+    SfmBench,
+    lambda bench: bench.random_work(6),
+    begun=lambda bench: bench.random_work(4),
+    longest=200,
+    times=6,
+    pauses=("random", "random"),
+)

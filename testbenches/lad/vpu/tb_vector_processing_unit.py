@@ -15,6 +15,7 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import PAUSES, Port, read
 
 Codes = NDArray[np.uint16]
@@ -57,29 +58,42 @@ class Work:
 
 
 class VectorBench:
-    """Drive the ports: one item per cycle without a pause; record the results."""
+    """Drive the ports: one item per cycle without a pause; record the results, which cannot stall.
 
-    def __init__(self, dut: Any, salt: str, pauses: str = "none") -> None:
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    source : str
+        Pause pattern of the operations.
+    """
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", _sink: str = "none") -> None:
         self.p: VectorProcessingUnitParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
-        self.pauses = self.bench.pauses(pauses)
+        self.pauses = self.bench.pauses(source)
         names = ("load", "i_vec1", "valid", "operation", "i_vec2", "i_scal")
         self.inputs = {name: Port(getattr(dut, f"port_{name}")) for name in names}
         self.outputs = {
             name: getattr(dut, f"port_{name}")
             for name in ("o_vec", "o_vec_valid", "o_scal", "o_scal_valid")
         }
+        self.waiting: deque[tuple[int, ...]] = deque()
+        self.received: dict[str, list[tuple[int, int]]] = {"o_vec": [], "o_scal": []}
         self.clear()
         self.bench.add(self)
 
     def clear(self) -> None:
         """Discard all work."""
-        self.waiting: deque[tuple[int, ...]] = deque()
-        self.received: dict[str, list[tuple[int, int]]] = {"o_vec": [], "o_scal": []}
+        self.waiting.clear()
+        for received in self.received.values():
+            received.clear()
         for name in ("load", "valid"):
             self.inputs[name].value = 0
 
-    def send(self, work: Work) -> None:
+    def offer(self, work: Work) -> None:
         """Queue operations."""
         vectors = (to_integers(pack(self.p.vector_layout, part)) for part in (work.vec1, work.vec2))
         vec1, vec2 = vectors
@@ -112,7 +126,7 @@ class VectorBench:
     async def run(self, work: Work) -> int:
         """Reset, run operations and compare all results; return the cycles to the last."""
         await self.bench.reset()
-        self.send(work)
+        self.offer(work)
         start = self.bench.cycle
         while self.waiting:
             await self.bench.step()
@@ -210,22 +224,17 @@ async def latencies(dut: Any) -> None:
         bench.bench.compare(f"cycles of {name}", expected, got)
 
 
-@cocotb.test()
-@cocotb.parametrize(pauses=list(PAUSES))
-async def any_codes(dut: Any, pauses: str) -> None:
-    """Run random operations on random codes, special ones included, under every stall pattern."""
-    bench = VectorBench(dut, f"any_codes {pauses}", pauses)
-    # Each lane needs many different products, also where there are few lanes.
-    for _ in range(max(1, 32 // bench.p.head_size)):
-        await bench.run(bench.random_work(300))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no result may remain."""
-    bench = VectorBench(dut, "resets", "random")
-    for _ in range(6):
-        await bench.bench.reset()
-        bench.send(bench.random_work(40))
-        await bench.bench.step(bench.bench.rng.randint(1, 40))
-        await bench.run(bench.random_work(20))
+# Each lane needs many different products, also where there are few lanes.
+stalls = stall_test(
+    VectorBench,
+    lambda bench: bench.random_work(300),
+    pairs=[(pattern, "none") for pattern in PAUSES],
+    runs=lambda bench: max(1, 32 // bench.p.head_size),
+)
+resets = reset_test(
+    VectorBench,
+    lambda bench: bench.random_work(20),
+    begun=lambda bench: bench.random_work(40),
+    longest=40,
+    rounds=6,
+)
