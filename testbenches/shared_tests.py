@@ -65,6 +65,7 @@ def stall_test(
     pairs: Sequence[tuple[str, str]] = PAIRS,
     runs: int | Callable[[B], int] = 1,
     condition: Condition | None = None,
+    name: str = "stalls",
 ) -> TestGenerator:
     """Return a test for each pair of stall patterns.
 
@@ -80,14 +81,17 @@ def stall_test(
         Pieces of work per pair, or a function of the bench.
     condition : Callable, optional
         Runs to which the test applies.
+    name : str
+        Name of the test.
     """
 
     async def stalls(dut: Any, source: str, sink: str) -> None:
         """Run random work under a pair of stall patterns."""
-        bench = connect(dut, f"stalls {source} {sink}", source, sink)
+        bench = connect(dut, f"{name} {source} {sink}", source, sink)
         for _ in range(runs(bench) if callable(runs) else runs):
             await bench.run(work(bench))
 
+    stalls.__name__ = name
     named = [_named(pair) for pair in pairs]
     return _test(stalls, work, condition, (("source", "sink"), named))
 

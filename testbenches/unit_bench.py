@@ -15,6 +15,9 @@ Fields = dict[str, Any]
 SETTLING = 20
 """Cycles after the last expected item in which a further item would be an error."""
 
+Items = Fields | NDArray[Any]
+"""Items of a stream: fields of a struct, or an array if the payload is not a struct."""
+
 W = TypeVar("W")
 
 
@@ -59,7 +62,7 @@ class UnitBench(Generic[W]):
         *,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        offered: Callable[[W], Mapping[str, Fields]],
+        offered: Callable[[W], Mapping[str, Items]],
         expected: Callable[[W], Mapping[str, Fields]],
         patterns: Mapping[str, str] | None = None,
     ) -> None:

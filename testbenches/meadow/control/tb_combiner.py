@@ -1,5 +1,8 @@
 """Testbench of the combiner: SmolLM2's states and gates, all magnitudes, stalls, resets."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -16,7 +19,8 @@ from hdl.meadow.tile.element_parameters import SCALE_BITS
 from hdl.meadow.tile.tile_parameters import RESULT
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES, Port
+from testbenches.shared_tests import reset_test, slow_stream_test, stall_test
+from testbenches.streams import Port
 
 Integers = NDArray[np.int64]
 LAYERS = (0, 14, 29)
@@ -38,71 +42,76 @@ def prepare(p: Any) -> None:
     trace()
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Words [words, size] that are combined in one mode, and its settings."""
+
+    mode: Combine
+    results: Integers
+    old: Integers
+    lift: int = 0
+    scale: int = 1
+
+    def expected(self, p: CombinerParameters) -> Integers:
+        """Return the combined words of the golden model."""
+        if self.mode is Combine.KEEP:
+            return self.results
+        if self.mode is Combine.ADD:
+            return added(self.old, self.results, self.lift)
+        gate, factor = (self.old, self.results) if p.gated else (self.results, self.scale)
+        return narrowed(activated(gate, p.activation), factor)
+
+
 class CombinerBench:
-    """The unit's three streams, and its constant settings."""
+    """The unit's three streams, and its settings, which are constant within a piece."""
 
     def __init__(
-        self, dut: Any, salt: str, results: str = "none", old: str = "none", sink: str = "none"
+        self, dut: Any, salt: str, source: str = "none", sink: str = "none", old: str = "none"
     ) -> None:
         self.p: CombinerParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
-        self.results = self.bench.source("results", results)
+        self.results = self.bench.source("results", source)
         self.old = self.bench.source("old", old)
         self.combined = self.bench.sink("combined", sink)
         names = ("combine", "lift") if self.p.gated else ("combine", "lift", "scale")
         self.settings = {name: Port(getattr(dut, name)) for name in names}
 
-    def needs_old(self, mode: Combine) -> bool:
-        """Return whether a mode reads the old word."""
-        return mode is Combine.ADD or (mode is Combine.ACTIVATE and self.p.gated)
-
-    async def begin(self, mode: Combine, lift: int, scale: int) -> None:
-        """Reset, and apply the settings."""
-        await self.bench.reset()
-        self.combined.received.clear()
-        values = {"combine": mode.value, "lift": lift, "scale": scale}
+    def offer(self, pieces: Sequence[Piece]) -> None:
+        """Apply the settings of the first piece and send its words; others follow a reset."""
+        one = pieces[0]
+        values = {"combine": one.mode.value, "lift": one.lift, "scale": one.scale}
         for name, port in self.settings.items():
             port.value = values[name]
+        self.results.send(to_integers(pack(self.p.result_layout, one.results)))
+        if one.mode is Combine.ADD or (one.mode is Combine.ACTIVATE and self.p.gated):
+            self.old.send(to_integers(pack(self.p.state_layout, one.old)))
 
-    def send(self, mode: Combine, results: Integers, old: Integers) -> None:
-        """Send words [words, size]."""
-        self.results.send(to_integers(pack(self.p.result_layout, results)))
-        if self.needs_old(mode):
-            self.old.send(to_integers(pack(self.p.state_layout, old)))
-
-    async def run(
-        self, mode: Combine, results: Integers, old: Integers, *, lift: int = 0, scale: int = 1
-    ) -> int:
-        """Run words [words, size] in a mode, compare every element; return the cycles."""
-        await self.begin(mode, lift, scale)
-        self.send(mode, results, old)
-        cycles = await self.bench.run(until=lambda: len(self.combined.received) == len(results))
-        for _ in range(20):
-            await self.bench.step()
-        payloads = [payload for _cycle, payload in self.combined.received]
-        layout = self.p.state_layout
-        got = unpack(layout, from_integers(payloads, layout.size))
-        self.bench.compare(mode.name.lower(), self.expected(mode, results, old, lift, scale), got)
+    async def run(self, pieces: Sequence[Piece]) -> int:
+        """Run each piece after a reset, and compare every element; return the cycles."""
+        cycles = 0
+        for one in pieces:
+            await self.bench.reset()
+            self.offer([one])
+            count = len(one.results)
+            cycles += await self.bench.run(
+                until=lambda count=count: len(self.combined.received) == count
+            )
+            await self.bench.step(20)
+            payloads = [payload for _cycle, payload in self.combined.received]
+            layout = self.p.state_layout
+            got = unpack(layout, from_integers(payloads, layout.size))
+            self.bench.compare(one.mode.name.lower(), one.expected(self.p), got)
         return cycles
 
-    def expected(
-        self, mode: Combine, results: Integers, old: Integers, lift: int, scale: int
-    ) -> Integers:
-        """Return the combined words of the golden model."""
-        if mode is Combine.KEEP:
-            return results
-        if mode is Combine.ADD:
-            return added(old, results, lift)
-        gate, factor = (old, results) if self.p.gated else (results, scale)
-        return narrowed(activated(gate, self.p.activation), factor)
-
-    async def run_random(self, words: int) -> None:
-        """Run random words with random settings in each mode."""
+    def random_piece(self, mode: Combine, words: int) -> Piece:
+        """Return random words with random settings."""
         rng = self.bench.numpy_rng
-        for mode in MODES:
-            results, old = self.random_words(mode, words)
-            lift, scale = int(rng.integers(MOST_LIFT + 1)), int(rng.integers(1 << SCALE_BITS))
-            await self.run(mode, results, old, lift=lift, scale=scale)
+        lift, scale = int(rng.integers(MOST_LIFT + 1)), int(rng.integers(1 << SCALE_BITS))
+        return Piece(mode, *self.random_words(mode, words), lift, scale)
+
+    def random_pieces(self, words: int) -> list[Piece]:
+        """Return random words with random settings for each mode, in random order."""
+        return [self.random_piece(mode, words) for mode in self.bench.rng.sample(MODES, len(MODES))]
 
     def random_words(self, mode: Combine, words: int) -> tuple[Integers, Integers]:
         """Return random results and old words of all magnitudes, including both limits."""
@@ -143,7 +152,7 @@ async def real(dut: Any) -> None:
     results = ups if bench.p.gated else gates
     for mode in MODES:
         old = states if mode is Combine.ADD else gates
-        cycles = await bench.run(mode, results, old, lift=2, scale=3000)
+        cycles = await bench.run([Piece(mode, results, old, lift=2, scale=3000)])
         ideal = len(results) * bench.p.parts
         contract = np.array([ideal + bench.p.stages])
         bench.bench.compare("cycles", contract, np.array([cycles]))
@@ -156,36 +165,22 @@ async def all_sizes(dut: Any) -> None:
     bench = CombinerBench(dut, "all_sizes")
     rng, words = bench.bench.numpy_rng, max(100, 2000 // bench.p.size)
     for lift in range(MOST_LIFT + 1):
-        await bench.run(Combine.ADD, *bench.random_words(Combine.ADD, words), lift=lift)
+        words_of_both = bench.random_words(Combine.ADD, words)
+        await bench.run([Piece(Combine.ADD, *words_of_both, lift=lift)])
     for bits in range(SCALE_BITS + 1):
         scale = min((1 << bits) - int(rng.integers(2)), (1 << SCALE_BITS) - 1)
-        await bench.run(Combine.ACTIVATE, *bench.random_words(Combine.ACTIVATE, words), scale=scale)
+        words_of_both = bench.random_words(Combine.ACTIVATE, words)
+        await bench.run([Piece(Combine.ACTIVATE, *words_of_both, scale=scale)])
 
 
-@cocotb.test()
-@cocotb.parametrize(results=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, results: str, sink: str) -> None:
-    """Run random words under every pair of stall patterns; the old words stall randomly."""
-    bench = CombinerBench(dut, f"stalls {results} {sink}", results, "random", sink)
-    await bench.run_random(60)
-
-
-@cocotb.test()
-@cocotb.parametrize(old=list(PAUSES))
-async def late_states(dut: Any, old: str) -> None:
-    """Send the old words under every stall pattern, and the results at full rate."""
-    bench = CombinerBench(dut, f"late {old}", "none", old, "none")
-    await bench.run_random(60)
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during work; later results do not depend on earlier words."""
-    bench = CombinerBench(dut, "resets", "random", "bursty", "random")
-    for mode in MODES:
-        for _ in range(4):
-            await bench.begin(mode, 1, 1000)
-            bench.send(mode, *bench.random_words(mode, 40))
-            for _cycle in range(bench.bench.rng.randint(1, 40)):
-                await bench.bench.step()
-    await bench.run_random(30)
+stalls = stall_test(partial(CombinerBench, old="random"), lambda bench: bench.random_pieces(60))
+slow_stream = slow_stream_test(
+    CombinerBench, lambda bench: bench.random_pieces(60), streams=["old"]
+)
+resets = reset_test(
+    partial(CombinerBench, old="random"),
+    lambda bench: bench.random_pieces(30),
+    begun=lambda bench: bench.random_pieces(40),
+    longest=40,
+    times=12,
+)

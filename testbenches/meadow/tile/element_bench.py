@@ -64,25 +64,32 @@ class ElementBench:
         The design under test.
     salt : str
         Name of the test.
-    pauses : tuple[str, str, str]
-        Pause patterns of inputs and pipeline, of weights, and of results.
+    source, sink : str
+        Pause patterns of inputs and pipeline, and of results.
+    weights : str
+        Pause pattern of the weights.
     """
 
     def __init__(
-        self, dut: Any, salt: str, pauses: tuple[str, str, str] = ("none", "none", "none")
+        self,
+        dut: Any,
+        salt: str,
+        source: str = "none",
+        sink: str = "none",
+        weights: str = "none",
     ) -> None:
         self.p: ElementParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
         self.settings = Port(dut.settings)
         self.settings.value = 0
-        self.inputs = self.bench.source("inputs", pauses[0])
-        self.pipeline = self.bench.source("pipeline", pauses[0])
-        self.weights = self.bench.source("weights", pauses[1])
-        self.results = self.bench.sink("results", pauses[2])
+        self.inputs = self.bench.source("inputs", source)
+        self.pipeline = self.bench.source("pipeline", source)
+        self.weights = self.bench.source("weights", weights)
+        self.results = self.bench.sink("results", sink)
 
-    def offer(self, job: Job) -> None:
-        """Apply the settings, and offer all words of a job."""
-        p = self.p
+    def offer(self, jobs: Sequence[Job]) -> None:
+        """Apply the settings of the first job, and offer its words; the others need its results."""
+        p, job = self.p, jobs[0]
         settings = {
             "mode": job.mode.value,
             "streamed": int(job.streamed),
@@ -107,12 +114,12 @@ class ElementBench:
             self.pipeline.send(to_integers(pack(layout, {name: job.pipeline})))
 
     async def run(self, jobs: Sequence[Job]) -> int:
-        """Run jobs back to back; return the sum of the cycles from first to last result of each."""
+        """Reset, run jobs, and compare; return the cycles from first to last result of each."""
+        await self.bench.reset()
         cycles = 0
-        self.results.received.clear()
-        for job in jobs:
+        for number, job in enumerate(jobs):
             before = len(self.results.received)
-            self.offer(job)
+            self.offer(jobs[number:])
             count = before + job.results.size
             await self.bench.run(until=lambda count=count: len(self.results.received) >= count)
             cycles += self.results.received[-1][0] - self.results.received[before][0]
@@ -131,14 +138,6 @@ class ElementBench:
         expected = np.concatenate([job.results.reshape(-1) for job in jobs])
         self.bench.compare("value", expected, got["value"], cycles=seen)
         self.bench.compare("last", np.concatenate(ends).astype(np.int64), got["last"], cycles=seen)
-
-    async def disturb(self, job: Job, *, times: int) -> None:
-        """Reset during a job, repeatedly."""
-        for _ in range(times):
-            await self.bench.reset()
-            self.offer(job)
-            for _cycle in range(self.bench.rng.randint(1, 2 * job.steps + 20)):
-                await self.bench.step()
 
 
 def random_settings(rng: np.random.Generator) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Testbench of the tile: SmolLM2's attention, causal slots, stalls, resets."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import cocotb
@@ -24,6 +25,7 @@ from testbenches.applicable import only_if
 from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import context
 from testbenches.meadow.tile.tile_bench import Block, StageBlock, TileBench
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import PAUSES
 
 Reals = NDArray[np.float64]
@@ -290,30 +292,6 @@ def stages_of(block: AttentionBlock, p: TileParameters, *, wide: bool) -> list[B
     return [StageBlock(block=block, mode=mode, wide=wide) for mode in alone]
 
 
-async def run_stalled(dut: Any, source: str, sink: str) -> None:
-    """Run random blocks of all modes in random order."""
-    bench = TileBench(dut, f"stalls {source} {sink}", (source, sink))
-    p, rng = bench.p, bench.bench.numpy_rng
-    for _ in range(2):
-        blocks: list[Block] = [random_linear(p, rng), random_block(p, rng)]
-        blocks += stages_of(random_block(p, rng), p, wide=bool(rng.random() < 0.5))
-        await bench.run([blocks[index] for index in rng.permutation(len(blocks))])
-
-
-@cocotb.test()
-async def random_stalls(dut: Any) -> None:
-    """Run with random pauses on both sides."""
-    await run_stalled(dut, "random", "random")
-
-
-@cocotb.test()
-@cocotb.parametrize(source=["none", "random", "bursty"], sink=list(PAUSES))
-@only_if(lambda run: run.full or run.parameters.slots <= 32, "every pair of pauses takes long")
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run with pairs of pause patterns."""
-    await run_stalled(dut, source, sink)
-
-
 @cocotb.test()
 @only_if(
     lambda run: run.parameters.slots <= 32 and not run.four_states,
@@ -325,16 +303,42 @@ async def any_factors(dut: Any) -> None:
     await bench.run([any_factor(bench.p, bench.bench.numpy_rng) for _ in range(250)])
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: the next run equals the golden model."""
-    bench = TileBench(dut, "resets", ("random", "random"))
-    rng = bench.bench.numpy_rng
-    block = random_block(bench.p, rng)
-    for begun in (block, random_linear(bench.p, rng), *stages_of(block, bench.p, wide=False)):
-        await bench.bench.reset()
-        bench.load(begun)
-        bench.command(begun)
-        for _cycle in range(bench.bench.rng.randint(1, 3 * slot_cycles(block, bench.p) + 300)):
-            await bench.bench.step()
-    await bench.run([block, *stages_of(block, bench.p, wide=False)])
+def random_blocks(bench: TileBench) -> list[Block]:
+    """Return random blocks of all modes in random order."""
+    p, rng = bench.p, bench.bench.numpy_rng
+    blocks: list[Block] = [random_linear(p, rng), random_block(p, rng)]
+    blocks += stages_of(random_block(p, rng), p, wide=bool(rng.random() < 0.5))
+    return [blocks[index] for index in rng.permutation(len(blocks))]
+
+
+def pipeline_then_stages(bench: TileBench) -> list[Block]:
+    """Return a random block in the pipeline, then stage by stage."""
+    block = random_block(bench.p, bench.bench.numpy_rng)
+    return [block, *stages_of(block, bench.p, wide=False)]
+
+
+def most_cycles(bench: TileBench) -> int:
+    """Return more cycles than a random block takes."""
+    return 3 * slot_cycles(random_block(bench.p, bench.bench.numpy_rng), bench.p) + 300
+
+
+random_stalls = stall_test(
+    TileBench, random_blocks, pairs=[("random", "random")], runs=2, name="random_stalls"
+)
+stalls = stall_test(
+    TileBench,
+    random_blocks,
+    pairs=list(product(["none", "random", "bursty"], PAUSES)),
+    runs=2,
+    condition=only_if(
+        lambda run: run.full or run.parameters.slots <= 32, "every pair of pauses takes long"
+    ),
+)
+resets = reset_test(
+    TileBench,
+    pipeline_then_stages,
+    begun=lambda bench: random_blocks(bench)[:1],
+    longest=most_cycles,
+    times=5,
+    pauses=("random", "random"),
+)

@@ -1,5 +1,6 @@
 """Testbench of the parallel processing element: GEMM and pipelined modes on SmolLM2's tensors."""
 
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -20,7 +21,7 @@ from testbenches.meadow.tile.element_bench import (
     real_attention,
     real_linear,
 )
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
 
 
 def prepare(p: ElementParameters) -> None:
@@ -119,7 +120,6 @@ async def real_tensors(dut: Any) -> None:
     """Run a part of a layer and scores of SmolLM2 at full rate: one step per cycle."""
     bench = ElementBench(dut, "real_tensors")
     jobs = real_jobs(bench.p, bench.bench)
-    await bench.bench.reset()
     cycles = await bench.run(jobs)
     # From its first to its last result, a job executes all steps but those of its first output.
     ideal = sum(job.steps - job.chunks for job in jobs)
@@ -130,21 +130,12 @@ async def real_tensors(dut: Any) -> None:
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 
 
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random jobs with every pair of pause patterns; the weights pause at random."""
-    bench = ElementBench(dut, f"stalls {source} {sink}", (source, "random", sink))
-    await bench.bench.reset()
-    await bench.run(random_jobs(bench.p, bench.bench, 4))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: the next run equals the golden model."""
-    bench = ElementBench(dut, "resets", ("random", "bursty", "random"))
-    jobs = random_jobs(bench.p, bench.bench, 3)
-    for job in jobs:
-        await bench.disturb(job, times=3)
-    await bench.bench.reset()
-    await bench.run(jobs)
+stalls = stall_test(
+    partial(ElementBench, weights="random"), lambda bench: random_jobs(bench.p, bench.bench, 4)
+)
+resets = reset_test(
+    partial(ElementBench, weights="random"),
+    lambda bench: random_jobs(bench.p, bench.bench, 3),
+    longest=lambda bench: 2 * bench.p.input_file * bench.p.weight_file + 20,
+    times=9,
+)

@@ -1,5 +1,6 @@
 """Testbench of the pipelined softmax: SmolLM2's scores, masks, tables, stalls, resets."""
 
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -15,8 +16,8 @@ from hdl.meadow.tile.pipelined_softmax import (
 from testbenches.applicable import only_if
 from testbenches.bench import catalog_parameters, context
 from testbenches.packing import pack, to_integers
-from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.unit_bench import Fields, UnitBench
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -116,53 +117,60 @@ def last_bit_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> lis
     return [(table, rows)]
 
 
-class SoftmaxBench(StreamBench):
-    """Streams of scores, probabilities and tables."""
+def score_items(blocks: list[Block]) -> Fields:
+    """Return the scores of all blocks, including masked ones."""
+    rows = [row for _table, rows in blocks for row in rows]
+    value, keep = (np.concatenate(part) for part in zip(*rows, strict=True))
+    ends = np.cumsum([len(scores) for scores, _keep in rows])
+    firsts = np.cumsum([0, *(len(rows) for _table, rows in blocks)])[:-1]
+    last, reload = np.zeros((2, len(value)), np.int64)
+    last[ends - 1] = 1
+    reload[np.concatenate([[0], ends])[firsts]] = 1
+    return {"value": value, "keep": keep, "reload": reload, "last": last}
 
-    def __init__(self, dut: Any, salt: str, *pauses: str) -> None:
-        self.p = p = catalog_parameters()
-        scores, entries, probabilities = pauses or ("none",) * 3
+
+class SoftmaxBench(UnitBench[list[Block]]):
+    """Streams of scores, probabilities and tables.
+
+    The next table is offered immediately, and must not change the one in use.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        source: str = "none",
+        sink: str = "none",
+        entries: str = "none",
+    ) -> None:
+        p = catalog_parameters()
         super().__init__(
             dut,
             salt,
-            source=("scores", p.score_layout),
-            sink=("probabilities", p.probability_layout),
-            pauses=(scores, probabilities),
+            source,
+            sink,
+            inputs={"scores": p.score_layout, "entries": 16},
+            outputs={"probabilities": p.probability_layout},
+            offered=lambda blocks: {
+                "scores": score_items(blocks),
+                "entries": np.concatenate([table for table, _rows in blocks]),
+            },
+            expected=lambda blocks: {
+                "probabilities": {
+                    "value": np.concatenate(
+                        [softmax(*row, table, p) for table, rows in blocks for row in rows]
+                    ),
+                    "last": score_items(blocks)["last"],
+                }
+            },
+            patterns={"entries": entries},
         )
-        self.entries = self.bench.source("entries", entries)
-
-    def items(self, blocks: list[Block]) -> Fields:
-        """Return the scores of all blocks, including masked ones."""
-        rows = [row for _table, rows in blocks for row in rows]
-        value, keep = (np.concatenate(part) for part in zip(*rows, strict=True))
-        ends = np.cumsum([len(scores) for scores, _keep in rows])
-        firsts = np.cumsum([0, *(len(rows) for _table, rows in blocks)])[:-1]
-        last, reload = np.zeros((2, len(value)), np.int64)
-        last[ends - 1] = 1
-        reload[np.concatenate([[0], ends])[firsts]] = 1
-        return {"value": value, "keep": keep, "reload": reload, "last": last}
-
-    def offer(self, blocks: list[Block]) -> int:
-        """Offer scores and tables after a reset; return the number of expected probabilities."""
-        payloads = to_integers(pack(self.shapes[0], self.items(blocks)))
-        self.source.send(payloads)
-        # The next table is offered immediately, and must not change the one in use.
-        self.entries.send(int(entry) for table, _rows in blocks for entry in table)
-        return len(payloads)
 
     async def run_blocks(self, blocks: list[Block]) -> int:
         """Run blocks and compare; return the cycles from the first to the last probability."""
-        await self.bench.reset()
-        self.sink.received.clear()
-        count = self.offer(blocks)
-        await self.bench.run(until=lambda: len(self.sink.received) == count)
-        for _ in range(20):
-            await self.bench.step()
-        expected = [
-            softmax(scores, keep, table, self.p) for table, rows in blocks for scores, keep in rows
-        ]
-        self.check({"value": np.concatenate(expected), "last": self.items(blocks)["last"]})
-        return self.sink.received[-1][0] - self.sink.received[0][0] + 1
+        await self.run(blocks)
+        received = self.sinks["probabilities"].received
+        return received[-1][0] - received[0][0] + 1
 
 
 @cocotb.test()
@@ -186,18 +194,18 @@ async def latency(dut: Any) -> None:
     """Measure the cycles from the last score of a token to its first probability."""
     bench = SoftmaxBench(dut, "latency")
     ((table, rows),) = real_blocks(bench.p, 1)
+    received = bench.sinks["probabilities"].received
     await bench.bench.reset()
-    bench.sink.received.clear()
-    bench.entries.send(int(entry) for entry in table)
-    await bench.bench.run(until=lambda: bench.entries.taken == DISTANCES)
+    bench.sources["entries"].send(int(entry) for entry in table)
+    await bench.bench.run(until=lambda: bench.sources["entries"].idle)
     begin = bench.bench.cycle
-    scores = bench.items([(table, rows[:1])])
-    bench.source.send(to_integers(pack(bench.p.score_layout, scores)))
-    await bench.bench.run(until=lambda: len(bench.sink.received) > 0)
+    scores = score_items([(table, rows[:1])])
+    bench.sources["scores"].send(to_integers(pack(bench.p.score_layout, scores)))
+    await bench.bench.run(until=lambda: len(received) > 0)
     features = len(rows[0][0])
     # The buffer outputs a score two cycles after its input.
     promised = begin + features - 1 + max(features, 3) + DIVISION + 3
-    bench.bench.compare("cycle", np.array([promised]), np.array([bench.sink.received[0][0]]))
+    bench.bench.compare("cycle", np.array([promised]), np.array([received[0][0]]))
 
 
 @cocotb.test()
@@ -225,20 +233,12 @@ async def last_bits(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random tokens and tables with every pair of pause patterns; tables pause at random."""
-    bench = SoftmaxBench(dut, f"stalls {source} {sink}", source, "random", sink)
-    await bench.run_blocks(random_blocks(bench.p, bench.bench.numpy_rng, 4))
-
-
-@cocotb.test()
 async def slow_sink(dut: Any) -> None:
     """Accept probabilities at about the rate of reciprocals, so that queues fill and drain."""
     bench = SoftmaxBench(dut, "slow_sink")
     rng = bench.bench.rng
     rates = [tokens * 2 / DIVISION for tokens in (0.7, 1, 1.4)]
-    bench.sink.pauses = (
+    bench.sinks["probabilities"].pauses = (
         rng.random() > rate for rate in iter(lambda: rng.choice(rates), None) for _ in range(300)
     )
     random = bench.bench.numpy_rng
@@ -250,14 +250,13 @@ async def slow_sink(dut: Any) -> None:
     await bench.run_blocks([(table, rows)])
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: the next run equals the golden model."""
-    bench = SoftmaxBench(dut, "resets", "random", "bursty", "random")
-    blocks = random_blocks(bench.p, bench.bench.numpy_rng, 3)
-    for _ in range(6):
-        await bench.bench.reset()
-        bench.offer(blocks)
-        for _cycle in range(bench.bench.rng.randint(1, 3 * DISTANCES)):
-            await bench.bench.step()
-    await bench.run_blocks(blocks)
+stalls = stall_test(
+    partial(SoftmaxBench, entries="random"),
+    lambda bench: random_blocks(bench.p, bench.bench.numpy_rng, 4),
+)
+resets = reset_test(
+    partial(SoftmaxBench, entries="random"),
+    lambda bench: random_blocks(bench.p, bench.bench.numpy_rng, 3),
+    longest=3 * DISTANCES,
+    times=6,
+)

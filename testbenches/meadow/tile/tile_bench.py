@@ -83,11 +83,11 @@ class Sums:
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.layout = bench, catalog_parameters().sums_layout
-        self.clear()
+        self.packed: list[int] = []
 
     def clear(self) -> None:
         """Discard the recorded sums, for a reset."""
-        self.packed: list[int] = []
+        self.packed.clear()
 
     def drive(self) -> None:
         """Drive nothing."""
@@ -112,18 +112,18 @@ class TileBench:
         The design under test.
     salt : str
         Name of the test.
-    pauses : tuple[str, str]
+    source, sink : str
         Pause patterns of all inputs, and of the results.
     """
 
-    def __init__(self, dut: Any, salt: str, pauses: tuple[str, str] = ("none", "none")) -> None:
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: TileParameters = catalog_parameters()
         # While a group skips keys, no port transfers anything.
         self.bench = Bench(dut, salt, timeout=2000 + 8 * self.p.slots)
         names = ["commands", "entries", "tokens", "weights", "keys", "values", "rows"]
         names += ["biases"] if self.p.biases else []
-        self.sources = {name: self.bench.source(name, pauses[0]) for name in names}
-        self.results = self.bench.sink("results", pauses[1])
+        self.sources = {name: self.bench.source(name, source) for name in names}
+        self.results = self.bench.sink("results", sink)
         self.sums = self.bench.add(Sums(self.bench))
 
     def words(self, blocks: list[Any]) -> list[int]:
@@ -201,11 +201,15 @@ class TileBench:
         results = linear(block, self.p) if isinstance(block, LinearBlock) else attend(block, self.p)
         return results.reshape(-1, self.p.size)
 
+    def offer(self, blocks: Sequence[Block]) -> None:
+        """Offer blocks, and their commands immediately."""
+        for block in blocks:
+            self.load(block)
+            self.command(block)
+
     async def run(self, blocks: Sequence[Block]) -> int:
         """Run blocks back to back and compare; return the cycles."""
         await self.bench.reset()
-        self.results.received.clear()
-        self.sums.clear()
         for block in blocks:
             self.load(block)
         # The weights of a head and a table are transferred before the first command.

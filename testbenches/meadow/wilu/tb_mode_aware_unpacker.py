@@ -25,7 +25,7 @@ from testbenches.meadow.wilu.packed_work import (
 )
 from testbenches.packing import from_integers
 from testbenches.packing import unpack as fields_of
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
 
 TURNAROUND = 24
 """Maximum cycles per matrix in addition to those of its groups and packets."""
@@ -39,19 +39,17 @@ def prepare(p: UnpackerParameters) -> None:
 class UnpackerBench:
     """The streams of the unpacker."""
 
-    def __init__(self, dut: Any, salt: str, pauses: Sequence[str] = ("none", "none")) -> None:
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: UnpackerParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
-        self.matrices = self.bench.source("matrices", pauses[0])
-        self.packets = self.bench.source("packets", pauses[0])
-        self.groups = self.bench.sink("groups", pauses[1])
-        self.results = self.bench.sink("results", pauses[1])
+        self.matrices = self.bench.source("matrices", source)
+        self.packets = self.bench.source("packets", source)
+        self.groups = self.bench.sink("groups", sink)
+        self.results = self.bench.sink("results", sink)
 
     async def run(self, matrices: Sequence[PackedIds]) -> int:
         """Reset, unpack matrices and compare the results; return the cycles."""
         await self.bench.reset()
-        self.groups.received.clear()
-        self.results.received.clear()
         self.offer(matrices)
         layout = self.p.group_layout
         cycles = await run_to_end(self.bench, self.results, self.groups, layout, len(matrices))
@@ -125,18 +123,10 @@ async def every_mode(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Unpack random IDs with every pair of pause patterns."""
-    bench = UnpackerBench(dut, f"stalls {source} {sink}", (source, sink))
-    await bench.run(random_ids(bench.p, bench.bench.numpy_rng, 12, most=300))
-
-
-@cocotb.test()
 @cocotb.parametrize(how=CORRUPTIONS)
 async def corrupted_packets(dut: Any, how: str) -> None:
     """Corrupted packets are reported with their error, and do not affect the next matrix."""
-    bench = UnpackerBench(dut, f"corrupted {how}", ("random", "random"))
+    bench = UnpackerBench(dut, f"corrupted {how}", "random", "random")
     rng = bench.bench.numpy_rng
     matrices = []
     for matrix in random_ids(bench.p, rng, 40, most=200):
@@ -144,14 +134,12 @@ async def corrupted_packets(dut: Any, how: str) -> None:
     await bench.run(matrices)
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: the next run equals the golden model."""
-    bench = UnpackerBench(dut, "resets", ("random", "bursty"))
-    matrices = random_ids(bench.p, bench.bench.numpy_rng, 9, most=200)
-    for _ in range(12):
-        await bench.bench.reset()
-        bench.offer(matrices)
-        for _cycle in range(bench.bench.rng.randint(1, 150)):
-            await bench.bench.step()
-    await bench.run(matrices)
+stalls = stall_test(
+    UnpackerBench, lambda bench: random_ids(bench.p, bench.bench.numpy_rng, 12, most=300)
+)
+resets = reset_test(
+    UnpackerBench,
+    lambda bench: random_ids(bench.p, bench.bench.numpy_rng, 9, most=200),
+    longest=150,
+    times=12,
+)

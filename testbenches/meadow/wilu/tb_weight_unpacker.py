@@ -34,7 +34,7 @@ from testbenches.meadow.wilu.packed_work import (
 )
 from testbenches.packing import from_integers, pack, to_integers
 from testbenches.packing import unpack as fields_of
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
 
 TURNAROUND = 24
 """Maximum cycles per matrix in addition to those of its groups and packets."""
@@ -68,14 +68,14 @@ def random_matrices(
 class WeightsBench:
     """The streams of the weight unpacker."""
 
-    def __init__(self, dut: Any, salt: str, pauses: Sequence[str] = ("none", "none")) -> None:
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: WeightUnpackerParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
         self.inputs = {
-            name: self.bench.source(name, pauses[0]) for name in ("tables", "matrices", "packets")
+            name: self.bench.source(name, source) for name in ("tables", "matrices", "packets")
         }
-        self.weights = self.bench.sink("weights", pauses[1])
-        self.results = self.bench.sink("results", pauses[1])
+        self.weights = self.bench.sink("weights", sink)
+        self.results = self.bench.sink("results", sink)
 
     def offer(self, given: Sequence[PackedWeights]) -> None:
         """Offer unique matrices, descriptions and packets."""
@@ -96,8 +96,6 @@ class WeightsBench:
     async def run(self, given: Sequence[PackedWeights]) -> int:
         """Reset, unpack matrices and compare the results; return the cycles."""
         await self.bench.reset()
-        self.weights.received.clear()
-        self.results.received.clear()
         self.offer(given)
         layout = self.p.weights_layout
         cycles = await run_to_end(self.bench, self.results, self.weights, layout, len(given))
@@ -189,19 +187,10 @@ async def any_ids(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Unpack random matrices with every pair of pause patterns."""
-    bench = WeightsBench(dut, f"stalls {source} {sink}", (source, sink))
-    packed = random_matrices(bench.p, bench.bench.numpy_rng, 10, most=300)
-    await bench.run([of_weights(one) for one in packed])
-
-
-@cocotb.test()
 @cocotb.parametrize(how=(*CORRUPTIONS, "table"))
 async def corrupted_packets(dut: Any, how: str) -> None:
     """Corrupted packets and unique matrices are reported, and do not affect the next matrix."""
-    bench = WeightsBench(dut, f"corrupted {how}", ("random", "random"))
+    bench = WeightsBench(dut, f"corrupted {how}", "random", "random")
     p, rng = bench.p, bench.bench.numpy_rng
     given = []
     # Raw fields expose every bit of every width, and a width that is too large.
@@ -218,15 +207,13 @@ async def corrupted_packets(dut: Any, how: str) -> None:
     await bench.run(given)
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: the next run equals the golden model."""
-    bench = WeightsBench(dut, "resets", ("random", "bursty"))
-    packed = random_matrices(bench.p, bench.bench.numpy_rng, 9, most=200)
-    given = [of_weights(one) for one in packed]
-    for _ in range(12):
-        await bench.bench.reset()
-        bench.offer(given)
-        for _cycle in range(bench.bench.rng.randint(1, 200)):
-            await bench.bench.step()
-    await bench.run(given)
+def random_weights(bench: WeightsBench, count: int, most: int) -> list[PackedWeights]:
+    """Return random packed matrices of at most `most` chunks."""
+    packed = random_matrices(bench.p, bench.bench.numpy_rng, count, most=most)
+    return [of_weights(one) for one in packed]
+
+
+stalls = stall_test(WeightsBench, lambda bench: random_weights(bench, 10, 300))
+resets = reset_test(
+    WeightsBench, lambda bench: random_weights(bench, 9, 200), longest=200, times=12
+)
