@@ -67,13 +67,19 @@ class BurstReads:
         self.gained, self.payload = bandwidth.numerator, bandwidth.denominator
         self.times = times or (lambda _request, cycle: repeat(cycle + latency))
         self.cycle = 0
+        self.bursts: deque[Iterator[tuple[int, int]]] = deque()
+        self.upcoming: tuple[int, int] | None = None
+        self.offered: int | None = None
+        self.accepts = self.accepted = False
+        self.credit = self.payload
+        self.beats = 0
         self.clear()
 
     def clear(self) -> None:
         """Discard all bursts, as in a reset."""
-        self.bursts: deque[Iterator[tuple[int, int]]] = deque()
-        self.upcoming: tuple[int, int] | None = None
-        self.offered: int | None = None
+        self.bursts = deque()
+        self.upcoming = None
+        self.offered = None
         self.accepts = self.accepted = False
         self.credit = self.payload
         self.beats = 0
@@ -145,6 +151,8 @@ class BurstWrites:
     ) -> None:
         self.stream = Stream(dut, name)
         self.keep, self.pauses = keep, pauses
+        self.beats = 0
+        self.accepts = False
         self.clear()
 
     def clear(self) -> None:
@@ -247,12 +255,14 @@ class _WritePort:
             BurstWrites(memory.dut, name, keep=keep, pauses=own)
             for name, keep, own in zip(names, (self._ask, self._take), pauses, strict=True)
         ]
+        self.addresses: deque[tuple[int, bool]] = deque()
+        self.waiting: deque[tuple[int, bool]] = deque()
         self.clear()
 
     def clear(self) -> None:
         """Discard unmatched requests and words, as in a reset."""
-        self.addresses: deque[tuple[int, bool]] = deque()
-        self.waiting: deque[tuple[int, bool]] = deque()
+        self.addresses = deque()
+        self.waiting = deque()
         for stream in self.streams:
             stream.clear()
 

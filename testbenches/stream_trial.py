@@ -118,15 +118,19 @@ class _Trial:
             name: PAUSES[pattern](random.Random(f"{seed} {name}"))
             for name, pattern in pauses.items()
         }
-        self._begin()
-
-    def _begin(self) -> None:
-        """Discard all progress."""
         self.left = {name: list(payloads) for name, payloads in self.sources.items()}
         self.received: dict[str, list[int]] = {name: [] for name in self.counts}
         self.offered = dict.fromkeys(self.sources, False)
         # Offers of sinks that are not yet transferred.
         self.open: dict[str, int | None] = dict.fromkeys(self.counts)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Discard all progress."""
+        self.left = {name: list(payloads) for name, payloads in self.sources.items()}
+        self.received = {name: [] for name in self.counts}
+        self.offered = dict.fromkeys(self.sources, False)
+        self.open = dict.fromkeys(self.counts)
 
     def run(self, *, reset_after: int = 0) -> None:
         """Run; with `reset_after`, run that many cycles first, then reset."""

@@ -92,6 +92,9 @@ class Accelerator:
             for beats in (layer_beats(layer, p) for layer in layers)
         ]
         self.offers_weights = True
+        # Cycle in which the first tick begins; and whether the next offer is to the LM head.
+        self.begun = 0
+        self.predicting = False
         # A host that pauses is also slow: it accepts a request when the scores of the next sequence
         # may be complete, and sends an input vector when the next step has waited for it.
         self.answer_after = 0
@@ -101,6 +104,13 @@ class Accelerator:
             stores.pauses = until_offered(stores, self.load_beats)
         # Tokens that the next layer's prefill keeps, offered as soon as a step's tokens are taken.
         self.next_prefill: list[Kept] = []
+        self.placed: list[int] = []
+        self.decoded: list[tuple[int, int]] = []
+        self.begun_tokens = self.followed_tokens = self.waited = 0
+        self.asking: list[int] = []
+        self.answered = 0
+        self.words = 0
+        self.weight_cycles: dict[int, int] = {}
         bench.add(self)
 
     @property
@@ -128,13 +138,13 @@ class Accelerator:
 
     def clear(self) -> None:
         """Discard all recorded values."""
-        self.placed: list[int] = []
-        self.decoded: list[tuple[int, int]] = []
+        self.placed = []
+        self.decoded = []
         self.begun_tokens = self.followed_tokens = self.waited = 0
-        self.asking: list[int] = []
+        self.asking = []
         self.answered = 0
         self.words = 0
-        self.weight_cycles: dict[int, int] = {}
+        self.weight_cycles = {}
         for sink in self.sinks.values():
             sink.received.clear()
 

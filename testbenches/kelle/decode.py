@@ -46,6 +46,17 @@ class Decode:
         self.layers = [change(layer) for layer in open_layers(self.p)]
         self.accelerator = Accelerator(dut, salt, self.p, self.layers, pattern)
         self.bench = self.accelerator.bench
+        # One model for every set of slots: a layer's sequences, then the next layer's.
+        self.of = [layer for layer in self.layers for _sequence in range(self.p.batch)]
+        self.models: list[KelleModel] = []
+        self.refresh = RefreshModel(self.p.memory.refresh, longest(self.p))
+        self.steps: list[Step] = []
+        self.inputs: list[Integers] = []
+
+    @property
+    def model(self) -> KelleModel:
+        """Model of the first sequence in the first layer."""
+        return self.models[0]
 
     @property
     def spread(self) -> int:
@@ -75,13 +86,9 @@ class Decode:
         self, settings: RefreshSettings, prefilled: int = 0, select: bool = True
     ) -> None:
         """Reset, load scales, and fill the cache; select tokens in hardware or in software."""
-        # One model for every set of slots: a layer's sequences, then the next layer's.
-        sequences = range(self.p.batch)
-        self.of = [layer for layer in self.layers for _sequence in sequences]
         self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.of)]
-        self.model = self.models[0]
         self.refresh = RefreshModel(self.p.memory.refresh, settings)
-        self.steps: list[Step] = []
+        self.steps = []
         self.inputs = [layer.quantised.copy() for layer in self.of]
         await self.accelerator.start(settings)
         if prefilled:

@@ -22,12 +22,13 @@ class Watch:
 
     def __init__(self, dut: Any, p: KelleParameters, bench: Any) -> None:
         self.dut, self.layout, self.bench = dut, probe_layout(p), bench
+        self.seen: list[tuple[int, int]] = []
         self.clear()
         bench.add(self)
 
     def clear(self) -> None:
         """Clear the records."""
-        self.seen: list[tuple[int, int]] = []
+        self.seen = []
 
     def drive(self) -> None:
         """Drive nothing."""

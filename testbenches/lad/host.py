@@ -74,6 +74,8 @@ class Host:
         self._memory = rows.memory()
         self._open = contextlib.ExitStack()
         self._session = self._open.enter_context(harness.session([self._memory], seed=seed))
+        # Payloads to and from the rows since the program began: now, and before the token.
+        self._moved: dict[str, int] = {}
         self._before: dict[str, int] = {}
         self._layouts: dict[str, Any] = {
             name: layout

@@ -96,6 +96,9 @@ class Outside:
         for name in (*REQUESTS, *WRITES):
             self.layouts[name] = self.named(self.layouts[name])
         self.heads: list[Head] = []
+        self.seen = dict.fromkeys(self.sinks, 0)
+        self.before = dict(self.seen)
+        self.column = [0] * self.tiles
         self.clear()
         bench.add(self)
 

@@ -17,11 +17,12 @@ class Clock:
 
     def __init__(self, bench: Bench, source: StreamSource) -> None:
         self.bench, self.source = bench, source
+        self.cycles: list[int] = []
         self.clear()
 
     def clear(self) -> None:
         """Clear the recorded cycles, as after a reset."""
-        self.cycles: list[int] = []
+        self.cycles = []
 
     def drive(self) -> None:
         """Drive nothing."""
@@ -113,6 +114,8 @@ class Accelerator:
             for part in memory.parts:
                 bench.add(part)
         dut.clear_flags.value = 0
+        # Cycles of each instruction of the last run.
+        self.spent = np.zeros(0, np.int64)
 
     def start(self) -> None:
         """Fill the memories, and send all instructions and matrices."""

@@ -47,19 +47,26 @@ class Banks:
         self.layout = p.channel.bank_command_layout
         self.field = {name: field for name, field in self.layout}
         self.image = np.zeros((0, p.units, 2 * p.elements), np.uint8)
+        self.rows = [0] * self.p.channel.timing.banks
+        self.columns = [0] * self.p.units
+        self.counts: dict[str, int] = dict.fromkeys((*KINDS, "multiplies"), 0)
+        self.cycle = 0
+        self.issued_in: list[dict[str, int]] = [{} for _ in self.rows]
+        # The minimum cycles between commands to the same bank, and between single reads.
+        self.closest: dict[str, int] = {}
+        self.alone_in: dict[str, int] = {}
         self.clear()
 
     def clear(self) -> None:
         """Close all rows."""
         self.rows = [0] * self.p.channel.timing.banks
         self.columns = [0] * self.p.units
-        self.counts: dict[str, int] = dict.fromkeys((*KINDS, "multiplies"), 0)
+        self.counts = dict.fromkeys((*KINDS, "multiplies"), 0)
         self.data.value = 0
         self.cycle = 0
-        self.issued_in: list[dict[str, int]] = [{} for _ in self.rows]
-        # The minimum cycles between commands to the same bank, and between single reads.
-        self.closest: dict[str, int] = {}
-        self.alone_in: dict[str, int] = {}
+        self.issued_in = [{} for _ in self.rows]
+        self.closest = {}
+        self.alone_in = {}
 
     def drive(self) -> None:
         """Output the columns that were read in the previous cycle."""

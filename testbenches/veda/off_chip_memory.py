@@ -148,6 +148,7 @@ class OffChipMemory(Lines):
             pauses=pauses[1:],
             times=self._times if timing else None,
         )
+        self.written: list[int] = []
         self.clear()
 
     @property
@@ -157,7 +158,7 @@ class OffChipMemory(Lines):
 
     def clear(self) -> None:
         """Discard the bursts; written lines remain."""
-        self.written: list[int] = []
+        self.written = []
         self.writes.clear()
         self.reads.clear()
 
@@ -214,14 +215,19 @@ class CountMemory:
     def __init__(self, dut: Any, pauses: tuple[Iterator[bool], Iterator[bool]]) -> None:
         self.pauses = pauses
         self.given, self.taken = Stream(dut, "counts_in"), Stream(dut, "counts_out")
-        self.clear()
-
-    def clear(self) -> None:
-        """Discard all counts."""
         self.steps: list[tuple[int, int, int]] = []
         self.reading, self.place = 0, 0
         self.received: list[list[int]] = [[]]
         self.kept: dict[int, list[int]] = {}
+        self.offered = self.accepts = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard all counts."""
+        self.steps = []
+        self.reading, self.place = 0, 0
+        self.received = [[]]
+        self.kept = {}
         self.offered = self.accepts = False
         self.given.valid.value = 0
         self.taken.ready.value = 0

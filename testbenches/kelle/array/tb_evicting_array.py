@@ -67,17 +67,21 @@ class Surroundings:
         rng = bench.numpy_rng
         self.noise = rng.integers(0, 2, (*shape, layout.size), dtype=np.uint8)
         self.scale_noise = rng.integers(0, 2, (*shape, p.scale_layout.size), dtype=np.uint8)
-        self.clear()
-
-    def clear(self) -> None:
-        """Discard all recorded values."""
-        depth = self.p.latency + self.p.rows + 1
+        depth = p.latency + p.rows + 1
         # By age in cycles: the vector that was accepted then, numbered among those that complete a
         # sum, and among those that complete scores.
         self.done_at, self.scored_at = np.full(depth, -1), np.full(depth, -1)
         self.accepted_at: list[int] = []
         self.results: list[int] = []
         self.updates: list[int] = []
+        self.first_cycle = self.bench.cycle
+
+    def clear(self) -> None:
+        """Discard all recorded values."""
+        self.done_at[:] = self.scored_at[:] = -1
+        self.accepted_at = []
+        self.results = []
+        self.updates = []
         self.first_cycle = self.bench.cycle
 
     def drive(self) -> None:

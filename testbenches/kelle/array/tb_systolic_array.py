@@ -58,13 +58,16 @@ class Lanes:
     def __init__(self, bench: Bench, vectors: Any, p: SystolicArrayParameters) -> None:
         self.bench, self.vectors, self.p = bench, vectors, p
         self.port = bench.dut.lanes
+        self.seen: list[int] = []
+        self.first_cycle = self.bench.cycle
+        self.accepted_at: list[int] = []
         self.clear()
 
     def clear(self) -> None:
         """Discard all recorded values."""
-        self.seen: list[int] = []
+        self.seen = []
         self.first_cycle = self.bench.cycle
-        self.accepted_at: list[int] = []
+        self.accepted_at = []
 
     def drive(self) -> None:
         """Drive nothing."""

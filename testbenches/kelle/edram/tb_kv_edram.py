@@ -74,13 +74,18 @@ class Cache:
         self.urgency = self.bench.pauses("random")
         self.urgent_always = False
         self.written: list[dict[int, int]] = [{}, {}]
+        self.due: list[tuple[int, int] | None] = [None, None]
+        self.expected: list[list[int]] = [[], []]
+        self.got: list[list[int]] = [[], []]
+        self.refreshed = [0, 0]
+        self.writes_back = False
         self.bench.add(self)
 
     def clear(self) -> None:
         """Discard all recorded values."""
-        self.due: list[tuple[int, int] | None] = [None, None]
-        self.expected: list[list[int]] = [[], []]
-        self.got: list[list[int]] = [[], []]
+        self.due = [None, None]
+        self.expected = [[], []]
+        self.got = [[], []]
         self.refreshed = [0, 0]
         self.writes_back = False
         for half in HALVES:

@@ -109,15 +109,20 @@ class Grants:
         self.valid, self.ready = getattr(dut, f"{half}_valid"), getattr(dut, f"{half}_ready")
         self.payload = getattr(dut, f"{half}_payload")
         self.urgent = getattr(dut, f"{half}_urgent")
+        self.addresses: list[int] = []
+        self.last = 0
+        self.offer: int | None = None
+        self.counted: int | None = 0
+        self.granting = False
         self.clear()
 
     def clear(self) -> None:
         """Discard all recorded values."""
         self.ready.value = 0
-        self.addresses: list[int] = []
+        self.addresses = []
         self.last = 0
-        self.offer: int | None = None
-        self.counted: int | None = 0
+        self.offer = None
+        self.counted = 0
 
     def drive(self) -> None:
         """Grant or refuse a refresh in this cycle."""

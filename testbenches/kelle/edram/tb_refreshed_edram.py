@@ -49,11 +49,12 @@ class Banks:
         self.reads = {side: Stream(dut, f"{side}_read") for side in SIDES}
         self.rows = list(real_entries(self.p.edram))
         self.addresses = [address for address, _keys, _values in self.rows]
+        self.got: dict[str, list[int]] = {side: [] for side in SIDES}
         self.bench.add(self)
 
     def clear(self) -> None:
         """Discard the rows that were read."""
-        self.got: dict[str, list[int]] = {side: [] for side in SIDES}
+        self.got = {side: [] for side in SIDES}
 
     def drive(self) -> None:
         """Drive nothing by itself."""

@@ -41,12 +41,14 @@ class Lanes:
         self.noise = bench.numpy_rng.integers(
             0, 2, (32, p.evictor.rows, p.evictor.input_width), dtype=np.uint8
         )
+        self.queue: list[np.ndarray] = []
+        self.flying: list[np.ndarray | None] = [None] * self.p.evictor.rows
         self.clear()
 
     def clear(self) -> None:
         """Discard all wavefronts."""
-        self.queue: list[np.ndarray] = []
-        self.flying: list[np.ndarray | None] = [None] * self.p.evictor.rows
+        self.queue = []
+        self.flying = [None] * self.p.evictor.rows
 
     def drive(self) -> None:
         """Drive the lanes of all wavefronts in flight; the next wavefront waits on lane 0."""

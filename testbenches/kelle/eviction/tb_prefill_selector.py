@@ -1,5 +1,6 @@
 """Testbench of the prefill selector: SmolLM2's scores of whole texts, ties, extremes, resets."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import cocotb
@@ -15,6 +16,7 @@ from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.kelle.eviction.prefill_slices import ORDERS, Integers, pack_slices
 from testbenches.packing import from_integers, unpack
+from testbenches.shared_tests import reset_test
 
 LAYER = 14
 QUERIES = 3
@@ -42,6 +44,14 @@ def small(run: Run) -> bool:
     return run.parameters.rows <= 8
 
 
+@dataclass(frozen=True)
+class Text:
+    """Scores [query heads, queries, tokens] of each head, and the order in which they arrive."""
+
+    heads: list[Integers]
+    order: str
+
+
 class SelectorBench:
     """The streams of the unit, with the golden model."""
 
@@ -52,19 +62,25 @@ class SelectorBench:
         self.scores = self.bench.source("scores", source)
         self.prefill = self.bench.sink("prefill", sink)
 
-    def send(self, heads: list[Integers], order: str) -> int:
+    def offer(self, text: Text) -> int:
         """Offer the scores of all heads; return the number of slices."""
-        slices = [pack_slices(self.p, head, order, self.rng) for head in heads]
+        slices = [pack_slices(self.p, head, text.order, self.rng) for head in text.heads]
         for head in slices:
             self.scores.send(head)
         return sum(map(len, slices))
 
-    async def run(self, heads: list[Integers], order: str) -> tuple[int, int]:
-        """Select from a layer's scores and compare; return slices and cycles."""
+    async def run(self, text: Text) -> int:
+        """Reset, select from a layer's scores, and compare; return the cycles."""
+        await self.bench.reset()
+        _slices, cycles = await self.follow(text)
+        return cycles
+
+    async def follow(self, text: Text) -> tuple[int, int]:
+        """Select from a further layer's scores and compare; return slices and cycles."""
         p, bench = self.p, self.bench
-        wanted = select([importances(head, p.eviction.evictor) for head in heads], p.eviction)
+        wanted = select([importances(head, p.eviction.evictor) for head in text.heads], p.eviction)
         done = len(self.prefill.received)
-        slices = self.send(heads, order)
+        slices = self.offer(text)
         cycles = await bench.run(until=lambda: len(self.prefill.received) >= done + len(wanted))
         # Any further token would be one too many.
         for _ in range(4):
@@ -84,7 +100,7 @@ class SelectorBench:
             cycles=[cycle for cycle, _payload in received],
         )
 
-    def random_text(self) -> list[Integers]:
+    def random_text(self, order: str) -> Text:
         """Return scores of a text of random length: few values, extremes, noise, or all equal."""
         p, rng = self.p, self.rng
         slots = p.eviction.evictor.slots
@@ -111,7 +127,7 @@ class SelectorBench:
             else:
                 scores = np.zeros(size, np.int64)
             heads.append(scores)
-        return heads
+        return Text(heads, order)
 
 
 @cocotb.test()
@@ -123,7 +139,7 @@ async def real_prefill(dut: Any) -> None:
     slots, width, heads = eviction.evictor.slots, eviction.evictor.score_width, eviction.kv_heads
     tokens = min(p.prefill_tokens, 640 if bench.context["full"] else 2 * slots)
     await bench.reset()
-    slices, cycles = await unit.run(real_scores(p, tokens), "tiles")
+    slices, cycles = await unit.follow(Text(real_scores(p, tokens), "tiles"))
     tiles = -(-tokens // p.rows)
     wanted = slices + heads * (1 + width * (tiles + 3) + tokens + 3) + 2 + heads * slots
     assert cycles == wanted, f"cycles must be {wanted}, not {cycles}"
@@ -143,19 +159,16 @@ async def random_texts(dut: Any, source: str, sink: str) -> None:
     unit = SelectorBench(dut, "random texts", source, sink)
     await unit.bench.reset()
     for number in range(3 * len(ORDERS)):
-        await unit.run(unit.random_text(), ORDERS[number % len(ORDERS)])
+        await unit.follow(unit.random_text(ORDERS[number % len(ORDERS)]))
 
 
-@cocotb.test()
-@only_if(small, "wide tiles make texts of millions of scores")
-async def resets(dut: Any) -> None:
-    """Reset while scores arrive, during search and selection, and while tokens are output."""
-    unit = SelectorBench(dut, "resets", "none", "random")
-    await unit.bench.reset()
-    for number in range(8):
-        text = unit.random_text()
-        unit.send(text, ORDERS[number % len(ORDERS)])
-        for _ in range(int(unit.rng.integers(1, 1500))):
-            await unit.bench.step()
-        await unit.bench.reset()
-        await unit.run(unit.random_text(), "chunks")
+# While scores arrive, during search and selection, and while tokens are output.
+resets = reset_test(
+    SelectorBench,
+    lambda unit: unit.random_text("chunks"),
+    begun=lambda unit: unit.random_text(unit.bench.rng.choice(ORDERS)),
+    longest=1500,
+    rounds=8,
+    pauses=("none", "random"),
+    condition=only_if(small, "wide tiles make texts of millions of scores"),
+)

@@ -21,7 +21,8 @@ from testbenches.kelle.eviction.evictor_wavefronts import (
     tabulate,
 )
 from testbenches.packing import from_digits, from_integers, unpack
-from testbenches.streams import PAUSES, Port
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.streams import Port
 
 LAYERS = (0, 14, 29)
 STEPS = 256
@@ -57,13 +58,13 @@ class SkewedLanes:
     noise. `page` has the digits of all lanes, one row per cycle; a wavefront is a diagonal of it.
     """
 
-    def __init__(self, bench: Bench, table: WavefrontTable, p: SystolicEvictorParameters) -> None:
-        self.bench, self.table, self.p = bench, table, p
-        self.source = bench.source("wavefronts")
+    def __init__(self, bench: Bench, pattern: str, p: SystolicEvictorParameters) -> None:
+        self.bench, self.p = bench, p
+        self.source = bench.source("wavefronts", pattern)
         self.lanes, self.updates = Port(bench.dut.lanes), Port(bench.dut.updates)
         # Digits in the order of the port: the last lane first, each from its most significant bit.
-        self.digits = table.lanes[..., ::-1] + ord("0")
-        lane = table.lanes.shape[-1]
+        lane = p.lane_layout.size
+        self.digits = np.zeros((0, p.rows, lane), np.uint8)
         noise = bench.numpy_rng.integers(0, 2, (64, p.rows, lane), dtype=np.uint8) + ord("0")
         self.noise = np.tile(noise.reshape(64, -1)[:, ::-1], (-(-p.rows // 64), 1))
         self.page = np.concatenate([self.noise, self.noise])
@@ -73,20 +74,23 @@ class SkewedLanes:
             as_strided(self.page[row, first:], (p.rows, lane), (width - lane, 1))
             for row in range(len(self.noise))
         ]
-        self.clear()
+        self.next_wavefront = 0
+        self.first_cycle = bench.cycle
+        self.seen: list[str] = []
+        self.accepted_at: list[int] = []
 
     def clear(self) -> None:
         """Discard the wavefronts in flight."""
         self.next_wavefront = 0
         self.first_cycle = self.bench.cycle
-        self.seen: list[str] = []
-        self.accepted_at: list[int] = []
+        self.seen.clear()
+        self.accepted_at.clear()
         self.page[:] = np.concatenate([self.noise, self.noise])
 
-    def start(self, first: int = 0) -> None:
-        """Offer all wavefronts from a given one on."""
-        self.next_wavefront = first
-        self.source.send(self.table.headers[first:])
+    def offer(self, table: WavefrontTable) -> None:
+        """Offer all wavefronts."""
+        self.digits = table.lanes[..., ::-1] + ord("0")
+        self.source.send(table.headers)
 
     def drive(self) -> None:
         """Drive lane 0 with the next wavefront, and the other lanes with those in flight."""
@@ -108,7 +112,7 @@ class SkewedLanes:
             self.next_wavefront += 1
         self.seen.append(self.updates.bits)
 
-    def check(self, first: int = 0) -> None:
+    def check(self, table: WavefrontTable) -> None:
         """Require every write-back in its cycle, and no other."""
         p, bench = self.p, self.bench
         cycles = self.first_cycle + np.arange(len(self.seen))
@@ -120,7 +124,7 @@ class SkewedLanes:
         when = accepted + 1 + rows
         inside = when < len(cycles)
         valid[when[inside], rows[inside]] = 1
-        updates = self.table.updates[first : first + len(accepted)]
+        updates = table.updates[: len(accepted)]
         importance[when[inside], rows[inside]] = updates[inside]
         bench.compare("updates.valid", valid, got["valid"], cycles=cycles)
         bench.compare("updates.importance", importance, got["importance"] * valid, cycles=cycles)
@@ -129,43 +133,33 @@ class SkewedLanes:
 class Evictor:
     """A bench with the evictor's streams attached."""
 
-    def __init__(
-        self,
-        dut: Any,
-        salt: str,
-        table: WavefrontTable,
-        *,
-        source: str = "none",
-        sink: str = "none",
-    ) -> None:
-        self.p = catalog_parameters()
-        self.table = table
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: SystolicEvictorParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
-        self.lanes = SkewedLanes(self.bench, table, self.p)
-        self.lanes.source.pauses = self.bench.pauses(source)
+        self.lanes = SkewedLanes(self.bench, source, self.p)
         self.bench.add(self.lanes)
         self.sink = self.bench.sink("victims", sink)
 
-    async def run(self) -> int:
-        """Reset, offer everything, wait for all victims and write-backs; return the cycles."""
+    def offer(self, table: WavefrontTable) -> None:
+        """Offer all wavefronts."""
+        self.lanes.offer(table)
+
+    async def run(self, table: WavefrontTable) -> int:
+        """Reset, offer everything, compare all victims and write-backs; return the cycles."""
         await self.bench.reset()
-        self.sink.received.clear()
-        self.lanes.start()
+        self.offer(table)
         cycles = await self.bench.run(
-            until=lambda: (
-                self.lanes.source.idle and len(self.sink.received) == len(self.table.victims)
-            )
+            until=lambda: self.lanes.source.idle and len(self.sink.received) >= len(table.victims)
         )
         await self.bench.step(self.p.rows + 1)
+        self.lanes.check(table)
+        self._check_victims(table.victims)
         return cycles
 
-    def check(self, victims: list[Victim] | None = None) -> None:
-        """Compare write-backs and victims with the model, or victims with those given."""
-        self.lanes.check()
+    def _check_victims(self, expected: list[Victim]) -> None:
         layout = self.p.victim_layout
         packed = [payload for _cycle, payload in self.sink.received]
         got = unpack(layout, from_integers(packed, layout.size))
-        expected = self.table.victims if victims is None else victims
         found = got["found"].astype(bool)
         saturated = got["saturated"] if self.p.halves else np.zeros_like(got["found"])
         fields = [got["index"] * found, got["importance"] * found, got["found"], saturated]
@@ -199,9 +193,8 @@ async def real_scores(dut: Any) -> None:
     p = catalog_parameters()
     steps, what = real_steps(p)
     table = tabulate((wavefront for step in steps for wavefront in step_wavefronts(step, p)), p)
-    evictor = Evictor(dut, "real_scores", table)
-    cycles = await evictor.run()
-    evictor.check()
+    evictor = Evictor(dut, "real_scores")
+    cycles = await evictor.run(table)
     victims = [victim.index for victim in table.victims]
     evictor.bench.compare(
         "victims of the policy",
@@ -216,38 +209,23 @@ async def real_scores(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random searches with every pair of pause patterns."""
-    p = catalog_parameters()
-    bench = Bench(dut, f"stalls {source} {sink}")
-    table = tabulate(random_wavefronts(bench.numpy_rng, p, 40), p)
-    evictor = Evictor(dut, f"stalls {source} {sink}", table, source=source, sink=sink)
-    await evictor.run()
-    evictor.check()
-
-
-@cocotb.test()
 async def single_scores_saturate(dut: Any) -> None:
     """One score of a head saturates, in any row and tile: only its victim has the flag."""
-    p = catalog_parameters()
-    bench = Bench(dut, "single_scores_saturate")
-    table = tabulate(single_saturations(bench.numpy_rng, p), p)
-    evictor = Evictor(dut, "single_scores_saturate", table, source="random", sink="random")
-    await evictor.run()
-    evictor.check()
+    evictor = Evictor(dut, "single_scores_saturate", "random", "random")
+    p = evictor.p
+    await evictor.run(tabulate(single_saturations(evictor.bench.numpy_rng, p), p))
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: the next run equals the golden model."""
-    p = catalog_parameters()
-    bench = Bench(dut, "resets")
-    table = tabulate(random_wavefronts(bench.numpy_rng, p, 12), p)
-    evictor = Evictor(dut, "resets", table, source="random", sink="bursty")
-    for _ in range(12):
-        await evictor.bench.reset()
-        evictor.lanes.start()
-        await evictor.bench.step(bench.rng.randint(1, 4 * p.rows))
-    await evictor.run()
-    evictor.check()
+def random_table(evictor: Evictor, searches: int) -> WavefrontTable:
+    """Return random searches."""
+    wavefronts = random_wavefronts(evictor.bench.numpy_rng, evictor.p, searches)
+    return tabulate(wavefronts, evictor.p)
+
+
+stalls = stall_test(Evictor, lambda evictor: random_table(evictor, 40))
+resets = reset_test(
+    Evictor,
+    lambda evictor: random_table(evictor, 12),
+    longest=lambda evictor: 4 * evictor.p.rows,
+    times=12,
+)

@@ -146,7 +146,7 @@ def layer_sequences(bits: int) -> list[Record]:
         sequences += [loops for _what, loops in (*instruction.moves, *instruction.writes)]
     # With fewer bits than the smallest layers have, the lower ones.
     mask = (1 << bits) - 1
-    records = [loops.record for loops in sequences]
+    records: list[Record] = [dict(loops.record) for loops in sequences]
     return [
         {"base": record["base"] & mask}
         | {

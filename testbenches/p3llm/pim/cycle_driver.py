@@ -30,13 +30,15 @@ class CycleDriver:
         self.ports = {name: Port(getattr(dut, name)) for name in shapes}
         self.outputs = {name: Port(getattr(dut, name)) for name in outputs}
         self.waiting: dict[str, list[int]] = {}
+        self.cycle = 0
+        self.recorded: dict[str, list[int]] = {name: [] for name in self.outputs}
         self.clear()
 
     def clear(self) -> None:
         """Discard pending values; inputs are 0 until new values are queued."""
         self.waiting = {}
         self.cycle = 0
-        self.recorded: dict[str, list[int]] = {name: [] for name in self.outputs}
+        self.recorded = {name: [] for name in self.outputs}
         for port in self.ports.values():
             port.value = 0
 

@@ -48,6 +48,8 @@ class Arrays:
         )
         banks = p.timing.banks
         self.memory = np.zeros((banks, ROWS, 32, p.unit.column_bits // 8), np.uint8)
+        self.rows = [0] * self.p.timing.banks
+        self.columns = [0] * self.p.units
         self.clear()
 
     def clear(self) -> None:

@@ -15,15 +15,16 @@ from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.pim.unit_commands import (
-    drawn,
     input_writes,
     payloads,
     product,
+    random_commands,
     reads,
     scaled_product,
     total_reads,
 )
 from testbenches.packing import from_integers, unpack
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import Port, StreamSource
 
 
@@ -38,11 +39,12 @@ class Columns:
     def __init__(self, dut: Any, source: StreamSource, bench: Bench) -> None:
         self.port, self.source, self.rng = Port(dut.column), source, bench.rng
         self.bits = len(dut.column)
+        self.waiting: deque[int | None] = deque()
         self.clear()
 
     def clear(self) -> None:
         """Discard all columns."""
-        self.waiting: deque[int | None] = deque()
+        self.waiting.clear()
         self.port.value = 0
 
     def drive(self) -> None:
@@ -66,7 +68,7 @@ class UnitBench:
         self.columns = self.bench.add(Columns(dut, self.commands, self.bench))
         self.sink = self.bench.sink("results", sink)
 
-    def send(self, commands: list[Command]) -> None:
+    def offer(self, commands: list[Command]) -> None:
         """Queue commands, and the columns that they use."""
         self.commands.send(payloads(self.p, commands))
         from_column = (Operation.MULTIPLY, Operation.FILL_METADATA, Operation.FILL_SCALES)
@@ -82,8 +84,7 @@ class UnitBench:
         model = Unit(self.p)
         model.run(commands)
         await self.bench.reset()
-        self.sink.received.clear()
-        self.send(commands)
+        self.offer(commands)
         cycles = await self.bench.run(until=lambda: self.commands.idle)
         for _ in range(12):
             await self.bench.step()
@@ -130,7 +131,7 @@ async def real_tensors(dut: Any) -> None:
 def register_writes(p: PimComputeUnitParameters, rng: np.random.Generator) -> list[Command]:
     """Return writes of random inputs and metadata."""
     writes = (Operation.WRITE_INPUT, Operation.WRITE_METADATA)
-    return [one for one in drawn(p, rng, 0) if one.operation in writes]
+    return [one for one in random_commands(p, rng, 0) if one.operation in writes]
 
 
 @cocotb.test()
@@ -358,23 +359,13 @@ async def one_nan(dut: Any) -> None:
                 assert int(dut.flags.value) == 0, (pump, lane, working)
 
 
-@cocotb.test()
-async def any_order(dut: Any) -> None:
-    """Run random commands of every kind in any order, under all pairs of stall patterns."""
-    patterns = ("none", "random", "bursty", "adversarial")
-    for source in patterns:
-        for sink in patterns:
-            unit = UnitBench(dut, f"{source} {sink}", source, sink)
-            await unit.run(drawn(unit.p, unit.bench.numpy_rng, 150))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset between commands: the following results are correct."""
-    unit = UnitBench(dut, "resets", "random", "random")
-    for _ in range(6):
-        await unit.bench.reset()
-        unit.send(drawn(unit.p, unit.bench.numpy_rng, 40))
-        for _cycle in range(unit.bench.rng.randint(1, 60)):
-            await unit.bench.step()
-        await unit.run(drawn(unit.p, unit.bench.numpy_rng, 60, nan=False))
+# Commands of every kind in any order.
+stalls = stall_test(UnitBench, lambda unit: random_commands(unit.p, unit.bench.numpy_rng, 150))
+resets = reset_test(
+    UnitBench,
+    lambda unit: random_commands(unit.p, unit.bench.numpy_rng, 60, nan=False),
+    begun=lambda unit: random_commands(unit.p, unit.bench.numpy_rng, 40),
+    longest=60,
+    rounds=6,
+    pauses=("random", "random"),
+)

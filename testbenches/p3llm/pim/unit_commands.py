@@ -163,7 +163,7 @@ def scaled_product(
     return commands
 
 
-def drawn(
+def random_commands(
     p: PimComputeUnitParameters, rng: np.random.Generator, count: int, *, nan: bool = True
 ) -> list[Command]:
     """Return commands of every kind in any order, after registers are filled."""
@@ -201,7 +201,7 @@ def drawn(
     for _ in range(count):
         kind = Operation(int(rng.choice(5, p=(0.5, 0.15, 0.1, 0.1, 0.15))))
         if rng.random() < 0.3:
-            commands.append(drawn_scaling(p, rng, random_bytes()))
+            commands.append(random_scaling(p, rng, random_bytes()))
         elif kind is Operation.MULTIPLY:
             begins, ends = (bool(rng.random() < 0.3) for _ in range(2))
             column = multiply(rng.random() < 0.2, rng.random() < 0.3)
@@ -223,7 +223,7 @@ def drawn(
     return commands
 
 
-def drawn_scaling(
+def random_scaling(
     p: PimComputeUnitParameters, rng: np.random.Generator, column: np.ndarray
 ) -> Command:
     """Return a command for scales or totals of groups."""
