@@ -12,7 +12,7 @@ state that depends on the seed (`testbenches.simulators.runtime_arguments`), so 
 also show that no result depends on it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
 from typing import Any, Protocol, TypeVar
 
@@ -104,6 +104,7 @@ def reset_test(
     times: int | Callable[[B], int] = 1,
     rounds: int | Callable[[B], int] = 1,
     begun: Callable[[B], Any] | None = None,
+    after: Callable[[B], Awaitable[None]] | None = None,
     pauses: tuple[str, str] = ("random", "bursty"),
     condition: Condition | None = None,
     name: str = "resets",
@@ -122,6 +123,9 @@ def reset_test(
         Number of comparisons, or a function of the bench.
     begun : Callable, optional
         Return the work before each reset, if it is of another kind.
+    after : Callable, optional
+        Check after each reset, before work is offered: such as that nothing is output. Another
+        reset follows.
     pauses : tuple[str, str]
         Stall patterns of inputs and outputs.
     name : str
@@ -134,6 +138,9 @@ def reset_test(
         for _ in range(rounds(bench) if callable(rounds) else rounds):
             for _ in range(times(bench) if callable(times) else times):
                 await bench.bench.reset()
+                if after:
+                    await after(bench)
+                    await bench.bench.reset()
                 bench.offer((begun or work)(bench))
                 most = longest(bench) if callable(longest) else longest
                 await bench.bench.step(bench.bench.rng.randint(1, most))

@@ -1,13 +1,13 @@
 """Testbench of the systolic array: SmolLM2 projections and attention, stalls, resets, extremes."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import cocotb
 import numpy as np
 from amaranth.lib import data
 
-from golden.kelle.array.systolic_array import TilePass
+from golden.kelle.array.systolic_array import Integers, TilePass
 from golden.llm import Trace, open_trace
 from hdl.kelle.array.systolic_array import SystolicArrayParameters
 from testbenches.bench import Bench, catalog_parameters, record_fact
@@ -21,7 +21,7 @@ from testbenches.kelle.array.tile_passes import (
     values_operands,
 )
 from testbenches.packing import from_integers, unpack
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, stall_test
 
 LAYER = 14
 VECTORS = 512
@@ -108,54 +108,61 @@ class Lanes:
 
 
 class Array:
-    """A bench that drives and monitors the array's streams, and its work."""
+    """A bench that drives and monitors the array's streams.
 
-    def __init__(
-        self,
-        dut: Any,
-        salt: str,
-        passes: Iterable[TilePass],
-        *,
-        vectors: str = "none",
-        weights: str = "none",
-    ) -> None:
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    source, sink : str
+        Pause patterns of the vectors and of the weights; no output can stall.
+    """
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: SystolicArrayParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
-        self.passes = list(passes)
-        self.vectors = self.bench.source("vectors", vectors)
-        self.weights = self.bench.source("weights", weights)
+        self.vectors = self.bench.source("vectors", source)
+        self.weights = self.bench.source("weights", sink)
         self.lanes = self.bench.add(Lanes(self.bench, self.vectors, self.p))
-        self.sums = np.concatenate([item.sums for item in self.passes])
-        rng = self.bench.numpy_rng
-        self.tags = rng.integers(0, 1 << self.p.tag_width, len(self.sums))
-        self.beats = [beat for item in self.passes for beat in pack_weights(item.weights, self.p)]
-        self.packed: list[int] = []
-        for item in self.passes:
-            tags = self.tags[len(self.packed) : len(self.packed) + len(item.vectors)]
-            self.packed += pack_vectors(item, tags, self.p)
 
-    def start(self) -> None:
-        """Offer everything."""
-        self.weights.send(self.beats)
-        self.vectors.send(self.packed)
+    def offer(self, passes: Sequence[TilePass]) -> Integers:
+        """Offer all weights and vectors, and return the vectors' random tags."""
+        count = sum(len(item.vectors) for item in passes)
+        tags = self.bench.numpy_rng.integers(0, 1 << self.p.tag_width, count)
+        start = 0
+        for item in passes:
+            self.weights.send(pack_weights(item.weights, self.p))
+            own = tags[start : start + len(item.vectors)]
+            self.vectors.send(pack_vectors(item, own, self.p))
+            start += len(item.vectors)
+        return tags
 
-    async def run(self) -> None:
-        """Reset, offer everything, and wait until the last result is output."""
+    async def run(self, passes: Sequence[TilePass]) -> int:
+        """Reset, run passes, and compare all results; return the cycles to the last result."""
         await self.bench.reset()
-        self.start()
+        tags = self.offer(passes)
         await self.bench.run(until=lambda: self.vectors.idle and self.weights.idle)
-        for _ in range(self.p.latency + self.p.rows):
-            await self.bench.step()
+        await self.bench.step(self.p.latency + self.p.rows)
+        self.lanes.check(np.concatenate([item.sums for item in passes]), tags)
+        return self.cycles
 
-    def check(self) -> None:
-        """Compare all results."""
-        self.lanes.check(self.sums, self.tags)
+    async def check_silence(self) -> None:
+        """Require that no lane outputs a result when nothing is input."""
+        await self.bench.step(self.p.latency + self.p.rows)
+        self.lanes.check(np.zeros((0, self.p.rows), np.int64), np.zeros(0, np.int64))
 
     @property
     def cycles(self) -> int:
         """Cycles from the first acceptance to the last result, both included."""
         accepted = self.lanes.accepted_at
         return accepted[-1] + self.p.latency + self.p.rows - accepted[0]
+
+
+def some_passes(array: Array, count: int) -> list[TilePass]:
+    """Return random tiles and modes."""
+    return list(random_passes(array.bench.numpy_rng, array.p, count))
 
 
 @cocotb.test()
@@ -169,12 +176,11 @@ async def projections(dut: Any) -> None:
     for name in ("q_proj", "k_proj", "v_proj"):
         weights, activations = projection(trace, LAYER, name, p, VECTORS)
         passes += passes_of((weights[:inputs], activations[:, :inputs]), p, outputs=1)
-    array = Array(dut, "projections", passes)
-    await array.run()
-    array.check()
+    array = Array(dut, "projections")
+    await array.run(passes)
     # The paper's array takes one vector per cycle (two cycles with one multiplier), and is filled
     # and drained once. The constant is the additional latency of the design.
-    products = p.passes * len(array.sums)
+    products = p.passes * sum(len(item.vectors) for item in passes)
     constant = p.latency - p.rows + 1 - (p.passes - 1)
     expected = products + 2 * p.rows - 2 + constant
     array.bench.compare("cycles", np.array([expected]), np.array([array.cycles]))
@@ -195,9 +201,9 @@ async def batches(dut: Any) -> None:
     for batch in (1, 4, 16):
         weights, activations = projection(trace, LAYER, "q_proj", p, batch)
         operands = (weights[: 8 * p.rows], activations[:, : 8 * p.rows])
-        array = Array(dut, f"batch of {batch}", passes_of(operands, p, outputs=2))
-        await array.run()
-        array.check()
+        array = Array(dut, f"batch of {batch}")
+        passes = list(passes_of(operands, p, outputs=2))
+        await array.run(passes)
         swaps = np.array(array.lanes.accepted_at)[::batch]
         period = max(p.load_cycles, batch * p.passes)
         array.bench.compare("cycles between tiles", np.full(len(swaps) - 1, period), np.diff(swaps))
@@ -216,11 +222,11 @@ async def recomputed_tokens(dut: Any) -> None:
     cycles = []
     for count in (batch, batch + recomputed):
         operands = (weights[:inputs], activations[:count, :inputs])
-        array = Array(dut, "recomputed_tokens", passes_of(operands, p, outputs=2))
-        await array.run()
-        array.check()
+        array = Array(dut, "recomputed_tokens")
+        passes = list(passes_of(operands, p, outputs=2))
+        await array.run(passes)
         cycles.append(array.cycles)
-    extra = recomputed * p.passes * len(array.passes)
+    extra = recomputed * p.passes * len(passes)
     array.bench.compare("extra cycles", np.array([extra]), np.array([cycles[1] - cycles[0]]))
 
 
@@ -236,9 +242,8 @@ async def attention(dut: Any) -> None:
         passes += passes_of(keys, p, transposed=True, wide=True)
         values = values_operands(trace, LAYER, kv_head, p, tokens)
         passes += passes_of(values, p, wide=True)
-    array = Array(dut, "attention", passes)
-    await array.run()
-    array.check()
+    array = Array(dut, "attention")
+    await array.run(passes)
     # With few vectors per tile, only the load limits the rate: one tile every `load_cycles`.
     starts = np.cumsum([0] + [len(item.vectors) for item in passes[:-1]])
     swaps = np.array(array.lanes.accepted_at)[starts]
@@ -247,40 +252,17 @@ async def attention(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(vectors=list(PAUSES), weights=list(PAUSES))
-async def stalls(dut: Any, vectors: str, weights: str) -> None:
-    """Run random tiles and modes with every pair of pause patterns."""
-    salt = f"stalls {vectors} {weights}"
-    p = catalog_parameters()
-    passes = random_passes(Bench(dut, salt).numpy_rng, p, 24)
-    array = Array(dut, salt, passes, vectors=vectors, weights=weights)
-    await array.run()
-    array.check()
-
-
-@cocotb.test()
 async def extremes(dut: Any) -> None:
     """Run tiles and vectors at the ends of their ranges, with modes and tiles back to back."""
-    p = catalog_parameters()
-    array = Array(dut, "extremes", random_passes(Bench(dut, "extremes").numpy_rng, p, 200))
-    await array.run()
-    array.check()
+    array = Array(dut, "extremes")
+    await array.run(some_passes(array, 200))
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: the next run equals the golden model."""
-    p = catalog_parameters()
-    passes = random_passes(Bench(dut, "resets").numpy_rng, p, 12)
-    array = Array(dut, "resets", passes, vectors="random", weights="bursty")
-    for _ in range(10):
-        await array.bench.reset()
-        for _cycle in range(array.p.latency + array.p.rows):
-            await array.bench.step()
-        array.lanes.check(array.sums[:0], array.tags[:0])
-        await array.bench.reset()
-        array.start()
-        for _cycle in range(array.bench.rng.randint(1, 6 * p.rows)):
-            await array.bench.step()
-    await array.run()
-    array.check()
+stalls = stall_test(Array, lambda array: some_passes(array, 24))
+resets = reset_test(
+    Array,
+    lambda array: some_passes(array, 12),
+    longest=lambda array: 6 * array.p.rows,
+    times=10,
+    after=Array.check_silence,
+)
