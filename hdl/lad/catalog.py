@@ -6,10 +6,8 @@ from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.ac.attention_computation_module import AttentionComputationModule
-from hdl.lad.apid.active_position_module import (
-    ActivePositionModule,
-    ActivePositionModuleParameters,
-)
+from hdl.lad.apid.active_position_module import ActivePositionModule
+from hdl.lad.apid.apid_parameters import ActivePositionModuleParameters
 from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.eas.attention_score_module import AttentionScoreModule

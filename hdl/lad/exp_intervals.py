@@ -3,7 +3,7 @@
 from enum import Enum
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import mpmath
 
@@ -66,12 +66,12 @@ class IntervalParameters(Parameters):
     @property
     def slope_codes(self) -> tuple[int, ...]:
         """Slopes a of intervals 0 to I - 1 in FP16; the tail's is 0."""
-        return tuple(BINARY16.from_fraction(float(slope)) for slope, _ in lines(self))
+        return tuple(BINARY16.from_fraction(line.slope) for line in lines(self))
 
     @property
     def intercept_codes(self) -> tuple[int, ...]:
         """Intercepts b of intervals 0 to I - 1 in FP16; the tail's is 0."""
-        return tuple(BINARY16.from_fraction(float(intercept)) for _, intercept in lines(self))
+        return tuple(BINARY16.from_fraction(line.intercept) for line in lines(self))
 
 
 @cache
@@ -94,28 +94,34 @@ def lower_bounds(intervals: int) -> tuple[float, ...]:
     return (tail, *(round(GRID * bound) / GRID for bound in inner))
 
 
+class Line(NamedTuple):
+    """Slope a and intercept b of an interval's line, rounded to float64."""
+
+    slope: float
+    intercept: float
+
+
 @cache
-def lines(p: IntervalParameters) -> tuple[tuple[Any, Any], ...]:
-    """Return slope and intercept of each interval, 0 and 0 for the tail, to 50 digits."""
+def lines(p: IntervalParameters) -> tuple[Line, ...]:
+    """Return the line of each interval; that of the tail is 0."""
+    ends = (*p.lower_bounds, 0.0)
+    fitted = (_line(lower, upper, p.fit) for lower, upper in pairwise(ends))
+    return (Line(0.0, 0.0), *fitted)
+
+
+def _line(lower: float, upper: float, fit: Fit) -> Line:
+    """Fit one line, with the closed form of the integrals in 50 digits."""
     with mpmath.workdps(50):
-        ends = [mpmath.mpf(bound) for bound in (*p.lower_bounds, 0)]
-        return (
-            (mpmath.mpf(0), mpmath.mpf(0)),
-            *(_line(lower, upper, p.fit) for lower, upper in pairwise(ends)),
-        )
-
-
-def _line(lower: Any, upper: Any, fit: Fit) -> tuple[Any, Any]:
-    """Fit one line, with the closed form of the integrals."""
-    width, centre = upper - lower, (lower + upper) / 2
-    rise, start = mpmath.exp(upper), mpmath.exp(lower)
-    mean = (rise - start) / width
-    # The integral of (x - centre) e^x, divided by that of (x - centre)^2.
-    slope = ((width / 2 - 1) * rise + (width / 2 + 1) * start) * 12 / width**3
-    intercept = mean - slope * centre
-    if fit is Fit.NONNEG and slope * lower + intercept < 0:
-        # Through 0 at the lower end: the integral of (x - lower) e^x, divided by that of its
-        # square.
-        slope = ((width - 1) * rise + start) * 3 / width**3
-        intercept = -slope * lower
-    return slope, intercept
+        low, high = mpmath.mpf(lower), mpmath.mpf(upper)
+        width, centre = high - low, (low + high) / 2
+        rise, start = mpmath.exp(high), mpmath.exp(low)
+        mean = (rise - start) / width
+        # The integral of (x - centre) e^x, divided by that of (x - centre)^2.
+        slope = ((width / 2 - 1) * rise + (width / 2 + 1) * start) * 12 / width**3
+        intercept = mean - slope * centre
+        if fit is Fit.NONNEG and slope * low + intercept < 0:
+            # Through 0 at the lower end: the integral of (x - lower) e^x, divided by that of its
+            # square.
+            slope = ((width - 1) * rise + start) * 3 / width**3
+            intercept = -slope * low
+        return Line(float(slope), float(intercept))

@@ -82,12 +82,14 @@ class Loops:
     inner: tuple[int, int] = (1, 0)
 
     @property
-    def record(self) -> Mapping[str, int | Mapping[str, int]]:
+    def record(self) -> Mapping[int | str, object]:
         """Return the fields of the hardware's record."""
-        loops = zip(LOOPS, (self.outer, self.middle, self.inner), strict=True)
-        return {"base": self.base} | {
-            name: {"rounds": rounds, "stride": stride} for name, (rounds, stride) in loops
-        }
+        record: dict[int | str, object] = {"base": self.base}
+        for name, (rounds, stride) in zip(
+            LOOPS, (self.outer, self.middle, self.inner), strict=True
+        ):
+            record[name] = {"rounds": rounds, "stride": stride}
+        return record
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class Instruction:
         moves = (*self.moves, *[(Destination.TASK, nowhere)] * missing)
         ((source, target),) = self.writes or ((Source.OUTSIDE, nowhere),)
         inputs = [loops for destination, loops in self.moves if destination is Destination.INPUTS]
-        fields: dict[str | int, object] = {
+        fields: dict[int | str, object] = {
             "moves": [
                 {"destination": destination, "loops": loops.record} for destination, loops in moves
             ],

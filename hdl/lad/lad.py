@@ -51,8 +51,8 @@ class Lad(Unit):
     With a `vocabulary`, a token that `predicts` continues after the last layer: the states are
     normalised and multiplied by the LM head, piece by piece, and the argmax is output.
 
-    **Latency** the sum of its operations, which run sequentially; see the page. **Throughput** one
-    token per sample at a time.
+    **Latency** the sum of its instructions, which run sequentially; see the page. **Throughput**
+    one token per sample at a time.
 
     **Numerics** those of the modules: operands and sums of linear layers in FP16, intermediate
     caches and attention sums in `cache_format`, FP32 by default. LAD, Section IV, Figures 4 and 5.

@@ -1,13 +1,11 @@
 # amaranth: UnusedElaboratable=no
 """Several LAD tiles that share a memory, with linear layers on all of them."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Module, Shape, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.position_prefetcher import COUNTER_BITS
+from hdl.lad.control.active_union import COUNTER_BITS
 from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.step_sharing import StepSharing
 from hdl.lad.control.step_slots import SLOTS
@@ -15,7 +13,7 @@ from hdl.lad.control.task_sharing import TaskSharing
 from hdl.lad.lad_tile import LadTile
 from hdl.lad.parameters import LadTilesParameters
 from hdl.stream.arbiter import Arbiter
-from hdl.stream.connect import connect_streams
+from hdl.stream.connect import connect_handshake, connect_streams
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
@@ -126,11 +124,8 @@ class LadTiles(Unit):
                 m.d.comb += ours.eq(theirs)
                 continue
             source, sink = (theirs, ours) if member.flow is Out else (ours, theirs)
-            m.d.comb += [
-                Value.cast(sink.payload).eq(Value.cast(source.payload)),
-                sink.valid.eq(source.valid),
-                source.ready.eq(sink.ready),
-            ]
+            m.d.comb += Value.cast(sink.payload).eq(Value.cast(source.payload))
+            connect_handshake(m, source, sink)
 
     def _steps(self, m: Module) -> None:
         """Distribute the steps, and collect the outputs in order."""
@@ -211,14 +206,19 @@ class LadTiles(Unit):
             sent = turns.sink.payload
             self._named(m, turns.sink, getattr(self, name), sent["item"], sent.source)
 
-    def _named(self, m: Module, source: Any, sink: Any, item: Any, tile: Value) -> None:
+    def _named(
+        self,
+        m: Module,
+        source: stream.Interface,
+        sink: stream.Interface,
+        item: data.View,
+        tile: Value,
+    ) -> None:
         """Connect a shared stream, adding the tile's number to the payload."""
-        m.d.comb += [getattr(sink.payload, name).eq(item[name]) for name in item.shape().members]
-        m.d.comb += [
-            sink.payload.tile.eq(tile),
-            sink.valid.eq(source.valid),
-            source.ready.eq(sink.ready),
-        ]
+        members = dict(iter(item.shape()))
+        m.d.comb += [getattr(sink.payload, name).eq(item[name]) for name in members]
+        m.d.comb += sink.payload.tile.eq(tile)
+        connect_handshake(m, source, sink)
 
     def _linear(self, m: Module) -> None:
         """Share the linear layers."""
@@ -230,12 +230,8 @@ class LadTiles(Unit):
         connect_streams(m, sharing.sums, self.sums)
         for name in ("inputs", "weights"):
             whole = getattr(self, name)
-            self._handshake(m, whole, getattr(sharing, name))
+            connect_handshake(m, whole, getattr(sharing, name))
             for number, part in enumerate(self.parts):
                 tile = getattr(part, name)
-                self._handshake(m, getattr(sharing, f"tile_{name}")[number], tile)
+                connect_handshake(m, getattr(sharing, f"tile_{name}")[number], tile)
                 m.d.comb += tile.payload.eq(whole.payload)
-
-    def _handshake(self, m: Module, source: Any, sink: Any) -> None:
-        """Connect valid and ready alone."""
-        m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]

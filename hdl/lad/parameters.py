@@ -1,14 +1,14 @@
 """Dimensions of LAD: of a tile, of the tiles that share a memory, and of its decoder layers."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import Shape, unsigned
 from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
-from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
+from hdl.lad.apid.apid_parameters import ActivePositionModuleParameters
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.fp16 import FP16
 from hdl.lad.interval_table import IntervalTable
@@ -129,17 +129,17 @@ class LadTileParameters(Parameters):
         return self.apid.recent
 
     @property
-    def head_shape(self) -> Any:
+    def head_shape(self) -> Shape:
         """Shape of a head's number."""
         return unsigned(max((self.heads - 1).bit_length(), 1))
 
     @property
-    def length_shape(self) -> Any:
+    def length_shape(self) -> Shape:
         """Shape of a number of positions."""
         return unsigned(self.slots.bit_length())
 
     @property
-    def group_shape(self) -> Any:
+    def group_shape(self) -> Shape:
         """Shape of the number of a group of positions."""
         return unsigned(max((self.apid.groups - 1).bit_length(), 1))
 
@@ -183,6 +183,16 @@ class LadTileParameters(Parameters):
     def listed_layout(self) -> data.StructLayout:
         """Item of a list of positions: a position, or the end of the list if `ends`."""
         return data.StructLayout({"position": self.apid.position_shape, "ends": 1})
+
+    @property
+    def wanted_layout(self) -> data.StructLayout:
+        """Item of a list of positions with the head whose rows are fetched."""
+        return data.StructLayout({"head": self.head_shape} | dict(self.listed_layout.members))
+
+    @property
+    def query_layout(self) -> data.StructLayout:
+        """The query of a step."""
+        return data.StructLayout({"query": self.vector.vector_layout})
 
     @property
     def record_layout(self) -> data.StructLayout:
@@ -272,11 +282,11 @@ class LadTilesParameters(Parameters):
     tiles: Annotated[int, Range(1, 16, "tiles")] = 6
 
     @property
-    def tile_shape(self) -> Any:
+    def tile_shape(self) -> Shape:
         """Shape of a tile's number; it has no bits if there is one tile."""
         return unsigned((self.tiles - 1).bit_length())
 
-    def named(self, layout: Any) -> data.StructLayout:
+    def named(self, layout: data.StructLayout) -> data.StructLayout:
         """Return the layout of a tile's payload with the tile's number appended."""
         return data.StructLayout(dict(layout.members) | {"tile": self.tile_shape})
 
@@ -483,7 +493,7 @@ class LadParameters(ModelDimensions, Parameters):
         return Areas(0, inputs, attended, sums, factors, angles, angles + 2 * self.batch)
 
     @property
-    def place_shape(self) -> Any:
+    def place_shape(self) -> Shape:
         """Shape of a slice's address, and of a number of slices."""
         return unsigned(self.areas.end.bit_length())
 

@@ -35,7 +35,7 @@ def test_illegal_parameters_are_rejected(intervals: Any) -> None:
 
 @pytest.mark.parametrize("p", EVERY, ids=str)
 def test_closed_form_equals_quadrature(p: IntervalParameters) -> None:
-    exact = np.array([[float(part) for part in line] for line in lines(p)])
+    exact = np.array(lines(p))
     fitted = fitted_lines(p)
     assert np.allclose(exact[:, 0], fitted.slopes, rtol=1e-9, atol=1e-15)
     assert np.allclose(exact[:, 1], fitted.intercepts, rtol=1e-9, atol=1e-15)

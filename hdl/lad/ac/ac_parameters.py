@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from amaranth.hdl import Shape, unsigned
 from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY32, NAMED_FORMATS, FloatFormat
@@ -90,6 +91,21 @@ class AttentionComputationModuleParameters(Parameters):
     def word_layout(self) -> data.ArrayLayout:
         """A column of A with its elements of B and C; in the last column D, E and F."""
         return data.ArrayLayout(self.cache_format.width, self.vector.head_size + 2)
+
+    @property
+    def group_shape(self) -> Shape:
+        """Shape of the number of a group of columns; at least one bit, also of a single group."""
+        return unsigned(max((self.groups - 1).bit_length(), 1))
+
+    @property
+    def total_layout(self) -> data.ArrayLayout:
+        """Numerator and, as the last element, denominator, in the format of the caches."""
+        return data.ArrayLayout(self.cache_format.width, self.columns)
+
+    @property
+    def scalars_layout(self) -> data.ArrayLayout:
+        """Addends of the last two elements of a word: of B and C, or of E and F."""
+        return data.ArrayLayout(FP16, 2)
 
     @property
     def cache_layout(self) -> data.StructLayout:

@@ -1,5 +1,7 @@
 """On-chip memories of the intermediate caches A to F, double-buffered between steps."""
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -9,6 +11,15 @@ from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
 HALVES = 2
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The column that is transferred next: its lane, its group, and whether it is the last one."""
+
+    lane: Signal
+    group: Signal
+    last: Value
 
 
 class CacheBanks(Unit):
@@ -51,8 +62,6 @@ class CacheBanks(Unit):
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
         self.parameters = p = parameters
         words = data.ArrayLayout(p.word_layout.size, p.lanes)
-        # The group number needs at least one bit, also where there is one group only.
-        group = range(max(p.groups, 2))
         super().__init__(
             {
                 "caches": In(stream.Signature(p.cache_layout)),
@@ -60,10 +69,10 @@ class CacheBanks(Unit):
                 "loaded": Out(1),
                 "done": In(1),
                 "read": In(1),
-                "read_group": In(group),
+                "read_group": In(p.group_shape),
                 "words": Out(words),
                 "write": In(p.lanes),
-                "write_group": In(group),
+                "write_group": In(p.group_shape),
                 "written": In(words),
             }
         )
@@ -76,16 +85,16 @@ class CacheBanks(Unit):
         # Load, processing and write-out alternate between the halves, and check a half's state.
         loads, works, stores = (Signal(range(HALVES), name=name) for name in ("in", "at", "out"))
         free, ends = ~self.updated.valid | self.updated.ready, Signal()
-        comes, leaves, shown = Signal(), Signal(), Signal(range(p.lanes))
-        lane_in, group_in, last_in = self._count(m, "load", comes)
-        lane_out, group_out, last_out = self._count(m, "store", leaves)
+        loading, storing, shown = Signal(), Signal(), Signal(range(p.lanes))
+        loaded = self._count(m, "load", loading)
+        stored = self._count(m, "store", storing)
         m.d.comb += [
             self.caches.ready.eq(~(full | stale).bit_select(loads, 1)),
-            comes.eq(self.caches.valid & self.caches.ready),
+            loading.eq(self.caches.valid & self.caches.ready),
             self.loaded.eq(full.bit_select(works, 1)),
-            leaves.eq(stale.bit_select(stores, 1) & free & ~ends),
+            storing.eq(stale.bit_select(stores, 1) & free & ~ends),
         ]
-        with m.If(comes & last_in):
+        with m.If(loading & loaded.last):
             m.d.sync += [full.bit_select(loads, 1).eq(1), loads.eq(~loads)]
         with m.If(self.done):
             m.d.sync += [
@@ -94,12 +103,12 @@ class CacheBanks(Unit):
                 works.eq(~works),
             ]
         with m.If(free):
-            m.d.sync += [self.updated.valid.eq(leaves), ends.eq(leaves & last_out)]
+            m.d.sync += [self.updated.valid.eq(storing), ends.eq(storing & stored.last)]
             # The last word is at the memory's output; its transfer frees the half.
             with m.If(ends):
                 m.d.sync += [stale.bit_select(stores, 1).eq(0), stores.eq(~stores)]
-        with m.If(leaves):
-            m.d.sync += shown.eq(lane_out)
+        with m.If(storing):
+            m.d.sync += shown.eq(stored.lane)
 
         outputs = []
         for half in range(HALVES):
@@ -109,14 +118,14 @@ class CacheBanks(Unit):
                 )
                 # Each half has one user at a time, to which its ports are switched.
                 worked = (works == half) & full[half]
-                given = leaves & (stores == half) & (lane_out == lane)
-                taken = comes & (loads == half) & (lane_in == lane)
+                given = storing & (stores == half) & (stored.lane == lane)
+                taken = loading & (loads == half) & (loaded.lane == lane)
                 word = Mux(worked, self.written[lane], Value.cast(self.caches.payload.word))
                 m.d.comb += [
                     bank.read_enable.eq(Mux(worked, self.read, given)),
-                    bank.read_address.eq(Mux(worked, self.read_group, group_out)),
+                    bank.read_address.eq(Mux(worked, self.read_group, stored.group)),
                     bank.write_enable.eq(Mux(worked, self.write[lane], taken)),
-                    bank.write_address.eq(Mux(worked, self.write_group, group_in)),
+                    bank.write_address.eq(Mux(worked, self.write_group, loaded.group)),
                     bank.write_data.eq(word),
                 ]
                 outputs.append(bank.read_data)
@@ -129,8 +138,8 @@ class CacheBanks(Unit):
         ]
         return m
 
-    def _count(self, m: Module, name: str, moves: Value) -> tuple[Signal, Signal, Value]:
-        """Return a column's lane and group, counted and not divided, and whether it is the last."""
+    def _count(self, m: Module, name: str, moves: Value) -> _Column:
+        """Count through the columns; lane and group are counted, not divided."""
         p = self.parameters
         lane, group = (
             Signal(range(size), name=f"{name}_{part}")
@@ -141,4 +150,4 @@ class CacheBanks(Unit):
             m.d.sync += lane.eq(Mux(last | (lane == p.lanes - 1), 0, lane + 1))
             with m.If(last | (lane == p.lanes - 1)):
                 m.d.sync += group.eq(Mux(last, 0, group + 1))
-        return lane, group, last
+        return _Column(lane, group, last)

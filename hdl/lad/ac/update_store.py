@@ -1,5 +1,7 @@
 """Store of U, the positions that update the caches, and the sequence of their updates."""
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
@@ -10,6 +12,26 @@ from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.fp16 import FP16
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Progress of the sequence over all stored positions.
+
+    Members
+    -------
+    read : Signal
+        The next position is read.
+    lane, entry : Signal
+        Its lane and its address.
+    cycle : Signal
+        Cycle of the current position.
+    """
+
+    read: Signal
+    lane: Signal
+    entry: Signal
+    cycle: Signal
 
 
 class UpdateStore(Unit):
@@ -64,7 +86,7 @@ class UpdateStore(Unit):
                 "vectors": In(p.vectors_layout),
                 "begin": In(1),
                 "busy": Out(1),
-                "group": Out(range(max(p.groups, 2))),
+                "group": Out(p.group_shape),
                 "shown": Out(1),
                 "elements": Out(data.ArrayLayout(FP16, p.lanes)),
                 "alpha": Out(FP16),
@@ -79,14 +101,12 @@ class UpdateStore(Unit):
         p = self.parameters
         # A position keeps its lane, so that no data moves between lanes.
         kept = [Signal(range(p.updates + 1), name=f"kept_{lane}") for lane in range(p.lanes)]
-        read, lane, entry, cycle = self._sequence(m, kept)
+        now = self._sequence(m, kept)
         # The key is multiplied by alpha times the element, and is read when that product is valid.
-        behind = p.vector.multiply_stages + 1
-        key_read = delay_line(m, read, behind, name="key_read", reset=True)[-1]
-        key_lane, key_entry = (
-            delay_line(m, which, behind, name=name)[-1]
-            for name, which in (("key_lane", lane), ("key_entry", entry))
-        )
+        later = p.vector.multiply_stages + 1
+        key_read = delay_line(m, now.read, later, name="key_read", reset=True)[-1]
+        key_lane = delay_line(m, now.lane, later, name="key_lane")[-1]
+        key_entry = delay_line(m, now.entry, later, name="key_entry")[-1]
         values, keys = [], []
         for index in range(p.lanes):
             width = p.vector.vector_layout.size
@@ -95,7 +115,7 @@ class UpdateStore(Unit):
             factor = self.factors.lanes[index]
             content = Cat(Value.cast(self.vectors["values"][index]), factor.alpha, factor.beta)
             for memory, word, enable, address in (
-                (value, content, read, entry),
+                (value, content, now.read, now.entry),
                 (key, Value.cast(self.vectors["keys"][index]), key_read, key_entry),
             ):
                 m.d.comb += [
@@ -114,17 +134,14 @@ class UpdateStore(Unit):
             keys.append(key.read_data)
 
         # The lane whose word is at the memories' outputs.
-        now = delay_line(m, lane, 1, name="value_of", enable=read)[-1]
-        key_now = delay_line(m, key_lane, 1, name="key_of", enable=key_read)[-1]
-        m.d.comb += Value.cast(self.key).eq(Array(keys)[key_now])
-        self._elements(m, Array(values)[now], cycle)
+        value_lane = delay_line(m, now.lane, 1, name="value_of", enable=now.read)[-1]
+        key_lane = delay_line(m, key_lane, 1, name="key_of", enable=key_read)[-1]
+        m.d.comb += Value.cast(self.key).eq(Array(keys)[key_lane])
+        self._elements(m, Array(values)[value_lane], now.cycle)
         return m
 
-    def _sequence(self, m: Module, kept: list[Signal]) -> tuple[Value, ...]:
-        """Count through all stored positions; return read strobe, lane, entry and cycle.
-
-        The entry is that of the position to read next, the cycle that of the current position.
-        """
+    def _sequence(self, m: Module, kept: list[Signal]) -> _Position:
+        """Count through all stored positions; `kept` is the number of each lane."""
         p = self.parameters
         lane, entry = Signal(range(p.lanes)), Signal(range(p.updates))
         cycle, read = Signal(range(p.pass_cycles)), Signal()
@@ -164,7 +181,7 @@ class UpdateStore(Unit):
         # read.
         shown = fsm.ongoing("WALK") & (cycle < p.groups)
         m.d.sync += [self.shown.eq(shown), self.group.eq(cycle)]
-        return read, lane, next_entry, cycle
+        return _Position(read, lane, next_entry, cycle)
 
     def _elements(self, m: Module, word: Value, cycle: Value) -> None:
         """Select a group's elements of a position's value, and register them."""

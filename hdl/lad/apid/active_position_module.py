@@ -1,128 +1,18 @@
 """LAD's active position identification (APID) module: Section IV-B (3)."""
 
-from typing import Annotated, Any
-
-from amaranth.hdl import Cat, Module, Signal, Value, unsigned
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
+from hdl.lad.apid.apid_parameters import ActivePositionModuleParameters
 from hdl.lad.apid.interval_check import IntervalCheck
 from hdl.lad.apid.position_drain import PositionDrain
-from hdl.lad.exp_intervals import MODE_BITS
-from hdl.lad.fp16 import FP16
-from hdl.lad.group_walk import count_groups
-from hdl.lad.interval_table import COUNT_BITS, FIVE, TABLES, IntervalTable
+from hdl.lad.group_walk import GroupCursor, count_groups
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.parameters import Named, Parameters, Range, parameter_object, require
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
-
-
-@parameter_object
-class ActivePositionModuleParameters(Parameters):
-    """Dimensions and pipeline stages of an active position module.
-
-    `docs/lad/apid/active_position_module.md` lists the clock that the default stages reach.
-
-    Parameters
-    ----------
-    lanes : int
-        Positions compared per cycle.
-    slots : int
-        Largest number of positions of a step.
-    recent : int
-        Number of latest positions, which are active in every step.
-    table : IntervalTable
-        The intervals of the scores.
-    add_stages : int
-        Register stages of the subtraction.
-
-    Raises
-    ------
-    ValueError
-        If a parameter breaks its rule; the message contains the rule and the value.
-    """
-
-    lanes: Annotated[int, Range(1, 32, "positions")] = 12
-    slots: Annotated[int, Range(2, 1 << 16, "positions")] = 4096
-    recent: Annotated[int, Range(1, 64, "positions")] = 16
-    table: Annotated[IntervalTable, Named(TABLES)] = FIVE
-    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
-
-    def __post_init__(self) -> None:
-        """Check the type of the table."""
-        super().__post_init__()
-        known = isinstance(self.table, IntervalTable)
-        require(known, "table must be an IntervalTable", self.table)
-
-    @property
-    def groups(self) -> int:
-        """Transfers of a step of `slots` positions."""
-        return -(-self.slots // self.lanes)
-
-    @property
-    def position_shape(self) -> Any:
-        """Shape of a position's index."""
-        return unsigned((self.slots - 1).bit_length())
-
-    @property
-    def step_layout(self) -> data.StructLayout:
-        """Payload of `steps`."""
-        return data.StructLayout({"length": range(self.slots + 1), "maximum": FP16})
-
-    @property
-    def group_layout(self) -> data.StructLayout:
-        """Payload of `groups`."""
-        return data.StructLayout(
-            {
-                "scores": data.ArrayLayout(FP16, self.lanes),
-                "modes": data.ArrayLayout(MODE_BITS, self.lanes),
-                "counts": data.ArrayLayout(COUNT_BITS, self.lanes),
-            }
-        )
-
-    @property
-    def counts_layout(self) -> data.StructLayout:
-        """Payload of `counts`."""
-        return data.StructLayout(
-            {
-                "counts": data.ArrayLayout(COUNT_BITS, self.lanes),
-                "modes": data.ArrayLayout(MODE_BITS, self.lanes),
-                "active": self.lanes,
-                "last": 1,
-            }
-        )
-
-    @property
-    def entry_layout(self) -> data.StructLayout:
-        """Entry of the active position FIFO: a group that has at least one active position."""
-        return data.StructLayout(
-            {
-                "base": self.position_shape,
-                "active": self.lanes,
-                "recent": self.lanes,
-                "modes": data.ArrayLayout(MODE_BITS, self.lanes),
-                "counts": data.ArrayLayout(COUNT_BITS, self.lanes),
-                "graduates": 1,
-                "last": 1,
-            }
-        )
-
-    @property
-    def position_layout(self) -> data.StructLayout:
-        """Payload of `positions`."""
-        return data.StructLayout(
-            {
-                "position": self.position_shape,
-                "mode": MODE_BITS,
-                "count": COUNT_BITS,
-                "recent": 1,
-                "graduates": 1,
-                "last": 1,
-            }
-        )
 
 
 class ActivePositionModule(Unit):
@@ -193,7 +83,8 @@ class ActivePositionModule(Unit):
 
         # A group stalls as a whole: one enable drives the registers of all its lanes.
         move, taken = Signal(), Signal()
-        entry, present = self._entry(m, taken)
+        cursor = count_groups(m, p, length=self.steps.payload.length, taken=taken)
+        entry = self._entry(m, cursor)
         m.d.comb += [
             taken.eq(self.steps.valid & self.groups.valid & move),
             self.groups.ready.eq(self.steps.valid & move),
@@ -206,7 +97,7 @@ class ActivePositionModule(Unit):
         beside = Signal(data.StructLayout({"entry": p.entry_layout, "present": p.lanes}))
         m.d.comb += [
             beside.entry.eq(entry),
-            beside.present.eq(present),
+            beside.present.eq(cursor.present),
         ]
         latency = p.add_stages + 1
         ended = delay_line(m, beside, latency, name="beside", enable=move)[-1]
@@ -232,22 +123,20 @@ class ActivePositionModule(Unit):
             m.d.comb += self.counts.payload.counts[lane].eq(count + more)
         return m
 
-    def _entry(self, m: Module, taken: Value) -> tuple[Any, Value]:
-        """Return the group's FIFO entry, and which of its lanes hold positions of the step."""
-        p = self.parameters
-        cursor = count_groups(m, p, length=self.steps.payload.length, taken=taken)
-        remaining = cursor.remaining
-        entry, present = Signal(p.entry_layout), Signal(p.lanes)
+    def _entry(self, m: Module, cursor: GroupCursor) -> data.View:
+        """Return the group's FIFO entry; the active lanes are set when they are known."""
+        p, remaining = self.parameters, cursor.remaining
+        entry = Signal(p.entry_layout)
+        recent = Cat(remaining <= lane + p.recent for lane in range(p.lanes))
         m.d.comb += [
             entry.base.eq(cursor.base),
             entry.modes.eq(self.groups.payload.modes),
             entry.counts.eq(self.groups.payload.counts),
             entry.last.eq(cursor.ends),
-            present.eq(Cat(remaining > lane for lane in range(p.lanes))),
-            entry.recent.eq(Cat(remaining <= lane + p.recent for lane in range(p.lanes)) & present),
+            entry.recent.eq(recent & cursor.present),
             entry.graduates.eq((remaining >= p.recent) & (remaining < p.recent + p.lanes)),
         ]
-        return entry, present
+        return entry
 
     def _outside(self, m: Module, move: Value) -> list[Value]:
         """Return per lane whether its score is outside the interval of its mode."""

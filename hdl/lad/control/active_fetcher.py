@@ -1,7 +1,5 @@
 """Stage 4: keys, values and counters of active positions, for the MD and AC modules."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -126,7 +124,7 @@ class ActiveFetcher(Unit):
         self._lanes(m, marks.groups, pairs.groups)
         return m
 
-    def _lanes(self, m: Module, marks: Any, pairs: Any) -> None:
+    def _lanes(self, m: Module, marks: stream.Interface, pairs: stream.Interface) -> None:
         """Map the lanes to the payloads of both modules."""
         p = self.parameters
         active, vectors = self.active.payload, self.vectors.payload

@@ -1,7 +1,5 @@
 """Union of the active positions of a group of heads: each row is fetched once per group."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
@@ -116,7 +114,7 @@ class ActiveUnion(Unit):
             with m.If(~first):
                 connect_streams(m, positions.sink, merged)
             rows[Origin.KEPT] = held.sink
-        ends = self._merge(m, merged, verdicts.source, stays, first, final)
+        ends = self._merge(m, turn, merged, verdicts.source, stays)
         with m.If(ends):
             m.d.sync += turn.eq(Mux(final, 0, turn + 1))
         kept = self._answer(m, verdicts.sink, rows)
@@ -125,9 +123,25 @@ class ActiveUnion(Unit):
         return m
 
     def _merge(
-        self, m: Module, listed: Any, verdicts: Any, stays: Any, first: Value, final: Value
+        self,
+        m: Module,
+        turn: Value,
+        listed: stream.Interface,
+        verdicts: stream.Interface,
+        stays: stream.Interface,
     ) -> Value:
-        """Compare the next listed position with the next requested one; return the list's end."""
+        """Compare the next listed position with the next requested one; return the list's end.
+
+        Parameters
+        ----------
+        m : Module
+            The unit's module.
+        turn : Value
+            Index of the head within its group.
+        listed, verdicts, stays : stream.Interface
+            The list; the decisions; the list for the next head.
+        """
+        first, final = turn == 0, turn == self.parameters.shared - 1
         asked, item, verdict = self.asked.payload, listed.payload, verdicts.payload
         passes, equal, missing, decides, goes = (
             Signal(name=name) for name in ("passes", "equal", "missing", "decides", "goes")
@@ -172,7 +186,9 @@ class ActiveUnion(Unit):
             m.d.sync += count.eq(count + 1)
         return ~final & (old | room)
 
-    def _answer(self, m: Module, verdicts: Any, rows: dict[Origin, Any]) -> Value:
+    def _answer(
+        self, m: Module, verdicts: stream.Interface, rows: dict[Origin, stream.Interface]
+    ) -> Value:
         """Output or discard rows in the order of the decisions; return whether one is kept."""
         verdict, answered = verdicts.payload, self.answered
         there, goes = Signal(), Signal()

@@ -1,7 +1,5 @@
 """Stage 1: G of a step, and the keys of its centres (C) and of its large modes (M)."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -113,7 +111,7 @@ class ScoreFetcher(Unit):
         ]
         return m
 
-    def _list(self, m: Module, taken: Value, wanted: Any) -> None:
+    def _list(self, m: Module, taken: Value, wanted: stream.Interface) -> None:
         """Mark the positions of a group in C or M; the step itself contains the newest key."""
         apid = self.parameters.apid
         # The EAS and APID modules count groups in the same way: all of them see the same lanes.

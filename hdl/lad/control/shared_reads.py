@@ -1,6 +1,6 @@
 """Several tiles share one stream of requests and one of answers."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Array, Const, Module, Mux, Shape, Signal, unsigned
 from amaranth.lib import data, stream
@@ -144,7 +144,7 @@ class SharedReads(Unit):
             owes.source.payload.tile.eq(granted.source),
         ]
         last = self._count(m, owes.sink)
-        answers = [self._tile(m, number, turns, last) for number in range(p.tiles)]
+        answers = [self._tile(m, number, turns.sources[number], last) for number in range(p.tiles)]
         takes = Array(answer.ready for answer in answers)[owes.sink.payload.tile]
         m.d.comb += self.fetched.ready.eq(owes.sink.valid & takes)
         for number, answer in enumerate(answers):
@@ -152,7 +152,7 @@ class SharedReads(Unit):
             m.d.comb += answer.valid.eq(self.fetched.valid & mine)
         return m
 
-    def _count(self, m: Module, owed: Any) -> Signal:
+    def _count(self, m: Module, owed: stream.Interface) -> Signal:
         """Count the parts of an answer; return whether this is its last part."""
         p = self.parameters
         begun, last = Signal(), Signal()
@@ -165,19 +165,21 @@ class SharedReads(Unit):
             m.d.sync += [begun.eq(~last), rest.eq(left - p.step)]
         return last
 
-    def _tile(self, m: Module, number: int, turns: Any, last: Signal) -> Any:
+    def _tile(
+        self, m: Module, number: int, granted: stream.Interface, last: Signal
+    ) -> stream.Interface:
         """Reserve room for a tile's answers; return the sink of the parts."""
         p = self.parameters
         kept = data.StructLayout({"part": p.answer, "last": 1})
         depth = max(p.waiting * p.parts - 1, 2)
         m.submodules[f"answers_{number}"] = answers = MemoryFifo(shape=kept, depth=depth)
         pending = Signal(range(p.waiting + 1), name=f"pending_{number}")
-        asked, source, answered = self.asked[number], turns.sources[number], self.answered[number]
+        asked, answered = self.asked[number], self.answered[number]
         goes, ends, room = Signal(), Signal(), pending != p.waiting
         m.d.comb += [
-            source.payload["item"].eq(asked.payload),
-            source.valid.eq(asked.valid & room),
-            asked.ready.eq(source.ready & room),
+            granted.payload["item"].eq(asked.payload),
+            granted.valid.eq(asked.valid & room),
+            asked.ready.eq(granted.ready & room),
             goes.eq(asked.valid & asked.ready),
             answers.source.payload.part.eq(self.fetched.payload),
             answers.source.payload.last.eq(last),

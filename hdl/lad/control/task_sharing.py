@@ -1,9 +1,9 @@
 """Linear layers on the vector units of all tiles: groups of rows are assigned round-robin."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.lad.parameters import LadTilesParameters
@@ -17,6 +17,14 @@ class Handshake(Signature):
 
     def __init__(self) -> None:
         super().__init__({"valid": Out(1), "ready": In(1)})
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """The tile in turn, and whether it has the task's last group of rows."""
+
+    tile: Signal
+    last: Signal
 
 
 class TaskSharing(Unit):
@@ -99,11 +107,11 @@ class TaskSharing(Unit):
         self._sums(m, collected.sink)
         return m
 
-    def _less(self, task: Any, number: int) -> Value:
+    def _less(self, task: data.View, number: int) -> Value:
         """Return whether a tile has one group less than the first tile."""
         return task.more < number if number else Const(0, 1)
 
-    def _has(self, task: Any, number: int) -> Value:
+    def _has(self, task: data.View, number: int) -> Value:
         """Return whether a tile has a group at all."""
         return (task.groups != 1) | ~self._less(task, number)
 
@@ -114,8 +122,8 @@ class TaskSharing(Unit):
         for number, tile in enumerate(self.tile_inputs):
             m.d.comb += tile.valid.eq(self.inputs.valid & self.inputs.ready & has[number])
 
-    def _turns(self, m: Module, name: str, task: Any, moves: Value) -> tuple[Signal, Signal]:
-        """Count through the tiles, round by round; return the tile and a flag for the last one."""
+    def _turns(self, m: Module, name: str, task: data.View, moves: Value) -> _Turn:
+        """Count through the tiles, round by round."""
         p = self.parameters
         tile = Signal(p.tile_shape, name=f"{name}_tile")
         left, last = Signal(p.tile.linear.groups.bit_length(), name=f"{name}_round"), Signal()
@@ -126,24 +134,25 @@ class TaskSharing(Unit):
                 m.d.sync += [tile.eq(0), left.eq(0)]
             with m.Elif(tile == p.tiles - 1):
                 m.d.sync += [tile.eq(0), left.eq(left + 1)]
-        return tile, last
+        return _Turn(tile, last)
 
     def _weights(self, m: Module) -> None:
         """Transfer each group's slice to its tile; every slice begins with the first tile."""
         moves = self.weights.valid & self.weights.ready
-        turn, _last = self._turns(m, "weights", self.tasks.payload, moves)
+        turn = self._turns(m, "weights", self.tasks.payload, moves).tile
         ready = Array(tile.ready for tile in self.tile_weights)[turn]
         m.d.comb += self.weights.ready.eq(self.tasks.valid & ready)
         for number, tile in enumerate(self.tile_weights):
             m.d.comb += tile.valid.eq(self.weights.valid & self.tasks.valid & (turn == number))
 
-    def _sums(self, m: Module, task: Any) -> None:
+    def _sums(self, m: Module, task: stream.Interface) -> None:
         """Read the sums of a group for all samples from its tile, then those of the next group."""
         p = self.parameters
         sample, ends = Signal(range(p.tile.linear.samples)), Signal()
         moves = self.sums.valid & self.sums.ready
         m.d.comb += ends.eq(sample == task.payload.samples - 1)
-        turn, last = self._turns(m, "sums", task.payload, moves & ends)
+        current = self._turns(m, "sums", task.payload, moves & ends)
+        turn, last = current.tile, current.last
         payloads = Array(Value.cast(tile.payload) for tile in self.tile_sums)
         m.d.comb += [
             self.sums.valid.eq(task.valid & Array(tile.valid for tile in self.tile_sums)[turn]),

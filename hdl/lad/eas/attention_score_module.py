@@ -1,16 +1,14 @@
 """LAD's efficient attention score (EAS) module: Section IV-B (2), Algorithm 1."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.lad.eas.centre_updater import CentreUpdater
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.eas.score_rescaler import ScoreRescaler
-from hdl.lad.vpu.vector_processing_unit import Operation
+from hdl.lad.vpu.vector_processing_unit import Operation, VectorInterface
 from hdl.lad.vpu.vector_units import unit_members, vector_units
 from hdl.stream.connect import connect_streams
 from hdl.stream.fifo import Fifo
@@ -89,7 +87,7 @@ class AttentionScoreModule(Unit):
         m = Module()
         p = self.parameters
         # Both units process the same keys in the same cycles; only their register rows differ.
-        units = vector_units(m, self, p.vector, UNITS)
+        units = vector_units(m, self.units if self.shared else None, p.vector, UNITS)
         m.submodules.rescaler = rescaler = ScoreRescaler(parameters=p)
         m.submodules.updater = updater = CentreUpdater(parameters=p)
         m.submodules.found = found = Fifo(shape=p.centre_layout, depth=IN_FLIGHT)
@@ -98,7 +96,7 @@ class AttentionScoreModule(Unit):
         connect_streams(m, rescaler.scores, self.scores)
         connect_streams(m, found.sink, self.centres)
 
-        item = self._keys(m, units, rescaler.lengths, found)
+        item = self._keys(m, units, rescaler.lengths, found.sink)
         # Position and norm of a key are delayed by the latency of the units.
         ended = delay_line(m, item, p.vector.scalar_latency, name="item")[-1]
         m.d.comb += [
@@ -115,7 +113,13 @@ class AttentionScoreModule(Unit):
         ]
         return m
 
-    def _keys(self, m: Module, units: list[Any], lengths: Any, found: Any) -> Any:
+    def _keys(
+        self,
+        m: Module,
+        units: list[VectorInterface],
+        lengths: stream.Interface,
+        centres: stream.Interface,
+    ) -> data.View:
         """Load both units; issue the newest key, then the others; return their side information."""
         p = self.parameters
         step, key = self.steps.payload, self.keys.payload
@@ -123,7 +127,7 @@ class AttentionScoreModule(Unit):
         item = Signal(p.item_layout)
         # Steps in flight; each has reserved an entry for its centre and a half of the score tables.
         pending = Signal(range(IN_FLIGHT + 1))
-        taken = found.sink.valid & found.sink.ready
+        taken = centres.valid & centres.ready
         m.d.sync += pending.eq(pending + loads - taken)
         with m.FSM(name="keys") as fsm:
             # Load query and new key into the register rows.

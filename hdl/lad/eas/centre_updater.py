@@ -1,8 +1,9 @@
 """Key centre of a new key: norm, cosines and their maximum (Algorithm 1)."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
@@ -14,6 +15,27 @@ from hdl.arith.float_sqrt import FloatSqrt
 from hdl.lad.eas.eas_parameters import LEAST_NORM, THRESHOLD, AttentionScoreModuleParameters
 from hdl.lad.fp16 import FP16
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class _Best:
+    """Registers of a step: the new key, and the centre with the largest |cos| so far.
+
+    Members
+    -------
+    cosine : Signal
+        The cosine in FP16.
+    centre, centre_norm : Signal
+        Position of the centre, and its norm in FP16.
+    own, own_norm : Signal
+        Position of the new key, and its norm in FP16.
+    """
+
+    cosine: Signal
+    centre: Signal
+    centre_norm: Signal
+    own: Signal
+    own_norm: Signal
 
 
 class CentreUpdater(Unit):
@@ -99,48 +121,51 @@ class CentreUpdater(Unit):
             Value.cast(multiply.a).eq(measured.norm),
             Value.cast(multiply.b).eq(norm),
             # Port 1 of the paper's multiplexers: dnorm, in the free cycle.
-            Value.cast(divide.a).eq(Mux(decides, best["own_norm"], dividend)),
-            Value.cast(divide.b).eq(Mux(decides, best["centre_norm"], Value.cast(multiply.result))),
+            Value.cast(divide.a).eq(Mux(decides, best.own_norm, dividend)),
+            Value.cast(divide.b).eq(Mux(decides, best.centre_norm, Value.cast(multiply.result))),
         ]
         self._decide(m, decides, best, Value.cast(divide.result))
         return m
 
-    def _best(self, m: Module, valid: Value, item: Any, cosine: Value) -> dict[str, Signal]:
+    def _best(self, m: Module, valid: Value, item: data.View, cosine: Value) -> _Best:
         """Return the registers of the largest |cos| of the step so far, and of its centre."""
-        p = self.parameters
-        position = p.position_bits
-        shapes = {"cosine": FP16, "centre": position, "centre_norm": FP16}
-        shapes |= {"own": position, "own_norm": FP16}
-        best = {name: Signal(shape, name=name, reset_less=True) for name, shape in shapes.items()}
+        position = self.parameters.position_bits
+        best = _Best(
+            cosine=Signal(FP16, name="cosine", reset_less=True),
+            centre=Signal(position, name="centre", reset_less=True),
+            centre_norm=Signal(FP16, name="centre_norm", reset_less=True),
+            own=Signal(position, name="own", reset_less=True),
+            own_norm=Signal(FP16, name="own_norm", reset_less=True),
+        )
         m.submodules.compare = compare = FloatCompare()
         m.d.comb += [
-            Value.cast(compare.a).eq(best["cosine"][:-1]),
+            Value.cast(compare.a).eq(best.cosine[:-1]),
             Value.cast(compare.b).eq(cosine[:-1]),
         ]
         with m.If(valid & item.newest):
             m.d.sync += [
-                best["cosine"].eq(0),
-                best["own"].eq(item.position),
-                best["own_norm"].eq(item.norm),
+                best.cosine.eq(0),
+                best.own.eq(item.position),
+                best.own_norm.eq(item.norm),
             ]
         # Strictly larger, so that ties resolve to the first centre.
         with m.Elif(valid & item.centre & compare.less):
             m.d.sync += [
-                best["cosine"].eq(cosine),
-                best["centre"].eq(item.position),
-                best["centre_norm"].eq(item.norm),
+                best.cosine.eq(cosine),
+                best.centre.eq(item.position),
+                best.centre_norm.eq(item.norm),
             ]
         return best
 
-    def _decide(self, m: Module, decides: Value, best: dict[str, Signal], ratio: Value) -> None:
+    def _decide(self, m: Module, decides: Value, best: _Best, ratio: Value) -> None:
         """Implement lines 10 to 17 of Algorithm 1 while the norms are divided."""
         p = self.parameters
         m.submodules.near = near = FloatCompare()
         m.d.comb += [
             Value.cast(near.a).eq(THRESHOLD),
-            Value.cast(near.b).eq(best["cosine"][:-1]),
+            Value.cast(near.b).eq(best.cosine[:-1]),
         ]
-        decision = Cat(near.less, best["cosine"][-1], best["own"], best["centre"], best["own_norm"])
+        decision = Cat(near.less, best.cosine[-1], best.own, best.centre, best.own_norm)
         waited = delay_line(m, decision, p.divide_stages, name="decision")[-1]
         bits = p.position_bits
         # The decision is delayed until the quotient of the norms is valid.

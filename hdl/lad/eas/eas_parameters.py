@@ -6,7 +6,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
-from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
+from hdl.lad.apid.apid_parameters import ActivePositionModuleParameters
 from hdl.lad.fp16 import FP16
 from hdl.lad.interval_table import COUNT_BITS, MODE_BITS
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters

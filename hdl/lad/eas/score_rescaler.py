@@ -1,17 +1,15 @@
 """Scores of all positions from the scores of their key centres, and their maximum."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
-from hdl.arith.float_compare import FloatExtreme
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
+from hdl.lad.eas.running_maximum import LOWEST, RunningMaximum
 from hdl.lad.fp16 import FP16
 from hdl.lad.group_walk import count_groups, large_modes
 from hdl.memory.memory import Memory
@@ -19,9 +17,6 @@ from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
-
-LOWEST = BINARY16.sign_mask | (BINARY16.infinity or 0)
-"""Minus infinity, below every score."""
 
 
 class ScoreRescaler(Unit):
@@ -105,14 +100,18 @@ class ScoreRescaler(Unit):
         ]
         m.d.sync += filled.eq(filled + (self.write & self.last) - (taken & ends))
         length = begun.sink.payload.length
-        base, present, precise = self._group(m, taken, length, ends)
-        products = self._products(m, move, taken & ends, base, precise)
+        cursor = count_groups(m, apid, length=length, taken=taken)
+        precise = large_modes(apid, cursor, self.groups.payload.modes)
+        m.d.comb += ends.eq(cursor.ends)
+        products = self._products(m, move, taken & ends, cursor.base, precise)
 
         late = 1 + p.multiply_stages
         group = self.groups.payload
         # Delayed in parallel with the products: present lanes, the step's end, and the fields for
         # APID.
-        beside = Cat(present, ends, length, Value.cast(group.modes), Value.cast(group.counts))
+        beside = Cat(
+            cursor.present, ends, length, Value.cast(group.modes), Value.cast(group.counts)
+        )
         waited = delay_line(m, beside, late, name="beside", enable=move)[-1]
         valid = delay_line(m, taken, late, name="valid", enable=move, reset=True)[-1]
         # Bit positions of the step's end and length in the delayed word.
@@ -123,23 +122,18 @@ class ScoreRescaler(Unit):
             Value.cast(fifo.source.payload.modes).eq(waited[header : header + modes]),
             Value.cast(fifo.source.payload.counts).eq(waited[header + modes :]),
         ]
-        # Lanes at or above the length must not affect the maximum.
-        there = [Mux(waited[lane], product, LOWEST) for lane, product in enumerate(products)]
-        self._maximum(m, move, valid, waited[apid.lanes : header], there, headers.source)
-        return m
-
-    def _group(
-        self, m: Module, taken: Value, length: Value, ends: Value
-    ) -> tuple[Value, Value, list[Value]]:
-        """Return the group's first position, its present lanes, and its lanes in M."""
-        apid = self.parameters.apid
-        cursor = count_groups(m, apid, length=length, taken=taken)
-        present = Signal(apid.lanes)
+        m.submodules.maximum = maximum = RunningMaximum(parameters=p)
         m.d.comb += [
-            ends.eq(cursor.ends),
-            present.eq(Cat(cursor.remaining > lane for lane in range(apid.lanes))),
+            maximum.enable.eq(move),
+            maximum.valid.eq(valid),
+            Cat(maximum.ends, maximum.length).eq(waited[apid.lanes : header]),
+            headers.source.valid.eq(maximum.found & move),
+            headers.source.payload.eq(maximum.result),
         ]
-        return cursor.base, present, large_modes(apid, cursor, self.groups.payload.modes)
+        for lane, product in enumerate(products):
+            # Lanes at or above the length must not affect the maximum.
+            m.d.comb += maximum.scores[lane].eq(Mux(waited[lane], product, LOWEST))
+        return m
 
     def _products(
         self, m: Module, move: Value, ends: Value, base: Value, precise: list[Value]
@@ -177,43 +171,3 @@ class ScoreRescaler(Unit):
             ]
             products.append(Value.cast(multiply.result))
         return products
-
-    def _maximum(
-        self, m: Module, move: Value, valid: Value, header: Value, level: list[Value], steps: Any
-    ) -> None:
-        """Compare the lanes pairwise, then with the previous groups; output the step's maximum."""
-        depth = 0
-        while len(level) > 1:
-            # A lane without a partner moves to the next level unchanged.
-            odd = level[len(level) & ~1 :]
-            pairs = []
-            for index in range(len(level) // 2):
-                m.submodules[f"larger_{depth}_{index}"] = larger = FloatExtreme(
-                    maximum=True, stages=1, enable=True
-                )
-                m.d.comb += [
-                    larger.enable.eq(move),
-                    Value.cast(larger.a).eq(level[2 * index]),
-                    Value.cast(larger.b).eq(level[2 * index + 1]),
-                ]
-                pairs.append(Value.cast(larger.result))
-            level = pairs + [
-                delay_line(m, one, 1, name=f"odd_{depth}", enable=move)[-1] for one in odd
-            ]
-            depth += 1
-        valid = delay_line(m, valid, depth, name="compared", enable=move, reset=True)[-1]
-        waited = delay_line(m, header, depth, name="header", enable=move)[-1]
-        ends, length = waited[0], waited[1:]
-        so_far, begins = Signal(FP16, reset_less=True), Signal(init=1)
-        m.submodules.largest = largest = FloatExtreme(maximum=True)
-        # The maximum is registered: APID subtracts it in the cycle in which it arrives.
-        found = delay_line(m, valid & ends, 1, name="found", enable=move, reset=True)[-1]
-        m.d.comb += [
-            Value.cast(largest.a).eq(level[0]),
-            Value.cast(largest.b).eq(Mux(begins, LOWEST, so_far)),
-            steps.valid.eq(found & move),
-            steps.payload.length.eq(delay_line(m, length, 1, name="length", enable=move)[-1]),
-            steps.payload.maximum.eq(so_far),
-        ]
-        with m.If(valid & move):
-            m.d.sync += [so_far.eq(Value.cast(largest.result)), begins.eq(ends)]

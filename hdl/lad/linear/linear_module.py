@@ -1,7 +1,7 @@
 """LAD's linear layers: the vector units hold rows of weights and process all samples with them."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -174,19 +174,24 @@ class LinearModule(Unit):
         """Fill the input memory, issue the products, and add the units' results to the sums."""
         m = Module()
         p = self.parameters
-        units = vector_units(m, self, p.vector, p.units)
+        units = vector_units(m, self.units if self.shared else None, p.vector, p.units)
         m.submodules.results = results = MemoryFifo(shape=p.output_layout, depth=p.in_flight)
         connect_streams(m, results.sink, self.outputs)
         m.submodules.inputs_memory = memory = Memory(
             depth=max(p.samples * p.slices, 2), width=p.vector.vector_layout.size
         )
-        product = self._issue(m, memory, self._room(m))
+        # The pipeline after the vector units cannot stall: room for a sum is reserved when its last
+        # product begins, until the sum is transferred.
+        reserved = Signal(range(p.in_flight + 1))
+        product = self._issue(m, memory, reserved != p.in_flight)
+        transferred = self.outputs.valid & self.outputs.ready
+        m.d.sync += reserved.eq(reserved + (product.go & product.last) - transferred)
         # The weights are in the units one cycle later, when the input has been read.
         begins = delay_line(m, product.go, 1, name="begins", reset=True)[-1]
-        for unit, row in zip(units, self._rows(), strict=True):
+        for index, unit in enumerate(units):
             m.d.comb += [
                 unit.load.eq(product.loads),
-                unit.i_vec1.eq(row),
+                unit.i_vec1.eq(self.weights.payload["rows"][index]),
                 unit.valid.eq(begins),
                 unit.operation.eq(Operation.DOT_PRODUCT),
                 Value.cast(unit.i_vec2).eq(memory.read_data),
@@ -222,23 +227,11 @@ class LinearModule(Unit):
             ]
         return m
 
-    def _rows(self) -> list[Any]:
-        """Return the rows of a transfer of weights."""
-        rows = self.weights.payload["rows"]
-        return [rows[index] for index in range(self.parameters.units)]
+    def _issue(self, m: Module, memory: Memory, room: Value) -> _Product:
+        """Count through slices, groups and samples; read the input of each product.
 
-    def _room(self, m: Module) -> tuple[Value, Signal]:
-        """Return whether a further result has room, and the signal that reserves room for one."""
-        p = self.parameters
-        # The pipeline after the vector units cannot stall: room is reserved when a product begins.
-        pending, keeps = Signal(range(p.in_flight + 1)), Signal()
-        # Reserved from the product's first cycle until the sum is transferred.
-        leaves = self.outputs.valid & self.outputs.ready
-        m.d.sync += pending.eq(pending + keeps - leaves)
-        return pending != p.in_flight, keeps
-
-    def _issue(self, m: Module, memory: Any, room: tuple[Value, Signal]) -> _Product:
-        """Count through slices, groups and samples; read the input of each product."""
+        A product of the last slice begins only if there is `room` for its sum.
+        """
         p = self.parameters
         task = self.tasks.payload
         # Three loops: slices, groups, samples. Samples are innermost: the weights do not change.
@@ -267,7 +260,7 @@ class LinearModule(Unit):
                 paced = (place != 0) | (waited == p.pace)
                 there = (sample != 0) | self.weights.valid
                 m.d.comb += [
-                    go.eq(paced & there & (room[0] | ~last_slice)),
+                    go.eq(paced & there & (room | ~last_slice)),
                     self.weights.ready.eq(go & (sample == 0)),
                     ends.eq(last_sample & last_group & last_slice),
                     self.tasks.ready.eq(go & ends),
@@ -289,7 +282,6 @@ class LinearModule(Unit):
                     with m.If(last_slice):
                         m.d.sync += [number.eq(0), base.eq(0)]
         m.d.comb += [
-            room[1].eq(go & last_slice),
             memory.write_enable.eq(fsm.ongoing("FILL") & self.inputs.valid & self.inputs.ready),
             memory.write_address.eq(written),
             memory.write_data.eq(Value.cast(self.inputs.payload.slice)),

@@ -1,8 +1,8 @@
 """Dimensions and payloads of LAD's mode discrepancy (MD) module."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import Shape, ShapeLike, unsigned
 from amaranth.lib import data
 
 from hdl.lad.exp_intervals import MODE_BITS
@@ -58,12 +58,22 @@ class ModeDiscrepancyModuleParameters(Parameters):
         return self.vector.scalar_latency + 3
 
     @property
+    def update_latency(self) -> int:
+        """Cycles from a score to the position's state after the step."""
+        return self.add_stages + 3
+
+    @property
+    def coefficient_latency(self) -> int:
+        """Cycles from a score to the position's coefficients."""
+        return self.update_latency + self.add_stages + self.multiply_stages
+
+    @property
     def counters_layout(self) -> data.ArrayLayout:
         """Counters of a position: in how many steps its score was in each interval."""
         return data.ArrayLayout(COUNT_BITS, self.table.intervals)
 
     @property
-    def position_shape(self) -> Any:
+    def position_shape(self) -> Shape:
         """Shape of a position's index."""
         return unsigned((self.slots - 1).bit_length())
 
@@ -128,7 +138,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
             }
         )
 
-    def lanes_layout(self, layout: Any) -> data.StructLayout:
+    def lanes_layout(self, layout: ShapeLike) -> data.StructLayout:
         """Payload of a stream with one value per lane."""
         return data.StructLayout(
             {"lanes": data.ArrayLayout(layout, self.lanes), "present": self.lanes, "last": 1}

@@ -1,19 +1,14 @@
 """LAD's mode discrepancy (MD) module: Section IV-B (4)."""
 
-from typing import Any
-
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.arith.float_add import FloatAdd
-from hdl.arith.float_multiply import FloatMultiply
 from hdl.lad.fp16 import FP16
-from hdl.lad.md.line_difference import LineDifference
+from hdl.lad.md.discrepancy_lane import DiscrepancyLane
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
-from hdl.lad.md.mode_update import ModeUpdate
 from hdl.lad.vpu.vector_processing_unit import Operation
 from hdl.lad.vpu.vector_units import unit_members, vector_units
 from hdl.memory.memory_fifo import MemoryFifo
@@ -84,7 +79,7 @@ class ModeDiscrepancyModule(Unit):
         """Issue the keys, and join the scores with the state of their positions."""
         m = Module()
         p = self.parameters
-        units = vector_units(m, self, p.vector, p.lanes)
+        units = vector_units(m, self.units if self.shared else None, p.vector, p.lanes)
         # Vector units cannot stall: an entry for the score is reserved before its key is issued.
         row = ArrayLayout(FP16, p.lanes)
         m.submodules.scores = scores = Fifo(shape=row, depth=p.in_flight)
@@ -125,36 +120,29 @@ class ModeDiscrepancyModule(Unit):
         self._discrepancies(m, scores.sink, sides.sink)
         return m
 
-    def _discrepancies(self, m: Module, scores: Any, sides: Any) -> None:
-        """Compute updates from scores, and coefficients from updates, in one pipeline."""
+    def _discrepancies(self, m: Module, scores: stream.Interface, sides: stream.Interface) -> None:
+        """Pass scores and states through the lanes; collect updates, and later coefficients."""
         p = self.parameters
-        kinds = (("updates", p.update_layout), ("coefficients", p.coefficient_layout))
-        outputs = []
-        for name, layout in kinds:
-            fifo = Fifo(shape=p.lanes_layout(layout), depth=2)
-            m.submodules[name] = fifo
-            connect_streams(m, fifo.sink, getattr(self, name))
-            outputs.append(fifo.source)
-        updates, coefficients = outputs
+        m.submodules.updates = updates = Fifo(shape=p.lanes_layout(p.update_layout), depth=2)
+        m.submodules.coefficients = coefficients = Fifo(
+            shape=p.lanes_layout(p.coefficient_layout), depth=2
+        )
+        connect_streams(m, updates.sink, self.updates)
+        connect_streams(m, coefficients.sink, self.coefficients)
         move, begins = Signal(), Signal()
         m.d.comb += [
             # `ready` of the FIFOs is the output of a register, and enables the whole pipeline.
-            move.eq(updates.ready & coefficients.ready),
+            move.eq(updates.source.ready & coefficients.source.ready),
             begins.eq(scores.valid & sides.valid & move),
             scores.ready.eq(sides.valid & move),
             sides.ready.eq(scores.valid & move),
         ]
-        # Updates are output when the mode is known, coefficients two operators later.
-        early = p.add_stages + 3
-        late = early + p.add_stages + p.multiply_stages
         flags = Signal(StructLayout({"present": p.lanes, "last": 1}))
-        m.d.comb += [
-            flags.present.eq(sides.payload.present),
-            flags.last.eq(sides.payload.last),
-        ]
-        valid = delay_line(m, begins, late, name="valid", enable=move, reset=True)
-        marked = delay_line(m, flags, late, name="flags", enable=move)
-        for output, cycle in ((updates, early), (coefficients, late)):
+        m.d.comb += [flags.present.eq(sides.payload.present), flags.last.eq(sides.payload.last)]
+        latest = p.coefficient_latency
+        valid = delay_line(m, begins, latest, name="valid", enable=move, reset=True)
+        marked = delay_line(m, flags, latest, name="flags", enable=move)
+        for output, cycle in ((updates.source, p.update_latency), (coefficients.source, latest)):
             m.d.comb += [
                 output.valid.eq(valid[cycle] & move),
                 output.payload.present.eq(marked[cycle].present),
@@ -162,78 +150,14 @@ class ModeDiscrepancyModule(Unit):
             ]
         # Operands are registered first: the FIFOs may just have become non-empty.
         maximum = delay_line(m, sides.payload.maximum, 1, name="maximum", enable=move)[-1]
-        for lane in range(p.lanes):
-            mark = sides.payload.marks[lane]
+        for index in range(p.lanes):
             # Lanes are independent: the positions of a transfer differ.
-            update, interval, mode = self._update(
-                m, lane, move, scores.payload[lane], maximum, mark
-            )
-            m.d.comb += updates.payload.lanes[lane].eq(update)
-            score = delay_line(
-                m, scores.payload[lane], late - p.multiply_stages, name=f"score_{lane}", enable=move
-            )[-1]
-            one = coefficients.payload.lanes[lane]
-            self._differences(m, lane, move, interval, mode, score, one)
-            changed = delay_line(m, update.update, late - early, name=f"update_{lane}", enable=move)
-            m.d.comb += one.update.eq(changed[-1])
-
-    def _update(
-        self, m: Module, lane: int, move: Value, score: Value, maximum: Value, mark: Any
-    ) -> tuple[Any, Value, Value]:
-        """Return a lane's position after the step, and one cycle earlier its interval and mode.
-
-        The maximum arrives one cycle after the score and the mark.
-        """
-        p = self.parameters
-        m.submodules[f"subtract_{lane}"] = subtract = FloatAdd(
-            subtractor=True, stages=p.add_stages, enable=True
-        )
-        m.submodules[f"update_{lane}"] = update = ModeUpdate(parameters=p)
-        # The mark is delayed by the latency of the difference.
-        waited = delay_line(m, mark, 1 + p.add_stages, name=f"mark_{lane}", enable=move)[-1]
-        minuend = delay_line(m, score, 1, name=f"minuend_{lane}", enable=move)[-1]
-        m.d.comb += [
-            Value.cast(subtract.a).eq(minuend),
-            Value.cast(subtract.b).eq(maximum),
-            subtract.subtract.eq(1),
-            subtract.enable.eq(move),
-            update.enable.eq(move),
-            update.difference.eq(Value.cast(subtract.result)),
-            update.mark.eq(waited),
-        ]
-        return update.result, update.interval, update.mode
-
-    def _differences(
-        self, m: Module, lane: int, move: Value, interval: Any, mode: Any, score: Any, one: Any
-    ) -> None:
-        """Drive a lane's alpha, beta and alpha_score: the actual interval less the mode."""
-        p = self.parameters
-        m.submodules[f"product_{lane}"] = product = FloatMultiply(
-            stages=p.multiply_stages, enable=True
-        )
-        results = {}
-        for name, codes in (("alpha", p.table.a), ("beta", p.table.b)):
-            difference = LineDifference(codes=codes, stages=p.add_stages)
-            m.submodules[f"{name}_{lane}"] = difference
+            m.submodules[f"lane_{index}"] = lane = DiscrepancyLane(parameters=p)
             m.d.comb += [
-                difference.interval.eq(interval),
-                difference.mode.eq(mode),
-                difference.enable.eq(move),
+                lane.enable.eq(move),
+                lane.score.eq(scores.payload[index]),
+                lane.mark.eq(sides.payload.marks[index]),
+                lane.maximum.eq(maximum),
+                updates.source.payload.lanes[index].eq(lane.update),
+                coefficients.source.payload.lanes[index].eq(lane.coefficient),
             ]
-            results[name] = difference.result
-        # The product is computed last; the differences are delayed to match.
-        held = delay_line(
-            m,
-            Cat(results["alpha"], results["beta"]),
-            p.multiply_stages,
-            name=f"held_{lane}",
-            enable=move,
-        )[-1]
-        m.d.comb += [
-            product.enable.eq(move),
-            Value.cast(product.a).eq(results["alpha"]),
-            Value.cast(product.b).eq(score),
-            one.alpha_score.eq(Value.cast(product.result)),
-            one.alpha.eq(held[:16]),
-            one.beta.eq(held[16:]),
-        ]

@@ -1,68 +1,30 @@
 """LAD's special function module (SFM): norms, rotary embedding and SiLU (Section IV-B (6))."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.delay_line import delay_line
-from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.lad.fp16 import FP16
 from hdl.lad.sfm.norm_scalars import NormScalars
-from hdl.lad.sfm.sfm_parameters import Function, SpecialFunctionModuleParameters
+from hdl.lad.sfm.pass_sequencer import WEIGHTED, Pass, PassSequencer, among
+from hdl.lad.sfm.row_scale import RowScale
+from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.sfm.sigmoid_lanes import SigmoidLanes
+from hdl.lad.sfm.vector_adders import VectorAdders
 from hdl.lad.vpu.vector_processing_unit import Operation
 from hdl.lad.vpu.vector_units import unit_members, vector_units
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
-PACED = ("SUM", "SQUARES", "BIAS")
-"""Passes that issue one slice per `pace` cycles, the latency of an adder."""
-
-WEIGHTED = ("WEIGHT", "COSINE", "SINE")
-"""Passes that multiply each slice by a vector of `factors`."""
-
-SUMMED = ("SUM", "SQUARES")
+SUMMED = (Pass.SUM, Pass.SQUARES)
 """Passes of dot products, which `NormScalars` adds up."""
 
-ADDED = ("CENTRE", "BIAS", "SINE")
+ADDED = (Pass.CENTRE, Pass.BIAS, Pass.SINE)
 """Passes whose results are output by the adders."""
 
-
-@dataclass(frozen=True)
-class _Pass:
-    """The current pass.
-
-    Members
-    -------
-    on : Callable[[str], Value]
-        Return whether the pass of that name is active.
-    place, done : Signal
-        Index of the slice to read next, and of the slice whose result is due next.
-    issue : Signal
-        A slice is read from the memory in this cycle.
-    shown, held : Value
-        The slice was read one cycle ago and is at the memory's output; or it was read two cycles
-        ago.
-    epsilon : Signal
-        Epsilon of the row, in FP16.
-    """
-
-    on: Callable[[str], Value]
-    place: Signal
-    done: Signal
-    issue: Signal
-    shown: Value
-    held: Value
-    epsilon: Signal
-
-    def any(self, names: Sequence[str]) -> Value:
-        """Return whether one of several passes is active."""
-        return Cat(self.on(name) for name in names).any()
+MULTIPLIED = (*WEIGHTED, Pass.SCALE, Pass.SUM, Pass.NORMALISE, Pass.GATE)
+"""Passes whose slices enter the vector unit when the memory outputs them."""
 
 
 class SpecialFunctionModule(Unit):
@@ -128,219 +90,126 @@ class SpecialFunctionModule(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect memory, vector unit, adders and scalars; the pass selects their operands."""
+        """Connect the parts; each pass selects the operands of the vector unit and the adders."""
         m = Module()
         p = self.parameters
-        (port,) = vector_units(m, self, p.vector, 1)
+        (unit,) = vector_units(m, self.units if self.shared else None, p.vector, 1)
         m.submodules.rows = rows = Memory(depth=max(p.slices, 2), width=16 * p.vector.head_size)
+        m.submodules.sequencer = sequencer = PassSequencer(parameters=p)
+        m.submodules.row_scale = row_scale = RowScale(parameters=p)
         m.submodules.scalars = scalars = NormScalars(parameters=p)
         m.submodules.sigmoid = sigmoid = SigmoidLanes(parameters=p)
+        m.submodules.adders = adders = VectorAdders(parameters=p)
+        now, item = sequencer.now, Signal(p.vector.vector_layout)
+        loading = now == Pass.LOAD
+        # Epsilon of the first slice applies to the whole row.
+        epsilon = Signal(FP16, reset_less=True)
+        with m.If(loading):
+            m.d.sync += epsilon.eq(self.vectors.payload.epsilon)
 
-        retire = Signal()
-        now = self._passes(m, retire, scalars.done | sigmoid.done)
-        item = Signal(p.vector.vector_layout)
-        scale = self._scale(m, now)
-        # A rotation is two products and a sum: the product with cos is held until the other is
-        # ready.
-        first_product = Signal(p.vector.vector_layout, reset_less=True)
-        with m.If(now.on("COSINE") & port.o_vec_valid):
-            m.d.sync += first_product.eq(port.o_vec)
-        # Scaling by a power of two is exact, and no later square can overflow.
-        scalar = Mux(now.on("SCALE"), scale, scalars.deviation)
-        self._vector_unit(m, port, now, item, sigmoid.sigmoids, scalar)
-        sums, summed = self._adders(m, port, now, item, first_product, scalars.mean)
-
-        arrives = now.on("LOAD") & self.vectors.valid
-        by_adders, by_scalars = now.any(ADDED), now.any(SUMMED)
-        result = Mux(by_adders, Value.cast(sums), Value.cast(port.o_vec))
+        arrives = loading & self.vectors.valid
+        by_adders, by_scalars = among(now, *ADDED), among(now, *SUMMED)
+        result = Mux(by_adders, Value.cast(adders.sums), Value.cast(unit.o_vec))
         m.d.comb += [
             Value.cast(item).eq(rows.read_data),
             self.results.payload.values.eq(item),
-            self.vectors.ready.eq(now.on("LOAD")),
-            self.busy.eq(~now.on("LOAD") | (now.done != 0)),
-            self.factors.ready.eq(now.issue & now.any(WEIGHTED)),
+            self.results.valid.eq(sequencer.valid),
+            self.vectors.ready.eq(loading),
+            self.busy.eq(~loading | (sequencer.done != 0)),
+            self.factors.ready.eq(sequencer.read & among(now, *WEIGHTED)),
             # The pass with biases is paced, so that each bias is transferred before the next is
             # needed.
-            self.addends.ready.eq(now.shown & now.on("BIAS")),
-            retire.eq(
+            self.addends.ready.eq(sequencer.shown & (now == Pass.BIAS)),
+            sequencer.function.eq(self.vectors.payload.function),
+            sequencer.factor.eq(self.factors.valid),
+            sequencer.addend.eq(self.addends.valid),
+            sequencer.computed.eq(scalars.done | sigmoid.done),
+            sequencer.ready.eq(self.results.ready),
+            sequencer.retire.eq(
                 arrives
-                | (summed & by_adders)
+                | (adders.added & by_adders)
                 | (scalars.added & by_scalars)
-                | (port.o_vec_valid & ~by_adders)
+                | (unit.o_vec_valid & ~by_adders)
             ),
-            rows.read_enable.eq(now.issue),
-            rows.read_address.eq(now.place),
-            rows.write_address.eq(now.done),
-            rows.write_enable.eq(retire & ~by_scalars & ~now.on("COSINE")),
+            rows.read_enable.eq(sequencer.read),
+            rows.read_address.eq(sequencer.place),
+            rows.write_address.eq(sequencer.done),
+            rows.write_enable.eq(sequencer.retire & ~by_scalars & (now != Pass.COSINE)),
             rows.write_data.eq(Mux(arrives, Value.cast(self.vectors.payload.values), result)),
-            scalars.clear.eq(now.on("LOAD")),
-            scalars.term.eq(port.o_scal),
-            scalars.term_valid.eq(port.o_scal_valid),
-            scalars.begin_mean.eq(now.on("MEAN")),
-            scalars.begin_deviation.eq(now.on("DEVIATION")),
-            scalars.scale.eq(scale),
-            scalars.epsilon.eq(now.epsilon),
+            row_scale.valid.eq(arrives),
+            row_scale.first.eq(sequencer.done == 0),
+            row_scale.values.eq(self.vectors.payload.values),
+            scalars.clear.eq(loading),
+            scalars.term.eq(unit.o_scal),
+            scalars.term_valid.eq(unit.o_scal_valid),
+            scalars.begin_mean.eq(now == Pass.MEAN),
+            scalars.begin_deviation.eq(now == Pass.DEVIATION),
+            scalars.scale.eq(row_scale.scale),
+            scalars.epsilon.eq(epsilon),
             sigmoid.values.eq(item),
-            sigmoid.begin.eq(now.on("SIGMOID") & now.shown),
+            sigmoid.begin.eq((now == Pass.SIGMOID) & sequencer.shown),
         ]
+
+        # The register row of the vector unit is loaded one cycle before the operation.
+        m.d.comb += [
+            unit.valid.eq(sequencer.shown & among(now, *MULTIPLIED)),
+            unit.load.eq(sequencer.read),
+            unit.operation.eq(Operation.ELEMENT_WISE),
+            unit.i_scal.eq(scalars.deviation),
+            unit.i_vec1.eq(self.factors.payload.values),
+            unit.i_vec2.eq(item),
+        ]
+        with m.Switch(now):
+            with m.Case(Pass.SCALE):
+                m.d.comb += [
+                    unit.operation.eq(Operation.SCALE),
+                    # Scaling by a power of two is exact, and no later square can overflow.
+                    unit.i_scal.eq(row_scale.scale),
+                ]
+            with m.Case(Pass.NORMALISE):
+                m.d.comb += unit.operation.eq(Operation.SCALE)
+            with m.Case(Pass.SUM):
+                m.d.comb += unit.operation.eq(Operation.DOT_PRODUCT)
+                m.d.comb += [one.eq(BINARY16.one) for one in unit.i_vec1]
+            with m.Case(Pass.SQUARES):
+                m.d.comb += [
+                    # The slice itself is loaded when the memory outputs it.
+                    unit.load.eq(sequencer.shown),
+                    unit.valid.eq(sequencer.held),
+                    unit.operation.eq(Operation.DOT_PRODUCT),
+                    unit.i_vec1.eq(item),
+                ]
+            with m.Case(Pass.SINE):
+                m.d.comb += Value.cast(unit.i_vec2).eq(rotated(item))
+            with m.Case(Pass.GATE):
+                m.d.comb += unit.i_vec1.eq(sigmoid.sigmoids)
+
+        # A rotation is two products and a sum: the product with cos is held until the other is
+        # ready.
+        first_product = Signal(p.vector.vector_layout, reset_less=True)
+        with m.If((now == Pass.COSINE) & unit.o_vec_valid):
+            m.d.sync += first_product.eq(unit.o_vec)
+        m.d.comb += [
+            adders.valid.eq(sequencer.shown & among(now, Pass.CENTRE, Pass.BIAS)),
+            adders.a.eq(item),
+            adders.b.eq(self.addends.payload.values),
+        ]
+        with m.Switch(now):
+            with m.Case(Pass.CENTRE):
+                # Centring adds the negated mean.
+                negated = Cat(scalars.mean[:-1], ~scalars.mean[-1])
+                m.d.comb += [one.eq(negated) for one in adders.b]
+            with m.Case(Pass.SINE):
+                m.d.comb += [
+                    adders.valid.eq(unit.o_vec_valid),
+                    adders.a.eq(first_product),
+                    adders.b.eq(unit.o_vec),
+                ]
         return m
 
-    def _passes(self, m: Module, retire: Value, computed: Value) -> _Pass:
-        """Sequence the passes; read the slices of each."""
-        p = self.parameters
-        offered = self.vectors.payload
-        # Function and epsilon of the first slice apply to the whole row.
-        function = Signal(Function, reset_less=True)
-        epsilon = Signal(FP16, reset_less=True)
-        place, done = (Signal(range(p.slices + 1), name=name) for name in ("place", "done"))
-        ends, issue, rest = Signal(), Signal(), Signal(range(p.pace))
-        with m.FSM(name="passes") as fsm:
-            for name, successors in self._successors(function).items():
-                with m.State(name), m.If(ends):
-                    for condition, following in successors:
-                        with m.If(condition):
-                            m.next = following
-        on = fsm.ongoing
-        with m.If(on("LOAD")):
-            m.d.sync += [function.eq(offered.function), epsilon.eq(offered.epsilon)]
 
-        # While a row arrives, the function is that of the stream; later it is the registered one.
-        latest = Mux(on("LOAD"), Value.cast(offered.function), Value.cast(function))
-        count = Mux(latest <= Function.RMS_NORM.value, p.slices, 1)
-        shown = delay_line(m, issue, 2, name="shown", reset=True)
-        now = _Pass(on, place, done, issue, shown[1], shown[2], epsilon)
-        more = place != count
-        taken = self.results.valid & self.results.ready
-        needs = (~now.any(WEIGHTED) | self.factors.valid) & (~on("BIAS") | self.addends.valid)
-        waits = now.any(("LOAD", "MEAN", "DEVIATION"))
-        # A slice is read only when its other operand is available: nothing after the memory can
-        # stall.
-        room = Mux(on("OUT"), ~self.results.valid | self.results.ready, needs)
-        m.d.comb += [
-            issue.eq(more & (rest == 0) & room & ~waits),
-            ends.eq((retire & (done == count - 1)) | computed | (on("OUT") & taken & ~more)),
-        ]
-        m.d.sync += rest.eq(Mux(rest == 0, 0, rest - 1))
-        with m.If(issue):
-            m.d.sync += [place.eq(place + 1), rest.eq(Mux(now.any(PACED), p.pace - 1, 0))]
-        with m.If(retire):
-            m.d.sync += done.eq(done + 1)
-        with m.If(ends):
-            # Every pass begins at the first slice of the row.
-            m.d.sync += [place.eq(0), done.eq(0), rest.eq(0)]
-        # The memory's output is the payload of `results`, and is constant until the next read.
-        with m.If(on("OUT") & (issue | self.results.ready)):
-            m.d.sync += self.results.valid.eq(issue)
-        return now
-
-    def _successors(self, function: Any) -> dict[str, list[tuple[Value, str]]]:
-        """Return the successors of each pass; the last condition that is true decides."""
-        offered = self.vectors.payload.function
-        always = Const(1, 1)
-        layer_norm = function == Function.LAYER_NORM
-        return {
-            "LOAD": [
-                (always, "SCALE"),
-                (offered == Function.ROTARY, "COSINE"),
-                (offered == Function.SILU, "SIGMOID"),
-                # A residual addition alone is the last pass of a LayerNorm.
-                (offered == Function.ADD, "BIAS"),
-            ],
-            "SCALE": [(always, "SQUARES"), (layer_norm, "SUM")],
-            "SUM": [(always, "MEAN")],
-            "MEAN": [(always, "CENTRE")],
-            "CENTRE": [(always, "SQUARES")],
-            "SQUARES": [(always, "DEVIATION")],
-            "DEVIATION": [(always, "NORMALISE")],
-            "NORMALISE": [(always, "WEIGHT")],
-            "WEIGHT": [(always, "OUT"), (layer_norm, "BIAS")],
-            "BIAS": [(always, "OUT")],
-            "COSINE": [(always, "SINE")],
-            "SINE": [(always, "OUT")],
-            "SIGMOID": [(always, "GATE")],
-            "GATE": [(always, "WEIGHT")],
-            "OUT": [(always, "LOAD")],
-        }
-
-    def _scale(self, m: Module, now: _Pass) -> Value:
-        """Return the power of two that brings the row's largest element to between 1 and 2."""
-        exponents = [value[10:15] for value in self.vectors.payload.values]
-        # The maximum takes two cycles: within groups, then over groups and previous slices.
-        groups = [_largest(exponents[start : start + 16]) for start in range(0, len(exponents), 16)]
-        arrives = now.on("LOAD") & self.vectors.valid
-        held = delay_line(m, Cat(groups), 1, name="groups")[-1]
-        behind = delay_line(m, Cat(arrives, now.done == 0), 1, name="arrived", reset=True)[-1]
-        largest = Signal(5, reset_less=True)
-        before = Mux(behind[1], 0, largest)
-        with m.If(behind[0]):
-            parts = [held[start : start + 5] for start in range(0, len(held), 5)]
-            m.d.sync += largest.eq(_largest([*parts, before]))
-        # 30 - 0 and 30 - 1 alike: subnormal numbers have the exponent of the smallest normal one.
-        exponent = (BINARY16.exponent_mask - 1 - Mux(largest == 0, 1, largest))[:5]
-        smallest = largest >= BINARY16.exponent_mask - 1
-        return Mux(smallest, 1 << BINARY16.mantissa_bits - 1, exponent << BINARY16.mantissa_bits)
-
-    def _vector_unit(
-        self, m: Module, port: Any, now: _Pass, item: Any, sigmoids: Any, scalar: Value
-    ) -> None:
-        """Drive the vector unit with the slices of a pass; the row is loaded one cycle earlier."""
-        # The rotated vector has its halves exchanged and one of them negated: wires only.
-        half = self.parameters.vector.head_size // 2
-        squares, scaled = now.on("SQUARES"), now.any(("SCALE", "NORMALISE"))
-        operation = Mux(scaled, Operation.SCALE, Operation.ELEMENT_WISE)
-        works = now.any((*WEIGHTED, "GATE", "SCALE", "NORMALISE", "SUM"))
-        m.d.comb += [
-            port.valid.eq((now.shown & works) | (now.held & squares)),
-            Value.cast(port.operation).eq(Mux(now.any(SUMMED), Operation.DOT_PRODUCT, operation)),
-            port.i_scal.eq(scalar),
-            # For squares, the slice itself is loaded into the row when the memory outputs it.
-            port.load.eq(Mux(squares, now.shown, now.issue)),
-        ]
-        for lane, loaded in enumerate(port.i_vec1):
-            other = item[(lane + half) % (2 * half)]
-            turned = Cat(other[:-1], other[-1] ^ int(lane < half))
-            m.d.comb += [
-                port.i_vec2[lane].eq(Mux(now.on("SINE"), turned, item[lane])),
-                loaded.eq(self.factors.payload.values[lane]),
-            ]
-            with m.If(squares):
-                m.d.comb += loaded.eq(item[lane])
-            with m.If(now.on("SUM")):
-                m.d.comb += loaded.eq(BINARY16.one)
-            with m.If(now.on("GATE")):
-                m.d.comb += loaded.eq(sigmoids[lane])
-
-    def _adders(
-        self, m: Module, port: Any, now: _Pass, item: Any, first_product: Any, mean: Value
-    ) -> tuple[Any, Value]:
-        """Return sums and their valid bit: of a slice, or of both products of a rotation."""
-        p = self.parameters
-        sums = Signal(p.vector.vector_layout)
-        sine, centre = now.on("SINE"), now.on("CENTRE")
-        # Centring adds the negated mean, in the adders of residual additions.
-        negated = Cat(mean[:-1], ~mean[-1])
-        for lane in range(p.vector.head_size):
-            m.submodules[f"add_{lane}"] = add = FloatAdd(stages=p.add_stages)
-            addend = Mux(centre, negated, self.addends.payload.values[lane])
-            # The pass selects the operands of all lanes; a register separates selection and
-            # addition.
-            terms = Cat(
-                Mux(sine, first_product[lane], item[lane]), Mux(sine, port.o_vec[lane], addend)
-            )
-            held = delay_line(m, terms, 1, name=f"terms_{lane}")[-1]
-            m.d.comb += [
-                Value.cast(add.a).eq(held[:16]),
-                Value.cast(add.b).eq(held[16:]),
-                sums[lane].eq(Value.cast(add.result)),
-            ]
-        begins = Mux(sine, port.o_vec_valid, now.shown & now.any(("CENTRE", "BIAS")))
-        summed = delay_line(m, begins, 1 + p.add_stages, name="summed", reset=True)[-1]
-        return sums, summed
-
-
-def _largest(codes: list[Value]) -> Value:
-    """Return the largest of some unsigned values, compared in a tree."""
-    while len(codes) > 1:
-        pairs = zip(codes[::2], codes[1::2], strict=False)
-        codes = [Mux(a > b, a, b) for a, b in pairs] + codes[len(codes) // 2 * 2 :]
-    return codes[0]
+def rotated(vector: data.View) -> Value:
+    """Return a vector with its halves exchanged, the first half then negated: wires only."""
+    codes = [Value.cast(code) for code in vector]
+    half = len(codes) // 2
+    return Cat(*(Cat(code[:-1], ~code[-1]) for code in codes[half:]), *codes[:half])

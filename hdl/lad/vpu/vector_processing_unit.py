@@ -4,7 +4,7 @@ from typing import Annotated
 
 from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, enum
-from amaranth.lib.wiring import In, Out, Signature
+from amaranth.lib.wiring import In, Out, PureInterface, Signature
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.float_multiply import FloatMultiply
@@ -128,6 +128,27 @@ class VectorPort(Signature):
                 "o_scal_valid": In(1),
             }
         )
+
+    def create(
+        self, *, path: tuple[str | int, ...] | None = None, src_loc_at: int = 0
+    ) -> "VectorInterface":
+        """Return signals of the connection."""
+        return VectorInterface(self, path=path or (), src_loc_at=1 + src_loc_at)
+
+
+class VectorInterface(PureInterface):
+    """Signals of a `VectorPort`, whose members it has as attributes."""
+
+    load: Signal
+    i_vec1: data.View
+    valid: Signal
+    operation: enum.EnumView
+    i_vec2: data.View
+    i_scal: Signal
+    o_vec: data.View
+    o_vec_valid: Signal
+    o_scal: Signal
+    o_scal_valid: Signal
 
 
 class VectorProcessingUnit(Unit):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from golden.arith.float_values import codes, values
 from golden.lad.apid.active_position_module import exact_interval, identify
 from golden.llm import open_trace
-from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
+from hdl.lad.apid.apid_parameters import ActivePositionModuleParameters
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
 from testbenches.lad.vectors import prepare as prepare

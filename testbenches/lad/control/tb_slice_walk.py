@@ -146,17 +146,15 @@ def layer_sequences(bits: int) -> list[Record]:
         sequences += [loops for _what, loops in (*instruction.moves, *instruction.writes)]
     # With fewer bits than the smallest layers have, the lower ones.
     mask = (1 << bits) - 1
-    records: list[Record] = [dict(loops.record) for loops in sequences]
     return [
-        {"base": record["base"] & mask}
+        {"base": loops.base & mask}
         | {
-            name: {
-                "rounds": max(record[name]["rounds"] & mask, 1),
-                "stride": record[name]["stride"] & mask,
-            }
-            for name in LOOPS
+            name: {"rounds": max(rounds & mask, 1), "stride": stride & mask}
+            for name, (rounds, stride) in zip(
+                LOOPS, (loops.outer, loops.middle, loops.inner), strict=True
+            )
         }
-        for record in records
+        for loops in sequences
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from golden.arith.float_values import codes, values
 from golden.lad.apid.active_position_module import exact_interval, identify
 from golden.llm import open_trace
-from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
+from hdl.lad.apid.apid_parameters import ActivePositionModuleParameters
 from hdl.lad.interval_table import EIGHT, FIVE, TWELVE, IntervalTable
 from testbenches.lad.vectors import LAYERS, TOKENS
 
