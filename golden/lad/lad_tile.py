@@ -98,6 +98,8 @@ class Step:
         The denominator was not above 0.
     maximum : int
         FP16 code of max_s.
+    centres, precise : int
+        Sizes of C, the key centres, and of M, the positions with exact scores.
     fetched, active, changed : array
         Positions whose keys stage 1 fetched; J; U. Ascending.
     moved : Moved
@@ -112,6 +114,8 @@ class Step:
     output: Codes
     not_positive: bool
     maximum: int
+    centres: int
+    precise: int
     fetched: Integers
     active: Integers
     changed: Integers
@@ -122,14 +126,36 @@ class Step:
 
 
 def equation_7(p: LadTileParameters, step: Step) -> float:
-    """Return the cycles of a step in the paper's Equation 7."""
+    """Return the interval of steps by the paper's Equation 7, in cycles.
+
+    The paper's 128 is the head size d, of which its vector units rescale as many scores per cycle.
+    """
     n = int(step.active[-1]) + 1
     size, active, changed = p.vector.head_size, len(step.active), len(step.changed)
     return max(
-        step.moved.keys + n / 256,
+        (2 * step.centres + n / size + step.precise) / 2,
         n / p.apid.lanes,
         active / p.md.lanes,
         (size + active + changed * size + 3 * changed) / 3,
+    )
+
+
+def schedule_bound(p: LadTileParameters, step: Step) -> int:
+    """Return the least interval of steps in the hardware's schedule, in cycles.
+
+    It differs from Equation 7 in each stage. A key is fetched and multiplied once, also if it is
+    both a centre and in M. Active positions pass stages 4 to 6 one by one. An updated position
+    takes a pass over all columns, and the columns of a step are loaded and written out one by one.
+    """
+    n = int(step.active[-1]) + 1
+    active, changed = len(step.active), len(step.changed)
+    return max(
+        # Load, the new key, all other keys, and the division of the norms.
+        len(step.fetched) + 3,
+        -(-n // p.apid.lanes),
+        active,
+        p.ac.groups + -(-active // p.ac.lanes) + changed * p.ac.pass_cycles,
+        2 * p.ac.columns + 1,
     )
 
 
@@ -242,6 +268,8 @@ class LadTile:
             computed.output,
             computed.not_positive,
             scored.maximum,
+            len(centres),
+            int(precise.sum()),
             fetched,
             active,
             active[changes.update],

@@ -1,6 +1,6 @@
 """Testbench of LAD: hidden states through all layers, token by token."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.lad.lad import Lad
-from golden.lad.lad_tile import Step, equation_7
+from golden.lad.lad_tile import Step, equation_7, schedule_bound
 from golden.lad.lad_tiles import lad_tiles
 from golden.nonlinear.argmax import argmax
 from hdl.arith.float_format import BINARY16
@@ -55,6 +55,25 @@ class Answer:
     states: Codes
     steps: list[Step]
     predictions: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Duration of a run, and lower bounds: products of matrices, and attention.
+
+    Members
+    -------
+    cycles : int
+        Cycles from the first slice to the last result.
+    ideal_cycles : int
+        With the paper's Equation 7.
+    schedule_bound : int
+        With the hardware's own schedule of attention, see `schedule_bound`.
+    """
+
+    cycles: int
+    ideal_cycles: int
+    schedule_bound: int
 
 
 class LadBench:
@@ -129,11 +148,8 @@ class LadBench:
             states=behind, steps=steps, predictions=[argmax(BINARY16, one) for one in sums]
         )
 
-    async def run(self, tokens: int) -> tuple[int, int]:
-        """Run tokens through all layers; compare the states, and all data outside.
-
-        Return the cycles, and the lower bound by products and Equation 7.
-        """
+    async def run(self, tokens: int) -> Cycles:
+        """Run tokens through all layers; compare the states, and all data outside."""
         p, model = self.p, await self.begin()
         tokens = min(tokens, p.tile.slots - self.begun(p.batch - 1))
         start = self.bench.cycle
@@ -168,8 +184,15 @@ class LadBench:
         self.outside.check(model.tile.heads, steps)
         products = tokens * sum(model.products(weights) for weights in self.layers)
         products += len(predicted) // p.batch * model.vocabulary_products()
-        bound = products + sum(equation_7(p.tile, step) for step in steps)
-        return end - start, round(bound / p.tiles)
+        return Cycles(
+            cycles=end - start,
+            ideal_cycles=round(
+                (products + sum(equation_7(p.tile, step) for step in steps)) / p.tiles
+            ),
+            schedule_bound=round(
+                (products + sum(schedule_bound(p.tile, step) for step in steps)) / p.tiles
+            ),
+        )
 
     def _flags(self, answer: Answer) -> NDArray[np.bool_]:
         """Return whether any denominator up to each layer was not positive."""
@@ -204,14 +227,13 @@ async def tokens(dut: Any) -> None:
     p = bench.p
     number = TOKENS if p.tile.sfm.hidden_size < 100 else 1
     schedule = Schedule(bench, p)
-    cycles, ideal = await bench.run(number)
+    cycles = await bench.run(number)
     if p.periods > 1:
         # The second last token, which has a token before and after it.
         for name, value in schedule.token(number - 2).items():
             record_fact("schedule", name, value)
     bench.bench.record(
-        cycles=cycles,
-        ideal_cycles=ideal,
+        **asdict(cycles),
         tensors=f"SmolLM2 layers {LAYERS[: p.layers]}, up to {number} tokens of {p.batch} samples",
     )
 

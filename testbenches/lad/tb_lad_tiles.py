@@ -4,7 +4,7 @@ from typing import Any
 
 import cocotb
 
-from golden.lad.lad_tile import equation_7
+from golden.lad.lad_tile import equation_7, schedule_bound
 from testbenches.applicable import only_if
 from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.sfm.tb_special_function_module import random_rows
@@ -38,10 +38,13 @@ async def real_decoding(dut: Any) -> None:
     answers = await bench.run(real_work(bench, length, groups=min(len(bench.groups), GROUPS)))
     seen = [cycle for cycle, _payload in bench.outputs.received]
     # All tiles run in parallel: Equation 7 of the steps that follow each other in one tile.
-    ideal = sum(equation_7(bench.p, answer) for answer in answers[1:]) / bench.outside.tiles
+    tiles = bench.outside.tiles
+    ideal = sum(equation_7(bench.p, answer) for answer in answers[1:])
+    scheduled = sum(schedule_bound(bench.p, answer) for answer in answers[1:])
     bench.bench.record(
         cycles=seen[-1] - seen[0],
-        ideal_cycles=round(ideal),
+        ideal_cycles=round(ideal / tiles),
+        schedule_bound=round(scheduled / tiles),
         tensors=f"SmolLM2 layers {LAYERS}, {length} steps of each head",
     )
 

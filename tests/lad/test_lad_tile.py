@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from golden.arith.float_values import codes, values
-from golden.lad.lad_tile import LadTile
+from golden.lad.lad_tile import LadTile, Moved, Step, equation_7, schedule_bound
 from golden.lad.locality_aware_attention import LocalityAwareHead
 from golden.lad.traffic import traffic
+from golden.study.lad_cycles import Pipeline, Sizes
 from hdl.catalog import entry_named
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
-from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
+from hdl.lad.apid.apid_parameters import ActivePositionModuleParameters
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.exp_intervals import IntervalParameters
 from hdl.lad.interval_table import EIGHT, TWELVE
@@ -262,3 +263,59 @@ def test_the_union_of_float64_s_sets_is_as_large() -> None:
     shares = [union / all_heads for union, all_heads in (exact, ours)]
     assert shares[1] == pytest.approx(shares[0], abs=0.01)
     assert shares[1] < 0.7
+
+
+@pytest.mark.parametrize(
+    ("sizes", "slowest"),
+    [
+        # Positions, |C|, |M|, |J|, |U|; the example of the paper's sheet is the first one.
+        ((4096, 300, 80, 300, 2), 356),
+        ((4096, 100, 80, 300, 2), 4096 / 12),
+        ((600, 10, 10, 500, 1), 253),
+        ((64, 60, 40, 64, 0), 80.25),
+    ],
+)
+def test_equation_7_is_that_of_the_paper(sizes: tuple[int, ...], slowest: float) -> None:
+    length, centres, precise, active, changed = sizes
+    step = Step(
+        output=np.zeros(128, np.uint16),
+        not_positive=False,
+        maximum=0,
+        centres=centres,
+        precise=precise,
+        fetched=np.arange(max(centres, precise)),
+        active=np.arange(length - active, length),
+        changed=np.arange(changed),
+        moved=Moved(-(-length // 12), max(centres, precise), active, 129),
+        ahead=0,
+        hits=0,
+        crowded=0,
+    )
+    p = LadTileParameters()
+    assert equation_7(p, step) == pytest.approx(slowest)
+    names = ("length", "centres", "exact", "active", "changed", "hits")
+    counts = zip(names, (*sizes, 0), strict=True)
+    terms = Pipeline().formula(Sizes(**{name: np.array([float(one)]) for name, one in counts}))
+    assert equation_7(p, step) == pytest.approx(max(float(term[0]) for term in terms.values()))
+    # One key or active position per cycle; 43 groups of columns per pass, whatever |U| is.
+    assert schedule_bound(p, step) == max(
+        max(centres, precise) + 3,
+        -(-length // 12),
+        active,
+        43 * (1 + changed) + -(-active // 3),
+        259,
+    )
+
+
+def test_steps_count_centres_and_exact_scores() -> None:
+    """A key that is both a centre and in M is fetched once; the newest key is not fetched."""
+    p = parameters()
+    model = LadTile(parameters=p)
+    vectors = zip(*(head_vectors(name, 64)[:40] for name in "qkv"), strict=True)
+    steps = [model.step(0, *step) for step in vectors]
+    for number, step in enumerate(steps):
+        centres = {int(one) for one in model.heads[0].centres[:number]}
+        assert step.centres == len(centres) <= len(step.fetched) <= number
+        # The recent positions, the newest among them, have exact scores.
+        assert min(number + 1, p.recent) <= step.precise <= number + 1
+        assert len(step.fetched) <= step.centres + step.precise - 1

@@ -320,10 +320,11 @@ async def real_keys(dut: Any) -> None:
         for step in real_steps(p, layer, layer % 9, [max(high - back, 2) for back in range(4)])
     ]
     await bench.run(steps)
-    # Bound: one cycle per key. Equation 7 has (2 |C| + n / 128 + |M|) / 2.
+    # Bound: one cycle per key. Equation 7 has (2 |C| + n / d + |M|) / 2, with d = 128.
     ideal = sum(len(step.fetched(p)) + 1 for step in steps[1:])
+    size = p.vector.head_size
     formula = sum(
-        (2 * int(step.is_centre.sum()) + step.length / 128 + int(step.precise(p).sum())) / 2
+        (2 * int(step.is_centre.sum()) + step.length / size + int(step.precise(p).sum())) / 2
         for step in steps[1:]
     )
     seen = [cycle for cycle, _payload in bench.headers.received]
