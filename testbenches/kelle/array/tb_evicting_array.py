@@ -9,7 +9,7 @@ import numpy as np
 from amaranth.lib import data
 
 from golden.arith.requantiser import requantised
-from golden.kelle.eviction.systolic_evictor import Wavefront
+from golden.kelle.eviction.systolic_evictor import Victim, Wavefront
 from hdl.kelle.array.evicting_array import EvictingArrayParameters
 from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import Bench, catalog_parameters
@@ -30,9 +30,10 @@ from testbenches.kelle.decode_work import (
     open_layer,
     workload,
 )
-from testbenches.kelle.eviction.evictor_wavefronts import tabulate
+from testbenches.kelle.eviction.evictor_wavefronts import WavefrontTable, tabulate
 from testbenches.packing import from_integers, pack, to_integer, unpack
-from testbenches.streams import PAUSES, four_states
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.streams import StreamSource, four_states
 
 SUM_BITS = 34
 """Bits of sums of a few products with upper bytes."""
@@ -47,25 +48,17 @@ def prepare(p: EvictingArrayParameters) -> None:
 class Surroundings:
     """Drive scales and slot states of each lane when its result is due, and record all outputs."""
 
-    def __init__(self, bench: Bench, vectors: Any, work: Work, p: EvictingArrayParameters) -> None:
-        self.bench, self.vectors, self.work, self.p = bench, vectors, work, p
-        self.table = tabulate(work.wavefronts, p.evictor)
+    def __init__(self, bench: Bench, vectors: StreamSource, p: EvictingArrayParameters) -> None:
+        self.bench, self.vectors, self.p = bench, vectors, p
         self.lane = np.arange(p.rows)
-        layout = p.slot_layout
-        slots = {
-            name: np.array([getattr(wavefront, name) for wavefront in work.wavefronts]).astype(
-                np.int64
-            )
-            for name, _field in layout
-        }
-        self.slots = pack(layout, slots)
-        pairs = np.array(work.scales)
-        self.scales = pack(p.scale_layout, {"scale": pairs[:, 0], "shift": pairs[:, 1]})
-        self.scored = dict(zip(work.scored, range(len(work.scored)), strict=True))
-        self.done = dict(zip(work.done, range(len(work.done)), strict=True))
+        # Bits of the inputs of each result, one row each, and numbers of the results' vectors.
+        self.slots = np.zeros((1, p.rows, p.slot_layout.size), np.uint8)
+        self.scales = np.zeros((1, p.scale_layout.size), np.uint8)
+        self.scored: dict[int, int] = {}
+        self.done: dict[int, int] = {}
         shape = (16, p.rows)
         rng = bench.numpy_rng
-        self.noise = rng.integers(0, 2, (*shape, layout.size), dtype=np.uint8)
+        self.noise = rng.integers(0, 2, (*shape, p.slot_layout.size), dtype=np.uint8)
         self.scale_noise = rng.integers(0, 2, (*shape, p.scale_layout.size), dtype=np.uint8)
         depth = p.latency + p.rows + 1
         # By age in cycles: the vector that was accepted then, numbered among those that complete a
@@ -75,6 +68,20 @@ class Surroundings:
         self.results: list[int] = []
         self.updates: list[int] = []
         self.first_cycle = self.bench.cycle
+
+    def give(self, work: Work) -> None:
+        """Prepare the inputs of all results of work."""
+        fields = {
+            name: np.array([getattr(wavefront, name) for wavefront in work.wavefronts]).astype(
+                np.int64
+            )
+            for name, _field in self.p.slot_layout
+        }
+        self.slots = pack(self.p.slot_layout, fields)
+        pairs = np.array(work.scales)
+        self.scales = pack(self.p.scale_layout, {"scale": pairs[:, 0], "shift": pairs[:, 1]})
+        self.scored = dict(zip(work.scored, range(len(work.scored)), strict=True))
+        self.done = dict(zip(work.done, range(len(work.done)), strict=True))
 
     def clear(self) -> None:
         """Discard all recorded values."""
@@ -131,9 +138,9 @@ class Surroundings:
             got = unpack(layout, from_integers(seen, layout.size))["valid"]
             self.bench.compare(f"{name}.valid after reset", np.zeros_like(got), got)
 
-    def check(self) -> None:
+    def check(self, work: Work, table: WavefrontTable) -> None:
         """Require every result and every new importance in its lane and cycle, and no other."""
-        p, work = self.p, self.work
+        p = self.p
         accepted = np.array(self.accepted_at) - self.first_cycle
         self.bench.compare(
             "vectors accepted", np.array([len(work.vectors)]), np.array([len(accepted)])
@@ -156,7 +163,7 @@ class Surroundings:
                 self.updates,
                 p.evictor.update_layout,
                 accepted[work.scored] + p.latency + 1,
-                {"importance": self.table.updates},
+                {"importance": table.updates},
             )
 
     def _check(
@@ -177,42 +184,44 @@ class Surroundings:
 
 
 class Accelerator:
-    """A bench that drives and monitors all ports, and its work."""
+    """A bench that drives and monitors all ports."""
 
-    def __init__(
-        self, dut: Any, salt: str, work: Work, *, source: str = "none", sink: str = "none"
-    ) -> None:
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: EvictingArrayParameters = catalog_parameters()
-        self.work = work
         self.bench = Bench(dut, salt)
         self.vectors = self.bench.source("vectors", source)
         self.weights = self.bench.source("weights", source)
-        self.around = self.bench.add(Surroundings(self.bench, self.vectors, work, self.p))
+        self.around = self.bench.add(Surroundings(self.bench, self.vectors, self.p))
         self.sink = self.bench.sink("victims", sink)
 
-    def start(self) -> None:
+    def offer(self, work: Work) -> None:
         """Offer everything."""
-        self.weights.send(self.work.beats)
-        self.vectors.send(self.work.vectors)
+        self.around.give(work)
+        self.weights.send(work.beats)
+        self.vectors.send(work.vectors)
 
-    async def run(self) -> None:
-        """Reset, offer everything, and wait for all results and victims."""
+    async def run(self, work: Work) -> WavefrontTable:
+        """Reset, run work, and compare results, importances and victims; return the model's."""
+        table = tabulate(work.wavefronts, self.p.evictor)
         await self.bench.reset()
-        self.sink.received.clear()
-        self.start()
-        expected = len(self.around.table.victims)
+        self.offer(work)
         await self.bench.run(
-            until=lambda: self.vectors.idle and len(self.sink.received) == expected
+            until=lambda: self.vectors.idle and len(self.sink.received) >= len(table.victims)
         )
-        for _ in range(self.p.latency + self.p.rows + 1):
-            await self.bench.step()
+        await self.bench.step(self.p.latency + self.p.rows + 1)
+        self.around.check(work, table)
+        self._check_victims(table.victims)
+        return table
 
-    def check(self) -> None:
-        """Compare results, importances and victims."""
-        self.around.check()
+    async def check_silence(self) -> None:
+        """Require that nothing is output when nothing is input."""
+        await self.bench.step(self.p.latency + self.p.rows)
+        self.around.check_silence()
+        assert not self.sink.received
+
+    def _check_victims(self, victims: list[Victim]) -> None:
         layout = self.p.evictor.victim_layout
         got = unpack(layout, from_integers([item for _, item in self.sink.received], layout.size))
-        victims = self.around.table.victims
         for name in ("index", "importance", "found"):
             expected = np.array([int(getattr(victim, name)) for victim in victims])
             known = np.array([victim.found for victim in victims]) | (name == "found")
@@ -226,15 +235,14 @@ async def decode_steps(dut: Any) -> None:
     builder = Builder(p)
     victims, what = decode_work(builder, *workload(p), p.evictor.slots)
     work = builder.work
-    unit = Accelerator(dut, "decode_steps", work)
-    await unit.run()
-    unit.check()
+    unit = Accelerator(dut, "decode_steps")
+    table = await unit.run(work)
     received = unit.sink.received
     layout = p.evictor.victim_layout
     got = unpack(layout, from_integers([item for _, item in received], layout.size))["index"]
     unit.bench.compare("victims of the policy", np.array(victims), got)
     accepted = np.array(unit.around.accepted_at)
-    last_scores = accepted[np.array(work.scored)[unit.around.table.last]] + p.latency + p.rows - 1
+    last_scores = accepted[np.array(work.scored)[table.last]] + p.latency + p.rows - 1
     seen = np.array([cycle for cycle, _ in received])
     unit.bench.compare("cycle of the victim", last_scores + 1, seen)
     # Lower bound per tile: the load of weights or the vectors, whichever is more; then the latency.
@@ -253,28 +261,14 @@ async def decode_steps(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run a few decode steps under every pair of pause patterns."""
-    p = catalog_parameters()
-    builder = Builder(p)
-    decode_work(builder, 4, (0,), few_slots(p))
-    salt = f"stalls {source} {sink}"
-    unit = Accelerator(dut, salt, builder.work, source=source, sink=sink)
-    await unit.run()
-    unit.check()
-
-
-@cocotb.test()
 async def victims_wait(dut: Any) -> None:
     """Accept no victim until the array has stalled for long; no victim is lost or changed."""
     p = catalog_parameters()
     builder = Builder(p)
     decode_work(builder, p.evictor.victims + 2, (1,), few_slots(p))
-    unit = Accelerator(dut, "victims_wait", builder.work)
+    unit = Accelerator(dut, "victims_wait")
     unit.sink.pauses = chain(repeat(True, 2 * len(builder.work.beats)), repeat(False))
-    await unit.run()
-    unit.check()
+    await unit.run(builder.work)
 
 
 @cocotb.test()
@@ -298,10 +292,9 @@ async def searches_of_one_vector(dut: Any) -> None:
             protect=rng.random(p.rows) < 0.2,
         )
         builder.add([one], scale, shift, [wavefront])
-    unit = Accelerator(dut, "searches_of_one_vector", builder.work)
+    unit = Accelerator(dut, "searches_of_one_vector")
     unit.sink.pauses = chain(repeat(True, 40 * p.rows), repeat(False))
-    await unit.run()
-    unit.check()
+    await unit.run(builder.work)
 
 
 @cocotb.test()
@@ -323,9 +316,8 @@ async def other_products(dut: Any) -> None:
     operands = (weights[:channels], activations[:, :channels])
     builder.add(list(passes_of(operands, p.array, outputs=1)), int(rng.integers(1, 65536)), 27)
     decode_work(builder, 1, (1,), few_slots(p))
-    unit = Accelerator(dut, "other_products", builder.work)
-    await unit.run()
-    unit.check()
+    unit = Accelerator(dut, "other_products")
+    await unit.run(builder.work)
 
 
 @cocotb.test()
@@ -351,28 +343,22 @@ async def any_products(dut: Any, source: str) -> None:
         common = rng.integers(0, p.vectors, count).tolist() if rng.random() < 0.3 else None
         builder.add(cut, *factor, indices=common)
     decode_work(builder, 1, (1,), few_slots(p))
-    unit = Accelerator(dut, f"any_products {source}", builder.work, source=source)
-    await unit.run()
-    unit.check()
+    unit = Accelerator(dut, f"any_products {source}", source=source)
+    await unit.run(builder.work)
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: the next run equals the golden model."""
-    p = catalog_parameters()
-    builder = Builder(p)
-    decode_work(builder, 2, (2,), few_slots(p))
-    unit = Accelerator(dut, "resets", builder.work, source="random", sink="bursty")
-    for _ in range(8):
-        await unit.bench.reset()
-        unit.sink.received.clear()
-        for _cycle in range(p.latency + p.rows):
-            await unit.bench.step()
-        unit.around.check_silence()
-        assert not unit.sink.received
-        await unit.bench.reset()
-        unit.start()
-        for _cycle in range(unit.bench.rng.randint(1, 8 * p.rows)):
-            await unit.bench.step()
-    await unit.run()
-    unit.check()
+def decode_of(unit: Accelerator, steps: int, layer: int) -> Work:
+    """Return a few decode steps of SmolLM2 in a layer."""
+    builder = Builder(unit.p)
+    decode_work(builder, steps, (layer,), few_slots(unit.p))
+    return builder.work
+
+
+stalls = stall_test(Accelerator, lambda unit: decode_of(unit, 4, 0))
+resets = reset_test(
+    Accelerator,
+    lambda unit: decode_of(unit, 2, 2),
+    longest=lambda unit: 8 * unit.p.rows,
+    times=8,
+    after=Accelerator.check_silence,
+)
