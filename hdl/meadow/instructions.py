@@ -113,12 +113,12 @@ def packed(layout: data.Layout, values: Mapping[str, object] | Iterable[object])
     ValueError
         If a field is unknown, or a value does not fit its field.
     """
-    given = values if isinstance(values, Mapping) else dict(enumerate(values))
-    fields = dict(iter(layout))
-    if unknown := sorted(set(given) - set(fields)):
+    given = list(values.items()) if isinstance(values, Mapping) else list(enumerate(values))
+    fields: dict[object, data.Field] = dict(iter(layout))
+    if unknown := [name for name, _value in given if name not in fields]:
         raise ValueError(f"fields must be among {list(fields)}, not {unknown}")
     bits = 0
-    for name, value in given.items():
+    for name, value in given:
         field = fields[name]
         if isinstance(field.shape, data.Layout):
             if not isinstance(value, Iterable):
