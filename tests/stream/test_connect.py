@@ -1,15 +1,18 @@
 """Connections of streams transfer each item once, with any pauses."""
 
+from itertools import product
 from typing import Any
 
 import pytest
 from amaranth.hdl import Module, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
 
 from hdl.stream.connect import (
     buffered,
     connect_handshake,
+    connect_prioritised,
     connect_registered,
     connect_streams,
     every,
@@ -43,6 +46,9 @@ class Link(Unit):
             link = connect_streams if self.kind == "streams" else connect_registered
             link(m, self.sources[0], self.sinks[0])
             return m
+        if self.kind == "prioritised":
+            connect_prioritised(m, self.sources, self.sinks[0])
+            return m
         if self.kind == "handshake":
             connect_handshake(m, self.sources[0], self.sinks[0])
             m.d.comb += self.sinks[0].payload.eq(self.sources[0].payload ^ 0x55)
@@ -73,6 +79,33 @@ def test_one_to_one(kind: str) -> None:
 def test_handshake_does_not_drive_the_payload() -> None:
     changed = [item ^ 0x55 for item in ITEMS]
     check_streams(Link(kind="handshake"), {"sources.0": ITEMS}, {"sinks.0": changed})
+
+
+def test_the_first_valid_source_has_priority() -> None:
+    """All combinations of three sources' `valid` and of `ready`; the connection has no state."""
+    unit = Link(kind="prioritised", sources=3)
+
+    async def combinations(ctx: Any) -> None:
+        sink = unit.sinks[0]
+        for *offers, ready in product((0, 1), repeat=4):
+            for number, (source, valid) in enumerate(zip(unit.sources, offers, strict=True)):
+                ctx.set(source.valid, valid)
+                ctx.set(source.payload, 0x11 * (number + 1))
+            ctx.set(sink.ready, ready)
+            first = offers.index(1) if any(offers) else None
+            assert ctx.get(sink.valid) == (first is not None)
+            if first is not None:
+                assert ctx.get(sink.payload) == 0x11 * (first + 1)
+            # A source that does not offer an item may see any `ready`.
+            taken = [
+                valid and ctx.get(source.ready)
+                for source, valid in zip(unit.sources, offers, strict=True)
+            ]
+            assert taken == [ready if number == first else 0 for number in range(3)]
+
+    simulator = Simulator(unit)
+    simulator.add_testbench(combinations)
+    simulator.run()
 
 
 @pytest.mark.parametrize(("sources", "sinks"), [(1, 3), (3, 1), (2, 2)])
