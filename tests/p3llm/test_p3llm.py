@@ -193,10 +193,10 @@ def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
         assert getattr(Places(p), name) == getattr(Places(PRESETS["smollm2"]), name)
     assert 30 * p.layer_positions + p.vocabulary_positions < 0.2 * (1 << POSITION_BITS)
     program = Program(p)
-    before, behind = program.layer_lines
+    memory_end, npu_end = program.layer_lines
     # The LM head waits only for instructions of its own, or for complete ones.
-    assert all(line.after <= behind for line in program.memory[:before])
-    operations = [line.instruction.operation for line in program.npu[behind:]]
+    assert all(line.after <= npu_end for line in program.memory[:memory_end])
+    operations = [line.instruction.operation for line in program.npu[npu_end:]]
     assert operations.count(NpuOperation.COMPARE) == 16
     assert operations[-1] is NpuOperation.PREDICT
 
@@ -322,18 +322,18 @@ def test_places_fit_their_bits(preset: str) -> None:
     fields, scores = npu_instruction(p), p.slots // p.lanes
     named = ("source", "target", "sums", "factors", "value_scales")
     for line in program.npu:
-        said = line.instruction
-        operation = said.operation
+        instruction = line.instruction
+        operation = instruction.operation
         # A pseudo-channel's scalars follow those of the previous one.
-        channel = said.head % p.pseudo_channels
-        assert 4 * channel + said.scalar < p.scalars
+        channel = instruction.head % p.pseudo_channels
+        assert 4 * channel + instruction.scalar < p.scalars
         # Scores are as many as there are tokens.
-        count = scores if operation == NpuOperation.SCORES else said.count
+        count = scores if operation == NpuOperation.SCORES else instruction.count
         assert count < 1 << fields["count"].width
         for name in named:
-            assert getattr(said, name) + count < 1 << fields[name].width
+            assert getattr(instruction, name) + count < 1 << fields[name].width
         if operation in READS_NUMBERS:
-            assert said.source + count < 1 << places.numbers_bits
+            assert instruction.source + count < 1 << places.numbers_bits
     for line in program.memory:
         widths = {"inputs": places.word_bits, "sums": places.result_bits}
         for name, width in (widths | {"columns": places.column_bits}).items():
@@ -347,8 +347,8 @@ def test_loops_fit_their_bits(preset: str) -> None:
     bits, unit = MemoryBits(p), p.channel.unit
     most = {"outers": bits.outers, "rounds": bits.rounds, "steps": bits.steps}
     products = [line.instruction for line in Program(p).memory]
-    for said in products:
-        counts = {name: getattr(said, name) for name in most}
+    for product in products:
+        counts = {name: getattr(product, name) for name in most}
         assert all(counts[name] < 1 << most[name] for name in most)
-        assert said.tail < 1 << bits.tail
+        assert product.tail < 1 << bits.tail
         assert counts["outers"] * (counts["steps"] // unit.steps_a_word) < 1 << bits.words

@@ -1,12 +1,10 @@
 """Writes of a head's inputs into the registers of the units, before the columns that use them."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.control.product_command import product_command
-from hdl.p3llm.instructions import memory_instruction
+from hdl.p3llm.control.product_command import product_members
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.pim_channel import ColumnOperation
 from hdl.unit import Unit
@@ -46,16 +44,8 @@ class InputWriter(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        super().__init__(
-            {
-                "begin": In(1),
-                "instruction": In(memory_instruction(p)),
-                "enable": In(1),
-                "final_step": In(range(p.channel.unit.steps)),
-                "commands": Out(stream.Signature(product_command(p))),
-                "done": Out(1),
-            }
-        )
+        steps = range(p.channel.unit.steps)
+        super().__init__(product_members(p, enable=In(1), final_step=In(steps)))
 
     def elaborate(self, platform: object) -> Module:
         """Count words and pumps."""

@@ -1,16 +1,14 @@
 """The FSM that reads a head's keys into the NPU, if they are quantised before RoPE."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import In
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.control.product_command import next_unit, product_command
+from hdl.p3llm.control.product_command import next_unit, product_members, read_unit
 from hdl.p3llm.control.scale_fetch import ScaleFetch
-from hdl.p3llm.instructions import MemoryBits, memory_instruction
+from hdl.p3llm.instructions import MemoryBits
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
-from hdl.p3llm.pim.pim_channel import ColumnOperation
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
@@ -51,15 +49,7 @@ class KeyFetch(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        super().__init__(
-            {
-                "begin": In(1),
-                "instruction": In(memory_instruction(p)),
-                "token": In(range(p.slots)),
-                "commands": Out(stream.Signature(product_command(p))),
-                "done": Out(1),
-            }
-        )
+        super().__init__(product_members(p, token=In(range(p.slots))))
 
     def elaborate(self, platform: object) -> Module:
         """Nested loops over rounds, positions and units."""
@@ -81,13 +71,7 @@ class KeyFetch(Unit):
         # A column of keys or zero points is read in this cycle.
         moves = Signal()
         ends = next_unit(m, unit, moves, p.units)
-        read = [
-            commands.valid.eq(1),
-            Value.cast(payload.operation).eq(ColumnOperation.READ),
-            payload.unit.eq(unit),
-            payload.advance.eq(Mux(unit == p.units - 1, 1, 0)),
-            moves.eq(commands.ready),
-        ]
+        read = [commands.valid.eq(1), moves.eq(commands.ready)]
         m.d.comb += [
             scales.begin.eq(self.begin),
             scales.instruction.eq(given),
@@ -101,6 +85,7 @@ class KeyFetch(Unit):
                     m.next = "ZERO_POINTS"
             # The position with the zero points of a set.
             with m.State("ZERO_POINTS"):
+                read_unit(m, payload, unit, p.units)
                 m.d.comb += [*read, payload.reads.zeros.eq(1), payload.reads.place.eq(zeros)]
                 with m.If(ends):
                     m.d.comb += scales.starts.eq(1)
@@ -113,6 +98,7 @@ class KeyFetch(Unit):
                     m.next = "KEYS"
             # The positions of a round of keys.
             with m.State("KEYS"):
+                read_unit(m, payload, unit, p.units)
                 m.d.comb += [
                     *read,
                     payload.reads.keys.eq(1),

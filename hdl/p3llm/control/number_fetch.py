@@ -1,13 +1,10 @@
 """Reads of FP16 numbers from the banks into the NPU, unit by unit."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.hdl import Module, Signal
 
-from hdl.p3llm.control.product_command import next_unit, product_command
-from hdl.p3llm.instructions import MemoryBits, memory_instruction
+from hdl.p3llm.control.product_command import next_unit, product_members, read_unit
+from hdl.p3llm.instructions import MemoryBits
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.pim.pim_channel import ColumnOperation
 from hdl.unit import Unit
 
 
@@ -41,14 +38,7 @@ class NumberFetch(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        super().__init__(
-            {
-                "begin": In(1),
-                "instruction": In(memory_instruction(p)),
-                "commands": Out(stream.Signature(product_command(p))),
-                "done": Out(1),
-            }
-        )
+        super().__init__(product_members(p))
 
     def elaborate(self, platform: object) -> Module:
         """Count positions and, within each, units."""
@@ -57,11 +47,9 @@ class NumberFetch(Unit):
         left, unit = Signal(MemoryBits(p).tail), Signal(range(p.units))
         place = Signal.like(given.columns[0])
         ends = next_unit(m, unit, commands.valid & commands.ready, p.units)
+        read_unit(m, commands.payload, unit, p.units)
         m.d.comb += [
             commands.valid.eq(left != 0),
-            Value.cast(commands.payload.operation).eq(ColumnOperation.READ),
-            commands.payload.unit.eq(unit),
-            commands.payload.advance.eq(Mux(unit == p.units - 1, 1, 0)),
             commands.payload.reads.numbers.eq(1),
             commands.payload.reads.place.eq(place),
             self.done.eq(ends & (left == 1)),

@@ -1,9 +1,10 @@
 """The memory command that the parts of a product sequencer output."""
 
-from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import data
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Member, Out
 
-from hdl.p3llm.instructions import MemoryBits
+from hdl.p3llm.instructions import MemoryBits, memory_instruction
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.pim_channel import ColumnOperation
 from hdl.p3llm.places import Places
@@ -43,6 +44,32 @@ def product_command(p: P3llmParameters) -> data.StructLayout:
             "reads": reads_layout(p),
         }
     )
+
+
+def product_members(p: P3llmParameters, **own: Member) -> dict[str, Member]:
+    """Return the members of a part that turns an instruction into commands.
+
+    ``begin`` starts the ``instruction``, ``done`` is 1 in the cycle of its last command. The part's
+    `own` members are declared between its inputs and its commands.
+    """
+    return {
+        "begin": In(1),
+        "instruction": In(memory_instruction(p)),
+        **own,
+        "commands": Out(stream.Signature(product_command(p))),
+        "done": Out(1),
+    }
+
+
+def read_unit(
+    m: Module, command: data.View, unit: Signal, units: int, advance: Value | int = 1
+) -> None:
+    """Let a command read the column of `unit`; that of the last unit moves on by `advance`."""
+    m.d.comb += [
+        Value.cast(command.operation).eq(ColumnOperation.READ),
+        command.unit.eq(unit),
+        command.advance.eq(Mux(unit == units - 1, advance, 0)),
+    ]
 
 
 def next_unit(m: Module, unit: Signal, moves: Value, units: int) -> Value:

@@ -1,14 +1,12 @@
 """Reads of the scales of a set of keys, and of the values of the same tokens, into the NPU."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import In
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.control.product_command import next_unit, product_command
-from hdl.p3llm.instructions import MemoryBits, memory_instruction
+from hdl.p3llm.control.product_command import next_unit, product_members, read_unit
+from hdl.p3llm.instructions import MemoryBits
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
-from hdl.p3llm.pim.pim_channel import ColumnOperation
 from hdl.unit import Unit
 
 
@@ -50,16 +48,7 @@ class ScaleFetch(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        super().__init__(
-            {
-                "begin": In(1),
-                "instruction": In(memory_instruction(p)),
-                "starts": In(1),
-                "rounds": In(MemoryBits(p).rounds),
-                "commands": Out(stream.Signature(product_command(p))),
-                "done": Out(1),
-            }
-        )
+        super().__init__(product_members(p, starts=In(1), rounds=In(MemoryBits(p).rounds)))
 
     def elaborate(self, platform: object) -> Module:
         """Count units and rounds, of the scales of keys, then of those of values."""
@@ -73,11 +62,9 @@ class ScaleFetch(Unit):
         last_round = round_ == (rounds - 1)[: len(round_)]
         skipped = Mux(last_round, KEY_SET - rounds, 0)
         ends = next_unit(m, unit, commands.valid & commands.ready, p.units)
+        read_unit(m, commands.payload, unit, p.units, 1 + skipped)
         m.d.comb += [
             commands.valid.eq(running),
-            Value.cast(commands.payload.operation).eq(ColumnOperation.READ),
-            commands.payload.unit.eq(unit),
-            commands.payload.advance.eq(Mux(unit == p.units - 1, 1 + skipped, 0)),
             commands.payload.reads.numbers.eq(1),
             commands.payload.reads.place.eq(Mux(of_values, places[1], places[0])),
             self.done.eq(ends & last_round & of_values),

@@ -1,13 +1,12 @@
 """The FSM of P V in the compute units."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 from amaranth.utils import ceil_log2
 
 from hdl.p3llm.control.input_writer import InputWriter
-from hdl.p3llm.control.product_command import product_command
-from hdl.p3llm.instructions import MemoryBits, memory_instruction
+from hdl.p3llm.control.product_command import product_members
+from hdl.p3llm.instructions import MemoryBits
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.pim_channel import ColumnOperation
@@ -51,15 +50,7 @@ class ValueSequencer(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        super().__init__(
-            {
-                "begin": In(1),
-                "instruction": In(memory_instruction(p)),
-                "token": In(range(p.slots)),
-                "commands": Out(stream.Signature(product_command(p))),
-                "done": Out(1),
-            }
-        )
+        super().__init__(product_members(p, token=In(range(p.slots))))
 
     def elaborate(self, platform: object) -> Module:
         """Nested loops over fillings of the registers and their columns."""

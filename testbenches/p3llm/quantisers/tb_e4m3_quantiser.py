@@ -17,11 +17,10 @@ from testbenches.p3llm.quantisers.real_vectors import (
     e4m3_near_ties,
     edges,
     exact_scales,
-    random_vectors,
     small,
     trace,
 )
-from testbenches.p3llm.quantisers.vector_bench import Codes, VectorBench
+from testbenches.p3llm.quantisers.vector_bench import VectorBench
 from testbenches.shared_tests import reset_test, stall_test
 
 
@@ -86,7 +85,7 @@ async def small_magnitudes(dut: Any) -> None:
 async def ties(dut: Any) -> None:
     """Quotients that tie exactly, or only after float32's rounding."""
     bench = bench_for(dut, "ties")
-    vectors = random_vectors(bench.bench.numpy_rng, 4096 // bench.p.slices + 8, bench.p.width)
+    vectors = bench.random_vectors(4096 // bench.p.slices + 8)
     # 448 / 7 is a power of two: multiples of 7 divided by the largest tie without a remainder.
     vectors[::2, 0] = 0x7BFF & ~0x3FF | 7 * 128
     await bench.run(vectors)
@@ -102,17 +101,12 @@ async def scales(dut: Any) -> None:
     await bench.run(np.concatenate(vectors))
 
 
-def random_work(bench: VectorBench, count: int) -> Codes:
-    """Return random vectors."""
-    return random_vectors(bench.bench.numpy_rng, count, bench.p.width)
-
-
 stalls = stall_test(
-    bench_for, lambda bench: bench.random_lengths(bench.fewer(random_work(bench, 8)))
+    bench_for, lambda bench: bench.random_lengths(bench.fewer(bench.random_vectors(8)))
 )
 resets = reset_test(
     bench_for,
-    lambda bench: random_work(bench, 6),
+    lambda bench: bench.random_vectors(6),
     longest=lambda bench: 3 * bench.p.slices + 20,
     times=6,
 )

@@ -20,12 +20,11 @@ from testbenches.p3llm.quantisers.real_vectors import (
     int4_near_ties,
     last_place_scales,
     near_halves,
-    random_vectors,
     small,
     trace,
     zero_point_near_ties,
 )
-from testbenches.p3llm.quantisers.vector_bench import Codes, VectorBench
+from testbenches.p3llm.quantisers.vector_bench import VectorBench
 from testbenches.shared_tests import reset_test, stall_test
 
 
@@ -93,7 +92,7 @@ async def small_magnitudes(dut: Any) -> None:
 async def ties(dut: Any) -> None:
     """Quotients that tie exactly, or only after float32's rounding."""
     bench = bench_for(dut, "ties")
-    vectors = random_vectors(bench.bench.numpy_rng, 4096 // bench.p.slices + 8, bench.p.width)
+    vectors = bench.random_vectors(4096 // bench.p.slices + 8)
     # From -7.5 to 7.5 the scale is 1, and halves tie.
     vectors[::2, :2] = 0x4780, 0xC780
     vectors[::2, 2:] = vectors[::2, 2:] & 0x8000 | 0x3800 + (vectors[::2, 2:] & 15) * 0x80
@@ -115,17 +114,12 @@ async def scales(dut: Any) -> None:
     await bench.run(np.concatenate([one_sided, *vectors]))
 
 
-def random_work(bench: VectorBench, count: int) -> Codes:
-    """Return random vectors."""
-    return random_vectors(bench.bench.numpy_rng, count, bench.p.width)
-
-
 stalls = stall_test(
-    bench_for, lambda bench: bench.random_lengths(bench.fewer(random_work(bench, 8)))
+    bench_for, lambda bench: bench.random_lengths(bench.fewer(bench.random_vectors(8)))
 )
 resets = reset_test(
     bench_for,
-    lambda bench: random_work(bench, 6),
+    lambda bench: bench.random_vectors(6),
     longest=lambda bench: 3 * bench.p.slices + 20,
     times=6,
 )

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbenches.bench import catalog_parameters
+from testbenches.p3llm.quantisers.real_vectors import random_vectors
 from testbenches.slices import full_rate_cycles
 from testbenches.unit_bench import Fields, UnitBench
 
@@ -61,6 +62,10 @@ class VectorBench(UnitBench[Vectors]):
             offered=lambda vectors: {"vectors": self.slices_of(list(vectors))},
             expected=lambda vectors: {"results": self.results_of(list(vectors))},
         )
+
+    def random_vectors(self, count: int) -> Codes:
+        """Return random vectors of the unit's width."""
+        return random_vectors(self.bench.numpy_rng, count, self.p.width)
 
     def fewer(self, vectors: Codes) -> Codes:
         """Return a selection of the given vectors, fewer if they are longer."""
