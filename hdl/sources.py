@@ -4,6 +4,7 @@ The digest follows the import statements. A list of source files or a version nu
 maintains by hand misses the change that the author forgets.
 """
 
+import ast
 import hashlib
 import sys
 from functools import cache
@@ -37,7 +38,8 @@ class _Finder(ModuleFinder):
 def code_digest(*modules: str, without: tuple[str, ...] = ()) -> str:
     """Return the SHA-256 of modules, of their imports within `TREES`, and of packages' versions.
 
-    The digest also covers comments: a needless computation costs less than a stale result.
+    Comments, docstrings and the layout of lines are not part of the digest, so that a change of
+    prose keeps what was computed.
 
     Parameters
     ----------
@@ -58,13 +60,31 @@ def code_digest(*modules: str, without: tuple[str, ...] = ()) -> str:
     for name, module in sorted(finder.modules.items()):
         digest.update(f"{name}\0".encode())
         if file := getattr(module, "__file__", None):
-            with Path(file).open("rb") as source:
-                digest.update(hashlib.file_digest(source, "sha256").digest())
+            digest.update(_syntax_digest(Path(file)))
     # A name that the finder does not find is in another package, or is a name inside a module.
     others = {name.partition(".")[0] for name in finder.badmodules} - set(TREES)
     for name in sorted(others - sys.stdlib_module_names):
         digest.update(f"{name} {_version(name)}\n".encode())
     return digest.hexdigest()
+
+
+@cache
+def _syntax_digest(file: Path) -> bytes:
+    """Return a digest of a module's syntax tree without strings that are statements."""
+    tree = ast.parse(file.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            body[:] = [one for one in body if not _is_docstring(one)]
+    return hashlib.sha256(ast.dump(tree).encode()).digest()
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    """Whether a statement is a string, which documents what surrounds or precedes it."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
 
 
 def _version(package: str) -> str:

@@ -32,6 +32,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def digest(*, without: tuple[str, ...] = ()) -> str:
     code_digest.cache_clear()
+    sources._syntax_digest.cache_clear()
     return code_digest("golden.top", without=without)
 
 
@@ -42,6 +43,32 @@ def test_digest_changes_with_each_module(tree: Path, name: str) -> None:
     assert digest() != before
     (tree / name).write_text(TREE[name])
     assert digest() == before
+
+
+PROSE = (
+    '"""A module."""\nimport hdl.listed\nvalue = 1\n',
+    'import hdl.listed\n\n# A comment.\nvalue = 1  # another\n"""Documents the value."""\n',
+    "import hdl.listed\nvalue = (\n    1\n)\n",
+)
+CODE = (
+    "import hdl.listed\nvalue = 2\n",
+    'import hdl.listed\nvalue = "1"\n',
+    'import hdl.listed\nvalue = 1\nprint("text")\n',
+)
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_prose_keeps_the_digest(tree: Path, text: str) -> None:
+    before = digest()
+    (tree / "hdl/bottom.py").write_text(text)
+    assert digest() == before
+
+
+@pytest.mark.parametrize("text", CODE)
+def test_code_changes_the_digest(tree: Path, text: str) -> None:
+    before = digest()
+    (tree / "hdl/bottom.py").write_text(text)
+    assert digest() != before
 
 
 def test_digest_does_not_follow_a_named_module(tree: Path) -> None:
