@@ -14,7 +14,7 @@ from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
-from hdl.p3llm.control.sequencer import LineIssuer
+from hdl.p3llm.control.sequencer import InstructionIssuer
 from hdl.p3llm.instructions import MemoryBits, MemoryOperation, memory_instruction
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
@@ -93,16 +93,16 @@ class P3llm(Unit):
         self.totals = [TotalCollector(parameters=p) for _ in channels]
         self.vectors = VectorUnit(parameters=p)
         program = Program(p)
-        sides = zip(program.encoded, program.layouts, program.layer_lines, strict=True)
-        self.memory_lines, self.npu_lines = (
-            LineIssuer(
-                lines=lines,
+        sides = zip(program.encoded, program.layouts, program.layer_counts, strict=True)
+        self.memory_issuer, self.npu_issuer = (
+            InstructionIssuer(
+                program=instructions,
                 width=layout.size,
                 bits=program.bits,
                 requests=p.batch,
-                second=end if p.vocabulary_size else 0,
+                lm_head_start=end if p.vocabulary_size else 0,
             )
-            for lines, layout, end in sides
+            for instructions, layout, end in sides
         )
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
         columns = data.ArrayLayout(p.channel.unit.column_bits, p.units)
@@ -227,7 +227,7 @@ class P3llm(Unit):
         """Start both instruction lists; the memory side's list has products and appends."""
         p, given = self.parameters, self.instructions.payload
         vectors, products, appends = self.vectors, self.products, self.appends
-        memory, npu = self.memory_lines, self.npu_lines
+        memory, npu = self.memory_issuer, self.npu_issuer
         position = Signal(data.ArrayLayout(range(p.slots), p.batch))
         layer = Signal(MemoryBits(p).position)
         for part, side in ((vectors, npu), (products, memory), (appends, memory)):
@@ -242,16 +242,16 @@ class P3llm(Unit):
             self.instructions.ready.eq(ends),
             *(side.begin.eq(ends & self.instructions.valid) for side in (memory, npu)),
             *(
-                side.choose.eq(given.layer == p.layers)
+                side.lm_head.eq(given.layer == p.layers)
                 for side in (memory, npu)
                 if p.vocabulary_size
             ),
-            memory.others.eq(npu.done),
-            npu.others.eq(memory.done),
+            memory.other_done.eq(npu.done),
+            npu.other_done.eq(memory.done),
             # Either side may start on data that the instruction in flight on the other side outputs
             # in order.
-            memory.early.eq(vectors.giving),
-            npu.early.eq(products.ending),
+            memory.chaining.eq(vectors.giving),
+            npu.chaining.eq(products.ending),
             vectors.dependent.eq(npu.dependent),
             products.hold.eq(memory.dependent & (products.word_address >= vectors.given)),
             npu.idle.eq(vectors.idle),
@@ -268,16 +268,16 @@ class P3llm(Unit):
             Value.cast(vectors.instructions.payload).eq(npu.instructions.payload),
             npu.instructions.ready.eq(vectors.instructions.ready),
         ]
-        line = memory.instructions
+        issued = memory.instructions
         # One instruction list serves two sequencers.
         is_append = (
-            memory_instruction(self.parameters)(line.payload).operation == MemoryOperation.APPEND
+            memory_instruction(self.parameters)(issued.payload).operation == MemoryOperation.APPEND
         )
         for side, chosen in ((products, ~is_append), (appends, is_append)):
             m.d.comb += [
-                side.instructions.valid.eq(line.valid & chosen),
-                Value.cast(side.instructions.payload).eq(line.payload),
+                side.instructions.valid.eq(issued.valid & chosen),
+                Value.cast(side.instructions.payload).eq(issued.payload),
             ]
-        m.d.comb += line.ready.eq(
+        m.d.comb += issued.ready.eq(
             Mux(is_append, appends.instructions.ready, products.instructions.ready)
         )

@@ -11,12 +11,14 @@ from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.catalog import entry_named
 from hdl.model_shape import NORM_EPSILON
-from hdl.p3llm.control.lines import Shared
 from hdl.p3llm.control.program import Program
+from hdl.p3llm.control.schedule import Buffer
 from hdl.p3llm.instructions import (
     READS_NUMBERS,
     MemoryBits,
+    MemoryInstruction,
     MemoryOperation,
+    NpuInstruction,
     NpuOperation,
     npu_instruction,
 )
@@ -27,6 +29,9 @@ from hdl.p3llm.places import Places
 from testbenches.p3llm.system_models import drawn_cache, drawn_weights
 
 PRESETS = entry_named("p3llm").presets
+
+NAMES = ("reads", "writes")
+"""Fields of a scheduled instruction that name buffers."""
 
 
 @pytest.mark.parametrize(
@@ -75,8 +80,8 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     p = replace(PRESETS[preset], batch=batch)
     program = Program(p)
     of_products = MemoryOperation.PRODUCT
-    lines = [line for line in program.memory if line.instruction.operation is of_products]
-    products = [line.instruction for line in lines]
+    scheduled = [one for one in program.memory if one.instruction.operation is of_products]
+    products = [one.instruction for one in scheduled]
     linear = [one for one in products if one.mode is Mode.LINEAR and one.outers]
     # Two requests share each column of a matrix; an odd one is alone at the end.
     both = [1] * (batch // 2) + [0] * (batch % 2)
@@ -91,7 +96,7 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     pairs = len(heads) * -(-p.group_size // 2)
     for mode, base in ((Mode.QK, p.key_base), (Mode.PV, p.value_base)):
         read = [
-            (line.request, line.instruction.base) for line in lines if line.instruction.mode is mode
+            (one.request, one.instruction.base) for one in scheduled if one.instruction.mode is mode
         ]
         once = p.pre_rope and mode is Mode.QK
         assert len(read) == batch * (len(heads) if once else pairs)
@@ -99,9 +104,9 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
             (request, base(head, request)) for request in range(batch) for head in heads
         }
     queries = [
-        (line.request, line.instruction.head)
-        for line in program.npu
-        if line.instruction.operation is NpuOperation.QUERY
+        (one.request, one.instruction.head)
+        for one in program.npu
+        if one.instruction.operation is NpuOperation.QUERY
     ]
     assert queries == [
         (request, head)
@@ -111,8 +116,8 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
         for head in range(first, min(first + p.pseudo_channels, p.kv_heads))
         for _ in range(min(2, p.group_size - member))
     ]
-    appends = [line for line in program.memory if line not in lines]
-    assert [(line.request, line.instruction.base, line.instruction.values) for line in appends] == [
+    appends = [one for one in program.memory if one not in scheduled]
+    assert [(one.request, one.instruction.base, one.instruction.values) for one in appends] == [
         (request, p.key_base(head, request), p.value_base(head, request))
         for request in range(batch)
         for head in heads
@@ -137,24 +142,24 @@ def test_queries_use_the_keys_of_their_head(
     program, places = Program(p), Places(p)
     kept: tuple[int, int] | None = None
     queries, heads = [], range(0, p.kv_heads, channels)
-    for line in program.npu:
-        given = line.instruction
+    for scheduled in program.npu:
+        given = scheduled.instruction
         if given.operation is NpuOperation.QUERY:
-            kept = line.request, given.head
+            kept = scheduled.request, given.head
             queries.append(kept)
-            own = places.spread(places.smoothing(line.request % 2))
+            own = places.spread(places.smoothing(scheduled.request % 2))
             assert given.factors == own + places.slices(given.head * p.head_size)
         elif given.operation is NpuOperation.SCORES:
             assert kept is not None and given.head == kept[1] % channels
             first = heads[kept[1] // channels]
             done = [
                 other
-                for other in program.memory[: line.after]
+                for other in program.memory[: scheduled.after]
                 if other.instruction.inputs == (given.source, given.sums)
                 and other.instruction.mode is Mode.QK
             ]
-            assert done[-1].instruction.base == p.key_base(first, line.request)
-            assert done[-1].request == line.request
+            assert done[-1].instruction.base == p.key_base(first, scheduled.request)
+            assert done[-1].request == scheduled.request
             # A query is released with its scores: the next ones need another query.
             kept = None
     assert len(queries) == batch * p.heads
@@ -193,10 +198,10 @@ def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
         assert getattr(Places(p), name) == getattr(Places(PRESETS["smollm2"]), name)
     assert 30 * p.layer_positions + p.vocabulary_positions < 0.2 * (1 << POSITION_BITS)
     program = Program(p)
-    memory_end, npu_end = program.layer_lines
+    memory_end, npu_end = program.layer_counts
     # The LM head waits only for instructions of its own, or for complete ones.
-    assert all(line.after <= npu_end for line in program.memory[:memory_end])
-    operations = [line.instruction.operation for line in program.npu[npu_end:]]
+    assert all(one.after <= npu_end for one in program.memory[:memory_end])
+    operations = [one.instruction.operation for one in program.npu[npu_end:]]
     assert operations.count(NpuOperation.COMPARE) == 16
     assert operations[-1] is NpuOperation.PREDICT
 
@@ -220,21 +225,37 @@ def test_waits_prevent_deadlocks_and_conflicts(preset: str, batch: int) -> None:
         done[side] += under_way[side]
         under_way[side] = not under_way[side]
         if all(under_way):
-            memory, npu = (lines[count] for lines, count in zip(sides, done, strict=True))
+            memory, npu = (side[count] for side, count in zip(sides, done, strict=True))
             assert not memory.writes & (npu.reads | npu.writes)
             assert not memory.reads & npu.writes
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_one_side_writes_what_the_other_reads(preset: str) -> None:
-    """Shared data without a writer, or without a reader, would order nothing."""
-    program = Program(PRESETS[preset])
-    of_memory, of_npu = (
-        [set().union(*(getattr(line, name) for line in lines)) for name in ("reads", "writes")]
-        for lines in (program.memory, program.npu)
-    )
-    assert of_memory == of_npu[::-1]
-    assert {Shared.INPUTS, Shared.CODES, Shared.SUMS} <= of_memory[0] | of_memory[1]
+def test_one_side_writes_what_the_other_reads() -> None:
+    """A buffer without a writer, without a reader, or without instructions would order nothing."""
+    used: set[Buffer] = set()
+    for parameters in PRESETS.values():
+        program = Program(parameters)
+        of_memory, of_npu = (
+            [frozenset[Buffer]().union(*(getattr(one, name) for one in side)) for name in NAMES]
+            for side in (program.memory, program.npu)
+        )
+        assert of_memory == of_npu[::-1]
+        used |= of_memory[0] | of_memory[1]
+    assert used == set(Buffer)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rejects_a_dependency_that_is_no_buffer(name: str) -> None:
+    """A misspelt name would remove a dependency, and the values would be wrong in some runs."""
+    program = Program(PRESETS["tiny"])
+    counts = program.counts
+    misspelt: dict[str, Any] = {name: ["QUERRY_0"]}
+    message = "an instruction reads and writes members of Buffer, not 'QUERRY_0'"
+    with pytest.raises(TypeError, match=message):
+        program.operate(NpuInstruction(operation=NpuOperation.LOAD), **misspelt)
+    with pytest.raises(TypeError, match=message):
+        program.access(MemoryInstruction(base=0), **misspelt)
+    assert program.counts == counts
 
 
 def test_the_banks_hold_keys_and_values() -> None:
@@ -321,8 +342,8 @@ def test_places_fit_their_bits(preset: str) -> None:
     program, places = Program(p), Places(p)
     fields, scores = npu_instruction(p), p.slots // p.lanes
     named = ("source", "target", "sums", "factors", "value_scales")
-    for line in program.npu:
-        instruction = line.instruction
+    for scheduled in program.npu:
+        instruction = scheduled.instruction
         operation = instruction.operation
         # A pseudo-channel's scalars follow those of the previous one.
         channel = instruction.head % p.pseudo_channels
@@ -334,10 +355,10 @@ def test_places_fit_their_bits(preset: str) -> None:
             assert getattr(instruction, name) + count < 1 << fields[name].width
         if operation in READS_NUMBERS:
             assert instruction.source + count < 1 << places.numbers_bits
-    for line in program.memory:
+    for scheduled in program.memory:
         widths = {"inputs": places.word_bits, "sums": places.result_bits}
         for name, width in (widths | {"columns": places.column_bits}).items():
-            assert max(getattr(line.instruction, name)) < 1 << width
+            assert max(getattr(scheduled.instruction, name)) < 1 << width
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -346,7 +367,7 @@ def test_loops_fit_their_bits(preset: str) -> None:
     p = PRESETS[preset]
     bits, unit = MemoryBits(p), p.channel.unit
     most = {"outers": bits.outers, "rounds": bits.rounds, "steps": bits.steps}
-    products = [line.instruction for line in Program(p).memory]
+    products = [one.instruction for one in Program(p).memory]
     for product in products:
         counts = {name: getattr(product, name) for name in most}
         assert all(counts[name] < 1 << most[name] for name in most)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from itertools import product
 
-from hdl.p3llm.control.lines import HEADS, PROBABILITIES, Lines, Shared
 from hdl.p3llm.control.pair import Pair, Scores
+from hdl.p3llm.control.schedule import HEADS, PROBABILITIES, Buffer, Schedule
 from hdl.p3llm.instructions import (
     MemoryInstruction,
     MemoryOperation,
@@ -23,7 +23,7 @@ class Attention:
 
     Parameters
     ----------
-    lines : Lines
+    schedule : Schedule
         The instruction lists, to which the instructions are added.
     pairs : list[Pair]
         All pairs, in order of execution.
@@ -31,7 +31,7 @@ class Attention:
         The instructions of Q K^T and softmax.
     """
 
-    lines: Lines
+    schedule: Schedule
     pairs: list[Pair]
     scores: Scores
 
@@ -67,22 +67,22 @@ class Attention:
 
     def factors(self, pump: int) -> None:
         """Load a request's smoothing factors into the smoothing unit."""
-        p, places = self.lines.p, self.lines.places
+        p, places = self.schedule.p, self.schedule.places
         for head in range(p.kv_heads):
             first = places.spread(places.smoothing(pump))
-            self.lines.operate(
+            self.schedule.operate(
                 NpuInstruction(
                     operation=NpuOperation.FACTORS,
                     count=places.slices(p.head_size),
                     factors=first + places.slices(head * p.head_size),
                     head=head,
                 ),
-                reads=[Shared.SMOOTHING],
+                reads=[Buffer.SMOOTHING],
             )
 
     def codes(self, pair: Pair) -> None:
         """Smooth and quantise the keys of new heads; quantise their values."""
-        p, places = self.lines.p, self.lines.places
+        p, places = self.schedule.p, self.schedule.places
         if not pair.opens:
             return
         # All queries of the previous request have been smoothed. The first request's factors were
@@ -92,39 +92,39 @@ class Attention:
         parts = ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads))
         for head, (operation, skipped) in product(pair.heads, parts):
             source = places.projected(pair.pump)
-            self.lines.operate(
+            self.schedule.operate(
                 NpuInstruction(
                     operation=operation,
                     count=places.slices(p.head_size),
                     source=source + places.slices((skipped + head) * p.head_size),
                     head=head,
                 ),
-                writes=[Shared.CODES],
+                writes=[Buffer.CODES],
                 request=pair.request,
             )
 
     def _append(self, pair: Pair) -> None:
         """Append the keys and values of new heads, to which the token attends as well."""
-        p = self.lines.p
+        p = self.schedule.p
         if pair.opens:
-            self.lines.access(
+            self.schedule.access(
                 MemoryInstruction(
                     operation=MemoryOperation.APPEND,
                     base=p.key_base(pair.heads.start, pair.request),
                     values=p.value_base(pair.heads.start, pair.request),
                 ),
-                reads=[Shared.CODES],
+                reads=[Buffer.CODES],
                 request=pair.request,
             )
 
     def _weighted(self, pair: Pair) -> None:
         """Multiply the probabilities by the values."""
-        places, turn = self.lines.places, pair.turn
+        places, turn = self.schedule.places, pair.turn
         first, second = (places.probability_inputs(turn, pump) for pump in range(2))
-        self.lines.access(
+        self.schedule.access(
             MemoryInstruction(
                 mode=Mode.PV,
-                base=self.lines.p.value_base(pair.heads.start, pair.request),
+                base=self.schedule.p.value_base(pair.heads.start, pair.request),
                 both=pair.count - 1,
                 outers=1,
                 rounds=1,
@@ -138,10 +138,10 @@ class Attention:
 
     def _outputs(self, pair: Pair) -> None:
         """Scale the heads' sums to numbers in binary32."""
-        p, places = self.lines.p, self.lines.places
+        p, places = self.schedule.p, self.schedule.places
         for head, pump in pair.queries:
             first = head * p.group_size + pair.first + pump
-            self.lines.operate(
+            self.schedule.operate(
                 NpuInstruction(
                     operation=NpuOperation.HEAD,
                     count=places.slices(p.head_size),

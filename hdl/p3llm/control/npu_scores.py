@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from hdl.p3llm.control.lines import PROBABILITIES, SCALES, Lines, Shared
 from hdl.p3llm.control.pair import Pair
+from hdl.p3llm.control.schedule import PROBABILITIES, SCALES, Buffer, Schedule
 from hdl.p3llm.instructions import MemoryInstruction, NpuInstruction, NpuOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 
@@ -17,20 +17,20 @@ class NpuScores:
 
     Parameters
     ----------
-    lines : Lines
+    schedule : Schedule
         The instruction lists, to which the instructions are added.
     """
 
-    lines: Lines
+    schedule: Schedule
 
     def queries(self, pair: Pair) -> None:
         """Do nothing: each query is rotated immediately before its product with the keys."""
 
     def multiply(self, pair: Pair) -> None:
         """Read the keys of new heads, their zero points, and the scales of keys and values."""
-        p, places, side = self.lines.p, self.lines.places, pair.side
+        p, places, side = self.schedule.p, self.schedule.places, pair.side
         if pair.opens:
-            self.lines.access(
+            self.schedule.access(
                 MemoryInstruction(
                     mode=Mode.QK,
                     base=p.key_base(pair.heads.start, pair.request),
@@ -44,11 +44,11 @@ class NpuScores:
 
     def probabilities(self, pair: Pair) -> None:
         """Rotate each query, then compute scores from it and the keys, and their softmax."""
-        p, places, turn, side = self.lines.p, self.lines.places, pair.turn, pair.side
+        p, places, turn, side = self.schedule.p, self.schedule.places, pair.turn, pair.side
         for head, pump in pair.queries:
             first = 2 * p.kv_heads + head * p.group_size + pair.first + pump
             factors = places.spread(places.smoothing(pair.pump))
-            self.lines.operate(
+            self.schedule.operate(
                 NpuInstruction(
                     operation=NpuOperation.QUERY,
                     count=places.slices(p.head_size),
@@ -56,10 +56,10 @@ class NpuScores:
                     factors=factors + places.slices(head * p.head_size),
                     head=head,
                 ),
-                reads=[Shared.SMOOTHING],
+                reads=[Buffer.SMOOTHING],
                 request=pair.request,
             )
-            self.lines.operate(
+            self.schedule.operate(
                 NpuInstruction(
                     operation=NpuOperation.SCORES,
                     target=places.probability_inputs(turn, pump),

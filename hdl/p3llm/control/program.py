@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hdl.p3llm.control.attention import Attention
-from hdl.p3llm.control.lines import ROWS, Lines, Shared
 from hdl.p3llm.control.npu_scores import NpuScores
 from hdl.p3llm.control.pair import all_pairs
+from hdl.p3llm.control.schedule import ROWS, Buffer, Schedule
 from hdl.p3llm.control.unit_scores import UnitScores
 from hdl.p3llm.instructions import MemoryInstruction, NpuInstruction, NpuOperation
 from hdl.p3llm.matrix_place import MatrixPlace
@@ -17,7 +17,7 @@ from hdl.p3llm.pim.operand_decoder import Mode
 
 
 @dataclass
-class Program(Lines):
+class Program(Schedule):
     """The program of a layer and of the LM head: one instruction list per side.
 
     As many requests as share the weights of a column (`P3llmParameters.together`) pass through the
@@ -26,11 +26,11 @@ class Program(Lines):
 
     Members
     -------
-    layer_lines : tuple[int, int]
+    layer_counts : tuple[int, int]
         Number of instructions of a layer on both sides; those of the LM head follow.
     """
 
-    layer_lines: tuple[int, int] = (0, 0)
+    layer_counts: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         """Build both lists."""
@@ -38,7 +38,7 @@ class Program(Lines):
         passes = [range(first, min(first + together, batch)) for first in range(0, batch, together)]
         for requests in passes:
             self._layer(requests)
-        self.layer_lines = self.counts
+        self.layer_counts = self.counts
         if self.p.vocabulary_size:
             for requests in passes:
                 self._vocabulary(len(requests))
@@ -77,14 +77,14 @@ class Program(Lines):
                     both * places.results(places.linear_sums(1)),
                 ),
             ),
-            reads=[Shared.INPUTS],
-            writes=[Shared.SUMS],
+            reads=[Buffer.INPUTS],
+            writes=[Buffer.SUMS],
         )
 
     def _normalised(self, base: int, requests: int) -> None:
         """Normalise the hidden states with the weights stored at a position."""
         p, places = self.p, self.places
-        self.fetch(base, p.hidden_size, Shared.NORM, places.norm)
+        self.fetch(base, p.hidden_size, Buffer.NORM, places.norm)
         for pump in range(requests):
             self.operate(
                 NpuInstruction(
@@ -95,8 +95,8 @@ class Program(Lines):
                     factors=places.spread(places.norm),
                     scalar=pump,
                 ),
-                reads=[Shared.NORM],
-                writes=[Shared.INPUTS],
+                reads=[Buffer.NORM],
+                writes=[Buffer.INPUTS],
             )
 
     def _load(self, requests: int) -> None:
@@ -113,7 +113,7 @@ class Program(Lines):
         instruction: NpuInstruction,
         side: int,
         outputs: range,
-        writes: Sequence[Shared] = (),
+        writes: Sequence[Buffer] = (),
     ) -> None:
         """Add an operation on a range of a matrix's outputs, for the request of its `scalar`.
 
@@ -126,7 +126,7 @@ class Program(Lines):
             sums=places.spread(places.linear_sums(instruction.scalar)) + skipped,
             factors=places.spread(places.rows(side)) + skipped,
         )
-        self.operate(sums, reads=[Shared.SUMS, ROWS[side]], writes=writes)
+        self.operate(sums, reads=[Buffer.SUMS, ROWS[side]], writes=writes)
 
     def _residual(self, name: str, requests: int) -> None:
         """Add a linear layer's sums to the hidden states."""
@@ -145,7 +145,7 @@ class Program(Lines):
         self._load(count)
         self._normalised(p.norm_bases[0], count)
         factors = count * p.factors_positions * p.outputs
-        self.fetch(p.factors_base(requests[0]), factors, Shared.SMOOTHING, places.smoothing(0))
+        self.fetch(p.factors_base(requests[0]), factors, Buffer.SMOOTHING, places.smoothing(0))
         self._rows("qkv")
         self._linear(p.matrices["qkv"], count)
         attention.factors(0)
@@ -170,7 +170,7 @@ class Program(Lines):
                     target=places.vector_inputs(pump),
                     scalar=pump,
                 ),
-                writes=[Shared.INPUTS],
+                writes=[Buffer.INPUTS],
             )
         self._linear(p.matrices["output"], count)
         self._residual("output", count)
@@ -198,7 +198,7 @@ class Program(Lines):
                 target=places.vector_inputs(pump),
                 scalar=pump,
             )
-            self._sums(gated, side, range(half, 2 * half), [Shared.INPUTS])
+            self._sums(gated, side, range(half, 2 * half), [Buffer.INPUTS])
         # The next row scales are read while the NPU is busy.
         self._rows("down")
         self._linear(p.matrices["down"], requests)

@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.unit import Unit
 
 
-class LineIssuer(Unit):
+class InstructionIssuer(Unit):
     """Issue the instructions of one side sequentially, with waits for the other side.
 
     **Latency** 2 cycles from the end of an instruction to the next. **Throughput** one instruction
@@ -16,26 +16,26 @@ class LineIssuer(Unit):
 
     Parameters
     ----------
-    lines : tuple[int, ...]
+    program : tuple[int, ...]
         Encoded instructions: the lowest `bits` hold the number of instructions of the other side
         that must be complete, the highest ones the request.
     width, bits : int
         Bits of an encoded instruction, and of an instruction count.
     requests : int
         Number of requests.
-    second : int
-        Index of the first instruction of a second program, stored after the first; 0 if there is
-        none.
+    lm_head_start : int
+        Index of the first instruction of the LM head, stored after those of the layer; 0 if there
+        is no LM head.
 
     Members
     -------
     begin : In(1)
-        Start with the first instruction.
-    choose : In(1)
-        With `begin`: start with the first instruction of the second program.
-    others : In
+        Start with the first instruction of the layer.
+    lm_head : In(1)
+        With `begin`: start with the first instruction of the LM head.
+    other_done : In
         Number of completed instructions of the other side.
-    early : In(1)
+    chaining : In(1)
         Treat the instruction in flight on the other side as complete: it outputs its data in order,
         and the reader does not overtake it.
     instructions : Out(stream)
@@ -50,21 +50,27 @@ class LineIssuer(Unit):
     done : Out
         Number of completed instructions.
     ended : Out(1)
-        All instructions are complete.
+        All instructions of the layer, or of the LM head, are complete.
     """
 
     def __init__(
-        self, *, lines: tuple[int, ...], width: int, bits: int, requests: int = 1, second: int = 0
+        self,
+        *,
+        program: tuple[int, ...],
+        width: int,
+        bits: int,
+        requests: int = 1,
+        lm_head_start: int = 0,
     ) -> None:
-        self.lines, self.width, self.bits = lines, width, bits
-        self.requests, self.second = requests, second
+        self.program, self.width, self.bits = program, width, bits
+        self.requests, self.lm_head_start = requests, lm_head_start
         request_bits = ceil_log2(requests)
         super().__init__(
             {
                 "begin": In(1),
-                **({"choose": In(1)} if second else {}),
-                "others": In(bits),
-                "early": In(1),
+                **({"lm_head": In(1)} if lm_head_start else {}),
+                "other_done": In(bits),
+                "chaining": In(1),
                 "instructions": Out(stream.Signature(width - bits - request_bits)),
                 **({"request": Out(request_bits)} if request_bits else {}),
                 "idle": In(1),
@@ -77,33 +83,36 @@ class LineIssuer(Unit):
     def elaborate(self, platform: object) -> Module:
         """Fetch, wait for the other side, issue, wait for completion."""
         m = Module()
-        line = Signal(self.width)
-        lines = Array(Const(bits, self.width) for bits in self.lines)
-        instructions, after = self.instructions, line[: self.bits]
+        fetched = Signal(self.width)
+        # The program is a table of constants.
+        program = Array(Const(bits, self.width) for bits in self.program)
+        instructions, after = self.instructions, fetched[: self.bits]
         m.d.comb += [
-            instructions.payload.eq(line[self.bits :]),
-            self.dependent.eq(self.others < after),
+            instructions.payload.eq(fetched[self.bits :]),
+            self.dependent.eq(self.other_done < after),
         ]
         # An instruction is held until it is complete.
         if self.requests > 1:
-            m.d.comb += self.request.eq(line[-len(self.request) :])
+            m.d.comb += self.request.eq(fetched[-len(self.request) :])
         with m.FSM():
             # All instructions are complete; `done` keeps their number, as the other side may wait
             # for it.
             with m.State("IDLE"):
                 m.d.comb += self.ended.eq(1)
                 with m.If(self.begin):
-                    # The instructions of the other program count as complete: both sides skip them.
-                    m.d.sync += self.done.eq(Mux(self.choose, self.second, 0) if self.second else 0)
+                    # For the LM head, the instructions of the layer count as complete: both sides
+                    # skip them.
+                    start = Mux(self.lm_head, self.lm_head_start, 0) if self.lm_head_start else 0
+                    m.d.sync += self.done.eq(start)
                     m.next = "FETCH"
-            # The program is a table of constants.
+            # Register the instruction, which shortens the path to the sequencers.
             with m.State("FETCH"):
-                m.d.sync += line.eq(lines[self.done])
+                m.d.sync += fetched.eq(program[self.done])
                 m.next = "ISSUE"
             # The data that it reads must be complete, and those that it overwrites must have been
             # read.
             with m.State("ISSUE"):
-                m.d.comb += instructions.valid.eq(self.others + self.early >= after)
+                m.d.comb += instructions.valid.eq(self.other_done + self.chaining >= after)
                 with m.If(instructions.valid & instructions.ready):
                     m.next = "WAIT"
             # One instruction at a time: the next one may read what this one writes.
@@ -111,9 +120,9 @@ class LineIssuer(Unit):
                 with m.If(self.idle):
                     m.d.sync += self.done.eq(self.done + 1)
                     m.next = "FETCH"
-                    with m.If(self.done == len(self.lines) - 1):
+                    with m.If(self.done == len(self.program) - 1):
                         m.next = "IDLE"
-                    if self.second:
-                        with m.If(self.done == self.second - 1):
+                    if self.lm_head_start:
+                        with m.If(self.done == self.lm_head_start - 1):
                             m.next = "IDLE"
         return m

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from hdl.p3llm.control.lines import PROBABILITIES, QUERIES, SCALES, SCORES, Lines
 from hdl.p3llm.control.pair import Pair
+from hdl.p3llm.control.schedule import PROBABILITIES, QUERIES, SCALES, SCORES, Schedule
 from hdl.p3llm.instructions import MemoryInstruction, NpuInstruction, NpuOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 
@@ -14,19 +14,19 @@ class UnitScores:
 
     Parameters
     ----------
-    lines : Lines
+    schedule : Schedule
         The instruction lists, to which the instructions are added.
     """
 
-    lines: Lines
+    schedule: Schedule
 
     def queries(self, pair: Pair) -> None:
         """Rotate, smooth and quantise the queries."""
-        p, places = self.lines.p, self.lines.places
+        p, places = self.schedule.p, self.schedule.places
         for head, pump in pair.queries:
             first = 2 * p.kv_heads + head * p.group_size + pair.first + pump
             source = places.projected(pair.pump) + places.slices(first * p.head_size)
-            self.lines.operate(
+            self.schedule.operate(
                 NpuInstruction(
                     operation=NpuOperation.QUERY,
                     count=places.slices(p.head_size),
@@ -41,9 +41,9 @@ class UnitScores:
 
     def multiply(self, pair: Pair) -> None:
         """Multiply the queries by the keys; the head's first pair also reads the scales."""
-        p, places, turn, side = self.lines.p, self.lines.places, pair.turn, pair.side
+        p, places, turn, side = self.schedule.p, self.schedule.places, pair.turn, pair.side
         first, second = (places.query_inputs(turn, pump) for pump in range(2))
-        self.lines.access(
+        self.schedule.access(
             MemoryInstruction(
                 mode=Mode.QK,
                 base=p.key_base(pair.heads.start, pair.request),
@@ -65,9 +65,9 @@ class UnitScores:
 
     def probabilities(self, pair: Pair) -> None:
         """Compute scores and their softmax from the units' sums."""
-        places, turn, side = self.lines.places, pair.turn, pair.side
+        places, turn, side = self.schedule.places, pair.turn, pair.side
         for head, pump in pair.queries:
-            self.lines.operate(
+            self.schedule.operate(
                 NpuInstruction(
                     operation=NpuOperation.SCORES,
                     target=places.probability_inputs(turn, pump),
@@ -75,7 +75,7 @@ class UnitScores:
                     factors=places.key_scales(side),
                     value_scales=places.value_scales(side),
                     scalar=2 * turn + pump,
-                    head=head % self.lines.p.pseudo_channels,
+                    head=head % self.schedule.p.pseudo_channels,
                 ),
                 reads=[SCORES[turn], SCALES[side]],
                 writes=[PROBABILITIES[turn]],

@@ -43,15 +43,17 @@ def memory_side(
         scheduler.column.eq(sequencer.column),
         sequencer.taken.eq(scheduler.taken),
     ]
-    lines = [line.instruction for line in Program(p).memory]
-    lines = [line for line in lines if line.operation is MemoryOperation.PRODUCT]
-    lines = [line for line in lines if line.mode in modes]
+    products = [
+        one.instruction
+        for one in Program(p).memory
+        if one.instruction.operation is MemoryOperation.PRODUCT and one.instruction.mode in modes
+    ]
     counted = []
 
     async def bench(ctx) -> None:
         ctx.set(sequencer.position, position)
-        for line in lines:
-            word = memory_instruction(p).const({**vars(line)}).as_value().value
+        for product in products:
+            word = memory_instruction(p).const({**vars(product)}).as_value().value
             ctx.set(Value.cast(sequencer.instructions.payload), word)
             ctx.set(sequencer.instructions.valid, 1)
             counts: Counter[str] = Counter()
@@ -66,7 +68,7 @@ def memory_side(
                 counts["cycles"] += 1
                 await ctx.tick()
                 ctx.set(sequencer.instructions.valid, waiting)
-            counted.append((line, counts))
+            counted.append((product, counts))
 
     simulator = Simulator(m)
     simulator.add_clock(1e-6)
@@ -87,10 +89,10 @@ def test_every_lost_cycle_has_its_reason(batch: int) -> None:
     """Columns, scales and inputs; refreshes; rounds that are too short for their sums."""
     p = replace(PRESETS["smollm2"], batch=batch)
     timing, refresh = p.channel.timing, refresh_cycles(p)
-    for line, counts in memory_side(p, POSITION):
-        values = line.mode is Mode.PV
-        steps = p.head_size // 4 if line.mode is Mode.QK else line.steps
-        reads = 2 * p.units * (1 + line.both)
+    for product, counts in memory_side(p, POSITION):
+        values = product.mode is Mode.PV
+        steps = p.head_size // 4 if product.mode is Mode.QK else product.steps
+        reads = 2 * p.units * (1 + product.both)
         rounds = counts["READ_RESULT"] // reads if reads and not values else 0
         # Sums are read between columns, but not before they are complete, nor in an odd cycle.
         lacking = max(0, reads - (2 * steps - COMPLETE) // 2)
@@ -100,7 +102,7 @@ def test_every_lost_cycle_has_its_reason(batch: int) -> None:
         sets = counts["FILL_METADATA"]
         # The first row, phases between single columns and products, the last sums.
         rest = timing.rcd + timing.ras + timing.rp + 6 * sets + reads + 2 * COMPLETE
-        assert counts["cycles"] <= known + rest, (line, counts)
+        assert counts["cycles"] <= known + rest, (product, counts)
 
 
 @pytest.mark.full
@@ -109,10 +111,10 @@ def test_scaling_in_units_costs_only_columns(batch: int) -> None:
     """Linear layers take the cycles of their columns and refreshes: sums and inputs are hidden."""
     p = replace(PRESETS["smollm2"], batch=batch)
     refresh, total = refresh_cycles(p), Counter[str]()
-    for line, counts in memory_side(p, POSITION):
-        if line.mode is Mode.LINEAR and line.outers:
-            assert counts["FILL_SCALES"] == line.rounds * -(-line.outers // 2)
-            assert counts["READ_RESULT"] == 3 * p.units * batch * line.rounds
+    for product, counts in memory_side(p, POSITION):
+        if product.mode is Mode.LINEAR and product.outers:
+            assert counts["FILL_SCALES"] == product.rounds * -(-product.outers // 2)
+            assert counts["READ_RESULT"] == 3 * p.units * batch * product.rounds
             assert not counts["READ"]
             total += counts
     columns = total["MULTIPLY"] + total["FILL_METADATA"] + total["FILL_SCALES"]
@@ -127,10 +129,10 @@ def test_reading_keys_takes_one_cycle_per_column(tokens: int) -> None:
         PRESETS["smollm2"], hidden_size=2048, heads=16, kv_heads=16, head_size=128, pre_rope=True
     )
     rounds = -(-tokens // p.block)
-    for line, counts in memory_side(p, tokens - 1, [Mode.QK]):
+    for product, counts in memory_side(p, tokens - 1, [Mode.QK]):
         sets = -(-rounds // 4)
         positions = sets + 2 * rounds + rounds * p.head_size // 4
-        assert counts["READ"] == positions * p.units, line
+        assert counts["READ"] == positions * p.units, product
         assert not counts["MULTIPLY"] + counts["READ_RESULT"] + counts["WRITE_INPUT"]
         known = counts["READ"] + counts["REFRESH"] * refresh_cycles(p)
         # Skipped scales may end a row; opening the next one is then not hidden.

@@ -1,4 +1,4 @@
-"""The instruction lists of both sides, and the dependences between them."""
+"""The instruction lists of both sides, and the dependencies between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,8 +21,11 @@ LEAST_BITS = 10
 """Minimum number of bits of an instruction count."""
 
 
-class Shared(Enum):
-    """Data that one side writes and the other reads; the order of instructions follows from them.
+class Buffer(Enum):
+    """A buffer that one side writes and the other reads.
+
+    Instructions depend on each other only through these members: an instruction that uses a buffer
+    waits for those of the other side that use it before.
 
     Members
     -------
@@ -65,20 +68,20 @@ class Shared(Enum):
     SCALES_1 = auto()
 
 
-ROWS = (Shared.ROWS_0, Shared.ROWS_1)
-QUERIES = (Shared.QUERY_0, Shared.QUERY_1)
-SCORES = (Shared.SCORES_0, Shared.SCORES_1)
-PROBABILITIES = (Shared.PROBABILITIES_0, Shared.PROBABILITIES_1)
-HEADS = (Shared.HEADS_0, Shared.HEADS_1)
-SCALES = (Shared.SCALES_0, Shared.SCALES_1)
+ROWS = (Buffer.ROWS_0, Buffer.ROWS_1)
+QUERIES = (Buffer.QUERY_0, Buffer.QUERY_1)
+SCORES = (Buffer.SCORES_0, Buffer.SCORES_1)
+PROBABILITIES = (Buffer.PROBABILITIES_0, Buffer.PROBABILITIES_1)
+HEADS = (Buffer.HEADS_0, Buffer.HEADS_1)
+SCALES = (Buffer.SCALES_0, Buffer.SCALES_1)
 
 
 Instruction = TypeVar("Instruction", MemoryInstruction, NpuInstruction)
 
 
 @dataclass(frozen=True)
-class Line(Generic[Instruction]):
-    """An instruction of one side, with its dependences.
+class ScheduledInstruction(Generic[Instruction]):
+    """An instruction of one side, with its dependencies.
 
     Members
     -------
@@ -87,21 +90,34 @@ class Line(Generic[Instruction]):
     request : int
         Request whose position the instruction uses.
     reads, writes : frozenset
-        The shared data that it reads and writes.
+        The buffers that it reads and writes.
     after : int
         Number of instructions of the other side that must be complete before it starts.
+
+    Raises
+    ------
+    TypeError
+        If it reads or writes anything else than a member of `Buffer`.
     """
 
     instruction: Instruction
     request: int
-    reads: frozenset[Shared]
-    writes: frozenset[Shared]
+    reads: frozenset[Buffer]
+    writes: frozenset[Buffer]
     after: int
+
+    def __post_init__(self) -> None:
+        """Check the buffers: a dependency on anything else would order nothing."""
+        for buffer in self.reads | self.writes:
+            if not isinstance(buffer, Buffer):
+                raise TypeError(
+                    f"an instruction reads and writes members of Buffer, not {buffer!r}"
+                )
 
 
 @dataclass
-class Lines:
-    """The instruction lists of both sides; dependences follow from the shared data.
+class Schedule:
+    """The instruction lists of both sides; dependencies follow from the buffers.
 
     Parameters
     ----------
@@ -115,8 +131,8 @@ class Lines:
     """
 
     p: P3llmParameters
-    memory: list[Line[MemoryInstruction]] = field(default_factory=list)
-    npu: list[Line[NpuInstruction]] = field(default_factory=list)
+    memory: list[ScheduledInstruction[MemoryInstruction]] = field(default_factory=list)
+    npu: list[ScheduledInstruction[NpuInstruction]] = field(default_factory=list)
 
     @property
     def places(self) -> Places:
@@ -153,17 +169,17 @@ class Lines:
         """Encoded instructions of both sides."""
         memory, npu = self.layouts
         return (
-            tuple(self._encoded(line, memory) for line in self.memory),
-            tuple(self._encoded(line, npu) for line in self.npu),
+            tuple(self._encoded(one, memory) for one in self.memory),
+            tuple(self._encoded(one, npu) for one in self.npu),
         )
 
     @staticmethod
-    def _encoded(line: Line[Instruction], layout: data.StructLayout) -> int:
+    def _encoded(scheduled: ScheduledInstruction[Instruction], layout: data.StructLayout) -> int:
         """Return an encoded instruction."""
         fields: dict[int | str, object] = {
-            "after": line.after,
-            "instruction": vars(line.instruction),
-            "request": line.request,
+            "after": scheduled.after,
+            "instruction": vars(scheduled.instruction),
+            "request": scheduled.request,
         }
         return layout.const(fields).as_value().value
 
@@ -171,40 +187,43 @@ class Lines:
         self,
         instruction: NpuInstruction,
         *,
-        reads: Sequence[Shared] = (),
-        writes: Sequence[Shared] = (),
+        reads: Sequence[Buffer] = (),
+        writes: Sequence[Buffer] = (),
         request: int = 0,
     ) -> None:
         """Add an operation of the NPU on a vector."""
-        after = _last_conflict(self.memory, reads, writes)
-        self.npu.append(Line(instruction, request, frozenset(reads), frozenset(writes), after))
+        buffers = frozenset(reads), frozenset(writes)
+        after = _last_conflict(self.memory, *buffers)
+        self.npu.append(ScheduledInstruction(instruction, request, *buffers, after))
 
     def access(
         self,
         instruction: MemoryInstruction,
         *,
-        reads: Sequence[Shared] = (),
-        writes: Sequence[Shared] = (),
+        reads: Sequence[Buffer] = (),
+        writes: Sequence[Buffer] = (),
         request: int = 0,
     ) -> None:
         """Add an instruction of the memory side."""
-        after = _last_conflict(self.npu, reads, writes)
-        self.memory.append(Line(instruction, request, frozenset(reads), frozenset(writes), after))
+        buffers = frozenset(reads), frozenset(writes)
+        after = _last_conflict(self.npu, *buffers)
+        self.memory.append(ScheduledInstruction(instruction, request, *buffers, after))
 
-    def fetch(self, base: int, numbers: int, writes: Shared, place: int) -> None:
+    def fetch(self, base: int, numbers: int, writes: Buffer, place: int) -> None:
         """Add a read of FP16 numbers."""
         columns, tail = (self.places.columns(place), 0), self.p.positions(numbers)
         self.access(MemoryInstruction(base=base, tail=tail, columns=columns), writes=[writes])
 
 
 def _last_conflict(
-    others: Sequence[Line[Instruction]], reads: Sequence[Shared], writes: Sequence[Shared]
+    others: Sequence[ScheduledInstruction[Instruction]],
+    reads: frozenset[Buffer],
+    writes: frozenset[Buffer],
 ) -> int:
     """Return the number of instructions of the other side up to the last conflicting one."""
-    mine, changed = {*reads, *writes}, set(writes)
     conflicts = [
         number
         for number, other in enumerate(others, start=1)
-        if other.writes & mine or other.reads & changed
+        if other.writes & (reads | writes) or other.reads & writes
     ]
     return max(conflicts, default=0)
