@@ -17,6 +17,14 @@ from hdl.unit import Unit
 FINE_BITS = 5
 """Low bits of an offset's position, by which the last stage of its selection shifts."""
 
+BUFFERED_PACKETS = 4
+"""Packets of offsets that are buffered in addition to the two of the window.
+
+One is necessary: an incomplete group may leave most of three packets unused. Classes take seven
+cycles from their packet to the window. With four, the unit outputs groups during these cycles even
+if a header has only a few groups of classes.
+"""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -186,8 +194,9 @@ class ClassOffsets(Unit):
     def _window(self, m: Module, fires: Value, total: Value, ends: Value) -> Window:
         """Hold two packets of offsets."""
         p = self.parameters
-        # A third packet is buffered: an incomplete group may leave most of three packets unused.
-        waiting = buffered(m, "offsets_waiting", self.offsets, depth=1)
+        # Without the buffer, offsets that wait would block the classes that follow them in the
+        # stream, which need several cycles to arrive here.
+        waiting = buffered(m, "offsets_waiting", self.offsets, depth=BUFFERED_PACKETS)
         low, high = (Signal(p.packet_bits, reset_less=True, name=n) for n in ("low", "high"))
         level, position = Signal(range(3)), Signal(ceil_log2(p.packet_bits))
         ended, after = Signal(), Signal(ceil_log2(2 * p.packet_bits))

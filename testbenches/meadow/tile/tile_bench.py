@@ -212,9 +212,11 @@ class TileBench:
         await self.bench.reset()
         for block in blocks:
             self.load(block)
-        # The weights of a head and a table are transferred before the first command.
+        # The weights of the first head and a table are transferred before the first command.
         waiting = {name: len(self.sources[name].waiting) for name in ("weights", "entries")}
-        first = blocks[0].tokens.shape[1]
+        # A word of weights for each element of a token; stages that run alone have no weights.
+        weighted = (block for block in blocks if not isinstance(block, StageBlock))
+        first = next((block.tokens.shape[1] for block in weighted), 0)
         await self.bench.run(
             until=lambda: (
                 self.sources["weights"].taken >= min(first, waiting["weights"])

@@ -6,8 +6,10 @@ from typing import Any
 import cocotb
 import numpy as np
 
+from golden.meadow.packing.weight_packer import Level
 from golden.meadow.wilu.mode_aware_unpacker import PackedIds, of_matrix, unpack
 from hdl.meadow.wilu.unpacker_parameters import RESULT, UnpackerParameters
+from testbenches.applicable import only_if
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
     CORRUPTIONS,
@@ -16,6 +18,7 @@ from testbenches.meadow.wilu.packed_work import (
     described,
     ideal_cycles,
     matrix_items,
+    packed_ids,
     packet_items,
     prepare_weights,
     random_ids,
@@ -29,6 +32,9 @@ from testbenches.shared_tests import reset_test, stall_test
 
 TURNAROUND = 24
 """Maximum cycles per matrix in addition to those of its groups and packets."""
+
+CLASS_GROUPS = 400
+"""Number of groups of a matrix with classes, so that a lost cycle per packet exceeds TURNAROUND."""
 
 
 def prepare(p: UnpackerParameters) -> None:
@@ -111,6 +117,19 @@ async def full_rate(dut: Any) -> None:
     p = bench.p
     for width in range(1, p.id_bits + 1):
         matrix = uniform(p, width, 60)
+        cycles = await bench.run([matrix])
+        assert cycles <= ideal_cycles(p, matrix) + TURNAROUND, (width, cycles)
+
+
+@cocotb.test()
+@only_if(lambda run: run.parameters.classes, "the unpacker supports no classes")
+async def full_rate_with_classes(dut: Any) -> None:
+    """Unpack classes and offsets of each width with one group or one packet per cycle."""
+    bench = UnpackerBench(dut, "full_rate_with_classes")
+    p = bench.p
+    for width in range(1, p.id_bits + 1):
+        ids = bench.bench.numpy_rng.integers(0, 1 << width, CLASS_GROUPS * p.lanes)
+        matrix = packed_ids(p, ids.astype(np.uint32), Level.CLASSES)
         cycles = await bench.run([matrix])
         assert cycles <= ideal_cycles(p, matrix) + TURNAROUND, (width, cycles)
 
