@@ -19,7 +19,7 @@ from golden.p3llm.pim import real_operands
 from golden.p3llm.pim.pim_processing_element import Cycles
 from hdl.arith.float_format import BINARY32
 from hdl.emit import Emission, write_verilog
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.pim_processing_element import (
     PimProcessingElement,
     PimProcessingElementParameters,
@@ -110,7 +110,7 @@ def low_precision() -> Element:
         unit=PimProcessingElement(parameters=PimProcessingElementParameters(pumps=PUMPS)),
         driven={name: pack(INPUTS[name], value) for name, value in values.items()},
         output="finished",
-        products=LANES,
+        products=PE_LANES,
     )
 
 

@@ -7,7 +7,7 @@ banks of the other parity.
 import numpy as np
 
 from golden.nonlinear.row_norm import quantise_weights
-from golden.p3llm.dram_layout import LANES, pack_columns, pack_nibbles, pack_selects
+from golden.p3llm.dram_layout import PE_LANES, pack_columns, pack_nibbles, pack_selects
 from golden.p3llm.p3llm import Bytes, Cache, Halves, Matrix, Vocabulary, Weights
 from hdl.p3llm.matrix_place import LINEAR_SET, SCALE_SET, MatrixPlace
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
@@ -15,7 +15,7 @@ from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 
 def halves(p: P3llmParameters, numbers: Halves) -> Bytes:
     """Return positions of FP16 numbers, shape (positions, units, bytes)."""
-    padded = np.pad(numbers.ravel(), (0, -numbers.size % p.outputs))
+    padded = np.pad(numbers.ravel(), (0, -numbers.size % p.round_outputs))
     return by_channel(p, bytes_of(padded).reshape(-1, 2 * p.elements))
 
 
@@ -36,7 +36,7 @@ def by_channel(p: P3llmParameters, tiles: np.ndarray) -> np.ndarray:
 
 def of_rounds(p: P3llmParameters, rounds: int, rows: np.ndarray) -> np.ndarray:
     """Arrange data of outputs as (rounds, units, elements, ...), padded with zeros."""
-    padding = [(0, rounds * p.outputs - len(rows)), *[(0, 0)] * (rows.ndim - 1)]
+    padding = [(0, rounds * p.round_outputs - len(rows)), *[(0, 0)] * (rows.ndim - 1)]
     return by_channel(p, np.pad(rows, padding).reshape(-1, p.elements, *rows.shape[1:]))
 
 
@@ -46,7 +46,7 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Byte
     selects = of_rounds(p, place.rounds, matrix.selects)
     steps = of_rounds(p, place.rounds, matrix.steps)
     size = 2 * p.elements
-    columns = matrix.columns.reshape(len(matrix.columns), place.outers, place.steps, size)
+    columns = matrix.columns.reshape(len(matrix.columns), place.groups, place.steps, size)
     padding = [(0, place.rounds * units - len(columns)), (0, 0), (0, 0), (0, 0)]
     columns = by_channel(p, np.pad(columns, padding))
     image = rounds_image(p, selects, steps, columns)
@@ -87,7 +87,7 @@ def key_image(p: P3llmParameters, cache: Cache, head: int) -> Bytes:
         for one in (cache.key_scales, cache.value_scales)
     ]
     columns = pack_columns(np.pad(cache.keys[head], [(0, behind), (0, 0)]), elements=p.elements)
-    columns = columns.reshape(sets, KEY_SET, p.units, p.head_size // LANES, -1).swapaxes(2, 3)
+    columns = columns.reshape(sets, KEY_SET, p.units, p.head_size // PE_LANES, -1).swapaxes(2, 3)
     parts = [pack_nibbles(zeros.reshape(sets, 1, p.units, -1)), *scales]
     parts.append(columns.reshape(sets, -1, p.units, 2 * p.elements))
     return np.concatenate(parts, axis=1).reshape(-1, p.units, 2 * p.elements)
@@ -95,7 +95,7 @@ def key_image(p: P3llmParameters, cache: Cache, head: int) -> Bytes:
 
 def value_image(p: P3llmParameters, cache: Cache, head: int) -> Bytes:
     """Return a head's values: sets of zero points and values, in the units that store channels."""
-    tokens = LANES * p.elements
+    tokens = PE_LANES * p.elements
     sets = -(-p.slots // tokens)
     behind = sets * tokens - cache.values.shape[1]
     tiles = p.head_size // p.elements

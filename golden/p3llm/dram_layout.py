@@ -11,7 +11,7 @@ All three are matrices of outputs by terms of a sum, so `pack_columns` packs all
 
 import numpy as np
 
-LANES = 4
+PE_LANES = 4
 
 
 def nibbles(data_bytes: np.ndarray) -> np.ndarray:
@@ -45,16 +45,16 @@ def pack_columns(codes: np.ndarray, *, elements: int = 16) -> np.ndarray:
         padded with zeros.
     """
     outputs, terms = codes.shape
-    padded = np.pad(codes, [(0, -outputs % elements), (0, -terms % LANES)])
-    tiles = padded.reshape(-1, elements, padded.shape[1] // LANES, LANES).swapaxes(1, 2)
+    padded = np.pad(codes, [(0, -outputs % elements), (0, -terms % PE_LANES)])
+    tiles = padded.reshape(-1, elements, padded.shape[1] // PE_LANES, PE_LANES).swapaxes(1, 2)
     return pack_nibbles(tiles.reshape(*tiles.shape[:2], -1))
 
 
 def unpack_columns(columns: np.ndarray, *, outputs: int, terms: int) -> np.ndarray:
     """Return the matrix from the columns of `pack_columns`."""
     tiles, count, size = columns.shape
-    lanes = nibbles(columns).reshape(tiles, count, 2 * size // LANES, LANES)
-    return lanes.swapaxes(1, 2).reshape(-1, count * LANES)[:outputs, :terms]
+    lanes = nibbles(columns).reshape(tiles, count, 2 * size // PE_LANES, PE_LANES)
+    return lanes.swapaxes(1, 2).reshape(-1, count * PE_LANES)[:outputs, :terms]
 
 
 def pack_selects(selects: np.ndarray) -> np.ndarray:
@@ -90,8 +90,8 @@ def key_append(token: int, codes: np.ndarray, *, elements: int = 16) -> list[tup
         an integer. A key occupies two bytes of every column of its tile.
     """
     tile, element = divmod(token, elements)
-    count = len(codes) // LANES
-    two = pack_nibbles(np.asarray(codes).reshape(count, LANES)).astype(int)
+    count = len(codes) // PE_LANES
+    two = pack_nibbles(np.asarray(codes).reshape(count, PE_LANES)).astype(int)
     place = 2 * element
     return [
         (tile * count + column, 3 << place, int(low | high << 8) << 8 * place)

@@ -21,7 +21,7 @@ from golden.nonlinear.rms_norm import rms_norm
 from golden.nonlinear.rotary_embedding import rotate
 from golden.nonlinear.row_norm import quantise_weights
 from golden.nonlinear.softmax import softmax
-from golden.p3llm.dram_layout import LANES, pack_columns, unpack_columns
+from golden.p3llm.dram_layout import PE_LANES, pack_columns, unpack_columns
 from golden.p3llm.npu.block_fixed import block_fixed
 from golden.p3llm.npu.epsilon_steps import epsilon_steps
 from golden.p3llm.npu.key_reader import dequantised
@@ -122,7 +122,7 @@ class Matrix:
     def _totals(self, first: int, inputs: Bytes) -> NDArray[np.int64]:
         """Return the sums of group sums times scales, for `TILES` tiles from `first`."""
         columns = self.columns[first : first + TILES]
-        elements = columns.shape[-1] * 2 // LANES
+        elements = columns.shape[-1] * 2 // PE_LANES
         rows = slice(first * elements, (first + TILES) * elements)
         selects, steps = self.selects[rows], self.steps[rows]
         outputs, groups = selects.shape
@@ -374,7 +374,7 @@ def shared(scores: Singles, p: P3llmParameters) -> Halves:
     """
     raw = float_to_fixed(scores, FRACTION)
     # The last slice is at least a column of values, four tokens.
-    beyond = -len(raw) % max(p.lanes, LANES)
+    beyond = -len(raw) % max(p.lanes, PE_LANES)
     keep = np.pad(np.ones((1, len(raw)), bool), [(0, 0), (0, beyond)])
     shares = softmax(np.pad(raw, (0, beyond))[np.newaxis], keep, p.softmax)
     return codes(np.ldexp(shares[0, : len(raw)].astype(np.float64), -16))

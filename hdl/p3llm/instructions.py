@@ -18,7 +18,7 @@ class MemoryOperation(enum.Enum, shape=1):
     Members
     -------
     PRODUCT
-        A sequence of columns: products of all units, and FP16 numbers that the NPU reads.
+        A sequence of columns: products of all units, and factors that the NPU reads.
     APPEND
         Write a token's key and value of a head.
     """
@@ -46,9 +46,9 @@ class MemoryBits:
         return max(COLUMN_BITS + 2, bits_for(used))
 
     @property
-    def outers(self) -> int:
-        """Bits of an outer count: groups of a linear layer, or refills of the registers in P V."""
-        groups = (matrix.outers for matrix in self._matrices)
+    def groups(self) -> int:
+        """Bits of a group count, or of the number of times that P V fills the input registers."""
+        groups = (matrix.groups for matrix in self._matrices)
         return bits_for(max(LINEAR_SET, self.p.slots // self.p.chunk, *groups))
 
     @property
@@ -67,10 +67,14 @@ class MemoryBits:
         return bits_for(max(matrix.inputs for matrix in self._matrices) // self.p.word)
 
     @property
-    def tail(self) -> int:
-        """Bits of a tail count: positions that the NPU reads, of a set's scales or a vector."""
+    def fetch_length(self) -> int:
+        """Bits of the number of positions that the NPU reads: a set's scales, or a vector."""
         p = self.p
-        vectors = (p.positions(p.hidden_size), p.together * p.factors_positions, p.longest_rounds)
+        vectors = (
+            p.positions(p.hidden_size),
+            p.in_flight * p.smoothing_positions,
+            p.longest_rounds,
+        )
         return bits_for(max(2 * KEY_SET, *vectors))
 
     @property
@@ -85,13 +89,13 @@ class MemoryInstruction:
     operation: MemoryOperation = MemoryOperation.PRODUCT
     mode: Mode = Mode.LINEAR
     both: int = 0
-    scaled: int = 0
+    scales_held: int = 0
     base: int
     values: int = 0
-    outers: int = 0
+    groups: int = 0
     rounds: int = 0
     steps: int = 0
-    tail: int = 0
+    fetch_length: int = 0
     inputs: tuple[int, int] = (0, 0)
     sums: tuple[int, int] = (0, 0)
     columns: tuple[int, int] = (0, 0)
@@ -101,13 +105,13 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
     """Return the layout of an instruction.
 
     ``base`` and, for an append, ``values`` are positions relative to the layer. For `Mode.LINEAR`,
-    ``outers`` (groups), ``rounds`` (tiles per unit) and ``steps`` (columns of both) are given; in
-    the other modes they follow from the number of cached tokens. ``scaled``: the NPU already holds
-    the scales of these keys and values. A product with no ``outers`` only reads FP16 numbers for
-    the NPU, ``tail`` positions. ``both``: two inputs share a column; ``inputs`` (in words) and
-    ``sums`` (in results) are the places of each. ``columns``: destinations of FP16 numbers; for
-    keys, of the scales of keys and of values. With `pre_rope`, ``inputs`` of keys are the
-    destinations of their columns and of their zero points.
+    ``groups`` per output, ``rounds`` (tiles per unit) and ``steps`` (columns per group and tile)
+    are given; in the other modes they follow from the number of cached tokens. ``scales_held``: the
+    NPU already holds the scales of these keys and values. A product without ``groups`` only reads
+    factors for the NPU, ``fetch_length`` positions. ``both``: two inputs share a column; ``inputs``
+    (in words) and ``sums`` (in results) are the places of each. ``columns``: destinations of
+    factors; for keys, of the scales of keys and of values. With `pre_rope`, ``inputs`` of keys are
+    the destinations of their columns and of their zero points.
     """
     bits, places = MemoryBits(p), Places(p)
     return data.StructLayout(
@@ -115,13 +119,13 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
             "operation": MemoryOperation,
             "mode": Mode,
             "both": 1,
-            "scaled": 1,
+            "scales_held": 1,
             "base": bits.position,
             "values": bits.position,
-            "outers": bits.outers,
+            "groups": bits.groups,
             "rounds": bits.rounds,
             "steps": bits.steps,
-            "tail": bits.tail,
+            "fetch_length": bits.fetch_length,
             "inputs": data.ArrayLayout(places.word_bits, 2),
             "sums": data.ArrayLayout(places.result_bits, 2),
             "columns": data.ArrayLayout(places.column_bits, 2),
@@ -134,15 +138,15 @@ class NpuOperation(enum.Enum, shape=4):
 
     Members
     -------
-    LOAD, LEAVE
+    LOAD, OUTPUT
         Input or output a hidden state.
     NORM
         Normalise a hidden state, and quantise it as inputs of a linear layer.
     SCALE, RESIDUAL
         Scale a linear layer's sums to binary32; store them, or add them to a hidden state.
-    GATED
-        SwiGLU: scale the sums, multiply them by SiLU of the gate, and quantise the products.
-    FACTORS
+    SWIGLU
+        Scale the sums, multiply them by SiLU of the gate, and quantise the products.
+    SMOOTHING
         Load the smoothing factors of a head into the smoothing unit.
     QUERY, KEY
         Rotate a head by its position and smooth it; quantise it as inputs, or for the cache.
@@ -151,30 +155,30 @@ class NpuOperation(enum.Enum, shape=4):
     SCORES
         Compute scores, probabilities, and their products with the values' scales; quantise them as
         inputs.
-    HEAD
-        Scale a head's sums to binary32.
-    ACTIVATE
+    HEAD_OUTPUT
+        Scale the sums of a head's P V to binary32.
+    QUANTISE
         Quantise numbers as inputs.
-    COMPARE
+    LOGITS
         Scale sums of the LM head to logits, and update the argmax.
     PREDICT
         Output the argmax, and clear it.
     """
 
     LOAD = 0
-    LEAVE = 1
+    OUTPUT = 1
     NORM = 2
     SCALE = 3
     RESIDUAL = 4
-    GATED = 5
-    FACTORS = 6
+    SWIGLU = 5
+    SMOOTHING = 6
     QUERY = 7
     KEY = 8
     VALUE = 9
     SCORES = 10
-    HEAD = 11
-    ACTIVATE = 12
-    COMPARE = 13
+    HEAD_OUTPUT = 11
+    QUANTISE = 12
+    LOGITS = 13
     PREDICT = 14
 
 
@@ -183,38 +187,38 @@ def reads_sums(p: P3llmParameters) -> tuple[NpuOperation, ...]:
     return (
         NpuOperation.SCALE,
         NpuOperation.RESIDUAL,
-        NpuOperation.GATED,
-        NpuOperation.HEAD,
+        NpuOperation.SWIGLU,
+        NpuOperation.HEAD_OUTPUT,
         # With `pre_rope`, scores are computed from keys.
         *(() if p.pre_rope else (NpuOperation.SCORES,)),
-        *((NpuOperation.COMPARE,) if p.vocabulary_size else ()),
+        *((NpuOperation.LOGITS,) if p.vocabulary_size else ()),
     )
 
 
 def reads_factors(p: P3llmParameters) -> tuple[NpuOperation, ...]:
-    """Return the operations that read FP16 numbers from the banks."""
+    """Return the operations that read factors: FP16 numbers from the banks."""
     return (
         NpuOperation.NORM,
         NpuOperation.SCALE,
         NpuOperation.RESIDUAL,
-        NpuOperation.GATED,
-        NpuOperation.FACTORS,
+        NpuOperation.SWIGLU,
+        NpuOperation.SMOOTHING,
         NpuOperation.SCORES,
         # With `pre_rope`, a query is stored with the smoothing factors of its keys.
         *((NpuOperation.QUERY,) if p.pre_rope else ()),
-        *((NpuOperation.COMPARE,) if p.vocabulary_size else ()),
+        *((NpuOperation.LOGITS,) if p.vocabulary_size else ()),
     )
 
 
 READS_NUMBERS = (
-    NpuOperation.LEAVE,
+    NpuOperation.OUTPUT,
     NpuOperation.NORM,
     NpuOperation.RESIDUAL,
-    NpuOperation.GATED,
+    NpuOperation.SWIGLU,
     NpuOperation.QUERY,
     NpuOperation.KEY,
     NpuOperation.VALUE,
-    NpuOperation.ACTIVATE,
+    NpuOperation.QUANTISE,
 )
 """Operations that read binary32 numbers."""
 
@@ -230,7 +234,7 @@ class NpuInstruction:
     sums: int = 0
     factors: int = 0
     value_scales: int = 0
-    scalar: int = 0
+    scale_index: int = 0
     head: int = 0
 
 
@@ -240,7 +244,7 @@ def npu_instruction(p: P3llmParameters) -> data.StructLayout:
     All places are in slices. ``count`` is the number of slices; for `SCORES` it follows from the
     number of cached tokens. ``source`` and ``target`` are places of binary32 numbers; ``target`` of
     a quantised result is a place of inputs. ``factors`` and ``value_scales`` are places of FP16
-    numbers. ``scalar`` selects the scale of inputs, and the largest scale of values, that the
+    numbers. ``scale_index`` selects the scale of inputs, and the largest scale of values, that the
     operation writes or reads.
 
     With `pre_rope`, a head's keys are at ``source`` of `SCORES`, their zero points at ``sums``, and
@@ -259,7 +263,7 @@ def npu_instruction(p: P3llmParameters) -> data.StructLayout:
             "sums": max(places.sums_bits, zeros),
             "factors": factor,
             "value_scales": factor,
-            "scalar": 2,
+            "scale_index": 2,
             "head": 5,
         }
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 
 LINEAR_SET = 8
 """Groups of a round that share one column of metadata."""
@@ -32,23 +32,23 @@ class MatrixPlace:
     rounds: int
 
     @property
-    def outers(self) -> int:
+    def groups(self) -> int:
         """Groups per output."""
         return self.inputs // self.group
 
     @property
     def steps(self) -> int:
         """Columns per group."""
-        return self.group // LANES
+        return self.group // PE_LANES
 
     @property
     def tables(self) -> int:
         """Positions of a round's special values and 8-bit scales."""
-        return -(-self.outers // LINEAR_SET) - (-self.outers // SCALE_SET)
+        return -(-self.groups // LINEAR_SET) - (-self.groups // SCALE_SET)
 
     @property
     def positions(self) -> int:
         """Columns that the matrix occupies in every unit."""
-        a_round = self.tables + self.outers * self.steps
+        a_round = self.tables + self.groups * self.steps
         # A round's row scales take one position.
         return self.rounds * (1 + a_round)

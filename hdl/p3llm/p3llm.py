@@ -24,10 +24,10 @@ from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannel
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
-OF_COLUMNS = ("valid", "operation", "bank", "all", "column", "mask", "data")
+COLUMN_FIELDS = ("valid", "operation", "bank", "all", "column", "mask", "data")
 """Fields of a command that a read or write of a column uses."""
 
-ARRIVES = 3
+RESULT_LATENCY = 3
 """Cycles from the selection of a command to its result."""
 
 
@@ -153,7 +153,7 @@ class P3llm(Unit):
             ]
         for totals in self.totals:
             m.d.comb += [
-                totals.ending.eq(self.products.ending),
+                totals.last_round.eq(self.products.inputs_written),
                 totals.read_enable.eq(vectors.sums_read),
                 totals.read_address.eq(vectors.sums_address),
             ]
@@ -183,7 +183,7 @@ class P3llm(Unit):
         ]
         # Reads and writes of columns ignore the fields that control a computation.
         with m.If(appending):
-            m.d.sync += [command[name].eq(appends.command[name]) for name in OF_COLUMNS]
+            m.d.sync += [command[name].eq(appends.command[name]) for name in COLUMN_FIELDS]
         # The word of inputs was addressed with the command; it arrives when the command is
         # registered.
         of_inputs = writes_input & ~delay_line(m, appending, 1, name="appending")[1]
@@ -207,12 +207,12 @@ class P3llm(Unit):
         products, vectors = self.products, self.vectors
         results = [channel.result for channel in self.channel]
         # The collector gets the tag one cycle before the result.
-        tag = delay_line(m, products.tag, ARRIVES - 1, name="tag", reset=True)[-1]
-        reads = delay_line(m, products.reads, ARRIVES, name="reads", reset=True)[-1]
+        tag = delay_line(m, products.tag, RESULT_LATENCY - 1, name="tag", reset=True)[-1]
+        reads = delay_line(m, products.reads, RESULT_LATENCY, name="reads", reset=True)[-1]
         for totals, result in zip(self.totals, results, strict=True):
-            m.d.comb += [totals.coming.eq(tag), totals.result.eq(result.data)]
+            m.d.comb += [totals.next_tag.eq(tag), totals.result.eq(result.data)]
         m.d.comb += [
-            vectors.columns_write.eq(reads.numbers),
+            vectors.columns_write.eq(reads.factors),
             vectors.columns_address.eq(reads.place),
             vectors.columns_data.eq(Cat(result.data for result in results)),
             *(
@@ -250,10 +250,10 @@ class P3llm(Unit):
             npu.other_done.eq(memory.done),
             # Either side may start on data that the instruction in flight on the other side outputs
             # in order.
-            memory.chaining.eq(vectors.giving),
-            npu.chaining.eq(products.ending),
+            memory.chaining.eq(vectors.stores_inputs),
+            npu.chaining.eq(products.inputs_written),
             vectors.dependent.eq(npu.dependent),
-            products.hold.eq(memory.dependent & (products.word_address >= vectors.given)),
+            products.hold.eq(memory.dependent & (products.word_address >= vectors.stored_words)),
             npu.idle.eq(vectors.idle),
             memory.idle.eq(products.idle & appends.idle),
         ]

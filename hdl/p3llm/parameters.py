@@ -13,7 +13,7 @@ from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
 from hdl.p3llm.matrix_place import MatrixPlace
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ROW_BITS, PimChannelParameters
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3QuantiserParameters
 from hdl.p3llm.quantisers.int4_quantiser import Int4QuantiserParameters
@@ -101,9 +101,9 @@ class P3llmParameters(ModelDimensions, Parameters):
             f"lanes must be {half} or {self.elements}",
             self.lanes,
         )
-        most = min(self.block, LANES * self.channel.unit.steps)
+        most = min(self.block, PE_LANES * self.channel.unit.steps)
         require(self.head_size <= most, f"head_size must be at most {most}", self.head_size)
-        most = LANES * self.channel.unit.steps
+        most = PE_LANES * self.channel.unit.steps
         rule = f"group_weights must be from {word} to {most}"
         require(word <= self.group_weights <= most, rule, self.group_weights)
         require(
@@ -118,7 +118,7 @@ class P3llmParameters(ModelDimensions, Parameters):
         for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
             getattr(self, part)
         room = 1 << POSITION_BITS
-        most = MOST_PIECES * self.longest_rounds * self.outputs
+        most = MOST_PIECES * self.longest_rounds * self.round_outputs
         rule = f"vocabulary_size must be at most {most}"
         require(self.vocabulary_size <= most, rule, self.vocabulary_size)
         used = self.layers * self.layer_positions + self.vocabulary_positions
@@ -150,8 +150,8 @@ class P3llmParameters(ModelDimensions, Parameters):
         return self.units * self.elements
 
     @property
-    def outputs(self) -> int:
-        """Outputs per round of all pseudo-channels; also their FP16 numbers per position."""
+    def round_outputs(self) -> int:
+        """Outputs per round of all pseudo-channels; also their factors (FP16) per position."""
         return self.pseudo_channels * self.block
 
     @property
@@ -170,19 +170,19 @@ class P3llmParameters(ModelDimensions, Parameters):
         return self.slots
 
     @property
-    def together(self) -> int:
+    def in_flight(self) -> int:
         """Requests in flight at once: as many as share the weights of a column."""
         return min(self.batch, self.channel.unit.pumps)
 
     @property
-    def scalars(self) -> int:
+    def scale_count(self) -> int:
         """Query heads in flight, two pairs per pseudo-channel, minus one for groups of 1 or 3."""
         return 4 * self.pseudo_channels - (self.group_size in (1, 3))
 
     @property
     def chunk(self) -> int:
         """Probabilities that an input register holds at once."""
-        return LANES * self.channel.unit.steps
+        return PE_LANES * self.channel.unit.steps
 
     @property
     def qkv(self) -> int:
@@ -245,14 +245,17 @@ class P3llmParameters(ModelDimensions, Parameters):
         """Parameters of the argmax of logits, with a vocabulary."""
         length = self.vocabulary_size
         return ArgmaxParameters(
-            lanes=self.lanes, length=length, number_format=BINARY32, contexts=self.together
+            lanes=self.lanes,
+            length=length,
+            number_format=BINARY32,
+            contexts=self.in_flight,
         )
 
     # Positions of a layer's data in the banks, relative to the layer.
 
     def positions(self, numbers: int) -> int:
         """Return the number of positions of a vector of FP16 numbers."""
-        return -(-numbers // self.outputs)
+        return -(-numbers // self.round_outputs)
 
     def group_of(self, inputs: int) -> int:
         """Return the weights per group of a matrix with these inputs."""
@@ -265,7 +268,7 @@ class P3llmParameters(ModelDimensions, Parameters):
     @property
     def matrices(self) -> dict[str, MatrixPlace]:
         """Places of the four matrices, by name."""
-        base, places = self.factors_base(self.batch), {}
+        base, places = self.smoothing_base(self.batch), {}
         for name, inputs, outputs in (
             ("qkv", self.hidden_size, self.qkv),
             ("output", self.query_size, self.hidden_size),
@@ -288,18 +291,18 @@ class P3llmParameters(ModelDimensions, Parameters):
         return 0, self.positions(self.hidden_size)
 
     @property
-    def factors_positions(self) -> int:
+    def smoothing_positions(self) -> int:
         """Number of positions of a request's smoothing factors."""
         return self.positions(self.kv_size)
 
-    def factors_base(self, request: int) -> int:
+    def smoothing_base(self, request: int) -> int:
         """Return the first position of a request's smoothing factors."""
-        return 2 * self.positions(self.hidden_size) + request * self.factors_positions
+        return 2 * self.positions(self.hidden_size) + request * self.smoothing_positions
 
     @property
     def key_set(self) -> int:
         """Number of positions of a set of keys: zero points, scales of keys and values, keys."""
-        return 1 + 2 * KEY_SET + KEY_SET * self.head_size // LANES
+        return 1 + 2 * KEY_SET + KEY_SET * self.head_size // PE_LANES
 
     @property
     def value_set(self) -> int:
@@ -314,7 +317,7 @@ class P3llmParameters(ModelDimensions, Parameters):
     @property
     def head_values(self) -> int:
         """Number of positions of a head's values."""
-        return -(-self.slots // (LANES * self.elements)) * self.value_set
+        return -(-self.slots // (PE_LANES * self.elements)) * self.value_set
 
     def key_base(self, head: int, request: int = 0) -> int:
         """Return the first position of the keys of a head; a request's values follow all its keys.
@@ -348,7 +351,7 @@ class P3llmParameters(ModelDimensions, Parameters):
 
         No piece has more rounds than a layer's longest matrix, whose memories in the NPU it uses.
         """
-        most = self.longest_rounds * self.outputs
+        most = self.longest_rounds * self.round_outputs
         base, places = self.positions(self.hidden_size), []
         for first in range(0, self.filled_vocabulary, most):
             outputs = min(most, self.filled_vocabulary - first)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from amaranth.utils import bits_for
 
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Places:
     def count_bits(self) -> int:
         """Bits of the number of slices of a vector."""
         p = self.p
-        piece = p.longest_rounds * p.outputs if p.vocabulary_size else 0
+        piece = p.longest_rounds * p.round_outputs if p.vocabulary_size else 0
         return bits_for(self.slices(max(p.qkv, p.hidden_size, p.intermediate_size, p.slots, piece)))
 
     @property
@@ -109,21 +109,21 @@ class Places:
 
     def projected(self, pump: int) -> int:
         """Return the place of keys, values and queries."""
-        return self.state(self.p.together) + pump * self.slices(self.p.qkv)
+        return self.state(self.p.in_flight) + pump * self.slices(self.p.qkv)
 
     def attended(self, pump: int) -> int:
         """Return the place of the heads' outputs."""
         heads = self.p.heads * self.p.head_size
-        return self.projected(self.p.together) + pump * self.slices(heads)
+        return self.projected(self.p.in_flight) + pump * self.slices(heads)
 
     def gate(self, pump: int) -> int:
         """Return the place of the gate."""
-        return self.attended(self.p.together) + pump * self.slices(self.p.intermediate_size)
+        return self.attended(self.p.in_flight) + pump * self.slices(self.p.intermediate_size)
 
     @property
     def numbers_depth(self) -> int:
         """Number of slices of binary32 numbers."""
-        return self.gate(self.p.together)
+        return self.gate(self.p.in_flight)
 
     # Places of sums of the compute units.
 
@@ -134,7 +134,7 @@ class Places:
     @property
     def linear_end(self) -> int:
         """End of the sums of a linear layer."""
-        return self.linear_sums(self.p.together)
+        return self.linear_sums(self.p.in_flight)
 
     def scores(self, turn: int, pump: int) -> int:
         """Return the place of the sums of a query and all keys; the two turns alternate."""
@@ -142,35 +142,35 @@ class Places:
         tokens = 0 if self.p.pre_rope else self.p.slots
         return self.linear_end + (2 * turn + pump) * self.slices(tokens)
 
-    def heads(self, turn: int, pump: int) -> int:
+    def head_sums(self, turn: int, pump: int) -> int:
         """Return the place of the sums of probabilities and values."""
         return self.scores(2, 0) + (2 * turn + pump) * self.slices(self.p.block)
 
     @property
     def sums_depth(self) -> int:
         """Number of slices of sums."""
-        return self.heads(2, 0)
+        return self.head_sums(2, 0)
 
     # Places of FP16 numbers from the banks; each vector starts at a column.
 
     @property
-    def norm(self) -> int:
+    def norm_weights(self) -> int:
         """Place of a norm's weights."""
         return 0
 
     def smoothing(self, pump: int) -> int:
         """Return the place of the smoothing factors of all heads."""
-        before = self.p.positions(self.p.hidden_size) + pump * self.p.factors_positions
-        return self.norm + self.slices(before * self.p.block)
+        before = self.p.positions(self.p.hidden_size) + pump * self.p.smoothing_positions
+        return self.norm_weights + self.slices(before * self.p.block)
 
-    def rows(self, turn: int) -> int:
+    def row_scales(self, turn: int) -> int:
         """Return the place of a linear layer's row scales; the two turns alternate."""
         before = turn * self.p.longest_rounds * self.p.block
-        return self.smoothing(self.p.together) + self.slices(before)
+        return self.smoothing(self.p.in_flight) + self.slices(before)
 
     def key_scales(self, turn: int) -> int:
         """Return the place of the scales of a head's keys; those of its values follow."""
-        return self.rows(2) + 2 * turn * self._scales
+        return self.row_scales(2) + 2 * turn * self._scales
 
     def value_scales(self, turn: int) -> int:
         """Return the place of the scales of a head's values."""
@@ -195,7 +195,7 @@ class Places:
 
     def keys(self, turn: int) -> int:
         """Return the place of a head's keys; the two turns alternate."""
-        return turn * self.p.slots // self.p.elements * (self.p.head_size // LANES)
+        return turn * self.p.slots // self.p.elements * (self.p.head_size // PE_LANES)
 
     def zeros(self, turn: int) -> int:
         """Return the place of the zero points of a head's keys."""
@@ -209,7 +209,7 @@ class Places:
 
     def query_inputs(self, turn: int, pump: int) -> int:
         """Return the place of the codes of a query."""
-        before = self.vector_inputs(self.p.together)
+        before = self.vector_inputs(self.p.in_flight)
         return before + (2 * turn + pump) * self.slices(self.p.head_size)
 
     def probability_inputs(self, turn: int, pump: int) -> int:

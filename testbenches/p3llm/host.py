@@ -13,7 +13,7 @@ from golden.p3llm.p3llm import Bytes, Cache, Singles
 from golden.p3llm.whole_model import QuantisedModel
 from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import Dram
 from testbenches.packing import pack, unpack
@@ -114,12 +114,12 @@ class Host:
         p, tokens = self.p, position + 1
 
         def columns(matrices: list[MatrixPlace]) -> int:
-            return sum(one.outers * one.rounds * one.steps for one in matrices)
+            return sum(one.groups * one.rounds * one.steps for one in matrices)
 
         pairs = p.kv_heads * -(-p.group_size // 2)
         # Keys that the NPU rotates are read unit by unit.
-        keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // LANES
-        layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // LANES))
+        keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // PE_LANES
+        layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // PE_LANES))
         pumps = p.channel.unit.pumps
         return [pumps * layer] * self.count + [pumps * columns(p.projection)]
 

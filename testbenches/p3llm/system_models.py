@@ -9,7 +9,7 @@ from golden.llm import open_trace
 from golden.llm.trace import Trace
 from golden.nonlinear.rotary_embedding import paired
 from golden.p3llm.dram_image import layer_image, vocabulary_image
-from golden.p3llm.dram_layout import LANES
+from golden.p3llm.dram_layout import PE_LANES
 from golden.p3llm.p3llm import Cache, Matrix, Vocabulary, Weights, decode
 from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.parameters import P3llmParameters
@@ -75,8 +75,8 @@ def drawn_codes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
     """
 
     def matrix(place: MatrixPlace) -> Matrix:
-        groups = (place.outputs, place.outers)
-        size = (place.outputs // p.elements, place.inputs // LANES, 2 * p.elements)
+        groups = (place.outputs, place.groups)
+        size = (place.outputs // p.elements, place.inputs // PE_LANES, 2 * p.elements)
         rows = rng.uniform(0.5, 1.5, place.outputs) / (3 * 128 * np.sqrt(place.inputs))
         return Matrix(
             columns=rng.integers(0, 256, size, np.uint8),

@@ -82,7 +82,7 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     of_products = MemoryOperation.PRODUCT
     scheduled = [one for one in program.memory if one.instruction.operation is of_products]
     products = [one.instruction for one in scheduled]
-    linear = [one for one in products if one.mode is Mode.LINEAR and one.outers]
+    linear = [one for one in products if one.mode is Mode.LINEAR and one.groups]
     # Two requests share each column of a matrix; an odd one is alone at the end.
     both = [1] * (batch // 2) + [0] * (batch % 2)
     found = [(one.base, one.both) for one in linear]
@@ -174,7 +174,7 @@ def test_places_of_requests_do_not_overlap(batch: int) -> None:
     p = replace(PRESETS["tiny"], batch=batch)
     banks = [(place.base, place.base + place.positions) for place in p.matrices.values()]
     for request in range(batch):
-        banks.append((p.factors_base(request), p.factors_base(request) + p.factors_positions))
+        banks.append((p.smoothing_base(request), p.smoothing_base(request) + p.smoothing_positions))
         for head in range(p.kv_heads):
             keys, values = p.key_base(head, request), p.value_base(head, request)
             banks += [(keys, keys + p.head_keys), (values, values + p.head_values)]
@@ -202,7 +202,7 @@ def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
     # The LM head waits only for instructions of its own, or for complete ones.
     assert all(one.after <= npu_end for one in program.memory[:memory_end])
     operations = [one.instruction.operation for one in program.npu[npu_end:]]
-    assert operations.count(NpuOperation.COMPARE) == 16
+    assert operations.count(NpuOperation.LOGITS) == 16
     assert operations[-1] is NpuOperation.PREDICT
 
 
@@ -345,9 +345,9 @@ def test_places_fit_their_bits(preset: str) -> None:
     for scheduled in program.npu:
         instruction = scheduled.instruction
         operation = instruction.operation
-        # A pseudo-channel's scalars follow those of the previous one.
+        # A pseudo-channel's scales follow those of the previous one.
         channel = instruction.head % p.pseudo_channels
-        assert 4 * channel + instruction.scalar < p.scalars
+        assert 4 * channel + instruction.scale_index < p.scale_count
         # Scores are as many as there are tokens.
         count = scores if operation == NpuOperation.SCORES else instruction.count
         assert count < 1 << fields["count"].width
@@ -366,10 +366,10 @@ def test_loops_fit_their_bits(preset: str) -> None:
     """Loops of every product, and the words of the ring in the input registers."""
     p = PRESETS[preset]
     bits, unit = MemoryBits(p), p.channel.unit
-    most = {"outers": bits.outers, "rounds": bits.rounds, "steps": bits.steps}
+    most = {"groups": bits.groups, "rounds": bits.rounds, "steps": bits.steps}
     products = [one.instruction for one in Program(p).memory]
     for product in products:
         counts = {name: getattr(product, name) for name in most}
         assert all(counts[name] < 1 << most[name] for name in most)
-        assert product.tail < 1 << bits.tail
-        assert counts["outers"] * (counts["steps"] // unit.steps_a_word) < 1 << bits.words
+        assert product.fetch_length < 1 << bits.fetch_length
+        assert counts["groups"] * (counts["steps"] // unit.steps_a_word) < 1 << bits.words

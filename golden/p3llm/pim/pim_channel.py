@@ -37,7 +37,7 @@ class ColumnCommand:
     mode: Mode = Mode.LINEAR
     step: int = 0
     group: int = 0
-    inputs: int = 0
+    pump: int = 0
     first: bool = False
     last: bool = False
     word: int = 0

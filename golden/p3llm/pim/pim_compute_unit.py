@@ -11,7 +11,7 @@ from golden.p3llm.pim.pim_processing_element import dot_products, wrapped
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
 
-LANES = 4
+PE_LANES = 4
 
 TOTAL_BITS = 48
 """Bits of an output's total over its groups."""
@@ -32,7 +32,7 @@ class Command:
     mode: Mode = Mode.LINEAR
     step: int = 0
     group: int = 0
-    inputs: int = 0
+    pump: int = 0
     first: bool = False
     last: bool = False
     word: int = 0
@@ -63,7 +63,7 @@ class Unit:
     def __post_init__(self) -> None:
         """Initialise all registers."""
         p = self.p
-        self.inputs = np.zeros((p.pumps, p.steps, LANES), np.uint8)
+        self.inputs = np.zeros((p.pumps, p.steps, PE_LANES), np.uint8)
         self.metadata = np.zeros(p.column_bits // 8, np.uint8)
         self.running = np.zeros((p.pumps, p.elements), np.int64)
         self.finished = np.zeros((p.pumps, p.elements), np.int64)
@@ -95,7 +95,7 @@ class Unit:
 
     def _part(self, command: Command) -> np.ndarray:
         """Return the low words of half of an input's totals, or the high bits of all of them."""
-        totals, half = self.complete[command.inputs], self.p.elements // 2
+        totals, half = self.complete[command.pump], self.p.elements // 2
         if command.high:
             above = totals >> 32 & 0xFFFF
             return above[0::2] | above[1::2] << 16
@@ -111,17 +111,17 @@ class Unit:
         elif mode is Mode.QK:
             chosen = nibbles(self.metadata).reshape(4, elements)[group % 4, :, np.newaxis]
         else:
-            chosen = nibbles(self.metadata).reshape(elements, LANES)[group % elements]
-        return np.broadcast_to(chosen, (elements, LANES))
+            chosen = nibbles(self.metadata).reshape(elements, PE_LANES)[group % elements]
+        return np.broadcast_to(chosen, (elements, PE_LANES))
 
     def _multiply(self, command: Command) -> None:
         """Add a column's products to the running sums."""
-        codes = nibbles(command.data).reshape(self.p.elements, LANES)
+        codes = nibbles(command.data).reshape(self.p.elements, PE_LANES)
         bits = self.group_bits(command.mode, command.group)
         mode = np.array(command.mode.value)
         for pump in range(self.p.pumps):
-            works = pump <= command.inputs
-            inputs = self.inputs[pump, command.step] if works else np.zeros(LANES, np.uint8)
+            works = pump <= command.pump
+            inputs = self.inputs[pump, command.step] if works else np.zeros(PE_LANES, np.uint8)
             self.nan |= bool(input_operands(mode, inputs)[2].any())
             before = 0 if command.first else self.running[pump]
             self.running[pump] = wrapped(before + dot_products(mode, inputs, codes, bits))

@@ -11,7 +11,7 @@ from amaranth.utils import ceil_log2
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.instructions import MemoryBits, memory_instruction
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
 from hdl.unit import Unit
 
@@ -94,7 +94,7 @@ class AppendSequencer(Unit):
             [Signal(self.groups[name], name=f"{name}_{c}" if c else name) for c in channels]
             for name in self.groups
         )
-        self.part, self.turn = Signal(Part), Signal(range(max(p.head_size // LANES, 2)))
+        self.part, self.turn = Signal(Part), Signal(range(max(p.head_size // PE_LANES, 2)))
         bits = p.channel.unit.column_bits
         others = {"others": Out((p.pseudo_channels - 1) * bits)}
         super().__init__(
@@ -158,10 +158,10 @@ class AppendSequencer(Unit):
                         Value.cast(self.part).eq(0),
                         self.turn.eq(0),
                     ]
-                    m.next = "LOOK"
+                    m.next = "PREPARE"
             # Register the write: this shortens the path to the timing rules, and the codes rotate
             # after it.
-            with m.State("LOOK"):
+            with m.State("PREPARE"):
                 m.d.sync += kept.eq(written)
                 with m.If(Cat(self.part == one for one in HALF_BYTES).any()):
                     m.next = "READ"
@@ -187,7 +187,7 @@ class AppendSequencer(Unit):
                     Value.cast(command.data).eq(word[: len(Value.cast(command.data))]),
                 ]
                 with m.If(self.taken):
-                    m.next = "LOOK"
+                    m.next = "PREPARE"
                     self._advance(m)
 
     def _hold(self, m: Module) -> None:
@@ -211,7 +211,7 @@ class AppendSequencer(Unit):
         """Advance to the next write or the next part; rotate the codes as they are written."""
         p = self.parameters
         tiles = p.head_size // p.elements
-        turns = {Part.KEY: p.head_size // LANES, Part.VALUE: tiles, Part.VALUE_ZERO: tiles}
+        turns = {Part.KEY: p.head_size // PE_LANES, Part.VALUE: tiles, Part.VALUE_ZERO: tiles}
         last = Signal(init=1)
         m.d.comb += last.eq(1)
         for part, count in turns.items():
@@ -222,7 +222,7 @@ class AppendSequencer(Unit):
             m.d.sync += Value.cast(self.part).eq(Value.cast(self.part) + 1)
         # The lowest codes are written; rotate by as many as were written.
         with m.If(self.part == Part.KEY):
-            m.d.sync += [key.codes.eq(key.codes.rotate_right(4 * LANES)) for key in self.keys]
+            m.d.sync += [key.codes.eq(key.codes.rotate_right(4 * PE_LANES)) for key in self.keys]
         with m.If(self.part == Part.VALUE):
             bits = 4 * p.elements
             m.d.sync += [one.codes.eq(one.codes.rotate_right(bits)) for one in self.values]
@@ -237,7 +237,7 @@ class AppendSequencer(Unit):
             {
                 "position": MemoryBits(p).position,
                 "unit": range(p.units),
-                "mask": LANES * p.elements,
+                "mask": PE_LANES * p.elements,
                 "word": p.pseudo_channels * p.channel.unit.column_bits,
             }
         )
@@ -254,8 +254,8 @@ class AppendSequencer(Unit):
         written = Signal(self._write_layout)
         where, unit, mask, word = written.position, written.unit, written.mask, written.word
         # An element has four lanes of one nibble each.
-        one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)
-        one_lane = (Const(1) << lane)[:LANES].replicate(p.elements)
+        one_element = Const((1 << PE_LANES) - 1) << Cat(Const(0, 2), element)
+        one_lane = (Const(1) << lane)[:PE_LANES].replicate(p.elements)
         m.d.comb += unit.eq(unit_bits)
 
         with m.Switch(self.part):
@@ -277,11 +277,11 @@ class AppendSequencer(Unit):
                 ]
             # Four channels of a token are the two bytes of an element.
             with m.Case(Part.KEY):
-                first = key_start + (1 + 2 * KEY_SET) + round_ * (p.head_size // LANES)
+                first = key_start + (1 + 2 * KEY_SET) + round_ * (p.head_size // PE_LANES)
                 m.d.comb += [
                     where.eq(first + self.turn),
                     mask.eq(one_element),
-                    word.eq(self._copies(key.codes[: 4 * LANES] for key in self.keys)),
+                    word.eq(self._copies(key.codes[: 4 * PE_LANES] for key in self.keys)),
                 ]
             # Every unit with channels of the head stores the zero points of all tokens.
             with m.Case(Part.VALUE_ZERO):
@@ -299,7 +299,7 @@ class AppendSequencer(Unit):
                     where.eq(value_start + 1 + column),
                     unit.eq(self.turn),
                     mask.eq(one_lane),
-                    word.eq(Cat(code.replicate(LANES) for code in codes)),
+                    word.eq(Cat(code.replicate(PE_LANES) for code in codes)),
                 ]
         return written
 

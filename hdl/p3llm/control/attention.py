@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from hdl.p3llm.control.pair import Pair, Scores
-from hdl.p3llm.control.schedule import HEADS, PROBABILITIES, Buffer, Schedule
+from hdl.p3llm.control.schedule import HEAD_SUMS, PROBABILITIES, Buffer, Schedule
 from hdl.p3llm.instructions import (
     MemoryInstruction,
     MemoryOperation,
@@ -72,7 +72,7 @@ class Attention:
             first = places.spread(places.smoothing(pump))
             self.schedule.operate(
                 NpuInstruction(
-                    operation=NpuOperation.FACTORS,
+                    operation=NpuOperation.SMOOTHING,
                     count=places.slices(p.head_size),
                     factors=first + places.slices(head * p.head_size),
                     head=head,
@@ -126,13 +126,16 @@ class Attention:
                 mode=Mode.PV,
                 base=self.schedule.p.value_base(pair.heads.start, pair.request),
                 both=pair.count - 1,
-                outers=1,
+                groups=1,
                 rounds=1,
                 inputs=(places.words(first), places.words(second)),
-                sums=(places.results(places.heads(turn, 0)), places.results(places.heads(turn, 1))),
+                sums=(
+                    places.results(places.head_sums(turn, 0)),
+                    places.results(places.head_sums(turn, 1)),
+                ),
             ),
             reads=[PROBABILITIES[turn]],
-            writes=[HEADS[turn]],
+            writes=[HEAD_SUMS[turn]],
             request=pair.request,
         )
 
@@ -143,12 +146,12 @@ class Attention:
             first = head * p.group_size + pair.first + pump
             self.schedule.operate(
                 NpuInstruction(
-                    operation=NpuOperation.HEAD,
+                    operation=NpuOperation.HEAD_OUTPUT,
                     count=places.slices(p.head_size),
-                    sums=places.heads(pair.turn, pump),
+                    sums=places.head_sums(pair.turn, pump),
                     target=places.attended(pair.pump) + places.slices(first * p.head_size),
-                    scalar=2 * pair.turn + pump,
+                    scale_index=2 * pair.turn + pump,
                     head=head % p.pseudo_channels,
                 ),
-                reads=[HEADS[pair.turn]],
+                reads=[HEAD_SUMS[pair.turn]],
             )

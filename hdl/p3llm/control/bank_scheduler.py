@@ -53,8 +53,8 @@ class BankScheduler(Unit):
     Members
     -------
     column : In(struct)
-        `valid`; `multiply` (all units, only in cycles in which the channel accepts it); `together`
-        (all units); `write`; `unit`; `position`; `ahead`: the next row will be used after this one.
+        `valid`; `multiply` (all units, only in cycles in which the channel accepts it); `all_units`
+        ; `write`; `unit`; `position`; `ahead`: the next row will be used after this one.
     taken : Out(1)
         The column command of this cycle is legal.
     row_command : Out(struct)
@@ -86,7 +86,7 @@ class BankScheduler(Unit):
             {
                 "valid": 1,
                 "multiply": 1,
-                "together": 1,
+                "all_units": 1,
                 "write": 1,
                 "ahead": 1,
                 "unit": range(p.units),
@@ -99,7 +99,7 @@ class BankScheduler(Unit):
         m = Module()
         p, column = self.parameters, self.column
         timing = p.timing
-        m.submodules.judge = judge = BankTiming(parameters=timing)
+        m.submodules.timing_check = timing_check = BankTiming(parameters=timing)
         # The lowest bit of a row index is the parity of its banks.
         number = column.position[COLUMN_BITS:]
         open_rows = OpenRows(
@@ -114,26 +114,26 @@ class BankScheduler(Unit):
 
         m.d.comb += [
             # A due refresh blocks columns, or their banks would never close.
-            judge.column.valid.eq(
+            timing_check.column.valid.eq(
                 column.valid
                 & open_rows.has(number)
                 & ~due
                 & (~column.multiply | (phase == p.unit.pumps - 1))
             ),
-            judge.column.write.eq(column.write),
-            judge.column.banks.eq(
+            timing_check.column.write.eq(column.write),
+            timing_check.column.banks.eq(
                 Mux(
-                    column.together,
+                    column.all_units,
                     self._banks(number[0]),
                     Const(1) << Cat(number[0], column.unit),
                 )
             ),
-            self.taken.eq(judge.column_legal),
+            self.taken.eq(timing_check.column_legal),
         ]
         # A refresh is due at fixed intervals, independent of the delay of the last one.
         with m.If(since == timing.refi - 1):
             m.d.sync += due.eq(1)
-        self._rows(m, judge, open_rows, due)
+        self._rows(m, timing_check, open_rows, due)
         return m
 
     def _banks(self, parity: Value) -> Value:
@@ -142,9 +142,9 @@ class BankScheduler(Unit):
         masks = (sum(1 << bank for bank in range(side, banks, 2)) for side in (0, 1))
         return Array(Const(mask, banks) for mask in masks)[parity]
 
-    def _rows(self, m: Module, judge: BankTiming, open_rows: OpenRows, due: Signal) -> None:
+    def _rows(self, m: Module, timing_check: BankTiming, open_rows: OpenRows, due: Signal) -> None:
         """Close all banks for a due refresh; otherwise open the current row, then the next one."""
-        column, row = self.column, judge.row
+        column, row = self.column, timing_check.row
         opened, rows = open_rows.opened, open_rows.rows
         number = column.position[COLUMN_BITS:]
         # The index wraps after the last row; no access follows there.
@@ -169,7 +169,7 @@ class BankScheduler(Unit):
             ]
         m.d.comb += row.banks.eq(self._banks(target[0]))
         # The state of the rows follows the legal commands.
-        legal = judge.row_legal
+        legal = timing_check.row_legal
         with m.Switch(row.operation):
             with m.Case(RowOperation.ACTIVATE):
                 with m.If(legal):

@@ -8,7 +8,7 @@ from hdl.p3llm.control.product_command import next_unit, product_members, read_u
 from hdl.p3llm.control.scale_fetch import ScaleFetch
 from hdl.p3llm.instructions import MemoryBits
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
@@ -57,7 +57,7 @@ class KeyFetch(Unit):
         p, commands, given = self.parameters, self.commands, self.instruction
         m.submodules.scales = scales = ScaleFetch(parameters=p)
         round_, unit = Signal(MemoryBits(p).rounds), Signal(range(p.units))
-        step = Signal(range(p.head_size // LANES))
+        step = Signal(range(p.head_size // PE_LANES))
         keys, zeros = (
             Signal.like(given.inputs[i], name=n) for i, n in enumerate(("keys", "zeros"))
         )
@@ -65,7 +65,7 @@ class KeyFetch(Unit):
         # A register, which shortens the path to the scheduler.
         m.d.sync += final_round.eq(self.token >> ceil_log2(p.block))
         last_round = round_ == final_round
-        last_step = step == p.head_size // LANES - 1
+        last_step = step == p.head_size // PE_LANES - 1
         last_of_set = round_[: ceil_log2(KEY_SET)].all()
         payload = commands.payload
         # A column of keys or zero points is read in this cycle.

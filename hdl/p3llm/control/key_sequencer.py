@@ -9,7 +9,7 @@ from hdl.p3llm.control.product_command import product_members
 from hdl.p3llm.control.scale_fetch import ScaleFetch
 from hdl.p3llm.instructions import MemoryBits
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.pim_channel import ColumnOperation
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -34,8 +34,8 @@ class KeySequencer(Unit):
     begin : In(1)
         Start with `instruction`; not while a product is in progress.
     instruction : In(struct)
-        `inputs` and `columns`, places in the NPU; `scaled`: the NPU holds the scales; held until
-        `done`.
+        `inputs` and `columns`, places in the NPU; `scales_held`: the NPU holds the scales; stable
+        until `done`.
     token : In
         Position of the last token.
     commands : Out(stream)
@@ -59,7 +59,7 @@ class KeySequencer(Unit):
         p, commands = self.parameters, self.commands
         m.submodules.writer = writer = InputWriter(parameters=p)
         m.submodules.scales = scales = ScaleFetch(parameters=p)
-        steps = p.head_size // LANES
+        steps = p.head_size // PE_LANES
         round_, step = Signal(MemoryBits(p).rounds), Signal(range(p.channel.unit.steps))
         final_round = Signal.like(round_)
         # A register, which shortens the path to the scheduler.
@@ -96,12 +96,12 @@ class KeySequencer(Unit):
                     commands.valid.eq(1),
                     operation.eq(ColumnOperation.FILL_METADATA),
                     # The head's first pair has read the scales: they are skipped.
-                    payload.advance.eq(Mux(self.instruction.scaled, 1 + 2 * KEY_SET, 1)),
-                    scales.starts.eq(moves & ~self.instruction.scaled),
+                    payload.stride.eq(Mux(self.instruction.scales_held, 1 + 2 * KEY_SET, 1)),
+                    scales.starts.eq(moves & ~self.instruction.scales_held),
                 ]
                 with m.If(moves):
                     m.next = "SCALES"
-                    with m.If(self.instruction.scaled):
+                    with m.If(self.instruction.scales_held):
                         m.next = "COLUMNS"
             # The scales of a set, for the NPU.
             with m.State("SCALES"):
@@ -113,7 +113,7 @@ class KeySequencer(Unit):
                 m.d.comb += [
                     commands.valid.eq(1),
                     operation.eq(ColumnOperation.MULTIPLY),
-                    payload.advance.eq(1),
+                    payload.stride.eq(1),
                     payload.step.eq(step),
                     payload.group.eq(round_[: ceil_log2(KEY_SET)]),
                     payload.first.eq(step == 0),

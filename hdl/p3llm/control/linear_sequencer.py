@@ -37,13 +37,13 @@ class LinearSequencer(Unit):
     begin : In(1)
         Start with `instruction`; not while a product is in progress.
     instruction : In(struct)
-        `outers` groups, `rounds` and `steps` columns per group; `inputs`, the places of the inputs
-        in the NPU; held until `done`.
+        `groups` per output, `rounds` and `steps` columns per group; `inputs`, the places of the
+        inputs in the NPU; held until `done`.
     commands : Out(stream)
         Columns, see `product_command`.
     inputs : Out(stream)
         A `word` of the units' input registers to write, and its `address` in the NPU.
-    ending : Out(1)
+    inputs_written : Out(1)
         All inputs of the last round are written.
     done : Out(1)
         The last column is multiplied in this cycle.
@@ -63,7 +63,7 @@ class LinearSequencer(Unit):
                 "instruction": In(memory_instruction(p)),
                 "commands": Out(stream.Signature(product_command(p))),
                 "inputs": Out(stream.Signature(data.StructLayout(inputs))),
-                "ending": Out(1),
+                "inputs_written": Out(1),
                 "done": Out(1),
             }
         )
@@ -75,14 +75,14 @@ class LinearSequencer(Unit):
         m.submodules.ring = ring = InputRing(parameters=p)
         self._connect_ring(m, ring)
         bits = MemoryBits(p)
-        loops = {"round": bits.rounds, "group": bits.outers, "step": bits.steps}
+        loops = {"round": bits.rounds, "group": bits.groups, "step": bits.steps}
         round_, group, step = (Signal(width, name=name) for name, width in loops.items())
         finals = [Signal(width, name=f"final_{name}") for name, width in loops.items()]
         last_round, last_group, last_step = (Signal(name=f"last_{name}") for name in loops)
         # The loop ends are registered, which shortens the path to the scheduler.
         m.d.sync += [
             final.eq(count - 1)
-            for final, count in zip(finals, (given.rounds, given.outers, given.steps), strict=True)
+            for final, count in zip(finals, (given.rounds, given.groups, given.steps), strict=True)
         ]
         # Special values are stored for eight groups at a time, scales for two.
         last_of_set = group[: ceil_log2(LINEAR_SET)].all()
@@ -97,7 +97,7 @@ class LinearSequencer(Unit):
             last_round.eq(round_ == finals[0]),
             last_group.eq(group == finals[1]),
             last_step.eq(step == finals[2]),
-            payload.advance.eq(1),
+            payload.stride.eq(1),
             payload.round.eq(round_),
             payload.step.eq(ring.step),
             payload.group.eq(group[: ceil_log2(LINEAR_SET)]),
@@ -136,7 +136,7 @@ class LinearSequencer(Unit):
                     operation.eq(ColumnOperation.MULTIPLY),
                     ring.taken.eq(moves),
                     # The NPU may overwrite inputs that all units have.
-                    self.ending.eq(ring.done & last_round),
+                    self.inputs_written.eq(ring.done & last_round),
                     self.done.eq(moves & ends & last_round),
                 ]
                 with m.If(moves):
@@ -161,7 +161,7 @@ class LinearSequencer(Unit):
         m.d.comb += [
             ring.both.eq(given.both),
             ring.rounds.eq(given.rounds),
-            ring.words.eq(given.outers * words),
+            ring.words.eq(given.groups * words),
             ring.first_0.eq(given.inputs[0]),
             ring.first_1.eq(given.inputs[1]),
             inputs.valid.eq(ring.wants),

@@ -34,7 +34,7 @@ class NpuScores:
                 MemoryInstruction(
                     mode=Mode.QK,
                     base=p.key_base(pair.heads.start, pair.request),
-                    outers=1,
+                    groups=1,
                     inputs=(places.keys(side), places.zeros(side)),
                     columns=places.scale_columns(side),
                 ),
@@ -67,7 +67,7 @@ class NpuScores:
                     sums=places.zeros(side),
                     factors=places.key_scales(side),
                     value_scales=places.value_scales(side),
-                    scalar=2 * turn + pump,
+                    scale_index=2 * turn + pump,
                     head=head % p.pseudo_channels,
                 ),
                 reads=[SCALES[side]],

@@ -13,10 +13,10 @@ from hdl.p3llm.places import Places
 def reads_layout(p: P3llmParameters) -> data.StructLayout:
     """Return the layout of the destination of a column that the NPU reads.
 
-    ``numbers``: FP16 numbers, at ``place`` in columns. With `pre_rope`, ``keys`` and ``zeros`` mark
+    ``factors``: FP16 numbers, at ``place`` in columns. With `pre_rope`, ``keys`` and ``zeros`` mark
     codes of keys and their zero points.
     """
-    kinds = {"numbers": 1, **({"keys": 1, "zeros": 1} if p.pre_rope else {})}
+    kinds = {"factors": 1, **({"keys": 1, "zeros": 1} if p.pre_rope else {})}
     return data.StructLayout({**kinds, "place": Places(p).column_bits})
 
 
@@ -24,7 +24,7 @@ def product_command(p: P3llmParameters) -> data.StructLayout:
     """Return the layout of a command at the current position of a product.
 
     ``operation``. `READ` addresses the column of one ``unit``, the other operations all units.
-    ``advance``: number of positions to move on. Of `MULTIPLY`: ``step``, ``group``, ``first``,
+    ``stride``: positions to the next command. Of `MULTIPLY`: ``step``, ``group``, ``first``,
     ``last``, ``begins``, ``ends`` as in `PimComputeUnitParameters.command_layout`; the column
     ``completes`` the sums of ``round``. Of `WRITE_INPUT`: ``word`` in the units' registers, and
     its ``address`` in the NPU. Of `READ`: ``reads``, the destination of unit 0's column; those of
@@ -36,7 +36,7 @@ def product_command(p: P3llmParameters) -> data.StructLayout:
         {
             "operation": ColumnOperation,
             "unit": range(p.units),
-            "advance": range(2 + 2 * KEY_SET),
+            "stride": range(2 + 2 * KEY_SET),
             **{name: fields[name].shape for name in of_unit},
             "completes": 1,
             "round": MemoryBits(p).rounds,
@@ -62,13 +62,13 @@ def product_members(p: P3llmParameters, **own: Member) -> dict[str, Member]:
 
 
 def read_unit(
-    m: Module, command: data.View, unit: Signal, units: int, advance: Value | int = 1
+    m: Module, command: data.View, unit: Signal, units: int, stride: Value | int = 1
 ) -> None:
-    """Let a command read the column of `unit`; that of the last unit moves on by `advance`."""
+    """Let a command read the column of `unit`; that of the last unit advances by `stride`."""
     m.d.comb += [
         Value.cast(command.operation).eq(ColumnOperation.READ),
         command.unit.eq(unit),
-        command.advance.eq(Mux(unit == units - 1, advance, 0)),
+        command.stride.eq(Mux(unit == units - 1, stride, 0)),
     ]
 
 

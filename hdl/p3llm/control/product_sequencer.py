@@ -7,10 +7,10 @@ from amaranth.utils import ceil_log2
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.drain import Drain
+from hdl.p3llm.control.factor_fetch import FactorFetch
 from hdl.p3llm.control.key_fetch import KeyFetch
 from hdl.p3llm.control.key_sequencer import KeySequencer
 from hdl.p3llm.control.linear_sequencer import LinearSequencer
-from hdl.p3llm.control.number_fetch import NumberFetch
 from hdl.p3llm.control.product_command import product_command, reads_layout
 from hdl.p3llm.control.value_sequencer import ValueSequencer
 from hdl.p3llm.instructions import MemoryBits, memory_instruction
@@ -30,8 +30,8 @@ class ProductSequencer(Unit):
     """Execute products: sequences of columns at ascending positions.
 
     Each kind of product has a sequencer that outputs a stream of commands: linear layers
-    (`LinearSequencer`), Q K^T (`KeySequencer`), P V (`ValueSequencer`), and reads of FP16 numbers
-    for the NPU (`NumberFetch`). With `pre_rope` the NPU computes Q K^T, and `KeyFetch` reads the
+    (`LinearSequencer`), Q K^T (`KeySequencer`), P V (`ValueSequencer`), and reads of factors for
+    the NPU (`FactorFetch`). With `pre_rope` the NPU computes Q K^T, and `KeyFetch` reads the
     keys. One sequencer is active at a time. Commands use the bus in this order of priority: columns
     and inputs of the active sequencer; inputs of a linear layer; reads of sums and totals
     (`Drain`).
@@ -61,7 +61,7 @@ class ProductSequencer(Unit):
         Address of the word of inputs that a command of this cycle writes.
     hold : In(1)
         The word at `word_address` is not complete yet.
-    ending : Out(1)
+    inputs_written : Out(1)
         All inputs of a linear layer's last round are in the units: its totals arrive in order, and
         its inputs are no longer needed.
     tag : Out(struct)
@@ -81,7 +81,7 @@ class ProductSequencer(Unit):
         self.parameters = p = parameters
         self.linear, self.values = LinearSequencer(parameters=p), ValueSequencer(parameters=p)
         self.keys = KeyFetch(parameters=p) if p.pre_rope else KeySequencer(parameters=p)
-        self.numbers, self.drain = NumberFetch(parameters=p), Drain(parameters=p)
+        self.factors, self.drain = FactorFetch(parameters=p), Drain(parameters=p)
         instruction, position = memory_instruction(p), MemoryBits(p).position
         super().__init__(
             {
@@ -93,7 +93,7 @@ class ProductSequencer(Unit):
                 "command": Out(p.channel.column_command_layout),
                 "word_address": Out(Places(p).word_bits),
                 "hold": In(1),
-                "ending": Out(1),
+                "inputs_written": Out(1),
                 "tag": Out(TotalCollector.tag_layout(p)),
                 "reads": Out(reads_layout(p)),
                 "idle": Out(1),
@@ -113,11 +113,11 @@ class ProductSequencer(Unit):
         self._issue(m, given, issues, at)
         self._drain(m, held, given, issues)
         with m.If(issues):
-            m.d.sync += at.eq(at + given.advance)
+            m.d.sync += at.eq(at + given.stride)
         m.d.comb += [
             self.command.mode.eq(held.mode),
-            # For a read of totals, `inputs` selects the input.
-            self.command.inputs.eq(
+            # The last pump of a column, or that of the totals that are read.
+            self.command.pump.eq(
                 Mux(self.drain.grant & self.drain.wide, self.drain.pump, held.both)
             ),
         ]
@@ -125,7 +125,7 @@ class ProductSequencer(Unit):
 
     def _control(self, m: Module, held: data.View, at: Signal) -> None:
         """Accept an instruction, start its sequencer, wait for its end and for the last sums."""
-        parts = (self.linear, self.keys, self.values, self.numbers)
+        parts = (self.linear, self.keys, self.values, self.factors)
         given = self.instructions.payload
         # Results of the last commands are still in flight when the last column is accepted.
         settled, settle = Signal(), Signal(range(SETTLE + 1), init=SETTLE)
@@ -141,14 +141,14 @@ class ProductSequencer(Unit):
                 ]
                 m.d.sync += settle.eq(Mux(self.drain.busy, SETTLE, settle - (settle != 0)))
                 with m.If(self.idle):
-                    m.d.sync += self.ending.eq(0)
+                    m.d.sync += self.inputs_written.eq(0)
                 with m.If(self.instructions.valid & settled):
                     m.d.sync += [settle.eq(SETTLE), held.eq(given), at.eq(self.layer + given.base)]
                     m.next = "BEGIN"
-            # The instruction is held. A product without groups only reads numbers.
+            # The instruction is held. A product without groups only reads factors.
             with m.State("BEGIN"):
-                with m.If(held.outers == 0):
-                    m.d.comb += self.numbers.begin.eq(1)
+                with m.If(held.groups == 0):
+                    m.d.comb += self.factors.begin.eq(1)
                 with m.Else():
                     m.d.comb += [
                         self.linear.begin.eq(held.mode == Mode.LINEAR),
@@ -158,15 +158,15 @@ class ProductSequencer(Unit):
                 m.next = "RUN"
             # One of the sequencers outputs its commands.
             with m.State("RUN"):
-                with m.If(self.linear.ending):
-                    m.d.sync += self.ending.eq(1)
+                with m.If(self.linear.inputs_written):
+                    m.d.sync += self.inputs_written.eq(1)
                 with m.If(Cat(part.done for part in parts).any()):
                     m.next = "IDLE"
 
     def _request(self, m: Module, given: data.View, issues: Signal, at: Signal) -> None:
         """Request the column of the active sequencer's command; issue it when it is accepted."""
         valid = Signal()
-        for part in (self.linear, self.keys, self.values, self.numbers):
+        for part in (self.linear, self.keys, self.values, self.factors):
             m.d.comb += part.commands.ready.eq(issues)
             with m.If(part.commands.valid):
                 m.d.comb += [valid.eq(1), given.eq(part.commands.payload)]
@@ -177,7 +177,7 @@ class ProductSequencer(Unit):
         m.d.comb += [
             self.column.valid.eq(valid & ~of_inputs & ~waits),
             self.column.multiply.eq(given.operation == ColumnOperation.MULTIPLY),
-            self.column.together.eq(given.operation != ColumnOperation.READ),
+            self.column.all_units.eq(given.operation != ColumnOperation.READ),
             self.column.ahead.eq(1),
             self.column.position.eq(at),
             self.column.unit.eq(self._scattered(given.unit)),

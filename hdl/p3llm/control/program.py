@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hdl.p3llm.control.attention import Attention
 from hdl.p3llm.control.npu_scores import NpuScores
 from hdl.p3llm.control.pair import all_pairs
-from hdl.p3llm.control.schedule import ROWS, Buffer, Schedule
+from hdl.p3llm.control.schedule import ROW_SCALES, Buffer, Schedule
 from hdl.p3llm.control.unit_scores import UnitScores
 from hdl.p3llm.instructions import MemoryInstruction, NpuInstruction, NpuOperation
 from hdl.p3llm.matrix_place import MatrixPlace
@@ -20,7 +20,7 @@ from hdl.p3llm.pim.operand_decoder import Mode
 class Program(Schedule):
     """The program of a layer and of the LM head: one instruction list per side.
 
-    As many requests as share the weights of a column (`P3llmParameters.together`) pass through the
+    As many requests as share the weights of a column (`P3llmParameters.in_flight`) pass through the
     layer together: each matrix is read once for all of them. The next requests follow and use the
     same places in the NPU's memories.
 
@@ -34,7 +34,7 @@ class Program(Schedule):
 
     def __post_init__(self) -> None:
         """Build both lists."""
-        batch, together = self.p.batch, self.p.together
+        batch, together = self.p.batch, self.p.in_flight
         passes = [range(first, min(first + together, batch)) for first in range(0, batch, together)]
         for requests in passes:
             self._layer(requests)
@@ -43,14 +43,14 @@ class Program(Schedule):
             for requests in passes:
                 self._vocabulary(len(requests))
 
-    def _rows(self, name: str) -> None:
+    def _row_scales(self, name: str) -> None:
         """Read a linear layer's row scales, which are stored before it."""
-        self._rows_of(self.p.matrices[name], self._side(name))
+        self._row_scales_of(self.p.matrices[name], self._side(name))
 
-    def _rows_of(self, matrix: MatrixPlace, side: int) -> None:
+    def _row_scales_of(self, matrix: MatrixPlace, side: int) -> None:
         """Read a matrix's row scales into one of two places."""
-        numbers = matrix.rounds * self.p.outputs
-        self.fetch(matrix.base, numbers, ROWS[side], self.places.rows(side))
+        numbers = matrix.rounds * self.p.round_outputs
+        self.fetch(matrix.base, numbers, ROW_SCALES[side], self.places.row_scales(side))
 
     def _side(self, name: str) -> int:
         """Return which of two places holds a linear layer's row scales."""
@@ -65,7 +65,7 @@ class Program(Schedule):
                 mode=Mode.LINEAR,
                 base=matrix.base + matrix.rounds,
                 both=both,
-                outers=matrix.outers,
+                groups=matrix.groups,
                 rounds=matrix.rounds,
                 steps=matrix.steps,
                 inputs=(
@@ -84,7 +84,7 @@ class Program(Schedule):
     def _normalised(self, base: int, requests: int) -> None:
         """Normalise the hidden states with the weights stored at a position."""
         p, places = self.p, self.places
-        self.fetch(base, p.hidden_size, Buffer.NORM, places.norm)
+        self.fetch(base, p.hidden_size, Buffer.NORM_WEIGHTS, places.norm_weights)
         for pump in range(requests):
             self.operate(
                 NpuInstruction(
@@ -92,10 +92,10 @@ class Program(Schedule):
                     count=places.slices(p.hidden_size),
                     source=places.state(pump),
                     target=places.vector_inputs(pump),
-                    factors=places.spread(places.norm),
-                    scalar=pump,
+                    factors=places.spread(places.norm_weights),
+                    scale_index=pump,
                 ),
-                reads=[Buffer.NORM],
+                reads=[Buffer.NORM_WEIGHTS],
                 writes=[Buffer.INPUTS],
             )
 
@@ -115,7 +115,7 @@ class Program(Schedule):
         outputs: range,
         writes: Sequence[Buffer] = (),
     ) -> None:
-        """Add an operation on a range of a matrix's outputs, for the request of its `scalar`.
+        """Add an operation on a range of a matrix's outputs, for the request of its `scale_index`.
 
         Matrices with the same inputs are stored as one; each part is processed by itself.
         """
@@ -123,17 +123,17 @@ class Program(Schedule):
         sums = replace(
             instruction,
             count=places.slices(len(outputs)),
-            sums=places.spread(places.linear_sums(instruction.scalar)) + skipped,
-            factors=places.spread(places.rows(side)) + skipped,
+            sums=places.spread(places.linear_sums(instruction.scale_index)) + skipped,
+            factors=places.spread(places.row_scales(side)) + skipped,
         )
-        self.operate(sums, reads=[Buffer.SUMS, ROWS[side]], writes=writes)
+        self.operate(sums, reads=[Buffer.SUMS, ROW_SCALES[side]], writes=writes)
 
     def _residual(self, name: str, requests: int) -> None:
         """Add a linear layer's sums to the hidden states."""
         for pump in range(requests):
             state = self.places.state(pump)
             added = NpuInstruction(
-                operation=NpuOperation.RESIDUAL, source=state, target=state, scalar=pump
+                operation=NpuOperation.RESIDUAL, source=state, target=state, scale_index=pump
             )
             self._sums(added, self._side(name), range(self.p.hidden_size))
 
@@ -144,9 +144,9 @@ class Program(Schedule):
         attention = Attention(self, all_pairs(p, requests), scores)
         self._load(count)
         self._normalised(p.norm_bases[0], count)
-        factors = count * p.factors_positions * p.outputs
-        self.fetch(p.factors_base(requests[0]), factors, Buffer.SMOOTHING, places.smoothing(0))
-        self._rows("qkv")
+        factors = count * p.smoothing_positions * p.round_outputs
+        self.fetch(p.smoothing_base(requests[0]), factors, Buffer.SMOOTHING, places.smoothing(0))
+        self._row_scales("qkv")
         self._linear(p.matrices["qkv"], count)
         attention.factors(0)
         keys = 2 * p.kv_heads * p.head_size
@@ -155,20 +155,22 @@ class Program(Schedule):
             # query is computed.
             for outputs in (range(keys), range(keys, p.qkv)):
                 target = places.projected(pump) + places.slices(outputs.start)
-                scale = NpuInstruction(operation=NpuOperation.SCALE, target=target, scalar=pump)
+                scale = NpuInstruction(
+                    operation=NpuOperation.SCALE, target=target, scale_index=pump
+                )
                 self._sums(scale, self._side("qkv"), outputs)
                 if pump == 0 and outputs.start == 0:
                     attention.codes(attention.pairs[0])
         attention.attend()
-        self._rows("output")
+        self._row_scales("output")
         for pump in range(count):
             self.operate(
                 NpuInstruction(
-                    operation=NpuOperation.ACTIVATE,
+                    operation=NpuOperation.QUANTISE,
                     count=places.slices(p.query_size),
                     source=places.attended(pump),
                     target=places.vector_inputs(pump),
-                    scalar=pump,
+                    scale_index=pump,
                 ),
                 writes=[Buffer.INPUTS],
             )
@@ -179,28 +181,28 @@ class Program(Schedule):
         slices = places.slices(p.hidden_size)
         for pump in range(count):
             leave = NpuInstruction(
-                operation=NpuOperation.LEAVE, count=slices, source=places.state(pump)
+                operation=NpuOperation.OUTPUT, count=slices, source=places.state(pump)
             )
             self.operate(leave)
 
     def _feed_forward(self, requests: int) -> None:
         """Multiply by `gate_proj` and `up_proj`, and their SwiGLU product by `down_proj`."""
         p, places, half = self.p, self.places, self.p.intermediate_size
-        self._rows("gate_up")
+        self._row_scales("gate_up")
         self._linear(p.matrices["gate_up"], requests)
         for pump in range(requests):
             gate, side = places.gate(pump), self._side("gate_up")
-            scale = NpuInstruction(operation=NpuOperation.SCALE, target=gate, scalar=pump)
+            scale = NpuInstruction(operation=NpuOperation.SCALE, target=gate, scale_index=pump)
             self._sums(scale, side, range(half))
             gated = NpuInstruction(
-                operation=NpuOperation.GATED,
+                operation=NpuOperation.SWIGLU,
                 source=gate,
                 target=places.vector_inputs(pump),
-                scalar=pump,
+                scale_index=pump,
             )
             self._sums(gated, side, range(half, 2 * half), [Buffer.INPUTS])
         # The next row scales are read while the NPU is busy.
-        self._rows("down")
+        self._row_scales("down")
         self._linear(p.matrices["down"], requests)
         self._residual("down", requests)
 
@@ -212,10 +214,10 @@ class Program(Schedule):
         self._normalised(0, requests)
         for number, piece in enumerate(p.projection):
             side = number % 2
-            self._rows_of(piece, side)
+            self._row_scales_of(piece, side)
             self._linear(piece, requests)
             for pump in range(requests):
-                compare = NpuInstruction(operation=NpuOperation.COMPARE, scalar=pump)
+                compare = NpuInstruction(operation=NpuOperation.LOGITS, scale_index=pump)
                 self._sums(compare, side, range(piece.outputs))
         for pump in range(requests):
-            self.operate(NpuInstruction(operation=NpuOperation.PREDICT, scalar=pump))
+            self.operate(NpuInstruction(operation=NpuOperation.PREDICT, scale_index=pump))

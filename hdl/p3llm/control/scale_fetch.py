@@ -65,7 +65,7 @@ class ScaleFetch(Unit):
         read_unit(m, commands.payload, unit, p.units, 1 + skipped)
         m.d.comb += [
             commands.valid.eq(running),
-            commands.payload.reads.numbers.eq(1),
+            commands.payload.reads.factors.eq(1),
             commands.payload.reads.place.eq(Mux(of_values, places[1], places[0])),
             self.done.eq(ends & last_round & of_values),
         ]

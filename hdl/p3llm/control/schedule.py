@@ -29,9 +29,9 @@ class Buffer(Enum):
 
     Members
     -------
-    NORM, SMOOTHING
+    NORM_WEIGHTS, SMOOTHING
         Weights of a norm; smoothing factors.
-    ROWS_0, ROWS_1
+    ROW_SCALES_0, ROW_SCALES_1
         Row scales of a linear layer, in two places.
     INPUTS, SUMS
         Inputs and sums of a linear layer.
@@ -43,16 +43,16 @@ class Buffer(Enum):
         Sums of a pair's queries and keys.
     PROBABILITIES_0, PROBABILITIES_1
         Quantised probabilities of a pair.
-    HEADS_0, HEADS_1
+    HEAD_SUMS_0, HEAD_SUMS_1
         Sums of a pair's probabilities and values.
     SCALES_0, SCALES_1
         Scales of a head's keys and values, in two places.
     """
 
-    NORM = auto()
+    NORM_WEIGHTS = auto()
     SMOOTHING = auto()
-    ROWS_0 = auto()
-    ROWS_1 = auto()
+    ROW_SCALES_0 = auto()
+    ROW_SCALES_1 = auto()
     INPUTS = auto()
     SUMS = auto()
     CODES = auto()
@@ -62,17 +62,17 @@ class Buffer(Enum):
     SCORES_1 = auto()
     PROBABILITIES_0 = auto()
     PROBABILITIES_1 = auto()
-    HEADS_0 = auto()
-    HEADS_1 = auto()
+    HEAD_SUMS_0 = auto()
+    HEAD_SUMS_1 = auto()
     SCALES_0 = auto()
     SCALES_1 = auto()
 
 
-ROWS = (Buffer.ROWS_0, Buffer.ROWS_1)
+ROW_SCALES = (Buffer.ROW_SCALES_0, Buffer.ROW_SCALES_1)
 QUERIES = (Buffer.QUERY_0, Buffer.QUERY_1)
 SCORES = (Buffer.SCORES_0, Buffer.SCORES_1)
 PROBABILITIES = (Buffer.PROBABILITIES_0, Buffer.PROBABILITIES_1)
-HEADS = (Buffer.HEADS_0, Buffer.HEADS_1)
+HEAD_SUMS = (Buffer.HEAD_SUMS_0, Buffer.HEAD_SUMS_1)
 SCALES = (Buffer.SCALES_0, Buffer.SCALES_1)
 
 
@@ -211,8 +211,11 @@ class Schedule:
 
     def fetch(self, base: int, numbers: int, writes: Buffer, place: int) -> None:
         """Add a read of FP16 numbers."""
-        columns, tail = (self.places.columns(place), 0), self.p.positions(numbers)
-        self.access(MemoryInstruction(base=base, tail=tail, columns=columns), writes=[writes])
+        columns, fetch_length = (self.places.columns(place), 0), self.p.positions(numbers)
+        self.access(
+            MemoryInstruction(base=base, fetch_length=fetch_length, columns=columns),
+            writes=[writes],
+        )
 
 
 def _last_conflict(

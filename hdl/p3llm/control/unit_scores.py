@@ -32,7 +32,7 @@ class UnitScores:
                     count=places.slices(p.head_size),
                     source=source,
                     target=places.query_inputs(pair.turn, pump),
-                    scalar=2 * pair.turn + pump,
+                    scale_index=2 * pair.turn + pump,
                     head=head,
                 ),
                 writes=[QUERIES[pair.turn]],
@@ -49,8 +49,8 @@ class UnitScores:
                 base=p.key_base(pair.heads.start, pair.request),
                 both=pair.count - 1,
                 # The scales remain for a head's other pairs; the next head's use the other place.
-                scaled=not pair.opens,
-                outers=1,
+                scales_held=not pair.opens,
+                groups=1,
                 inputs=(places.words(first), places.words(second)),
                 sums=(
                     places.results(places.scores(turn, 0)),
@@ -74,7 +74,7 @@ class UnitScores:
                     sums=places.scores(turn, pump),
                     factors=places.key_scales(side),
                     value_scales=places.value_scales(side),
-                    scalar=2 * turn + pump,
+                    scale_index=2 * turn + pump,
                     head=head % self.schedule.p.pseudo_channels,
                 ),
                 reads=[SCORES[turn], SCALES[side]],

@@ -8,7 +8,7 @@ from hdl.p3llm.control.input_writer import InputWriter
 from hdl.p3llm.control.product_command import product_members
 from hdl.p3llm.instructions import MemoryBits
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.pim_channel import ColumnOperation
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -18,8 +18,9 @@ class ValueSequencer(Unit):
     """Multiply the probabilities of one or two query heads by all values of a head.
 
     The input registers hold the probabilities of `chunk` tokens: they are filled and used in turn.
-    A set of ``elements`` columns, of `LANES` tokens each, is preceded by a column of zero points.
-    One sum extends over all tokens. The scales of values are contained in the probabilities.
+    A set of ``elements`` columns, of `PE_LANES` tokens each, is preceded by a column of zero
+    points. One sum extends over all tokens. The scales of values are contained in the
+    probabilities.
 
     **Latency** 1 cycle from `begin` to the first command. **Throughput** one column every second
     cycle.
@@ -58,12 +59,12 @@ class ValueSequencer(Unit):
         p, commands = self.parameters, self.commands
         m.submodules.writer = writer = InputWriter(parameters=p)
         full = p.channel.unit.steps
-        filling, step = Signal(MemoryBits(p).outers), Signal(range(full))
+        filling, step = Signal(MemoryBits(p).groups), Signal(range(full))
         final_filling, final_step = Signal.like(filling), Signal.like(step)
         # Registers, which shorten the path to the scheduler.
         m.d.sync += [
             final_filling.eq(self.token >> ceil_log2(p.chunk)),
-            final_step.eq(self.token[ceil_log2(LANES) :] % full),
+            final_step.eq(self.token[ceil_log2(PE_LANES) :] % full),
         ]
         last_filling, last_step = Signal(), Signal()
         in_set = step[: ceil_log2(p.elements)]
@@ -94,7 +95,7 @@ class ValueSequencer(Unit):
                 m.d.comb += [
                     commands.valid.eq(1),
                     operation.eq(ColumnOperation.FILL_METADATA),
-                    payload.advance.eq(1),
+                    payload.stride.eq(1),
                 ]
                 with m.If(moves):
                     m.next = "COLUMNS"
@@ -103,7 +104,7 @@ class ValueSequencer(Unit):
                 m.d.comb += [
                     commands.valid.eq(1),
                     operation.eq(ColumnOperation.MULTIPLY),
-                    payload.advance.eq(1),
+                    payload.stride.eq(1),
                     payload.step.eq(step),
                     payload.group.eq(in_set),
                     payload.first.eq((step == 0) & (filling == 0)),

@@ -101,21 +101,21 @@ class Datapaths:
     @property
     def table(self) -> dict[NpuOperation, Callable[[], None]]:
         """Datapath of each operation."""
-        vocabulary = {NpuOperation.COMPARE: self.compare, NpuOperation.PREDICT: self.predict}
+        vocabulary = {NpuOperation.LOGITS: self.logits, NpuOperation.PREDICT: self.predict}
         return (vocabulary if self.argmax else {}) | {
             NpuOperation.LOAD: self.load,
-            NpuOperation.LEAVE: self.leave,
+            NpuOperation.OUTPUT: self.output,
             NpuOperation.NORM: self.norm,
             NpuOperation.SCALE: self.scale,
             NpuOperation.RESIDUAL: self.residual,
-            NpuOperation.GATED: self.gated,
-            NpuOperation.FACTORS: self.factors,
+            NpuOperation.SWIGLU: self.swiglu,
+            NpuOperation.SMOOTHING: self.smoothing,
             NpuOperation.QUERY: self.attention.query,
             NpuOperation.KEY: self.key,
             NpuOperation.VALUE: self.value,
             NpuOperation.SCORES: self.attention.scores,
-            NpuOperation.HEAD: self.head,
-            NpuOperation.ACTIVATE: self.activate,
+            NpuOperation.HEAD_OUTPUT: self.head_output,
+            NpuOperation.QUANTISE: self.quantise,
         }
 
     def load(self) -> None:
@@ -127,7 +127,7 @@ class Datapaths:
             states.ready.eq(running),
         ]
 
-    def leave(self) -> None:
+    def output(self) -> None:
         """Output a hidden state."""
         slices, states = self.operands.numbers, self.ends.states_out
         self.m.d.comb += [
@@ -148,7 +148,7 @@ class Datapaths:
         """Scale a linear layer's sums to binary32."""
         self._numbers(self.functions.scaled(self.operands.sums, self.operands.factors))
 
-    def head(self) -> None:
+    def head_output(self) -> None:
         """Scale a head's sums, whose only factor is the largest scale of its values."""
         self._numbers(self.functions.scaled(self.operands.sums))
 
@@ -157,14 +157,14 @@ class Datapaths:
         scaled = self.functions.scaled(self.operands.sums, self.operands.factors)
         self._numbers(self.functions.added(scaled, self.operands.numbers))
 
-    def gated(self) -> None:
+    def swiglu(self) -> None:
         """Multiply `up_proj` by SiLU of the gate, and quantise the products."""
         functions = self.functions
         scaled = functions.scaled(self.operands.sums, self.operands.factors)
         gates = functions.silu(functions.fixed_point(self.operands.numbers))
         self._inputs(functions.halves(functions.multiplied(scaled, gates)))
 
-    def factors(self) -> None:
+    def smoothing(self) -> None:
         """Load a head's factors into the smoothing unit; the operation ends with the last ones."""
         factors, head = self.operands.factors, self.control.instruction.head
         self.functions.smoothed(factors, Smoothing.BEGIN, head)
@@ -179,11 +179,11 @@ class Datapaths:
         """Quantise a value for the cache."""
         self._cached(self.functions.halves(self.operands.numbers))
 
-    def activate(self) -> None:
+    def quantise(self) -> None:
         """Quantise numbers as inputs."""
         self._inputs(self.functions.halves(self.operands.numbers))
 
-    def compare(self) -> None:
+    def logits(self) -> None:
         """Scale the sums of the LM head, and compare them; the last slice ends the operation."""
         assert self.argmax is not None
         scaled, logits = (

@@ -29,7 +29,7 @@ class FactorMemory(Unit):
     -------
     write_enable, write_address, columns : In
         Write port for a column of each pseudo-channel.
-    start, first, count, alone, head : In
+    start, first, count, one_channel, head : In
         As of `SpreadReader`.
     slices : Out(stream)
         `values` in FP16, and `last`.

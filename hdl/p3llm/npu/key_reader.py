@@ -9,7 +9,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.memory.memory import Memory
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.parts import place_parts
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.places import Places
 from hdl.unit import Unit
 
@@ -57,11 +57,12 @@ class KeyReader(Unit):
         places = Places(p)
         column = p.channel.unit.column_bits
         # A slice consists of several columns, or of a part of one.
-        self.together, self.parts = max(1, p.lanes // LANES), max(1, LANES // p.lanes)
+        self.columns_a_word, self.parts = max(1, p.lanes // PE_LANES), max(1, PE_LANES // p.lanes)
         channels = range(p.pseudo_channels)
-        words = places.keys(2) // self.together
+        words = places.keys(2) // self.columns_a_word
         self.codes = [
-            Memory(depth=words, width=self.together * column, granularity=column) for _ in channels
+            Memory(depth=words, width=self.columns_a_word * column, granularity=column)
+            for _ in channels
         ]
         self.zero_points = [Memory(depth=places.zeros(2), width=column) for _ in channels]
         super().__init__(
@@ -133,7 +134,7 @@ class KeyReader(Unit):
     def _writes(self, m: Module) -> None:
         """Write columns, which arrive position by position and, within one, unit by unit."""
         p = self.parameters
-        units, beside = ceil_log2(p.units), ceil_log2(self.together)
+        units, beside = ceil_log2(p.units), ceil_log2(self.columns_a_word)
         unit, column = self.address[:units], self.address[units:][:beside]
         parts = zip(self.codes, self.zero_points, strict=True)
         for number, (codes, zeros) in enumerate(parts):
@@ -142,7 +143,7 @@ class KeyReader(Unit):
                 # A word holds a unit's columns of neighbouring positions.
                 codes.write_enable.eq(self.keys_write << column),
                 codes.write_address.eq(Cat(unit, self.address[units + beside :])),
-                codes.write_data.eq(given.replicate(self.together)),
+                codes.write_data.eq(given.replicate(self.columns_a_word)),
                 zeros.write_enable.eq(self.zeros_write),
                 zeros.write_address.eq(self.address),
                 zeros.write_data.eq(given),
@@ -154,8 +155,8 @@ class KeyReader(Unit):
         units, elements = ceil_log2(p.units), ceil_log2(p.elements)
         unit, round_ = token[elements : elements + units], token[elements + units :]
         # Rounds of tokens are stored back to back, each with all words of its tokens.
-        words = p.head_size // LANES // self.together
-        first = (self.keys >> ceil_log2(self.together) + units) + round_ * words
+        words = p.head_size // PE_LANES // self.columns_a_word
+        first = (self.keys >> ceil_log2(self.columns_a_word) + units) + round_ * words
         word = first + (index >> ceil_log2(self.parts))
         of_set = (self.zeros >> units) + (round_ >> ceil_log2(KEY_SET))
         for codes, zeros in zip(self.codes, self.zero_points, strict=True):
@@ -178,9 +179,9 @@ class KeyReader(Unit):
             for memories in (self.codes, self.zero_points)
         )
         # In each column, the four lanes of an element are channels of the token.
-        columns = (word.word_select(i, column) for i in range(self.together))
-        own = Cat(one.word_select(element, 4 * LANES) for one in columns)
-        channels = own.word_select(part, 4 * min(p.lanes, LANES * self.together))
+        columns = (word.word_select(i, column) for i in range(self.columns_a_word))
+        own = Cat(one.word_select(element, 4 * PE_LANES) for one in columns)
+        channels = own.word_select(part, 4 * min(p.lanes, PE_LANES * self.columns_a_word))
         zero = zeros.word_select(Cat(element, round_), 4)
         m.d.comb += [
             self.slices.payload["values"][i].eq(channels.word_select(i, 4) - zero)

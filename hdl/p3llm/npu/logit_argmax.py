@@ -47,7 +47,7 @@ class LogitArgmax(Unit):
         super().__init__(
             {
                 "logits": In(stream.Signature(logits)),
-                **({"request": In(ceil_log2(p.together))} if p.together > 1 else {}),
+                **({"request": In(ceil_log2(p.in_flight))} if p.in_flight > 1 else {}),
                 "predict": In(1),
                 "predictions": Out(stream.Signature(p.prediction_layout)),
             }
@@ -60,8 +60,8 @@ class LogitArgmax(Unit):
         m.submodules.argmax = argmax = Argmax(parameters=p.argmax)
         slices, found = argmax.slices, argmax.results.payload
         # The first slice of a row is the one after the request's last prediction.
-        begins = Signal(p.together, init=-1)
-        own = begins.bit_select(self.request, 1) if p.together > 1 else begins
+        begins = Signal(p.in_flight, init=-1)
+        own = begins.bit_select(self.request, 1) if p.in_flight > 1 else begins
         m.d.comb += [
             logits.ready.eq(1),
             slices.valid.eq(logits.valid | self.predict),
@@ -74,7 +74,7 @@ class LogitArgmax(Unit):
             predictions.payload["sum"].eq(found.value),
             argmax.results.ready.eq(predictions.ready | ~found.last),
         ]
-        if p.together > 1:
+        if p.in_flight > 1:
             m.d.comb += slices.payload.context.eq(self.request)
         with m.If(slices.valid & slices.ready):
             m.d.sync += own.eq(slices.payload.last)

@@ -13,7 +13,7 @@ from hdl.p3llm.instructions import (
     reads_sums,
 )
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.places import Places
 from hdl.unit import Unit
 
@@ -87,7 +87,7 @@ class OperationControl(Unit):
         p, given = self.parameters, self.instruction
         of_scores = given.operation == NpuOperation.SCORES
         # The number of scores is that of tokens, rounded up to whole columns of values.
-        quantum = max(LANES, p.lanes)
+        quantum = max(PE_LANES, p.lanes)
         tokens = self.position + 1
         columns = (tokens + (quantum - 1)) >> ceil_log2(quantum)
         scores = columns << ceil_log2(quantum // p.lanes)

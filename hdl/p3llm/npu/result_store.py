@@ -41,8 +41,8 @@ class ResultStore(Unit):
         Write port of `NumberMemory`.
     word_address, word : In, Out
         Read port of the inputs: a word of each pseudo-channel, one cycle after its address.
-    giving, given : Out
-        The operation stores inputs in order; words below `given` are stored.
+    stores_inputs, stored_words : Out
+        The operation stores inputs in order; words below `stored_words` are stored.
     done : Out(1)
         The last result is stored in this cycle.
 
@@ -69,8 +69,8 @@ class ResultStore(Unit):
                 "write_data": Out(values),
                 "word_address": In(places.word_bits),
                 "word": Out(p.pseudo_channels * p.channel.unit.column_bits),
-                "giving": Out(1),
-                "given": Out(places.word_bits),
+                "stores_inputs": Out(1),
+                "stored_words": Out(places.word_bits),
                 "done": Out(1),
             }
         )
@@ -91,7 +91,7 @@ class ResultStore(Unit):
             self.write_enable.eq(numbers.valid),
             self.write_address.eq(place),
             self.write_data.eq(numbers.payload["values"]),
-            self.given.eq(place >> in_word),
+            self.stored_words.eq(place >> in_word),
             self.done.eq(taken & Mux(numbers.valid, numbers.payload.last, codes.payload.last)),
         ]
         with m.If(self.begin):
@@ -99,11 +99,11 @@ class ResultStore(Unit):
         with m.Elif(taken):
             m.d.sync += place.eq(place + 1)
         with m.If(codes.valid):
-            m.d.sync += self.giving.eq(1)
+            m.d.sync += self.stores_inputs.eq(1)
         # After the end of an operation no inputs are being stored.
         m.d.sync += was_ended.eq(self.ended)
         with m.If(was_ended):
-            m.d.sync += self.giving.eq(0)
+            m.d.sync += self.stores_inputs.eq(0)
         depth, column = places.words(places.inputs_depth), p.channel.unit.column_bits
         words = []
         for number in range(p.pseudo_channels):

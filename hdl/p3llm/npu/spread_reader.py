@@ -13,7 +13,7 @@ from hdl.unit import Unit
 
 def distribution(p: P3llmParameters) -> dict[str, Member]:
     """Return the members of a reader that select pseudo-channels: none if there is only one."""
-    return {"alone": In(1), "head": In(p.channel_bits)} if p.channel_bits else {}
+    return {"one_channel": In(1), "head": In(p.channel_bits)} if p.channel_bits else {}
 
 
 class SpreadReader(Unit):
@@ -35,7 +35,7 @@ class SpreadReader(Unit):
     -------
     start, first, count, hold : In
         As of `SliceReader`.
-    alone, head : In
+    one_channel, head : In
         With several pseudo-channels: the vector is in one of them, `head`; held until the last
         slice is transferred.
     read_enable, read_address : Out
@@ -92,9 +92,9 @@ class SpreadReader(Unit):
             around, above = place[within:][: p.channel_bits], place[within + p.channel_bits :]
             channel = Signal(p.channel_bits)
             with m.If(reader.read_enable):
-                m.d.sync += channel.eq(Mux(self.alone, self.head, around))
+                m.d.sync += channel.eq(Mux(self.one_channel, self.head, around))
             m.d.comb += [
-                self.read_address.eq(Mux(self.alone, place, Cat(place[:within], above))),
+                self.read_address.eq(Mux(self.one_channel, place, Cat(place[:within], above))),
                 slices.payload.channel.eq(channel),
             ]
         return m

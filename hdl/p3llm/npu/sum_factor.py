@@ -36,7 +36,7 @@ class SumFactor(Unit):
     Members
     -------
     instruction : In(struct)
-        The operation in flight; its `scalar` and `head` select the scale.
+        The operation in flight; its `scale_index` and `head` select the scale.
     scale, largest : In(struct)
         The scale of inputs that the operation quantises, and the largest scale of values that it
         uses; `valid` and `value` in FP16.
@@ -69,21 +69,21 @@ class SumFactor(Unit):
         m = Module()
         p, given = self.parameters, self.instruction
         bits = p.channel_bits
-        scalar = Cat(given.scalar, given.head[:bits]) if bits else given.scalar
-        scales = Array(Signal(16, name=f"scale_{i}") for i in range(p.scalars))
-        largest = Array(Signal(16, name=f"largest_{i}") for i in range(p.scalars))
+        scale_index = Cat(given.scale_index, given.head[:bits]) if bits else given.scale_index
+        scales = Array(Signal(16, name=f"scale_{i}") for i in range(p.scale_count))
+        largest = Array(Signal(16, name=f"largest_{i}") for i in range(p.scale_count))
         with m.If(self.scale.valid):
-            m.d.sync += scales[scalar].eq(self.scale.value)
+            m.d.sync += scales[scale_index].eq(self.scale.value)
         with m.If(self.largest.valid):
-            m.d.sync += largest[scalar].eq(self.largest.value)
+            m.d.sync += largest[scale_index].eq(self.largest.value)
         of_scores = given.operation == NpuOperation.SCORES
-        of_head = given.operation == NpuOperation.HEAD
+        of_head = given.operation == NpuOperation.HEAD_OUTPUT
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
         # FP16 factors are far above binary32's subnormal numbers, and so are their products.
         m.submodules.product = product = FloatNormalMultiply(stages=COMMON_STAGES)
         of_product = Mux(of_head, FRACTION_BITS[Mode.PV], FRACTION_BITS[Mode.LINEAR])
         m.d.comb += [
-            widen.a.eq(Mux(of_head, largest[scalar], scales[scalar])),
+            widen.a.eq(Mux(of_head, largest[scale_index], scales[scale_index])),
             product.a.eq(widen.result),
             # Scores are in base 2.
             product.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),

@@ -23,7 +23,7 @@ class SumSource(Unit):
 
     Members
     -------
-    start, first, count, alone, head : In
+    start, first, count, one_channel, head : In
         As of `SpreadReader`.
     dependent, complete : In
         The sums are still arriving; those below `complete`, in results, have arrived.

@@ -30,16 +30,16 @@ class TotalCollector(Unit):
 
     Members
     -------
-    coming : In(struct)
+    next_tag : In(struct)
         Tag of the next cycle's result, see `tag_layout`.
     result : In
         Data of the result.
     read_enable, read_address, sums : In, In, Out
         Read port of the vector unit; `sums` are valid one cycle after the address.
-    ending : In(1)
+    last_round : In(1)
         The last round of a linear layer is in progress.
     complete : Out
-        With `ending`: the place below which results of the last round have arrived, in ascending
+        With `last_round`: the place below which results of that round have arrived, in ascending
         order. With two inputs it refers to the first one only.
 
     Raises
@@ -53,11 +53,11 @@ class TotalCollector(Unit):
         places = Places(p)
         super().__init__(
             {
-                "coming": In(self.tag_layout(p)),
+                "next_tag": In(self.tag_layout(p)),
                 "result": In(p.channel.unit.column_bits),
                 "read_enable": In(1),
                 "read_address": In(places.sums_bits),
-                "ending": In(1),
+                "last_round": In(1),
                 "complete": Out(places.result_bits),
                 "sums": Out(data.ArrayLayout(SUM_BITS, p.lanes)),
             }
@@ -85,7 +85,7 @@ class TotalCollector(Unit):
         """Register a result; hold the high bits until both halves of the low bits have arrived."""
         m = Module()
         p = self.parameters
-        now, write = delay_line(m, self.coming, 2, name="tag", reset=True)[1:]
+        now, write = delay_line(m, self.next_tag, 2, name="tag", reset=True)[1:]
         result = delay_line(m, self.result, 1, name="arrived")[1]
         above = Signal(len(self.result), reset_less=True)
         with m.If(now.valid & now.high):
@@ -117,7 +117,7 @@ class TotalCollector(Unit):
         ]
         # Places of the layer's totals start at 0; those of the last round arrive in ascending
         # order.
-        with m.If(~self.ending):
+        with m.If(~self.last_round):
             m.d.sync += self.complete.eq(0)
         with m.Elif(valid & write.final):
             m.d.sync += self.complete.eq(write.place + 1)

@@ -61,8 +61,8 @@ class VectorUnit(Unit):
         The operation's sums are still arriving; those below `complete`, in results, are there.
     word_address, word : In, Out
         Read port of the inputs: a word of each pseudo-channel, one cycle after its address.
-    giving, given : Out
-        The operation in flight stores inputs in order; words below `given` are stored.
+    stores_inputs, stored_words : Out
+        The operation in flight stores inputs in order; words below `stored_words` are stored.
     predictions : Out(stream)
         With a vocabulary: the token with the largest logit, and this logit.
     codes : Out(stream)
@@ -104,8 +104,8 @@ class VectorUnit(Unit):
                 **({"keys_write": In(1), "zeros_write": In(1)} if self.key_product else {}),
                 "word_address": In(places.word_bits),
                 "word": Out(p.pseudo_channels * column),
-                "giving": Out(1),
-                "given": Out(places.word_bits),
+                "stores_inputs": Out(1),
+                "stored_words": Out(places.word_bits),
                 "codes": Out(stream.Signature(p.codes_layout)),
                 "idle": Out(1),
             }
@@ -154,7 +154,9 @@ class VectorUnit(Unit):
         """Start the readers, and connect their memories to the ports."""
         control, given = self.control, self.control.instruction
         numbers, factors, sums = self.numbers, self.factors, self.sum_source
-        of_head = (given.operation == NpuOperation.SCORES) | (given.operation == NpuOperation.HEAD)
+        of_head = (given.operation == NpuOperation.SCORES) | (
+            given.operation == NpuOperation.HEAD_OUTPUT
+        )
         m.d.comb += [
             numbers.start.eq(control.reads_numbers),
             numbers.first.eq(given.source),
@@ -179,7 +181,7 @@ class VectorUnit(Unit):
             m.d.comb += reader.count.eq(control.count)
             if self.parameters.channel_bits:
                 # A head's vector is in one pseudo-channel.
-                m.d.comb += [reader.alone.eq(of_head), reader.head.eq(given.head)]
+                m.d.comb += [reader.one_channel.eq(of_head), reader.head.eq(given.head)]
 
     def _connect_results(self, m: Module) -> None:
         """Connect the store to the port of inputs."""
@@ -190,8 +192,8 @@ class VectorUnit(Unit):
             store.ended.eq(self.control.finished),
             store.word_address.eq(self.word_address),
             self.word.eq(store.word),
-            self.giving.eq(store.giving),
-            self.given.eq(store.given),
+            self.stores_inputs.eq(store.stores_inputs),
+            self.stored_words.eq(store.stored_words),
         ]
         if self.parameters.channel_bits:
             of_query = given.operation == NpuOperation.QUERY
@@ -215,8 +217,8 @@ class VectorUnit(Unit):
     def _connect_argmax(self, m: Module, argmax: LogitArgmax) -> None:
         """Connect the argmax to its port."""
         connect_streams(m, argmax.predictions, self.predictions)
-        if self.parameters.together > 1:
-            m.d.comb += argmax.request.eq(self.control.instruction.scalar)
+        if self.parameters.in_flight > 1:
+            m.d.comb += argmax.request.eq(self.control.instruction.scale_index)
 
     def _connect_keys(self, m: Module, product: KeyProduct) -> None:
         """Connect the writes of keys, and the start of their reads."""

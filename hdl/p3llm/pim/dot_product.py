@@ -15,7 +15,7 @@ from hdl.parameters import require_range
 from hdl.target import Target, current_target
 from hdl.unit import Unit
 
-LANES = 4
+PE_LANES = 4
 """Products that an element adds per cycle."""
 
 PRODUCT = signed(10)
@@ -98,11 +98,11 @@ class DotProduct(Unit):
     def __init__(self, *, pumps: int = 2) -> None:
         require_range("pumps", pumps, 1, 8)
         shifted_product = signed(SHIFTED_BITS)
-        self.words = [Signal(shifted_product, name=f"word_{i}") for i in range(LANES)]
+        self.words = [Signal(shifted_product, name=f"word_{i}") for i in range(PE_LANES)]
         self.products, self.pair, self.running, self.finished_sums = (
             [Signal(shape, name=f"{name}_{i}", reset_less=True) for i in range(count)]
             for name, shape, count in (
-                ("product", PRODUCT, LANES),
+                ("product", PRODUCT, PE_LANES),
                 ("pair", PAIR_BITS, 2),
                 ("running", SUM, pumps),
                 ("finished", SUM, pumps),
@@ -111,9 +111,9 @@ class DotProduct(Unit):
         self.total = Signal(SUM)
         super().__init__(
             {
-                "significands": In(data.ArrayLayout(SIGNIFICAND, LANES)),
-                "weights": In(data.ArrayLayout(WEIGHT, LANES)),
-                "shifts": In(data.ArrayLayout(SHIFT, LANES)),
+                "significands": In(data.ArrayLayout(SIGNIFICAND, PE_LANES)),
+                "weights": In(data.ArrayLayout(WEIGHT, PE_LANES)),
+                "shifts": In(data.ArrayLayout(SHIFT, PE_LANES)),
                 "first": In(1),
                 "last": In(1),
                 "advance": In(1),

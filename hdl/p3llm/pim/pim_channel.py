@@ -229,12 +229,12 @@ class PimChannel(Unit):
             for one in ColumnOperation
         }
         # All units multiply in lockstep, each from its bank with the command's parity.
-        together = (
+        all_units = (
             is_[ColumnOperation.MULTIPLY]
             | is_[ColumnOperation.FILL_METADATA]
             | is_[ColumnOperation.FILL_SCALES]
         )
-        alone = is_[ColumnOperation.READ] | is_[ColumnOperation.WRITE]
+        one_bank = is_[ColumnOperation.READ] | is_[ColumnOperation.WRITE]
         # A column that the units cannot accept must not be read.
         ready = Signal()
         m.d.comb += [
@@ -242,12 +242,12 @@ class PimChannel(Unit):
             timing.row.operation.eq(row.operation),
             timing.row.banks.eq(Mux(row.all, parity_of_row, Const(1) << row.bank)),
             # Inputs, metadata and results are in the units: these commands access no bank.
-            timing.column.valid.eq(alone | (together & ready)),
+            timing.column.valid.eq(one_bank | (all_units & ready)),
             timing.column.write.eq(is_[ColumnOperation.WRITE]),
-            timing.column.banks.eq(Mux(together, parity, Const(1) << column.bank)),
+            timing.column.banks.eq(Mux(all_units, parity, Const(1) << column.bank)),
         ]
         self._arrays(m, timing, is_[ColumnOperation.WRITE])
-        units = self._units(m, timing, is_, together)
+        units = self._units(m, timing, is_, all_units)
         m.d.comb += ready.eq(units.ready)
         self._result(m, timing, is_, units)
 
@@ -298,13 +298,13 @@ class PimChannel(Unit):
         m: Module,
         timing: BankTiming,
         is_: dict[ColumnOperation, Signal],
-        together: Value,
+        all_units: Value,
     ) -> UnitOutputs:
         """Place the units, and connect them to the column command."""
         p, column = self.parameters, self.column_command
         writes = is_[ColumnOperation.WRITE_INPUT] | is_[ColumnOperation.WRITE_METADATA]
         reads = is_[ColumnOperation.READ_RESULT]
-        # The phase of all units: they are reset together.
+        # The phase of all units: they are reset in the same cycle.
         phase = Signal(range(p.unit.pumps))
         if p.unit.pumps > 1:
             m.d.sync += phase.eq(phase + 1)
@@ -324,7 +324,7 @@ class PimChannel(Unit):
                 operation.eq(Value.cast(column.operation)),
                 Value.cast(unit.commands.payload.data).eq(Value.cast(column.data)),
                 unit.commands.valid.eq(
-                    (together & timing.column_legal)
+                    (all_units & timing.column_legal)
                     | (writes & (mine | column.all))
                     | (reads & mine)
                 ),

@@ -10,7 +10,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
 from hdl.memory.memory import Memory
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.group_scaler import SCALE_BITS, GroupScaler
 from hdl.p3llm.pim.operand_decoder import InputDecoder, Mode
 from hdl.p3llm.pim.pim_processing_element import (
@@ -20,10 +20,10 @@ from hdl.p3llm.pim.pim_processing_element import (
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
-STEP_BITS = 8 * LANES
+STEP_BITS = 8 * PE_LANES
 """Bits of the inputs that a column is multiplied by."""
 
-ELEMENT_BITS = 4 * LANES
+ELEMENT_BITS = 4 * PE_LANES
 """Bits of a column per element."""
 
 
@@ -98,10 +98,10 @@ class PimComputeUnitParameters(Parameters):
         """Payload of a command.
 
         ``operation``. For `MULTIPLY`: ``mode``; ``step`` of the inputs; ``group`` of the metadata;
-        ``inputs``, the number of active pumps minus one; ``first`` and ``last`` column of a sum;
+        ``pump``, the last one that has inputs; ``first`` and ``last`` column of a sum;
         the group ``begins`` or ``ends`` the totals of a linear layer's outputs. For `WRITE_INPUT`:
         ``word``. For `READ_RESULT`: the ``upper`` half; ``advance`` to the sums of the next pump;
-        or read a ``total``, that of the second pump if ``inputs`` is set. It is the lower 32 bits
+        or read a ``total`` of ``pump``. It is the lower 32 bits
         of half of the elements, or with ``high`` the upper 16 bits of all of them. For both writes:
         ``data``.
         """
@@ -111,7 +111,7 @@ class PimComputeUnitParameters(Parameters):
                 "mode": Mode,
                 "step": ceil_log2(self.steps),
                 "group": 4,
-                "inputs": 1,
+                "pump": 1,
                 "first": 1,
                 "last": 1,
                 "word": ceil_log2(self.words),
@@ -221,7 +221,7 @@ class PimComputeUnit(Unit):
 
         inputs = self._inputs(m, takes[Operation.WRITE_INPUT], pump, step)
         works = Signal()
-        m.d.comb += works.eq(multiply | (begun[-2] & held.inputs if p.pumps > 1 else 0))
+        m.d.comb += works.eq(multiply | (begun[-2] & held.pump if p.pumps > 1 else 0))
         decoded = self._decoders(m, inputs, works, held)
         column = self._column(m, takes, held, begun[1])
 
@@ -262,7 +262,7 @@ class PimComputeUnit(Unit):
 
     def _kept(self, command: data.View) -> list[Value]:
         """Return the fields of a command that are used after the cycle in which it is accepted."""
-        names = ["mode", "step", "group", "inputs", "first", "last", "begins", "ends"]
+        names = ["mode", "step", "group", "pump", "first", "last", "begins", "ends"]
         return [Value.cast(getattr(command, name)) for name in names]
 
     def _inputs(self, m: Module, writes: Value, pump: Signal, step: Value) -> Value:
@@ -293,7 +293,7 @@ class PimComputeUnit(Unit):
         decoders = []
         active = delay_line(m, works, 2, name="works", reset=True)
         nans = []
-        for lane in range(LANES):
+        for lane in range(PE_LANES):
             m.submodules[f"input_{lane}"] = decoder = InputDecoder(stages=1)
             m.d.comb += [
                 decoder.mode.eq(held.mode),
@@ -324,12 +324,12 @@ class PimComputeUnit(Unit):
         codes = Signal(p.column_bits, reset_less=True)
         mode = Signal(Mode, reset_less=True)
         of_element = [Signal(4, name=f"of_element_{i}", reset_less=True) for i in range(p.elements)]
-        of_lane = [Signal(4, name=f"of_lane_{i}", reset_less=True) for i in range(LANES)]
+        of_lane = [Signal(4, name=f"of_lane_{i}", reset_less=True) for i in range(PE_LANES)]
         # Metadata by mode: per output, per token (PEs are tokens), per token (lanes are tokens).
         linear = held.mode == Mode.LINEAR
         selects = metadata.word_select(held.group[:3], 2 * p.elements)
         zero_points = metadata.word_select(held.group[:2], 4 * p.elements)
-        tokens = metadata.word_select(held.group[: ceil_log2(p.elements)], 4 * LANES)
+        tokens = metadata.word_select(held.group[: ceil_log2(p.elements)], 4 * PE_LANES)
         # The bank's data arrive one cycle after the command and are held until the last pump.
         with m.If(begun):
             m.d.sync += [codes.eq(self.column), mode.eq(held.mode)]
@@ -362,7 +362,7 @@ class PimComputeUnit(Unit):
             scaler.group.begins.eq(held.begins),
             scaler.group.ends.eq(held.ends),
             Value.cast(scaler.group.scales).eq(of_group),
-            scaler.read.pump.eq(command.inputs),
+            scaler.read.pump.eq(command.pump),
             scaler.read.upper.eq(command.upper),
             scaler.read.high.eq(command.high),
         ]

@@ -6,7 +6,7 @@ from amaranth.hdl import Module
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from hdl.p3llm.pim.dot_product import LANES, SUM, DotProduct
+from hdl.p3llm.pim.dot_product import PE_LANES, SUM, DotProduct
 from hdl.p3llm.pim.operand_decoder import SHIFT, SIGNIFICAND, Mode, WeightDecoder
 from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
@@ -72,10 +72,10 @@ class PimProcessingElement(Unit):
         super().__init__(
             {
                 "mode": In(Mode),
-                "codes": In(data.ArrayLayout(4, LANES)),
-                "group_bits": In(data.ArrayLayout(4, LANES)),
-                "significands": In(data.ArrayLayout(SIGNIFICAND, LANES)),
-                "shifts": In(data.ArrayLayout(SHIFT, LANES)),
+                "codes": In(data.ArrayLayout(4, PE_LANES)),
+                "group_bits": In(data.ArrayLayout(4, PE_LANES)),
+                "significands": In(data.ArrayLayout(SIGNIFICAND, PE_LANES)),
+                "shifts": In(data.ArrayLayout(SHIFT, PE_LANES)),
                 "first": In(1),
                 "last": In(1),
                 "advance": In(1),
@@ -88,7 +88,7 @@ class PimProcessingElement(Unit):
         m = Module()
         # Inputs arrive decoded, as all elements share them; each element decodes its own codes.
         m.submodules.dot_product = dot_product = DotProduct(pumps=self.parameters.pumps)
-        for lane in range(LANES):
+        for lane in range(PE_LANES):
             m.submodules[f"decoder_{lane}"] = decoder = WeightDecoder()
             m.d.comb += [
                 decoder.mode.eq(self.mode),

@@ -9,7 +9,7 @@ from golden.p3llm.pim.real_operands import Operands
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import PimChannelParameters
 
-LANES = 4
+PE_LANES = 4
 BLOCKS = 3
 """Tiles per unit, stored sequentially in alternating banks."""
 
@@ -17,7 +17,7 @@ BLOCKS = 3
 def operands_for(p: PimChannelParameters, mode: str) -> Operands:
     """Return operands with the outputs of all units and blocks, and as many terms as inputs fit."""
     outputs = BLOCKS * p.units * p.unit.elements
-    room, heads = p.unit.steps * LANES, p.unit.pumps
+    room, heads = p.unit.steps * PE_LANES, p.unit.pumps
     if mode == "linear":
         return real_operands.linear(
             14, "down_proj", outputs=outputs, inputs=room, tokens=heads, group=group_of(p)
@@ -27,7 +27,7 @@ def operands_for(p: PimChannelParameters, mode: str) -> Operands:
         terms = min(room, 64)
     else:
         whole = real_operands.probabilities_and_values(29, 0, tokens=320, heads=heads)
-        terms = min(room, LANES * p.unit.elements)
+        terms = min(room, PE_LANES * p.unit.elements)
     # Channels are repeated until there are enough of them.
     return Operands(
         mode=whole.mode,
@@ -39,7 +39,7 @@ def operands_for(p: PimChannelParameters, mode: str) -> Operands:
 
 def group_of(p: PimChannelParameters) -> int:
     """Return the inputs of the shortest groups whose sums are scaled without stalls."""
-    return LANES * p.unit.elements
+    return PE_LANES * p.unit.elements
 
 
 def groups_of(p: PimChannelParameters, operands: Operands) -> int:
@@ -88,4 +88,4 @@ def metadata_of(p: PimChannelParameters, operands: Operands, unit: int) -> np.nd
         return pack_selects(np.resize(of_groups.swapaxes(1, 2), (8, elements)))
     if operands.mode is Mode.QK:
         return pack_zero_points(np.resize(blocks[:, :, 0], (4, elements)))
-    return pack_zero_points(np.resize(blocks[0, 0], elements * LANES))
+    return pack_zero_points(np.resize(blocks[0, 0], elements * PE_LANES))

@@ -15,7 +15,7 @@ from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import ColumnOperation, PimChannelParameters
 from testbenches.p3llm.pim.channel_operands import (
     BLOCKS,
-    LANES,
+    PE_LANES,
     groups_of,
     metadata_of,
     operands_for,
@@ -75,7 +75,7 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
     count = tiles.shape[1]
     memory = np.zeros((p.timing.banks, ROWS, COLUMNS, size), np.uint8)
     work = Work()
-    filled = np.zeros((p.unit.pumps, p.unit.steps * LANES), np.uint8)
+    filled = np.zeros((p.unit.pumps, p.unit.steps * PE_LANES), np.uint8)
     filled[:pumps, : operands.inputs.shape[1]] = operands.inputs[:pumps]
     for word, content in enumerate(filled.reshape(p.unit.words, -1)):
         write = ColumnOperation.WRITE_INPUT
@@ -116,7 +116,7 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
                 mode=operands.mode,
                 step=column,
                 group=column if operands.mode is Mode.PV else block * groups + column // a_group,
-                inputs=pumps - 1,
+                pump=pumps - 1,
                 first=column % a_group == 0,
                 last=(column + 1) % a_group == 0,
                 begins=block == 0 and column < a_group,
@@ -132,7 +132,7 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
                         operation=ColumnOperation.READ_RESULT,
                         bank=2 * unit,
                         total=scaled,
-                        inputs=pump if scaled else 0,
+                        pump=pump if scaled else 0,
                         high=high,
                         upper=upper,
                         advance=upper and not scaled,
@@ -270,7 +270,7 @@ def prepare_units(
         last=True,
         begins=True,
         ends=True,
-        inputs=p.unit.pumps - 1,
+        pump=p.unit.pumps - 1,
     )
     for column in (ColumnCommand(operation=ColumnOperation.FILL_SCALES), multiply):
         while not legal(model, None, column):
@@ -357,7 +357,7 @@ def drawn_column(p: PimChannelParameters, rng: np.random.Generator) -> ColumnCom
         mode=Mode(int(rng.integers(0, 3))),
         step=int(rng.integers(0, p.unit.steps)),
         group=int(rng.integers(0, 16)),
-        inputs=int(rng.integers(0, p.unit.pumps)),
+        pump=int(rng.integers(0, p.unit.pumps)),
         first=bool(rng.random() < 0.2),
         last=bool(rng.random() < 0.2),
         word=int(rng.integers(0, p.unit.words)),

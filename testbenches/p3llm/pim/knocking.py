@@ -97,7 +97,7 @@ def _knock_at_units(p: PimChannelParameters, send: Send, knock: Send) -> None:
         last=True,
         begins=True,
         ends=True,
-        inputs=p.unit.pumps - 1,
+        pump=p.unit.pumps - 1,
     )
     for pause in range(p.unit.pumps):
         knock(None, multiply)

@@ -8,7 +8,7 @@ import numpy as np
 from amaranth.lib import data
 
 from golden.p3llm.pim import real_operands
-from golden.p3llm.pim.pim_compute_unit import LANES, Command, Unit
+from golden.p3llm.pim.pim_compute_unit import PE_LANES, Command, Unit
 from golden.p3llm.pim.real_operands import Operands
 from hdl.p3llm.pim.group_scaler import GroupScaler
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -156,7 +156,7 @@ async def full_rate(dut: Any) -> None:
                     data=column,
                     mode=modes[group % len(modes)],
                     step=step % p.steps,
-                    inputs=p.pumps - 1,
+                    pump=p.pumps - 1,
                     first=step == 0,
                     last=step == length - 1,
                 )
@@ -184,7 +184,7 @@ async def scaled_tensors(dut: Any) -> None:
     """Run linear layers of SmolLM2 whose groups are scaled in the unit, for one input and two."""
     unit = UnitBench(dut, "scaled", "random", "random")
     p = unit.p
-    group = min(64, p.steps * LANES)
+    group = min(64, p.steps * PE_LANES)
     for pumps in range(1, p.pumps + 1):
         for layer, groups in zip(real_operands.LAYERS, (1, 3, 10), strict=True):
             shape: dict[str, int] = {"outputs": 24, "inputs": groups * group, "group": group}
@@ -220,7 +220,7 @@ async def scaled_full_rate(dut: Any) -> None:
                 data=column(),
                 step=step % p.steps,
                 group=group % 8,
-                inputs=p.pumps - 1,
+                pump=p.pumps - 1,
                 first=step == 0,
                 last=step == steps - 1,
                 begins=group % groups == 0,
@@ -272,7 +272,7 @@ async def one_hot(dut: Any) -> None:
     zero_points = np.zeros(p.column_bits // 8, np.uint8)
     commands.append(Command(operation=Operation.WRITE_METADATA, data=zero_points))
     expected = []
-    for nibble in range(p.elements * LANES):
+    for nibble in range(p.elements * PE_LANES):
         column = 1 << 4 * nibble
         data_bytes = np.frombuffer(column.to_bytes(p.column_bits // 8, "little"), np.uint8)
         commands.append(
@@ -282,11 +282,11 @@ async def one_hot(dut: Any) -> None:
                 mode=Mode.QK,
                 first=True,
                 last=True,
-                inputs=p.pumps - 1,
+                pump=p.pumps - 1,
             )
         )
         commands += reads(p, p.pumps)
-        element, lane = divmod(nibble, LANES)
+        element, lane = divmod(nibble, PE_LANES)
         sums = np.zeros(p.elements, np.int64)
         sums[element] = 1 << 9 + lane
         expected += [sums.reshape(2, -1)] * p.pumps
@@ -335,8 +335,8 @@ async def one_nan(dut: Any) -> None:
     nan, one = 0x7F, 0x38
     zero_points = np.zeros(p.column_bits // 8, np.uint8)
     for pump in range(p.pumps):
-        for lane in range(LANES):
-            inputs = np.full((p.pumps, p.steps * LANES), one, np.uint8)
+        for lane in range(PE_LANES):
+            inputs = np.full((p.pumps, p.steps * PE_LANES), one, np.uint8)
             inputs[pump, lane] = nan
             commands = input_writes(p, inputs)
             commands.append(Command(operation=Operation.WRITE_METADATA, data=zero_points))
@@ -347,7 +347,7 @@ async def one_nan(dut: Any) -> None:
                     mode=Mode.QK,
                     first=True,
                     last=True,
-                    inputs=working,
+                    pump=working,
                 )
                 await unit.run([*commands, multiply, *reads(p, working + 1)])
                 flag = int(dut.flags.value)

@@ -11,19 +11,19 @@ from golden.p3llm.pim import real_operands
 from golden.p3llm.pim.operand_decoder import input_operands
 from golden.p3llm.pim.pim_processing_element import Cycles, finished
 from golden.p3llm.pim.real_operands import Operands
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.operand_decoder import SHIFT, SIGNIFICAND, Mode
 from hdl.p3llm.pim.pim_processing_element import PimProcessingElementParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
 
-NIBBLES = data.ArrayLayout(4, LANES)
+NIBBLES = data.ArrayLayout(4, PE_LANES)
 INPUTS = {
     "mode": unsigned(2),
     "codes": NIBBLES,
     "group_bits": NIBBLES,
-    "significands": data.ArrayLayout(SIGNIFICAND, LANES),
-    "shifts": data.ArrayLayout(SHIFT, LANES),
+    "significands": data.ArrayLayout(SIGNIFICAND, PE_LANES),
+    "shifts": data.ArrayLayout(SHIFT, PE_LANES),
     "first": unsigned(1),
     "last": unsigned(1),
     "advance": unsigned(1),
@@ -90,16 +90,16 @@ def columns_of(products: list[Operands], pumps: int) -> dict[str, np.ndarray]:
         name: [] for name in ("mode", "inputs", "codes", "group_bits", "first", "last")
     }
     for product in products:
-        steps = product.codes.shape[-1] // LANES
+        steps = product.codes.shape[-1] // PE_LANES
         # Missing inputs are zeros.
         padded = np.zeros((pumps, product.codes.shape[-1]), np.uint8)
         padded[: len(product.inputs)] = product.inputs[:pumps]
-        inputs = padded.reshape(pumps, steps, LANES).swapaxes(0, 1)
+        inputs = padded.reshape(pumps, steps, PE_LANES).swapaxes(0, 1)
         for output in range(len(product.codes)):
             fields["mode"].append(np.full(steps, product.mode.value))
             fields["inputs"].append(inputs)
-            fields["codes"].append(product.codes[output].reshape(steps, LANES))
-            fields["group_bits"].append(product.group_bits[output].reshape(steps, LANES))
+            fields["codes"].append(product.codes[output].reshape(steps, PE_LANES))
+            fields["group_bits"].append(product.group_bits[output].reshape(steps, PE_LANES))
             fields["first"].append(np.arange(steps) == 0)
             fields["last"].append(np.arange(steps) == steps - 1)
     return {name: np.concatenate(parts) for name, parts in fields.items()}
@@ -120,9 +120,9 @@ def cycles_of(
     work = np.zeros(total, bool)
     fields = {
         "mode": rng.integers(0, 3, total),
-        "inputs": rng.integers(0, 256, (total, LANES)),
-        "codes": rng.integers(0, 16, (total, LANES)),
-        "group_bits": rng.integers(0, 16, (total, LANES)),
+        "inputs": rng.integers(0, 256, (total, PE_LANES)),
+        "codes": rng.integers(0, 16, (total, PE_LANES)),
+        "group_bits": rng.integers(0, 16, (total, PE_LANES)),
         "first": np.zeros(total, bool),
         "last": np.zeros(total, bool),
     }

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from golden.p3llm.dram_layout import pack_columns, pack_selects, pack_zero_points
-from golden.p3llm.pim.pim_compute_unit import LANES, Command
+from golden.p3llm.pim.pim_compute_unit import PE_LANES, Command
 from golden.p3llm.pim.real_operands import Operands
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
@@ -15,10 +15,10 @@ from testbenches.packing import pack, to_integers
 
 def input_writes(p: PimComputeUnitParameters, inputs: np.ndarray) -> list[Command]:
     """Return the writes of inputs, shape (pumps, inputs)."""
-    filled = np.zeros((p.pumps, p.steps * LANES), np.uint8)
+    filled = np.zeros((p.pumps, p.steps * PE_LANES), np.uint8)
     filled[: len(inputs), : inputs.shape[1]] = inputs
     words = filled.reshape(p.words, -1)
-    used = -(-inputs.shape[1] // (p.steps_a_word * LANES))
+    used = -(-inputs.shape[1] // (p.steps_a_word * PE_LANES))
     a_pump = p.words // p.pumps
     return [
         Command(
@@ -44,7 +44,7 @@ def total_reads(p: PimComputeUnitParameters, inputs: int) -> list[Command]:
     """Return the reads of all totals of some inputs, the bits above 32 first."""
     parts = ((True, False), (False, False), (False, True))
     return [
-        Command(operation=Operation.READ_RESULT, total=True, inputs=pump, high=high, upper=upper)
+        Command(operation=Operation.READ_RESULT, total=True, pump=pump, high=high, upper=upper)
         for pump in range(inputs)
         for high, upper in parts
     ]
@@ -66,7 +66,7 @@ def metadata(p: PimComputeUnitParameters, mode: Mode, bits: np.ndarray) -> tuple
         return pack_selects(np.tile(bits[:, 0], (8, 1))), 5
     if mode is Mode.QK:
         return pack_zero_points(np.tile(bits[:, 0], (4, 1))), 2
-    return pack_zero_points(np.resize(bits[0], p.elements * LANES)), 0
+    return pack_zero_points(np.resize(bits[0], p.elements * PE_LANES)), 0
 
 
 def product(
@@ -78,7 +78,7 @@ def product(
     """
     pumps = min(p.pumps, len(operands.inputs))
     outputs, terms = operands.codes.shape
-    piece = min(p.steps * LANES, p.elements * LANES if operands.mode is Mode.PV else 64)
+    piece = min(p.steps * PE_LANES, p.elements * PE_LANES if operands.mode is Mode.PV else 64)
     commands = []
     for begin in range(0, outputs, p.elements):
         rows = slice(begin, begin + p.elements)
@@ -94,17 +94,17 @@ def product(
             data, group = metadata(p, operands.mode, bits[:, start:stop])
             kind = Operation.FILL_METADATA if fill else Operation.WRITE_METADATA
             commands.append(Command(operation=kind, data=data))
-            for step in range(-(-(stop - start) // LANES)):
+            for step in range(-(-(stop - start) // PE_LANES)):
                 commands.append(
                     Command(
                         operation=Operation.MULTIPLY,
-                        data=columns[start // LANES + step],
+                        data=columns[start // PE_LANES + step],
                         mode=operands.mode,
                         step=step,
                         group=step if operands.mode is Mode.PV else group,
-                        inputs=pumps - 1,
+                        pump=pumps - 1,
                         first=start + step == 0,
-                        last=start + LANES * (step + 1) >= terms,
+                        last=start + PE_LANES * (step + 1) >= terms,
                     )
                 )
         commands += reads(p, pumps)
@@ -145,16 +145,16 @@ def scaled_product(
                 eight = pack_selects(selects[rows, number : number + 8].T)
                 commands.append(Command(operation=Operation.FILL_METADATA, data=eight))
             commands += input_writes(p, operands.inputs[:pumps, start : start + group])
-            for step in range(group // LANES):
+            for step in range(group // PE_LANES):
                 commands.append(
                     Command(
                         operation=Operation.MULTIPLY,
-                        data=columns[tile, start // LANES + step],
+                        data=columns[tile, start // PE_LANES + step],
                         step=step,
                         group=number % 8,
-                        inputs=pumps - 1,
+                        pump=pumps - 1,
                         first=step == 0,
-                        last=step == group // LANES - 1,
+                        last=step == group // PE_LANES - 1,
                         begins=number == 0,
                         ends=number == groups - 1,
                     )
@@ -186,7 +186,7 @@ def random_commands(
             mode=Mode(int(rng.integers(0, 3))),
             step=int(rng.integers(0, p.steps)),
             group=int(rng.integers(0, 16)),
-            inputs=int(rng.integers(0, p.pumps)),
+            pump=int(rng.integers(0, p.pumps)),
             first=first,
             last=last,
         )
@@ -232,7 +232,7 @@ def random_scaling(
     return Command(
         operation=Operation.READ_RESULT,
         total=True,
-        inputs=int(rng.integers(0, p.pumps)),
+        pump=int(rng.integers(0, p.pumps)),
         upper=bool(rng.integers(0, 2)),
         high=bool(rng.integers(0, 2)),
         # A total is not shifted.
@@ -252,7 +252,7 @@ def payloads(p: PimComputeUnitParameters, commands: list[Command]) -> list[int]:
             for command in commands
         ],
     }
-    names = ["step", "group", "inputs", "first", "last", "word", "upper", "advance"]
+    names = ["step", "group", "pump", "first", "last", "word", "upper", "advance"]
     names += ["begins", "ends", "total", "high"]
     for name in names:
         fields[name] = [int(getattr(command, name)) for command in commands]

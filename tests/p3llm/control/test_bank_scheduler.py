@@ -33,7 +33,7 @@ class Column:
 
     position: int
     multiply: bool = False
-    together: bool = False
+    all_units: bool = False
     write: bool = False
     ahead: bool = False
     unit: int = 0
@@ -42,7 +42,7 @@ class Column:
 
 def swept(first: int, count: int) -> list[Column]:
     """Return a product's columns, back to back."""
-    return [Column(first + i, multiply=True, together=True, ahead=True) for i in range(count)]
+    return [Column(first + i, multiply=True, all_units=True, ahead=True) for i in range(count)]
 
 
 def drawn(count: int, units: int, seed: int) -> list[Column]:
@@ -51,13 +51,13 @@ def drawn(count: int, units: int, seed: int) -> list[Column]:
     columns, position = [], 0
     for _ in range(count):
         position = rng.choice([position, position + 1, position ^ COLUMNS, rng.randrange(1 << 12)])
-        together = rng.random() < 0.3
+        all_units = rng.random() < 0.3
         columns.append(
             Column(
                 position,
-                multiply=together and rng.random() < 0.5,
-                together=together,
-                write=not together and rng.random() < 0.4,
+                multiply=all_units and rng.random() < 0.5,
+                all_units=all_units,
+                write=not all_units and rng.random() < 0.4,
                 ahead=rng.random() < 0.5,
                 unit=rng.randrange(units),
                 pause=rng.choice([0, 0, 0, 1, 7]),
@@ -87,7 +87,7 @@ class Arrays:
             number = column.position // COLUMNS
             side, wanted = number % 2, number // 2
             banks = [2 * column.unit + side]
-            if column.together:
+            if column.all_units:
                 banks = list(range(side, self.p.timing.banks, 2))
             assert [self.rows.get(bank) for bank in banks] == [wanted] * len(banks), cycle
             kind = "write" if column.write else "read"
@@ -117,7 +117,7 @@ def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[in
             pause = max(pause - 1, 0)
             ctx.set(unit.column.valid, column is not None)
             if column:
-                for name in ("multiply", "together", "write", "ahead", "unit", "position"):
+                for name in ("multiply", "all_units", "write", "ahead", "unit", "position"):
                     ctx.set(getattr(unit.column, name), getattr(column, name))
             done = bool(ctx.get(unit.taken))
             assert not done or column

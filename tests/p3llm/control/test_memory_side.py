@@ -112,8 +112,8 @@ def test_scaling_in_units_costs_only_columns(batch: int) -> None:
     p = replace(PRESETS["smollm2"], batch=batch)
     refresh, total = refresh_cycles(p), Counter[str]()
     for product, counts in memory_side(p, POSITION):
-        if product.mode is Mode.LINEAR and product.outers:
-            assert counts["FILL_SCALES"] == product.rounds * -(-product.outers // 2)
+        if product.mode is Mode.LINEAR and product.groups:
+            assert counts["FILL_SCALES"] == product.rounds * -(-product.groups // 2)
             assert counts["READ_RESULT"] == 3 * p.units * batch * product.rounds
             assert not counts["READ"]
             total += counts

@@ -48,7 +48,7 @@ def run(
     unit, trace = ProductSequencer(parameters=p), Trace()
     rng = random.Random(seed)
     names = ("bank", "column", "word", "step", "group", "upper", "advance")
-    names += ("begins", "ends", "total", "high", "inputs")
+    names += ("begins", "ends", "total", "high", "pump")
 
     async def bench(ctx) -> None:
         ctx.set(unit.layer, LAYER)
@@ -134,7 +134,7 @@ def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> Non
     """Sets of four rounds of tokens; scales of keys and of values are separate, once per head."""
     p = replace(TINY, slots=128)
     both, scaled = seed % 2, seed == 2
-    instruction = given(mode=Mode.QK.value, both=both, scaled=scaled, outers=1)
+    instruction = given(mode=Mode.QK.value, both=both, scales_held=scaled, groups=1)
     instruction |= {"inputs": [3, 8], "sums": [10, 50], "columns": [0, 64]}
     trace = run(p, instruction, token, seed)
     rounds, columns = token // p.block + 1, p.head_size // 4
@@ -174,14 +174,14 @@ def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> Non
 def test_keys_are_read_for_the_npu_with_pre_rope(seed: int, token: int) -> None:
     """Position by position, each of all units: zero points, scales, and keys of existing tokens."""
     p = replace(TINY, slots=128, pre_rope=True)
-    instruction = given(mode=Mode.QK.value, outers=1, inputs=[16, 8], columns=[0, 64])
+    instruction = given(mode=Mode.QK.value, groups=1, inputs=[16, 8], columns=[0, 64])
     trace = run(p, instruction, token, seed)
     rounds, position, keys, expected = token // p.block + 1, LAYER + BASE, 16, []
     for number, start in enumerate(range(0, rounds, 4)):
         left = min(4, rounds - start)
         expected.append((position, "zeros", 8 + p.units * number))
         expected += [
-            (position + 1 + first + round_, "numbers", place + p.units * (start + round_))
+            (position + 1 + first + round_, "factors", place + p.units * (start + round_))
             for first, place in ((0, 0), (4, 64))
             for round_ in range(left)
         ]
@@ -195,7 +195,7 @@ def test_keys_are_read_for_the_npu_with_pre_rope(seed: int, token: int) -> None:
         mine = reads[number * p.units : (number + 1) * p.units]
         assert {one["position"] for one in mine} == {where}
         assert all(
-            one[name] == (name == kind) for one in mine for name in ("zeros", "numbers", "keys")
+            one[name] == (name == kind) for one in mine for name in ("zeros", "factors", "keys")
         )
         assert sorted(one["place"] for one in mine) == list(range(place, place + p.units))
         # Each unit's column has the place of its index.
@@ -209,7 +209,7 @@ def test_values_are_multiplied_by_refills_of_probabilities(seed: int, token: int
     p = replace(TINY, slots=128)
     both = seed % 2
     instruction = given(
-        mode=Mode.PV.value, both=both, outers=1, rounds=1, inputs=[3, 90], sums=[10, 50]
+        mode=Mode.PV.value, both=both, groups=1, rounds=1, inputs=[3, 90], sums=[10, 50]
     )
     trace = run(p, instruction, token, seed)
     columns = token // 4 + 1
@@ -238,14 +238,14 @@ def linear_columns(instruction: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Rounds of groups: special values for eight, scales for two, columns."""
     expected, position = [], LAYER + BASE
     for _round in range(instruction["rounds"]):
-        for group in range(instruction["outers"]):
+        for group in range(instruction["groups"]):
             fills = [Op.FILL_METADATA] * (group % 8 == 0) + [Op.FILL_SCALES] * (group % 2 == 0)
             for fill in fills:
                 expected.append((fill, position))
                 position += 1
             for step in range(instruction["steps"]):
                 flags = (step == 0, step == instruction["steps"] - 1)
-                ends = (group == 0, group == instruction["outers"] - 1)
+                ends = (group == 0, group == instruction["groups"] - 1)
                 expected.append((Op.MULTIPLY, position, group % 8, *flags, *ends))
                 position += 1
     return expected
@@ -256,7 +256,7 @@ def check_inputs(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) 
     a_word = p.channel.unit.steps_a_word
     ring = p.channel.unit.steps // a_word
     registers: dict[int, int] = {}
-    a_round, column = instruction["outers"] * instruction["steps"], 0
+    a_round, column = instruction["groups"] * instruction["steps"], 0
     for one in trace.of(Op.WRITE_INPUT, Op.MULTIPLY):
         if one["operation"] is Op.WRITE_INPUT:
             registers[one["word"]] = one["address"]
@@ -264,7 +264,7 @@ def check_inputs(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) 
         for pump in range(1 + instruction["both"]):
             wanted = instruction["inputs"][pump] + column % a_round // a_word
             assert registers[pump * ring + one["step"] // a_word] == wanted
-        assert one["inputs"] == instruction["both"]
+        assert one["pump"] == instruction["both"]
         column += 1
     words = a_round // a_word * (1 + instruction["both"]) * instruction["rounds"]
     assert len(trace.of(Op.WRITE_INPUT)) == words
@@ -276,7 +276,7 @@ def check_inputs(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) 
 def test_a_linear_layer_is_processed_round_by_round(
     seed: int, groups: int, rounds: int, both: int
 ) -> None:
-    instruction = given(outers=groups, rounds=rounds, steps=4, both=both)
+    instruction = given(groups=groups, rounds=rounds, steps=4, both=both)
     instruction |= {"inputs": [5, 90], "sums": [30, 400]}
     trace = run(LONG, instruction, 9, seed)
     got = [
@@ -312,7 +312,7 @@ def check_totals(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) 
         assert mine[0][0] >= end + TOTALS_COMPLETE
         assert number + 1 == len(ends) or mine[-1][0] < ends[number + 1]
         for (_cycle, one), (unit, pump, high, upper) in zip(mine, order, strict=True):
-            assert (one["bank"] >> 1, one["inputs"], one["high"], one["upper"]) == (
+            assert (one["bank"] >> 1, one["pump"], one["high"], one["upper"]) == (
                 unit,
                 pump,
                 high,

@@ -12,7 +12,7 @@ from golden.p3llm.dram_image import key_image
 from golden.p3llm.npu.key_reader import dequantised
 from hdl.p3llm.npu.key_reader import KeyReader
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
-from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.places import Places
 from testbenches.p3llm.system_models import drawn_cache
 from tests.p3llm.test_small_layer import smallest
@@ -140,5 +140,5 @@ def test_a_key_is_near_the_exact_one() -> None:
 def test_places_of_a_head_are_whole_words() -> None:
     for lanes, elements in ((2, 4), (4, 4), (8, 16), (16, 16)):
         p = parameters(lanes, elements)
-        assert Places(p).keys(1) % (p.units * max(1, lanes // LANES)) == 0
+        assert Places(p).keys(1) % (p.units * max(1, lanes // PE_LANES)) == 0
         assert 2 * Places(p).keys(1) == Places(p).keys(2)

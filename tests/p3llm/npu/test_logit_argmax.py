@@ -22,7 +22,7 @@ def test_predictions_are_those_of_each_request(batch: int) -> None:
     expected, found = [], []
 
     async def compare(ctx, request: int, slices: np.ndarray) -> None:
-        if p.together > 1:
+        if p.in_flight > 1:
             ctx.set(unit.request, request)
         for values in slices:
             assert ctx.get(unit.logits.ready)
@@ -32,7 +32,7 @@ def test_predictions_are_those_of_each_request(batch: int) -> None:
             ctx.set(unit.logits.valid, 0)
 
     async def predict(ctx, request: int) -> None:
-        if p.together > 1:
+        if p.in_flight > 1:
             ctx.set(unit.request, request)
         ctx.set(unit.predict, 1)
         await ctx.tick()
@@ -51,12 +51,12 @@ def test_predictions_are_those_of_each_request(batch: int) -> None:
 
     async def bench(ctx) -> None:
         for _ in range(12):
-            numbers = rng.choice([-1.5, -0.0, 0.0, np.nan, 1.0, 2.0], (3, p.together, 2, p.lanes))
+            numbers = rng.choice([-1.5, -0.0, 0.0, np.nan, 1.0, 2.0], (3, p.in_flight, 2, p.lanes))
             codes = numbers.astype(np.float32).view(np.uint32)
             for piece in codes:
-                for request in range(p.together):
+                for request in range(p.in_flight):
                     await compare(ctx, request, piece[request])
-            for request in range(p.together):
+            for request in range(p.in_flight):
                 await predict(ctx, request)
                 expected.append(argmax(BINARY32, codes[:, request].reshape(-1)))
 

@@ -44,9 +44,9 @@ def test_parts_become_totals(seed: int) -> None:
 
     async def bench(ctx) -> None:
         for tag, word in [*commands, ({}, 0), ({}, 0)]:
-            ctx.set(unit.coming.valid, 0)
+            ctx.set(unit.next_tag.valid, 0)
             for name, value in tag.items():
-                ctx.set(getattr(unit.coming, name), value)
+                ctx.set(getattr(unit.next_tag, name), value)
             await ctx.tick()
             # The result arrives one cycle after its tag.
             ctx.set(unit.result, word)

@@ -1,4 +1,4 @@
-"""Reads of FP16 numbers from the banks into the NPU, unit by unit."""
+"""Reads of factors, FP16 numbers, from the banks into the NPU, unit by unit."""
 
 from amaranth.hdl import Module, Signal
 
@@ -8,8 +8,8 @@ from hdl.p3llm.parameters import P3llmParameters
 from hdl.unit import Unit
 
 
-class NumberFetch(Unit):
-    """Read a vector of FP16 numbers: norm weights, row scales or smoothing factors.
+class FactorFetch(Unit):
+    """Read a vector of factors: norm weights, row scales or smoothing factors.
 
     **Latency** 1 cycle from `begin` to the first command. **Throughput** one column of one unit per
     command.
@@ -24,7 +24,8 @@ class NumberFetch(Unit):
     begin : In(1)
         Read the vector of `instruction`; not while one is being read.
     instruction : In(struct)
-        `tail`, the number of positions, and the first of `columns`, the destination in the NPU.
+        `fetch_length`, the number of positions, and the first of `columns`, the destination in the
+        NPU.
     commands : Out(stream)
         Reads, see `product_command`.
     done : Out(1)
@@ -44,18 +45,18 @@ class NumberFetch(Unit):
         """Count positions and, within each, units."""
         m = Module()
         p, commands, given = self.parameters, self.commands, self.instruction
-        left, unit = Signal(MemoryBits(p).tail), Signal(range(p.units))
+        left, unit = Signal(MemoryBits(p).fetch_length), Signal(range(p.units))
         place = Signal.like(given.columns[0])
         ends = next_unit(m, unit, commands.valid & commands.ready, p.units)
         read_unit(m, commands.payload, unit, p.units)
         m.d.comb += [
             commands.valid.eq(left != 0),
-            commands.payload.reads.numbers.eq(1),
+            commands.payload.reads.factors.eq(1),
             commands.payload.reads.place.eq(place),
             self.done.eq(ends & (left == 1)),
         ]
         with m.If(self.begin):
-            m.d.sync += [left.eq(given.tail), place.eq(given.columns[0])]
+            m.d.sync += [left.eq(given.fetch_length), place.eq(given.columns[0])]
         with m.Elif(ends):
             m.d.sync += [left.eq(left - 1), place.eq(place + p.units)]
         return m
