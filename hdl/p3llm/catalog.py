@@ -96,7 +96,7 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="carries out commands like HBM's on compute units between banks, and judges them",
+        summary="executes HBM-like commands on compute units between banks, and checks them",
         source="Section V-C, Figure 6 (c)",
         unit=PimChannel,
         presets={

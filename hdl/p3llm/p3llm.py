@@ -42,7 +42,8 @@ class P3llm(Unit):
     scaling, SiLU, residual sums and all quantisers. A `Program` holds one list of instructions per
     side; each instruction waits for the instructions of the other side whose data it uses. The
     token's key and value are written into the banks before its queries are multiplied by the cache.
-    No token is evicted; the cache holds up to `capacity` tokens.
+    No token is evicted; the cache of a request holds up to `slots` tokens, which the host must not
+    exceed.
 
     A command reads a column, 64 codes of 4 bits, from one bank of each compute unit. The unit
     multiplies it in two cycles by the inputs of two requests, or of two query heads of a key/value
