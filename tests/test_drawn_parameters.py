@@ -80,7 +80,7 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     # The bench waited for more weights than two heads of the first linear layer have.
     "hybrid-tile-short-first-head": (
         "hybrid_tile",
-        {"lanes": 6, "slices": 4, "chunks": 4, "slots": 2, "tokens": 1, "heads": 8}
+        {"lanes": 6, "slices": 4, "slice_words": 4, "slots": 2, "tokens": 1, "heads": 8}
         | {"lane_words": 4, "rotary": False, "biases": True, "element.multipliers": 8},
     ),
     # Waiting offsets blocked the classes that follow them in the stream.

@@ -59,7 +59,7 @@ UNITS: tuple[Entry, ...] = (
             "tiny": TileParameters(
                 lanes=3,
                 slices=2,
-                chunks=2,
+                slice_words=2,
                 slots=16,
                 tokens=14,
                 heads=4,
@@ -69,12 +69,12 @@ UNITS: tuple[Entry, ...] = (
                 element=ELEMENTS["tiny"],
             ),
             "smollm2": TileParameters(
-                chunks=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
+                slice_words=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
             ),
             "smollm2_short": TileParameters(
-                chunks=8, heads=24, rotary=True, rope_base=100_000, slots=64, tokens=64
+                slice_words=8, heads=24, rotary=True, rope_base=100_000, slots=64, tokens=64
             ),
-            "paper": TileParameters(chunks=16, heads=48, biases=True),
+            "paper": TileParameters(slice_words=16, heads=48, biases=True),
         },
         long=("smollm2", "smollm2_short", "paper"),
     ),

@@ -70,9 +70,9 @@ def instruction_layout(parameters: MeadowParameters) -> data.StructLayout:
             "combine": Combine,
             "lift": range(MOST_LIFT + 1),
             "cached": 1,
-            "vectors": p.address_bits,
-            "keys": p.address_bits,
-            "values": p.address_bits,
+            "vector_address": p.address_bits,
+            "key_address": p.address_bits,
+            "value_address": p.address_bits,
             "spacing": p.address_bits,
             "shared": range(p.kv_heads + 1),
             "epsilon": EPSILON_BITS,
@@ -83,16 +83,16 @@ def instruction_layout(parameters: MeadowParameters) -> data.StructLayout:
 def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
     """Return the description of a matrix: its packing, external addresses, and number of words."""
     p = parameters
-    tiles = {"biases": p.address_bits, "tiles": range(p.tile.heads + 1)}
+    tiles = {"bias_address": p.address_bits, "tiles": range(p.tile.heads + 1)}
     return data.StructLayout(
         {
             "packing": p.unpacker.matrix_layout,
-            "table": p.address_bits,
-            "rows": range(p.unpacker.entries + 1),
-            "packets": p.address_bits,
-            "number": range(p.longest_burst + 1),
+            "table_address": p.address_bits,
+            "table_rows": range(p.unpacker.entries + 1),
+            "packet_address": p.address_bits,
+            "packet_count": range(p.longest_burst + 1),
             "words": 28,
-            "tile": range(p.tile.gemm_steps * 2 * p.slices + 1),
+            "tile_words": range(p.tile.gemm_steps * 2 * p.slices + 1),
             **(tiles if p.biases else {}),
         }
     )

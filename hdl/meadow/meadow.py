@@ -52,8 +52,8 @@ class Meadow(Unit):
 
     **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
     about 60 cycles and the work of three groups. **Throughput** a GEMM takes ``head_size / 2 *
-    chunks`` cycles per group and tile, as in `HybridTile`, or the time to read its weights,
-    whichever is longer; at most ``head_size`` weights per cycle.
+    slice_words`` cycles per group and output tile, as in `HybridTile`, or the time to read its
+    weights, whichever is longer; at most ``head_size`` weights per cycle.
 
     **Numerics** those of `HybridTile`, `Normaliser` and `Combiner`: linear layers are exact
     sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits. The argmax
@@ -73,13 +73,13 @@ class Meadow(Unit):
         locate the rows that are written. `combine` and `lift` as in `Combiner`. `cached` writes the
         results of a GEMM to `cache_writes`, one head per tile, instead of the activation memory;
         scores are written so too. Without a gate, `block.output_scale` is the `scale` of
-        `Combiner`. External addresses: `vectors` of hidden states, a norm's weights, or the table
-        of exponentials; `keys` and `values` of the first key/value head. There are `shared`
-        key/value heads, `spacing` apart. Cached results are written to `values`. Rows of scores and
-        of probabilities are read from `keys`: then `words` is the length of a row that is read,
-        `stride` that of a row that is written, and the heads are contiguous; with `wide` a
-        probability has two bytes. `epsilon` as in `RowScaler`. A GEMM with `COMPARE` has one token
-        and no `cached`.
+        `Combiner`. In external memory, `vector_address` locates hidden states, a norm's weights, or
+        the table of exponentials. `key_address` and `value_address` locate the first key/value
+        head; there are `shared` key/value heads, `spacing` apart. Results that are `cached` are
+        written to `value_address`. Rows of scores and of probabilities are read from `key_address`:
+        then `words` is the length of a row that is read, `stride` that of a row that is written,
+        and the heads are contiguous; with `wide` a probability has two bytes. `epsilon` as in
+        `RowScaler`. A GEMM with `COMPARE` has one token and no `cached`.
     matrices : In(stream)
         As in `WeightPath`: one description for each `TPHS` and each `GEMM` with weights, in the
         order of the instructions.

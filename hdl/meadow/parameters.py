@@ -213,15 +213,17 @@ class MeadowParameters(ModelDimensions, Parameters):
     @property
     def tile(self) -> TileParameters:
         """Dimensions of the tile; its rows hold the longer of both inner dimensions."""
-        chunks = max(self.hidden_size, self.intermediate_size) // (self.slices * self.head_size)
+        slice_words = max(self.hidden_size, self.intermediate_size) // (
+            self.slices * self.head_size
+        )
         return TileParameters(
             lanes=self.lanes,
             slices=self.slices,
-            chunks=chunks,
+            slice_words=slice_words,
             slots=self.slots,
             tokens=self.tokens,
             heads=max(self.state_words, self.feed_forward_words),
-            lane_words=chunks * -(-self.tokens // self.lanes),
+            lane_words=slice_words * -(-self.tokens // self.lanes),
             probability_bits=self.probability_bits,
             rotary=self.rotary,
             biases=self.biases,

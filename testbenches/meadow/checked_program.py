@@ -97,8 +97,8 @@ class LayerProgram:
         )
         description["packing"]["packed"] = bad.packed.description(p.unpacker.unpacker.id_bits)
         packets = bad.packed.packets.astype("<u8").view(np.uint8)
-        description["packets"] = self.images.packets.add(packets)
-        description["number"] = len(bad.packed.packets)
+        description["packet_address"] = self.images.packets.add(packets)
+        description["packet_count"] = len(bad.packed.packets)
         found = unpack_weights(bad, p.unpacker)
         for bit, wrong in enumerate([*found.unpacked.result.values(), found.table]):
             self.errors |= int(wrong) << bit
@@ -108,7 +108,7 @@ class LayerProgram:
         weights[: len(chunks)] = chunks
         tiles = [
             tile_of(words, p.tile)
-            for words in weights.reshape(-1, description["tile"], p.head_size)
+            for words in weights.reshape(-1, description["tile_words"], p.head_size)
         ]
         matrices = self.layers[number].matrices | {name: np.stack(tiles)}
         self.layers[number] = replace(self.layers[number], matrices=matrices)

@@ -168,7 +168,7 @@ class Host:
 
     def heads(self, layer: int, name: str) -> NDArray[np.int8]:
         """Return a layer's cached keys or values, shape (kv_heads, cached, head_size)."""
-        first = self.packed.layers[layer].vectors[name]
+        first = self.packed.layers[layer].addresses[name]
         rows = self._cache[first : first + self.p.kv_heads * self.p.slots].view(np.int8)
         return rows.reshape(self.p.kv_heads, self.p.slots, -1)[:, : self.length]
 
@@ -190,7 +190,7 @@ class Host:
     def written_at(self, run: LongRun, layer: int, name: str, place: tuple[int, ...]) -> str:
         """Describe when a run wrote a word of the cache."""
         kv_head, position, _element = place
-        first = self.packed.layers[layer].vectors[name]
+        first = self.packed.layers[layer].addresses[name]
         here = first + kv_head * self.p.slots + position
         cycles = run.writes[run.writes[:, 0] == here, 1]
         return f", written in cycle {cycles[-1]}" if len(cycles) else ", written before"

@@ -171,7 +171,7 @@ class MemoryImages:
         if self.p.biases:
             bias = np.zeros((len(tiles), self.p.head_size), np.int64) if bias is None else bias
             rows = bytes_of(bias.reshape(-1, HALVES), BIAS_BYTES)
-            description["biases"], description["tiles"] = self.biases.add(rows), len(tiles)
+            description["bias_address"], description["tiles"] = self.biases.add(rows), len(tiles)
         return description
 
     def add_norm(self, weights: Integers, bias: Integers | None = None) -> int:
@@ -192,12 +192,12 @@ class MemoryImages:
                 "packed": given.packed.description(self.p.unpacker.unpacker.id_bits),
                 "bypass": int(given.table is None),
             },
-            "table": self.tables.add(rows.view(np.uint8)),
-            "rows": len(rows),
-            "packets": self.packets.add(one.packets.astype("<u8").view(np.uint8)),
-            "number": len(one.packets),
+            "table_address": self.tables.add(rows.view(np.uint8)),
+            "table_rows": len(rows),
+            "packet_address": self.packets.add(one.packets.astype("<u8").view(np.uint8)),
+            "packet_count": len(one.packets),
             "words": words,
-            "tile": words // len(tiles),
+            "tile_words": words // len(tiles),
         }
 
     def add_layer(self, layer: IntegerLayer) -> LayerPlace:

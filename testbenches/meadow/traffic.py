@@ -52,8 +52,8 @@ def traffic_of(program: Program) -> Traffic:
         if p.biases:
             moved["biases"] += description.get("tiles", 0) * p.head_size * BIAS_BYTES
         weights += description["words"] * p.head_size
-        moved["tables"] += description["rows"] * p.unpacker.chunk
-        moved["packets"] += description["number"] * p.unpacker.unpacker.packet_bits // 8
+        moved["tables"] += description["table_rows"] * p.unpacker.chunk
+        moved["packets"] += description["packet_count"] * p.unpacker.unpacker.packet_bits // 8
     return Traffic(moved, weights, [_ideal(one, p) for one in program.issued])
 
 
@@ -90,7 +90,7 @@ def _ideal(instruction: Instruction, p: MeadowParameters) -> int:
     block, kind = instruction.block, instruction.kind
     tokens = block["tokens"]
     groups = -(-tokens // p.lanes)
-    steps = p.head_size // HALVES * block.get("chunks", 0)
+    steps = p.head_size // HALVES * block.get("slice_words", 0)
     match kind, instruction.matrix:
         case Kind.GEMM, Matrix.VALUES:
             # An element outputs one element of an output per cycle.

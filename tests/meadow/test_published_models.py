@@ -48,13 +48,15 @@ def refusal(model: str, slices: int) -> str:
 @pytest.mark.parametrize("model", MODELS)
 def test_page_names_the_rule_that_refuses_each_model(model: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| {model}"))
-    even, odd, chunks = (cell.strip() for cell in row.split("|")[3:6])
+    even, odd, slice_words = (cell.strip() for cell in row.split("|")[3:6])
     assert {refusal(model, slices) for slices in (2, 4, 8)} == {even}
     assert {refusal(model, slices) for slices in (3, 5, 6, 7)} == {odd}
     _hidden, inner, _heads, _kv_heads = MODELS[model]
-    assert inner // (2 * PAPER.head_size) == int(chunks)
-    with pytest.raises(ValueError, match=rf"chunks must be an integer from 1 to 32, not {chunks}"):
-        replace(PAPER.tile, chunks=int(chunks))
+    assert inner // (2 * PAPER.head_size) == int(slice_words)
+    with pytest.raises(
+        ValueError, match=rf"slice_words must be an integer from 1 to 32, not {slice_words}"
+    ):
+        replace(PAPER.tile, slice_words=int(slice_words))
 
 
 def test_largest_feed_forward_size_is_64_tiles() -> None:

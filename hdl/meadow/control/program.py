@@ -44,13 +44,13 @@ class MatrixDescription(TypedDict):
     """Payload of the stream `matrices`, as in `WeightPath`."""
 
     packing: dict[str, object]
-    table: int
-    rows: int
-    packets: int
-    number: int
+    table_address: int
+    table_rows: int
+    packet_address: int
+    packet_count: int
     words: int
-    tile: int
-    biases: NotRequired[int]
+    tile_words: int
+    bias_address: NotRequired[int]
     tiles: NotRequired[int]
 
 
@@ -60,13 +60,13 @@ class LayerPlace:
 
     Members
     -------
-    vectors : dict[str, int]
+    addresses : dict[str, int]
         Addresses of both norms' weights, of the exponentials, of keys and of values.
     matrices : dict[str, MatrixDescription]
         Description of each matrix.
     """
 
-    vectors: dict[str, int]
+    addresses: dict[str, int]
     matrices: dict[str, MatrixDescription]
 
 
@@ -164,7 +164,7 @@ class Program:
     @property
     def packets(self) -> int:
         """Packets of all described matrices."""
-        return sum(description["number"] for description in self.described)
+        return sum(description["packet_count"] for description in self.described)
 
     def load(self, tokens: int, address: int) -> None:
         """Load hidden states."""
@@ -176,7 +176,7 @@ class Program:
 
     def _move(self, kind: Kind, tokens: int, address: int) -> None:
         state = self.p.state_words
-        fields = {"vectors": address, "words": state, "stride": state}
+        fields = {"vector_address": address, "words": state, "stride": state}
         self.issue(kind, {"tokens": tokens}, fields)
 
     def layer(
@@ -193,7 +193,7 @@ class Program:
         Weights have the order of the instructions. Attention uses TPHS, or with `rows`, addresses
         for scores and probabilities, GEMM.
         """
-        p, places = self.p, place.vectors
+        p, places = self.p, place.addresses
         state, inner = p.state_words, p.feed_forward_words
         # Areas of the activation memory: hidden states, normalised states, wider rows.
         at_norm, at_wide = tokens * state, 2 * tokens * state
@@ -201,7 +201,7 @@ class Program:
         norm = {"target": at_norm, "words": state, "stride": state, "epsilon": layer.epsilon}
         cached = {"spacing": self.spacing, "shared": p.kv_heads}
         wide = {"target": at_wide, "stride": inner}
-        sizes = {"tokens": tokens, "context": past + tokens, "chunks": state // p.slices}
+        sizes = {"tokens": tokens, "context": past + tokens, "slice_words": state // p.slices}
 
         def gemm(
             name: str,
@@ -213,7 +213,7 @@ class Program:
             combine: Combine = Combine.KEEP,
         ) -> None:
             block = sizes | {"heads": heads, "members": 1, "rotate": rotate}
-            block |= {"chunks": fields["words"] // p.slices, "wide": wide}
+            block |= {"slice_words": fields["words"] // p.slices, "wide": wide}
             block |= _scales(layer, gemm=name)
             if name == "up":
                 block["output_scale"] = layer.activated_scale
@@ -221,14 +221,15 @@ class Program:
             self.issue(Kind.GEMM, block, {"lift": lift, **fields}, combine=combine)
             self.describe(place.matrices[name])
 
-        self._norm(tokens, norm | {"vectors": places["first"]})
+        self._norm(tokens, norm | {"vector_address": places["first"]})
         for name in ("key", "value"):
-            cells = {"cached": 1, "values": places[f"{name}s"] + past, "stride": 1}
+            cells = {"cached": 1, "value_address": places[f"{name}s"] + past, "stride": 1}
             gemm(name, p.kv_heads, short | cells | cached, rotate=int(name == "key"), wide=0)
         attention = sizes | {"heads": p.heads, "members": p.heads // p.kv_heads, "rotate": 1}
         attention |= {"causal": 1, "skip": self.skip}
         attention |= _scales(layer, gemm="query", score="score", output="attended")
-        where = {name: places[name] for name in ("keys", "values")} | {"vectors": places["table"]}
+        where = {"key_address": places["keys"], "value_address": places["values"]}
+        where |= {"vector_address": places["table"]}
         heads = {"target": at_wide, "stride": state}
         if rows is None:
             self.issue(Kind.TPHS, attention, short | where | cached | heads)
@@ -238,7 +239,7 @@ class Program:
             self._by_gemm(attention | {"skip": 0}, where | cached, heads, rows)
         adds = {"source": at_wide, "target": 0, "stride": state}
         gemm("output", state, adds | {"words": state}, combine=Combine.ADD)
-        self._norm(tokens, norm | {"vectors": places["second"]})
+        self._norm(tokens, norm | {"vector_address": places["second"]})
         if p.gated:
             gemm("gate", inner, short | wide)
         gemm("up", inner, short | wide, combine=Combine.ACTIVATE)
@@ -252,10 +253,14 @@ class Program:
         shares = {"words": rows.probability_bytes * words}
         wide = block | {"wide": int(rows.probability_bytes > 1)}
         queries = {"source": heads["target"], "words": heads["stride"]}
-        scores = {"cached": 1, "values": rows.scores, "stride": words}
-        keys, values = where | scores, where | {"keys": rows.probabilities}
+        scores = {"cached": 1, "value_address": rows.scores, "stride": words}
+        keys, values = where | scores, where | {"key_address": rows.probabilities}
         self.issue(Kind.GEMM, block, keys | queries, matrix=Matrix.KEYS)
-        between = {"keys": rows.scores, "values": rows.probabilities, "stride": shares["words"]}
+        between = {
+            "key_address": rows.scores,
+            "value_address": rows.probabilities,
+            "stride": shares["words"],
+        }
         self.issue(Kind.SOFTMAX, wide, where | between | {"words": words})
         self.issue(Kind.GEMM, wide, values | heads | shares, matrix=Matrix.VALUES)
 
@@ -263,11 +268,11 @@ class Program:
         """Append the LM head for the last token of a block, and output the prediction."""
         p, state = self.p, self.p.state_words
         rows = {"words": state, "stride": state, "target": tokens * state}
-        norm = {"source": (tokens - 1) * state, "vectors": place.norm, "epsilon": epsilon}
+        norm = {"source": (tokens - 1) * state, "vector_address": place.norm, "epsilon": epsilon}
         self._norm(1, rows | norm)
-        sizes = {"tokens": 1, "context": 1, "members": 1, "chunks": state // p.slices}
+        sizes = {"tokens": 1, "context": 1, "members": 1, "slice_words": state // p.slices}
         for piece in place.pieces:
-            block = sizes | {"heads": piece["words"] // piece["tile"]}
+            block = sizes | {"heads": piece["words"] // piece["tile_words"]}
             source = {"source": tokens * state, "words": state}
             self.issue(Kind.GEMM, block, source, combine=Combine.COMPARE)
             self.describe(piece)

@@ -180,7 +180,7 @@ class Sequencer(Unit):
 
     def _vectors(self, m: Module, port: stream.Interface, length: ValueLike) -> None:
         """Read or write vectors in external memory."""
-        self._fill(m, port, {"address": self.now.vectors, "length": length})
+        self._fill(m, port, {"address": self.now.vector_address, "length": length})
 
     def _cached(self, m: Module, port: stream.Interface, address: Value) -> None:
         """Read the cached keys or values of each head."""
@@ -245,7 +245,7 @@ class Sequencer(Unit):
         self._results(m)
         # One burst per output tile: keys or values of a head.
         burst = {"length": now.stride * now.block.tokens, "count": now.block.heads}
-        self._fill(m, self.cache, {"address": now.values, "spacing": now.spacing} | burst)
+        self._fill(m, self.cache, {"address": now.value_address, "spacing": now.spacing} | burst)
         with m.Switch(now.matrix):
             with m.Case(Matrix.WEIGHTS):
                 self._block(m, BlockMode.GEMM)
@@ -256,13 +256,13 @@ class Sequencer(Unit):
                 self._want(m, wanted, "read", "keys")
                 self._fill(m, self.reads, self._tiles(first=now.source, step=now.words))
                 m.d.comb += self.reads.payload.user.eq(MemoryUser.ROWS)
-                self._cached(m, self.keys, now.keys)
-                self._attention_rows(m, self.cache, now.values, now.stride)
+                self._cached(m, self.keys, now.key_address)
+                self._attention_rows(m, self.cache, now.value_address, now.stride)
             with m.Case(Matrix.VALUES):
                 self._block(m, BlockMode.OUTPUTS)
                 self._want(m, wanted, "keys", "values")
-                self._attention_rows(m, self.keys, now.keys, now.words)
-                self._cached(m, self.values, now.values)
+                self._attention_rows(m, self.keys, now.key_address, now.words)
+                self._cached(m, self.values, now.value_address)
 
     def _tphs(self, m: Module, wanted: Mapping[str, Signal]) -> None:
         """Read the table of exponentials, tokens, keys and values, and write head outputs."""
@@ -271,8 +271,8 @@ class Sequencer(Unit):
         self._block(m, BlockMode.TPHS)
         self._vectors(m, self.vectors, self.parameters.table_words)
         self._token_rows(m, MemoryUser.TILE)
-        self._cached(m, self.keys, now.keys)
-        self._cached(m, self.values, now.values)
+        self._cached(m, self.keys, now.key_address)
+        self._cached(m, self.values, now.value_address)
         self._results(m)
 
     def _softmax(self, m: Module, wanted: Mapping[str, Signal]) -> None:
@@ -281,5 +281,5 @@ class Sequencer(Unit):
         self._want(m, wanted, "vectors", "command", "keys", "cache")
         self._block(m, BlockMode.SOFTMAX)
         self._vectors(m, self.vectors, self.parameters.table_words)
-        self._attention_rows(m, self.keys, now.keys, now.words)
-        self._attention_rows(m, self.cache, now.values, now.stride)
+        self._attention_rows(m, self.keys, now.key_address, now.words)
+        self._attention_rows(m, self.cache, now.value_address, now.stride)

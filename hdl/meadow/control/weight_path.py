@@ -34,10 +34,10 @@ class WeightPath(Unit):
     Members
     -------
     matrices : In(stream)
-        `packing` as in `WeightUnpacker`; `table`, the address of the `rows` of the unique matrix;
-        `packets`, the address of its `number` packets; its number of `words`, and the words per
-        `tile`; with the parameter `biases` the address of its `biases`, and the number of `tiles`
-        that have biases.
+        `packing` as in `WeightUnpacker`; `table_address` and `table_rows` of the unique matrix;
+        `packet_address` and `packet_count`; the number of `words` and of words per output tile
+        (`tile_words`); with the parameter `biases` the `bias_address` and the number of output
+        `tiles`, each of which has biases.
     table_reads, packet_reads : Out(port)
         Rows of unique matrices; packets.
     bias_reads : Out(port)
@@ -129,19 +129,19 @@ class WeightPath(Unit):
             Whether the counter starts with the matrix, which requires the counter to be `idle`.
         """
         p = self.parameters
-        told, tables, packets = self.matrices.payload, self.table_reads, self.packet_reads
+        matrix, tables, packets = self.matrices.payload, self.table_reads, self.packet_reads
         begins = Signal()
         m.d.comb += [
-            tables.requests.payload.address.eq(told.table),
-            tables.requests.payload.length.eq(told.rows),
-            packets.requests.payload.address.eq(told.packets),
-            packets.requests.payload.length.eq(told.number),
-            unpacker.matrices.payload.eq(told.packing),
+            tables.requests.payload.address.eq(matrix.table_address),
+            tables.requests.payload.length.eq(matrix.table_rows),
+            packets.requests.payload.address.eq(matrix.packet_address),
+            packets.requests.payload.length.eq(matrix.packet_count),
+            unpacker.matrices.payload.eq(matrix.packing),
         ]
         # The next table and packets are requested while the unpacker processes the current matrix.
         # Raw weights have no unique matrix.
         takers = {
-            "table": (tables.requests.valid, tables.requests.ready, ~told.packing.bypass),
+            "table": (tables.requests.valid, tables.requests.ready, ~matrix.packing.bypass),
             "packets": (packets.requests.valid, packets.requests.ready, 1),
             "unpacker": (unpacker.matrices.valid, unpacker.matrices.ready, 1),
             "count": (begins, idle, 1),
@@ -150,8 +150,8 @@ class WeightPath(Unit):
             # A tile has the same number of bias pairs whatever the matrix's inner dimension.
             biases = self.bias_reads.requests
             m.d.comb += [
-                biases.payload.address.eq(told.biases),
-                biases.payload.length.eq(told.tiles << exact_log2(p.tile_pairs)),
+                biases.payload.address.eq(matrix.bias_address),
+                biases.payload.length.eq(matrix.tiles << exact_log2(p.tile_pairs)),
             ]
             takers["biases"] = (biases.valid, biases.ready, 1)
         over = []
@@ -171,14 +171,14 @@ class WeightPath(Unit):
         p, out = self.parameters, self.weights
         busy, ended = Signal(), Signal()
         layout = matrix_layout(p)
-        left, tile = Signal(layout["words"].shape), Signal(layout["tile"].shape)
-        length = Signal.like(tile, reset_less=True)
+        left, word = Signal(layout["words"].shape), Signal(layout["tile_words"].shape)
+        length = Signal.like(word, reset_less=True)
         items, real, drains = source.payload, Signal(), Signal()
         taken = source.valid & source.ready
         m.d.comb += [
             real.eq(source.valid & ~ended & (items.count != 0)),
             out.valid.eq(busy & (left != 0) & (real | ended)),
-            out.payload.last.eq(tile + 1 == length),
+            out.payload.last.eq(word + 1 == length),
             # An empty last group and surplus words are discarded.
             drains.eq((left == 0) | (items.count == 0)),
             source.ready.eq(busy & ~ended & (drains | out.ready)),
@@ -191,10 +191,10 @@ class WeightPath(Unit):
         with m.If(taken & items.last):
             m.d.sync += ended.eq(1)
         with m.If(out.valid & out.ready):
-            m.d.sync += [left.eq(left - 1), tile.eq(Mux(out.payload.last, 0, tile + 1))]
+            m.d.sync += [left.eq(left - 1), word.eq(Mux(out.payload.last, 0, word + 1))]
         with m.If(busy & ended & (left == 0)):
             m.d.sync += busy.eq(0)
-        told = self.matrices.payload
+        matrix = self.matrices.payload
         with m.If(self._dispatch(m, unpacker, ~busy)):
-            m.d.sync += [busy.eq(1), ended.eq(0), tile.eq(0)]
-            m.d.sync += [left.eq(told.words), length.eq(told.tile)]
+            m.d.sync += [busy.eq(1), ended.eq(0), word.eq(0)]
+            m.d.sync += [left.eq(matrix.words), length.eq(matrix.tile_words)]

@@ -40,11 +40,11 @@ class BroadcastingProcessingElement(Unit):
     settings : In
         Constant from the first word of a block to its last result. `mode`; `streamed`, weights
         bypass the register file; `hold`, a block of weights is kept for the next block of inputs;
-        `chunks`, words of a row minus one; `wide`, results are sums without requantisation; `scale`
-        and `shift` of the requantisation.
+        `last_word`, the index of a row's last word; `wide`, results are sums without
+        requantisation; `scale` and `shift` of the requantisation.
     inputs : In(stream)
-        GEMM mode: blocks of rows of inputs, `chunks` + 1 words per row; `last` with the last word
-        of a block.
+        GEMM mode: blocks of rows of inputs, `last_word` + 1 words per row; `last` with the last
+        word of a block.
     weights : In(stream)
         Blocks of weights, one word per input; `last` with the last word of a block. `ready` does
         not depend on `valid`.

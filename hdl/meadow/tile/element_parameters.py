@@ -140,8 +140,8 @@ class ElementParameters(Parameters):
     def settings_layout(self, parts: ElementParts = HYBRID) -> data.StructLayout:
         """Return the settings of an element, constant during a block.
 
-        `chunks` is the words of a row minus one. A setting that selects between parts exists only
-        if the element has both.
+        `last_word` is the index of a row's last word. A setting that selects between parts exists
+        only if the element has both.
         """
         shift = range(self.sum_bits + SCALE_BITS)
         settings = (
@@ -149,7 +149,7 @@ class ElementParameters(Parameters):
             ("streamed", 1, parts.weight_file),
             ("hold", 1, parts.weight_file),
             ("wide", 1, parts.requantiser and parts.sums),
-            ("chunks", range(self.input_file), parts.input_file),
+            ("last_word", range(self.input_file), parts.input_file),
             ("scale", SCALE_BITS, parts.requantiser),
             ("shift", shift, parts.requantiser),
         )

@@ -35,7 +35,7 @@ class GemmStage(Unit):
     results are rotated by the token's position.
 
     **Latency** 8 cycles from the last weights of a token to its result, 12 with the rotation.
-    **Throughput** one word in ``size / 2 * chunks`` cycles.
+    **Throughput** one word in ``size / 2 * slice_words`` cycles.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class GemmStage(Unit):
         # The buffer upstream of the lanes repeats the weights, which each pass uses once.
         element = ParallelProcessingElement(parameters=p.gemm_element, parts=GEMM_ONLY)
         m.submodules[f"element_{half}_{part}"] = element
-        m.d.comb += element.settings.chunks.eq(self.command.chunks - 1)
+        m.d.comb += element.settings.last_word.eq(self.command.slice_words - 1)
         return element
 
     def _spread(self, m: Module, elements: list[ParallelProcessingElement]) -> None:

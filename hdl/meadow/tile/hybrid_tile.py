@@ -64,9 +64,10 @@ class HybridTile(Unit):
     **Latency** three groups of tokens and about 60 cycles.
 
     **Throughput** ``max(F, Qc)`` cycles per group. F is the context, or with `skip` the part of it
-    that a pass needs; Qc = ``size / 2 * chunks``. A block of H heads takes ``(H * ceil(tokens /
-    lanes) + 3) * max(F, Qc)`` cycles and about 60 more, after the tokens of its first group and the
-    weights of its first head have arrived. Each input port accepts one word per cycle.
+    that a pass needs; Qc = ``size / 2 * slice_words``. A block of H heads takes ``(H *
+    ceil(tokens / lanes) + 3) * max(F, Qc)`` cycles and about 60 more, after the tokens of its first
+    group and the weights of its first head have arrived. Each input port accepts one word per
+    cycle.
 
     **Numerics** queries: exact sums plus biases, rotated with rounding to nearest by sine and
     cosine of 15 fraction bits, requantised to INT8. Scores: exact dot products, requantised to
@@ -82,10 +83,10 @@ class HybridTile(Unit):
     Members
     -------
     commands : In(stream)
-        A block. `mode` is a `BlockMode`. `tokens` tokens of `chunks` words per slice have the last
-        positions of `context`. `heads` counts query heads, of which `members` neighbours share keys
-        and values, or output tiles of a GEMM. `rotate` applies the rotary embedding to queries or
-        GEMM results. `wide` selects results of 16 bits instead of 8 for a GEMM of weights, and
+        A block. `mode` is a `BlockMode`. `tokens` tokens of `slice_words` words per slice have the
+        last positions of `context`. `heads` counts query heads, of which `members` neighbours share
+        keys and values, or output tiles of a GEMM. `rotate` applies the rotary embedding to queries
+        or GEMM results. `wide` selects results of 16 bits instead of 8 for a GEMM of weights, and
         probabilities of two bytes for `OUTPUTS`. `causal` masks keys after a token's own position.
         `skip` (only `TPHS`) omits keys that no token of a group attends to. Results of stage Q
         (``gemm``), scores and outputs have a `scale` and a `shift` each. `tokens` is at most
@@ -93,7 +94,7 @@ class HybridTile(Unit):
     entries : In(stream)
         A table of 256 exponentials for each block of attention or softmax.
     tokens : In(stream)
-        The tokens of each block, ``slices * chunks`` words each: word i is word i // slices of
+        The tokens of each block, ``slices * slice_words`` words each: word i is word i // slices of
         slice i % slices. The tokens of one lane have at most `lane_words` words per slice.
     weights : In(stream)
         For each head or output tile, for each pair of outputs, for each word of a slice: for both

@@ -141,7 +141,7 @@ class OperandFeed(Unit):
         sources: list[tuple[FiledRows | HeldRow, Mode]] = []
         if parts.input_file:
             m.submodules.rows = rows = FiledRows(parameters=p, broadcasting=self.broadcasting)
-            m.d.comb += rows.chunks.eq(self.settings.chunks)
+            m.d.comb += rows.last_word.eq(self.settings.last_word)
             connect_streams(m, self.inputs, rows.inputs)
             sources.append((rows, Mode.GEMM))
         if parts.pipeline_register:

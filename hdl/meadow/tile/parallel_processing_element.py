@@ -43,13 +43,13 @@ class ParallelProcessingElement(Unit):
     settings : In
         Constant from the first word of a block to its last result. `mode`; `streamed`, weights
         bypass the register file; `hold`, a block of weights is kept for the next block of inputs;
-        `chunks`, words of a row minus one; `wide`, results are sums without requantisation; `scale`
-        and `shift` of the requantisation.
+        `last_word`, the index of a row's last word; `wide`, results are sums without
+        requantisation; `scale` and `shift` of the requantisation.
     inputs : In(stream)
-        GEMM mode: blocks of rows of inputs, `chunks` + 1 words per row; `last` with the last word
-        of a block.
+        GEMM mode: blocks of rows of inputs, `last_word` + 1 words per row; `last` with the last
+        word of a block.
     weights : In(stream)
-        Blocks of weights, `chunks` + 1 words per output; `last` with the last word of a block.
+        Blocks of weights, `last_word` + 1 words per output; `last` with the last word of a block.
         `ready` does not depend on `valid`.
     pipeline : In(stream)
         Pipelined mode: a row of one word, which is used for one pass.

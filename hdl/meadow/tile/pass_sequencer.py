@@ -77,7 +77,7 @@ class PassSequencer(Unit):
         skips = command.causal & command.skip & (reach < command.context)
         lengths = {
             Passed.KEYS: Mux(skips, reach, command.context),
-            Passed.WEIGHTS: command.chunks * pairs,
+            Passed.WEIGHTS: command.slice_words * pairs,
             Passed.BIASES: pairs,
         }
         m.d.comb += [

@@ -68,7 +68,7 @@ class FiledRows(Unit):
 
     Members
     -------
-    inputs, chunks : In
+    inputs, last_word : In
         As in the elements.
     move, taken, ends, valid, row_last, complete, operand
         As in `row_members`.
@@ -79,7 +79,7 @@ class FiledRows(Unit):
         super().__init__(
             {
                 "inputs": In(stream.Signature(parameters.block_layout)),
-                "chunks": In(range(parameters.input_file)),
+                "last_word": In(range(parameters.input_file)),
                 **row_members(parameters, broadcasting=broadcasting),
             }
         )
@@ -89,31 +89,31 @@ class FiledRows(Unit):
         m = Module()
         p = self.parameters
         m.submodules.input_file = file = RegisterFile(width=8 * p.multipliers, depth=p.input_file)
-        row, chunk = Signal(range(p.input_file)), Signal(range(p.input_file))
+        row, index = Signal(range(p.input_file)), Signal(range(p.input_file))
         element = Signal(exact_log2(p.multipliers))
-        chunk_last = chunk == self.chunks
+        row_ends = index == self.last_word
         m.d.comb += [
             file.source.valid.eq(self.inputs.valid),
             Value.cast(file.source.payload).eq(Value.cast(self.inputs.payload)),
             self.inputs.ready.eq(file.source.ready),
             file.read_enable.eq(self.move),
-            file.read_address.eq(row + chunk),
+            file.read_address.eq(row + index),
             # A block is released after the pass of its last row.
             file.release.eq(self.taken & self.ends & self.row_last),
             self.valid.eq(file.filled),
-            self.row_last.eq(row + self.chunks == file.end),
+            self.row_last.eq(row + self.last_word == file.end),
         ]
         with m.If(self.taken):
             if self.broadcasting:
                 m.d.sync += element.eq(element + 1)
                 with m.If(element == p.multipliers - 1):
-                    m.d.sync += chunk.eq(chunk + 1)
+                    m.d.sync += index.eq(index + 1)
             else:
-                m.d.sync += chunk.eq(Mux(chunk_last, 0, chunk + 1))
+                m.d.sync += index.eq(Mux(row_ends, 0, index + 1))
             # The next pass uses the next row of the block.
             with m.If(self.ends):
-                m.d.sync += [element.eq(0), chunk.eq(0)]
-                m.d.sync += row.eq(Mux(self.row_last, 0, row + self.chunks + 1))
+                m.d.sync += [element.eq(0), index.eq(0)]
+                m.d.sync += row.eq(Mux(self.row_last, 0, row + self.last_word + 1))
         if self.broadcasting:
             selected = Signal.like(element, reset_less=True)
             with m.If(self.move):
@@ -122,7 +122,7 @@ class FiledRows(Unit):
             elements = Array(word[number] for number in range(p.multipliers))
             m.d.comb += [self.complete.eq(self.ends), self.operand.eq(elements[selected])]
         else:
-            m.d.comb += self.complete.eq(chunk_last)
+            m.d.comb += self.complete.eq(row_ends)
             m.d.comb += Value.cast(self.operand).eq(file.read_data)
         return m
 

@@ -60,8 +60,8 @@ class TileParameters(Parameters):
     slices : int
         Elements over which the inner dimension of a linear layer is split; stage Q has twice as
         many.
-    chunks : int
-        Maximum words per slice: a token has ``slices * chunks * multipliers`` elements.
+    slice_words : int
+        Maximum words per slice: a token has ``slices * slice_words * multipliers`` elements.
     slots : int
         Maximum keys per head.
     tokens : int
@@ -91,11 +91,11 @@ class TileParameters(Parameters):
 
     lanes: Annotated[int, Range(1, 32, "lanes")] = 12
     slices: Annotated[int, Range(2, 8, "elements")] = 3
-    chunks: Annotated[int, Range(1, 32, "words")] = 4
+    slice_words: Annotated[int, Range(1, 32, "words")] = 4
     slots: Annotated[int, Range(2, 4096, "keys")] = 512
     tokens: Annotated[int, Range(1, 4096, "tokens")] = 512
     heads: Annotated[int, Range(1, MOST_TILES, "heads")] = 12
-    lane_words: Annotated[int, Range("chunks", 1 << 16, "words")] = 448
+    lane_words: Annotated[int, Range("slice_words", 1 << 16, "words")] = 448
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = False
     biases: bool = False
@@ -132,7 +132,7 @@ class TileParameters(Parameters):
     @property
     def gemm_element(self) -> ElementParameters:
         """Dimensions of an element of stage Q, whose input register file holds one row."""
-        return self._element(input_file=1 << ceil_log2(max(self.chunks, 2)))
+        return self._element(input_file=1 << ceil_log2(max(self.slice_words, 2)))
 
     @property
     def score_element(self) -> ElementParameters:
@@ -168,7 +168,7 @@ class TileParameters(Parameters):
     @property
     def width(self) -> int:
         """Maximum elements of a token."""
-        return self.slices * self.chunks * self.size
+        return self.slices * self.slice_words * self.size
 
     @property
     def pairs(self) -> int:
@@ -178,7 +178,7 @@ class TileParameters(Parameters):
     @property
     def gemm_steps(self) -> int:
         """Cycles of stage Q for a group of tokens of the maximum length."""
-        return self.size // HALVES * self.chunks
+        return self.size // HALVES * self.slice_words
 
     @property
     def gemm_bits(self) -> int:
@@ -293,7 +293,7 @@ class TileParameters(Parameters):
                 "heads": range(self.heads + 1),
                 "members": range(self.heads + 1),
                 "mode": BlockMode,
-                "chunks": range(self.chunks + 1),
+                "slice_words": range(self.slice_words + 1),
                 "rotate": 1,
                 "wide": 1,
                 "causal": 1,

@@ -64,11 +64,11 @@ class TokenStore(Unit):
             ReplayBuffer(shape=p.inputs_layout, depth=max(p.lane_words, 2)) for _ in range(p.lanes)
         ]
         # Whole tokens are assigned to the lanes in round-robin order.
-        active, lane, chunk = Signal(), Signal(range(p.lanes)), Signal(range(p.chunks))
+        active, lane, slice_word = Signal(), Signal(range(p.lanes)), Signal(range(p.slice_words))
         taken, absent, ready = Signal(), Signal(), Signal()
-        chunk_last, lane_last = chunk + 1 == command.chunks, lane == p.lanes - 1
+        word_last, lane_last = slice_word + 1 == command.slice_words, lane == p.lanes - 1
         first, group_last = group_counter(
-            m, "first", command.tokens, p.lanes, ends=taken & chunk_last & lane_last
+            m, "first", command.tokens, p.lanes, ends=taken & word_last & lane_last
         )
         words, item = slices.groups, stores[0].source.payload["item"]
         m.d.comb += [
@@ -84,18 +84,18 @@ class TokenStore(Unit):
             m.d.comb += [
                 store.source.valid.eq(active & (lane == number) & (absent | words.valid)),
                 Value.cast(item.words).eq(Value.cast(words.payload["items"])),
-                item.last.eq(chunk_last),
-                item.end.eq(chunk_last & group_last),
-                store.source.payload.last.eq(chunk_last & group_last),
+                item.last.eq(word_last),
+                item.end.eq(word_last & group_last),
+                store.source.payload.last.eq(word_last & group_last),
             ]
             self._replay(m, number, store)
         with m.If(self.start):
             m.d.sync += active.eq(1)
         with m.If(taken):
-            m.d.sync += chunk.eq(Mux(chunk_last, 0, chunk + 1))
-            with m.If(chunk_last):
+            m.d.sync += slice_word.eq(Mux(word_last, 0, slice_word + 1))
+            with m.If(word_last):
                 m.d.sync += lane.eq(Mux(lane_last, 0, lane + 1))
-            with m.If(chunk_last & lane_last & group_last):
+            with m.If(word_last & lane_last & group_last):
                 m.d.sync += active.eq(0)
         return m
 

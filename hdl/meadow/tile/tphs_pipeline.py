@@ -27,7 +27,7 @@ class TphsPipeline(Unit):
     `TPHS`, one stage runs alone and its results are output directly.
 
     **Throughput** one group in the cycles of its longest stage: ``max(features, size / 2 *
-    chunks)``, where features is the length of a pass.
+    slice_words)``, where features is the length of a pass.
 
     Parameters
     ----------

@@ -29,8 +29,8 @@ class Job:
 
     Members
     -------
-    mode, streamed, hold, wide, chunks, scale, shift
-        As in the element's settings; `chunks` is the number of words per row.
+    mode, streamed, hold, wide, row_words, scale, shift
+        As in the element's settings; `row_words` is the number of words per row, `last_word` + 1.
     inputs, weights : Sequence[numpy.ndarray]
         Blocks of words, shape (words, multipliers).
     pipeline : numpy.ndarray
@@ -50,7 +50,7 @@ class Job:
     pipeline: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     hold: bool = False
     wide: bool = False
-    chunks: int = 1
+    row_words: int = 1
     scale: int = 1
     shift: int = 0
 
@@ -95,7 +95,7 @@ class ElementBench:
             "streamed": int(job.streamed),
             "hold": int(job.hold),
             "wide": int(job.wide),
-            "chunks": job.chunks - 1,
+            "last_word": job.row_words - 1,
             "scale": job.scale,
             "shift": job.shift,
         }

@@ -34,16 +34,16 @@ def gemm(inputs: list[Integers], words: Integers, p: ElementParameters, **settin
     width, elements = p.multipliers, len(words)
     streamed = settings.pop("streamed", False)
     factor = {name: settings.pop(name) for name in ("scale", "shift")}
-    chunks = -(-elements // width)
+    row_words = -(-elements // width)
     rows = np.concatenate(inputs)
     # The elements after the last one of a row are padding, which the unit ignores.
     padded = [
-        np.pad(b, ((0, 0), (0, chunks * width - elements)), constant_values=77) for b in inputs
+        np.pad(b, ((0, 0), (0, row_words * width - elements)), constant_values=77) for b in inputs
     ]
     return Job(
         mode=Mode.GEMM,
         streamed=streamed,
-        chunks=chunks,
+        row_words=row_words,
         inputs=[block.reshape(-1, width) for block in padded],
         weights=[words] * (len(rows) if streamed else len(inputs)),
         results=weighted_sums(rows, words, wide=settings.get("wide", False), **factor),
@@ -93,8 +93,8 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
     jobs = []
     for number in range(count):
         elements = int(rng.integers(1, p.weight_file + 1))
-        chunks = -(-elements // p.multipliers)
-        most = max(p.input_file // chunks, 1)
+        row_words = -(-elements // p.multipliers)
+        most = max(p.input_file // row_words, 1)
         extremes = rng.random() < 0.3
 
         def random(*shape: int, bits: int = 8, extremes: bool = extremes) -> Integers:
@@ -106,7 +106,7 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
 
         own = random_settings(rng)
         words = random(elements, p.multipliers)
-        if number % 3 and chunks <= p.input_file:
+        if number % 3 and row_words <= p.input_file:
             blocks = [random(int(n), elements) for n in rng.integers(1, most + 1, 2)]
             jobs.append(gemm(blocks, words, p, streamed=number % 3 == 2, **own))
         else:

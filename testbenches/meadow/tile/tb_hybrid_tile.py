@@ -44,10 +44,10 @@ def prepare(p: TileParameters) -> None:
 def width(p: TileParameters) -> int:
     """Return the elements of a token: SmolLM2's or OPT-125M's, or fewer if the unit is smaller."""
     words = (SMOLLM2.hidden_size if p.rotary else 768) // (p.slices * p.size)
-    return max(min(p.chunks, words, most_chunks(p, p.tokens)), 1) * p.slices * p.size
+    return max(min(p.slice_words, words, most_slice_words(p, p.tokens)), 1) * p.slices * p.size
 
 
-def most_chunks(p: TileParameters, tokens: int) -> int:
+def most_slice_words(p: TileParameters, tokens: int) -> int:
     """Return the maximum words per slice with which the lanes hold so many tokens."""
     return p.lane_words // -(-tokens // p.lanes)
 
@@ -122,7 +122,11 @@ def random_block(p: TileParameters, rng: np.random.Generator) -> AttentionBlock:
     context = int(rng.integers(1, p.slots + 1))
     tokens = int(rng.integers(1, min(p.tokens, context) + 1))
     tokens = min(tokens, most_tokens(p, p.slices * p.size))
-    elements = int(rng.integers(1, min(p.chunks, most_chunks(p, tokens)) + 1)) * p.slices * p.size
+    elements = (
+        int(rng.integers(1, min(p.slice_words, most_slice_words(p, tokens)) + 1))
+        * p.slices
+        * p.size
+    )
     shared = int(rng.choice([n for n in (1, 2, 3) if n <= p.heads]))
     heads = shared * int(rng.integers(1, max(min(p.heads, 9) // shared, 1) + 1))
     shapes = [(tokens, elements), (heads, elements, p.size)]
@@ -140,8 +144,8 @@ def random_block(p: TileParameters, rng: np.random.Generator) -> AttentionBlock:
 def random_linear(p: TileParameters, rng: np.random.Generator) -> LinearBlock:
     """Return a linear layer of random numbers."""
     tokens = int(rng.integers(1, min(p.tokens, most_tokens(p, p.slices * p.size)) + 1))
-    chunks = int(rng.integers(1, min(p.chunks, most_chunks(p, tokens)) + 1))
-    elements, tiles = chunks * p.slices * p.size, int(rng.integers(1, min(p.heads, 9) + 1))
+    slice_words = int(rng.integers(1, min(p.slice_words, most_slice_words(p, tokens)) + 1))
+    elements, tiles = slice_words * p.slices * p.size, int(rng.integers(1, min(p.heads, 9) + 1))
     states = rng.integers(-128, 128, (tokens, elements))
     weights = rng.integers(-128, 128, (tiles, elements, p.size))
     context = int(rng.integers(tokens, p.slots + 1))
@@ -251,7 +255,7 @@ async def projections(dut: Any) -> None:
     bias = random_bias(p, tensors[1], np.random.default_rng(14))
     attention = block_of(*tensors[:2], own[0], own[1], p, bias=bias)
     blocks: list[Block] = [keys, values, attention]
-    if outputs == heads and outputs <= p.chunks * p.slices:
+    if outputs == heads and outputs <= p.slice_words * p.slices:
         # A row per token, with all heads concatenated.
         merged = attend(attention, p).swapaxes(0, 1).reshape(tokens, -1)
         blocks.append(real_linear(p, "o_proj", merged, min(heads, 3)))

@@ -31,14 +31,14 @@ def prepare(p: ElementParameters) -> None:
 
 def gemm(inputs: list[Integers], weights: Integers, p: ElementParameters, **settings: Any) -> Job:
     """Return a job in GEMM mode: blocks of rows [rows, elements], weights [outputs, elements]."""
-    width, chunks = p.multipliers, weights.shape[1] // p.multipliers
+    width, row_words = p.multipliers, weights.shape[1] // p.multipliers
     streamed = settings.get("streamed", False)
     factor = {name: settings.pop(name) for name in ("scale", "shift")}
     rows = np.concatenate(inputs)
     words = weights.reshape(-1, width)
     return Job(
         mode=Mode.GEMM,
-        chunks=chunks,
+        row_words=row_words,
         inputs=[block.reshape(-1, width) for block in inputs],
         weights=[words] * (len(rows) if streamed else settings.pop("weight_blocks", len(inputs))),
         results=dot_products(rows, weights, wide=settings.get("wide", False), **factor),
@@ -70,9 +70,9 @@ def pipelined(
 
 def real_jobs(p: ElementParameters, bench: Bench) -> list[Job]:
     """Return a part of SmolLM2's `q_proj`, and the scores of some queries."""
-    chunks = min(3, p.input_file, p.weight_file)
-    outputs, rows = p.weight_file // chunks, p.input_file // chunks
-    inputs, weights, factor = real_linear(outputs, chunks * p.multipliers, 2 * rows)
+    row_words = min(3, p.input_file, p.weight_file)
+    outputs, rows = p.weight_file // row_words, p.input_file // row_words
+    inputs, weights, factor = real_linear(outputs, row_words * p.multipliers, 2 * rows)
     blocks = [inputs[:rows], inputs[rows:]]
     own = fitting(factor, p)
     queries, keys, _values = real_attention(2 * p.weight_file, p.multipliers)
@@ -93,9 +93,9 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
     rng = bench.numpy_rng
     jobs = []
     for number in range(count):
-        chunks = int(rng.integers(1, min(4, p.input_file, p.weight_file) + 1))
-        outputs = int(rng.integers(1, p.weight_file // chunks + 1))
-        rows = [int(n) for n in rng.integers(1, p.input_file // chunks + 1, 3)]
+        row_words = int(rng.integers(1, min(4, p.input_file, p.weight_file) + 1))
+        outputs = int(rng.integers(1, p.weight_file // row_words + 1))
+        rows = [int(n) for n in rng.integers(1, p.input_file // row_words + 1, 3)]
         extremes = rng.random() < 0.3
 
         def random(*shape: int, extremes: bool = extremes) -> Integers:
@@ -104,8 +104,8 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
 
         own = random_settings(rng)
         width = p.multipliers
-        weights = random(outputs, chunks * width)
-        blocks = [random(n, chunks * width) for n in rows]
+        weights = random(outputs, row_words * width)
+        blocks = [random(n, row_words * width) for n in rows]
         if number % 3:
             jobs.append(gemm(blocks, weights, p, streamed=number % 3 == 2, **own))
         else:
@@ -122,7 +122,7 @@ async def real_tensors(dut: Any) -> None:
     jobs = real_jobs(bench.p, bench.bench)
     cycles = await bench.run(jobs)
     # From its first to its last result, a job executes all steps but those of its first output.
-    ideal = sum(job.steps - job.chunks for job in jobs)
+    ideal = sum(job.steps - job.row_words for job in jobs)
     # Blocks of a few words do not hide the swap of the register files.
     if min(bench.p.input_file, bench.p.weight_file) >= 8:
         bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))

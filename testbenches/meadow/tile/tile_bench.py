@@ -173,7 +173,7 @@ class TileBench:
             "mode": mode.value,
             "tokens": len(block.tokens),
             "context": whole.context,
-            "chunks": block.tokens.shape[1] // (self.p.slices * self.p.size),
+            "slice_words": block.tokens.shape[1] // (self.p.slices * self.p.size),
         }
         if isinstance(block, LinearBlock):
             factors = (block.factor, (0, 0), (0, 0))

@@ -50,17 +50,20 @@ def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> Non
         TileParameters(**change)
 
 
-@pytest.mark.parametrize("chunks", [1, 3, 8, 32])
+@pytest.mark.parametrize("slice_words", [1, 3, 8, 32])
 @pytest.mark.parametrize("size", [4, 64])
-def test_elements_hold_their_longest_sums(chunks: int, size: int) -> None:
+def test_elements_hold_their_longest_sums(slice_words: int, size: int) -> None:
     """The largest products are those of -128 with -128, and of a probability with -128."""
     p = TileParameters(
-        chunks=chunks, lane_words=32, slots=4096, element=ElementParameters(multipliers=size)
+        slice_words=slice_words,
+        lane_words=32,
+        slots=4096,
+        element=ElementParameters(multipliers=size),
     )
     gemm, score, output = p.gemm_element, p.score_element, p.output_element
-    assert gemm.input_file >= chunks
+    assert gemm.input_file >= slice_words
     for element, largest in (
-        (gemm, chunks * size << 14),
+        (gemm, slice_words * size << 14),
         (score, size << 14),
         (output, p.slots * ((1 << p.probability_bits) - 1) << 7),
     ):
