@@ -182,7 +182,11 @@ async def real_layers(dut: Any) -> None:
 )
 @only_if(is_small, "a layer of large dimensions is long")
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Stall the streams of hidden states at both ends of a layer."""
+    """Stall the streams of hidden states at both ends of a layer.
+
+    Beyond the shared test, it compares the bytes in the banks; it has three pairs of patterns,
+    because a layer is long.
+    """
     system = SystemBench(dut, f"stalls {source} {sink}", source=source, sink=sink)
     rng = system.bench.numpy_rng
     p = system.p
@@ -196,7 +200,11 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 @cocotb.test()
 @only_if(is_small, "a layer of large dimensions is long")
 async def resets(dut: Any) -> None:
-    """Reset in the middle of layers; later results do not depend on earlier data."""
+    """Reset in the middle of layers; later results do not depend on earlier data.
+
+    Beyond the shared test, it fills the banks before each layer and compares their bytes after the
+    last one.
+    """
     system = SystemBench(dut, "resets")
     rng = system.bench.numpy_rng
     p = system.p

@@ -19,6 +19,7 @@ from testbenches.p3llm.pim.bank_traces import (
 )
 from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
 from testbenches.packing import from_integers, unpack
+from testbenches.shared_tests import reset_test
 from testbenches.streams import four_states
 
 OUTPUTS = ("row_legal", "column_legal", "violations")
@@ -34,16 +35,17 @@ def prepare(p: BankTimingParameters) -> None:
 
 
 class TimingBench:
-    """The unit, with its outputs in every cycle."""
+    """The unit, with its outputs in every cycle; it has no streams to stall."""
 
-    def __init__(self, dut: Any, salt: str) -> None:
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        assert source == sink == "none", "the unit has no streams"
         self.p: BankTimingParameters = catalog_parameters()
         self.bench = Bench(dut, salt, timeout=NEVER_MOVES)
         shapes = {"row": self.p.row_layout, "column": self.p.column_layout}
         self.driver = self.bench.add(CycleDriver(dut, shapes, OUTPUTS))
         self.rng = self.bench.numpy_rng
 
-    def send(self, trace: BankTrace) -> None:
+    def offer(self, trace: BankTrace) -> None:
         """Queue a trace; the fields of cycles without a command are random."""
         count, banks = len(trace.rows), self.p.banks
 
@@ -71,19 +73,19 @@ class TimingBench:
             }
         )
 
-    async def run(self, trace: BankTrace, cycles: int | None = None) -> None:
-        """Run a trace, or its first cycles, from a reset, and compare every output in each."""
+    async def run(self, trace: BankTrace) -> None:
+        """Run a trace from a reset, and compare every output in each cycle."""
         # A reset of one cycle, so that no counter can end during the reset.
         await self.bench.reset(1)
-        self.send(trace)
-        count = cycles or len(trace.rows)
+        self.offer(trace)
+        count = len(trace.rows)
         await self.bench.step(count)
         said = self.driver.recorded
         got = unpack(VIOLATIONS, from_integers(said["violations"], VIOLATIONS.size))
         seen = [said["row_legal"], said["column_legal"], *(got[rule] for rule in RULES)]
         expected = [
             [verdict.row, verdict.column, *(rule in verdict.broken for rule in RULES)]
-            for verdict in trace.verdicts[:count]
+            for verdict in trace.verdicts
         ]
         names = ", ".join((*OUTPUTS[:2], *RULES))
         array = np.stack([np.array(one) for one in seen], axis=-1).astype(bool)
@@ -140,10 +142,24 @@ async def refreshes(dut: Any) -> None:
     await timing.run(refresh_trace(timing.p, timing.rng, 2 * timing.p.refi))
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset between commands: all banks are closed, all counters are 0, no refresh is due."""
-    timing = TimingBench(dut, "resets")
-    for _ in range(4 if four_states() else 40):
-        await timing.run(drawn_trace(timing.p, timing.rng, 60), int(timing.rng.integers(1, 60)))
-    await timing.run(refresh_trace(timing.p, timing.rng, 1))
+def random_trace(timing: TimingBench) -> BankTrace:
+    """Return random commands, legal and illegal."""
+    return drawn_trace(timing.p, timing.rng, 60)
+
+
+# After a reset between commands, all banks are closed, all counters are 0, and no refresh is due.
+resets = reset_test(
+    TimingBench,
+    random_trace,
+    longest=60,
+    rounds=lambda timing: 4 if four_states() else 40,
+    pauses=("none", "none"),
+)
+refresh_resets = reset_test(
+    TimingBench,
+    lambda timing: refresh_trace(timing.p, timing.rng, 1),
+    begun=random_trace,
+    longest=60,
+    pauses=("none", "none"),
+    name="refresh_resets",
+)

@@ -1,6 +1,6 @@
 """Testbench of P3-LLM's pseudo-channel: real products, legal and illegal random traces, resets."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import cocotb
@@ -15,6 +15,7 @@ from testbenches.p3llm.pim.channel_traces import ROWS, drawn_trace, product_trac
 from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
 from testbenches.p3llm.pim.knocking import knocking_trace
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.shared_tests import reset_test
 from testbenches.streams import Port, read
 
 QUIET = 10
@@ -100,10 +101,33 @@ def packed(layout: Any, commands: list[Any], blank: Any, size: int) -> np.ndarra
     return pack(layout, values)
 
 
-class ChannelBench:
-    """A channel, its arrays, and its outputs in every cycle."""
+@dataclass(frozen=True)
+class Work:
+    """Commands from a reset on, with the bytes in the banks.
 
-    def __init__(self, dut: Any, salt: str) -> None:
+    Members
+    -------
+    slots : list[Slot]
+        The commands of each cycle.
+    memory : numpy.ndarray
+        Bytes by bank, row and column.
+    legal : bool
+        No command violates a rule.
+    clears : numpy.ndarray, optional
+        For each cycle, whether the status is cleared.
+    """
+
+    slots: list[Slot]
+    memory: np.ndarray
+    legal: bool = False
+    clears: np.ndarray | None = None
+
+
+class ChannelBench:
+    """A channel, its arrays, and its outputs in every cycle; it has no streams to stall."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        assert source == sink == "none", "a channel has no streams"
         self.p = p = catalog_parameters()
         self.bench = Bench(dut, salt, timeout=NEVER_MOVES)
         shapes = {
@@ -115,11 +139,12 @@ class ChannelBench:
         self.driver = self.bench.add(CycleDriver(dut, shapes, outputs))
         self.arrays = self.bench.add(Arrays(dut, p))
 
-    def send(self, slots: list[Slot], clears: np.ndarray | None = None) -> None:
-        """Queue the commands of cycles, the cycles that clear the status, and some without any."""
+    def offer(self, work: Work) -> None:
+        """Fill the banks; queue the commands, the clears of the status, and cycles without any."""
+        self.arrays.memory = work.memory.copy()
         size = self.p.unit.column_bits // 8
-        rows = [row for row, _column in slots] + [None] * QUIET
-        columns = [column for _row, column in slots] + [None] * QUIET
+        rows = [row for row, _column in work.slots] + [None] * QUIET
+        columns = [column for _row, column in work.slots] + [None] * QUIET
         blank_row = RowCommand(operation=RowOperation.ACTIVATE)
         blank_column = ColumnCommand(operation=ColumnOperation.READ)
         self.driver.waiting = {
@@ -128,27 +153,16 @@ class ChannelBench:
                 packed(self.p.column_command_layout, columns, blank_column, size)
             ),
         }
-        if clears is not None:
-            self.driver.waiting["clear_status"] = [*map(int, clears), 0]
+        if work.clears is not None:
+            self.driver.waiting["clear_status"] = [*map(int, work.clears), 0]
 
-    async def run(
-        self,
-        slots: list[Slot],
-        memory: np.ndarray,
-        *,
-        legal: bool,
-        clears: np.ndarray | None = None,
-    ) -> Channel:
+    async def run(self, work: Work) -> Channel:
         """Run commands after a reset; compare all outputs of the channel, and the memory."""
-        model = Channel(self.p, memory)
-        model.run(slots)
+        model = Channel(self.p, work.memory)
+        model.run(work.slots)
         await self.bench.reset()
-        self.arrays.memory = memory.copy()
-        self.send(slots, clears)
-        for recorded in self.driver.recorded.values():
-            recorded.clear()
-        for _ in range(len(slots) + QUIET):
-            await self.bench.step()
+        self.offer(work)
+        await self.bench.step(len(work.slots) + QUIET)
         bits = self.p.unit.column_bits
         seen = [
             (cycle, value >> 1)
@@ -163,7 +177,7 @@ class ChannelBench:
         )
         words = np.array([word for _cycle, word in model.results], np.uint8).reshape(-1, bits // 8)
         compare("results", words, got, cycles=expected)
-        self._compare_status(model, clears, legal=legal)
+        self._compare_status(model, work.clears, legal=work.legal)
         self._compare_issued(model)
         compare("memory", model.memory, self.arrays.memory)
         await self._clear_status()
@@ -227,7 +241,7 @@ async def real_tensors(dut: Any) -> None:
     bench = ChannelBench(dut, "real")
     for mode in ("linear", "keys", "values"):
         trace = product_trace(bench.p, mode)
-        model = await bench.run(trace.slots, trace.memory, legal=True)
+        model = await bench.run(Work(trace.slots, trace.memory, legal=True))
         sums = np.array([word.view("<i4") for _cycle, word in model.results[: len(trace.sums)]])
         # Expected values from a matrix product of integers.
         bench.bench.compare("sums", trace.sums, sums)
@@ -247,7 +261,7 @@ async def any_commands(dut: Any) -> None:
     for care in (1.0, 0.9, 0.5):
         slots, memory = drawn_trace(bench.p, bench.bench.numpy_rng, 700, care)
         clears = bench.bench.numpy_rng.random(len(slots)) < 0.1 if care < 1 else None
-        model = await bench.run(slots, memory, legal=care == 1.0, clears=clears)
+        model = await bench.run(Work(slots, memory, legal=care == 1.0, clears=clears))
         broken |= set().union(*model.broken)
     # Every trace has the violations that depend on no time; the other rules are proved.
     always = {"busy", "closed"} | ({"phase"} if bench.p.unit.pumps > 1 else set())
@@ -259,19 +273,16 @@ async def commands_that_knock(dut: Any) -> None:
     """Repeat each command from the first cycle in which it is illegal until it is legal."""
     bench = ChannelBench(dut, "knock")
     slots, memory = knocking_trace(bench.p, bench.bench.numpy_rng)
-    model = await bench.run(slots, memory, legal=False)
+    model = await bench.run(Work(slots, memory))
     kinds = set().union(*(issued.keys() for issued in model.issued))
     assert kinds == {"activate", "precharge", "refresh", "read", "write"}, kinds
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset between commands: all banks are closed, and all counters are 0."""
-    bench = ChannelBench(dut, "resets")
-    for _ in range(3):
-        slots, memory = drawn_trace(bench.p, bench.bench.numpy_rng, 60, 0.7)
-        await bench.bench.reset()
-        bench.send(slots)
-        for _cycle in range(bench.bench.rng.randint(1, 50)):
-            await bench.bench.step()
-        await bench.run(slots, memory, legal=False)
+# All banks are closed, and all counters are 0, after a reset between commands.
+resets = reset_test(
+    ChannelBench,
+    lambda bench: Work(*drawn_trace(bench.p, bench.bench.numpy_rng, 60, 0.7)),
+    longest=50,
+    rounds=3,
+    pauses=("none", "none"),
+)

@@ -16,6 +16,7 @@ from hdl.p3llm.pim.operand_decoder import SHIFT, SIGNIFICAND, Mode
 from hdl.p3llm.pim.pim_processing_element import PimProcessingElementParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
+from testbenches.shared_tests import reset_test
 
 NIBBLES = data.ArrayLayout(4, PE_LANES)
 INPUTS = {
@@ -144,12 +145,6 @@ def cycles_of(
     return Cycles(work=work, advance=move, **fields)
 
 
-def bench_for(dut: Any, salt: str) -> tuple[Bench, CycleDriver]:
-    """Attach the element's ports."""
-    bench = Bench(dut, salt, timeout=NEVER_MOVES)
-    return bench, bench.add(CycleDriver(dut, INPUTS, ("finished",)))
-
-
 def port_values(cycles: Cycles) -> dict[str, np.ndarray]:
     """Return the value of each input in every cycle."""
     significand, shift, _nan = input_operands(cycles.mode[:, np.newaxis], cycles.inputs)
@@ -169,28 +164,45 @@ def port_values(cycles: Cycles) -> dict[str, np.ndarray]:
     }
 
 
-async def run_cycles(bench: Bench, driver: CycleDriver, cycles: Cycles) -> None:
-    """Run after a reset, and compare every finished sum in every cycle."""
-    await bench.reset()
-    driver.send(port_values(cycles))
-    driver.recorded["finished"].clear()
-    for _ in range(len(cycles.work)):
-        await bench.step()
-    expected, known = finished(catalog_parameters().pumps, cycles)
-    got = np.array(driver.recorded["finished"], np.uint32).astype(np.int32).astype(np.int64)
-    numbers = np.flatnonzero(known)
-    bench.compare("finished", expected[known], got[known], cycles=numbers)
+class ElementBench:
+    """An element, its inputs and its finished sum in every cycle; it has no streams to stall."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        assert source == sink == "none", "an element has no streams"
+        self.pumps = catalog_parameters().pumps
+        self.bench = Bench(dut, salt, timeout=NEVER_MOVES)
+        self.driver = self.bench.add(CycleDriver(dut, INPUTS, ("finished",)))
+
+    def offer(self, cycles: Cycles) -> None:
+        """Queue the inputs of cycles."""
+        self.driver.send(port_values(cycles))
+
+    async def run(self, cycles: Cycles) -> None:
+        """Run after a reset, and compare every finished sum in every cycle."""
+        await self.bench.reset()
+        self.offer(cycles)
+        await self.bench.step(len(cycles.work))
+        expected, known = finished(self.pumps, cycles)
+        read = np.array(self.driver.recorded["finished"], np.uint32)
+        got = read.astype(np.int32).astype(np.int64)
+        numbers = np.flatnonzero(known)
+        self.bench.compare("finished", expected[known], got[known], cycles=numbers)
+
+
+def random_cycles(element: ElementBench) -> Cycles:
+    """Return random products of the last mode, with idle columns."""
+    rng, pumps = element.bench.numpy_rng, element.pumps
+    return cycles_of(columns_of(extreme_products(rng, pumps)[-4:], pumps), pumps, rng, 0.2)
 
 
 @cocotb.test()
 async def real_tensors(dut: Any) -> None:
     """Run all modes on SmolLM2's operands, at full rate and with idle columns."""
-    pumps = catalog_parameters().pumps
-    bench, driver = bench_for(dut, "real")
+    element = ElementBench(dut, "real")
+    bench, pumps = element.bench, element.pumps
     columns = columns_of(real_products(pumps), pumps)
     for idle in (0.0, 0.3):
-        cycles = cycles_of(columns, pumps, bench.numpy_rng, idle)
-        await run_cycles(bench, driver, cycles)
+        await element.run(cycles_of(columns, pumps, bench.numpy_rng, idle))
     ideal = len(columns["mode"]) * pumps
     tensors = f"SmolLM2 layers {real_operands.LAYERS}, weights, keys, values of prose"
     bench.record(cycles=ideal, ideal_cycles=ideal, tensors=tensors)
@@ -199,25 +211,14 @@ async def real_tensors(dut: Any) -> None:
 @cocotb.test()
 async def extremes(dut: Any) -> None:
     """Add the largest sums, NaNs, random codes in random modes."""
-    pumps = catalog_parameters().pumps
-    bench, driver = bench_for(dut, "extremes")
+    element = ElementBench(dut, "extremes")
+    bench, pumps = element.bench, element.pumps
     products = extreme_products(bench.numpy_rng, pumps)
     for idle in (0.0, 0.5):
         bench.rng.shuffle(products)
         columns = columns_of(products, pumps)
-        await run_cycles(bench, driver, cycles_of(columns, pumps, bench.numpy_rng, idle))
+        await element.run(cycles_of(columns, pumps, bench.numpy_rng, idle))
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset in the middle of a sum; later sums do not depend on it."""
-    pumps = catalog_parameters().pumps
-    bench, driver = bench_for(dut, "resets")
-    products = extreme_products(bench.numpy_rng, pumps)[-4:]
-    cycles = cycles_of(columns_of(products, pumps), pumps, bench.numpy_rng, 0.2)
-    for _ in range(4):
-        await bench.reset()
-        driver.send({"mode": cycles.mode, "codes": cycles.codes})
-        for _cycle in range(bench.rng.randint(1, 20)):
-            await bench.step()
-        await run_cycles(bench, driver, cycles)
+# Sums are in progress at each reset.
+resets = reset_test(ElementBench, random_cycles, longest=20, rounds=4, pauses=("none", "none"))
