@@ -57,12 +57,18 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "veda-one-of-each": (
         "veda",
         {"copies": 1, "slots": 4, "context_length": 4, "layers": 1, "heads": 1, "kv_heads": 1}
-        | {"hidden_size": 2, "block": 4, "group": 1, "vocabulary_size": 2},
+        | {"hidden_size": 2, "block": 4, "scored_heads": 1, "vocabulary_size": 2},
     ),
     "veda-as-many-slots-as-positions": (
         "veda",
         {"copies": 1, "head_size": 8, "heads": 8, "kv_heads": 2, "hidden_size": 31}
-        | {"intermediate_size": 8, "block": 16, "slots": 64, "group": 8, "vocabulary_size": 0}
+        | {
+            "intermediate_size": 8,
+            "block": 16,
+            "slots": 64,
+            "scored_heads": 8,
+            "vocabulary_size": 0,
+        }
         | {"array.partial_sums": 2},
     ),
     # The second vector was in the pipeline before the pairs arrived.

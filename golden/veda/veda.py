@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from golden.arith.float_convert import float_convert
 from golden.veda.array.flexible_pe_array import inner_products, outer_product
 from golden.veda.functions.element_serial_softmax import softmax
-from golden.veda.voting.vote_threshold import PAPER, Weights
+from golden.veda.voting.vote_threshold import PAPER, ThresholdCoefficients
 from golden.veda.voting.voting_engine import LayerStep, process_step
 from hdl.arith.float_format import BINARY16
 from hdl.veda.parameters import VedaParameters
@@ -90,8 +90,8 @@ class LayerModel:
     parameters : VedaParameters
         Dimensions of the accelerator.
 
-    weights : Weights
-        Weights a and b of the voting threshold.
+    coefficients : ThresholdCoefficients
+        Coefficients a and b of the voting threshold.
 
     Members
     -------
@@ -111,7 +111,7 @@ class LayerModel:
     length: int = 0
     victim: int | None = None
     stepped: bool = False
-    weights: Weights = PAPER
+    coefficients: ThresholdCoefficients = PAPER
     counts: NDArray[np.int64] = field(init=False)
     keys: Codes = field(init=False)
     values: Codes = field(init=False)
@@ -156,13 +156,13 @@ class LayerModel:
         for head_round in range(p.rounds):
             for copy in range(p.copies):
                 scalars = self._probabilities(head_round, copy, rows[head_round, copy])
-                probabilities += list(scalars[:: p.lines])
+                probabilities += list(scalars[:: p.vector_lines])
                 weights = self._rows(self.values, head_round, copy)
                 outputs.append(outer_product(p.array, scalars.T.astype(np.uint64), weights))
         heads = np.array(probabilities[: p.heads], np.uint16)
         step = LayerStep(length=self.length, vote=vote, new_slot=slot, evictions=evictions)
         codes = heads.astype(np.int64)
-        result = process_step(step, codes, self.counts[: self.length], p.voting, self.weights)
+        result = process_step(step, codes, self.counts[: self.length], p.voting, self.coefficients)
         self.counts[: self.length] = result.counts
         victims = [victim.slot for victim in result.victims if victim.found]
         if evictions == 1:

@@ -52,7 +52,7 @@ class VedaParameters(ModelDimensions, Parameters):
         Layers in the slot table.
     slots : int
         Tokens that the cache of a layer holds; at most `context_length`.
-    group : int
+    scored_heads : int
         Heads per lane whose scores are computed before their values are read.
     hidden_size : int
         Elements of the hidden state, a multiple of `copies`.
@@ -82,7 +82,7 @@ class VedaParameters(ModelDimensions, Parameters):
     kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
     layers: Annotated[int, Range(1, 256, "layers")] = 32
     slots: Annotated[int, PowerOfTwo(4, 4096, "tokens")] = 4096
-    group: Annotated[int, Range(1, 64, "heads")] = 8
+    scored_heads: Annotated[int, Range(1, 64, "heads")] = 8
     hidden_size: Annotated[int, Range(2, 65536, "elements")] = 4096
     intermediate_size: Annotated[int, Range(1, 65536, "elements")] = 11008
     context_length: Annotated[int, PowerOfTwo(2, 65536, "tokens")] = 4096
@@ -105,8 +105,8 @@ class VedaParameters(ModelDimensions, Parameters):
             self.hidden_size,
         )
         require(
-            self.intermediate_size % self.row == 0,
-            f"intermediate_size must be a multiple of all arrays' width {self.row}",
+            self.intermediate_size % self.row_elements == 0,
+            f"intermediate_size must be a multiple of all arrays' width {self.row_elements}",
             self.intermediate_size,
         )
         rule = "vocabulary_size must be 0 or at least 2"
@@ -119,12 +119,12 @@ class VedaParameters(ModelDimensions, Parameters):
         for what, words in (
             ("elements of a block's hidden states", self.state_elements),
             ("lines of a block's weights", self.segment_lines if self.block > 1 else 0),
-            ("vectors of a block's outer products", self.slices),
+            ("vectors of a block's outer products", self.slice_entries),
         ):
             require(words <= LARGEST_DEPTH, f"{what} must be at most {LARGEST_DEPTH}", words)
 
     @property
-    def row(self) -> int:
+    def row_elements(self) -> int:
         """Elements of all arrays: a row of results, or a line of every channel."""
         return self.copies * self.array.width
 
@@ -136,7 +136,7 @@ class VedaParameters(ModelDimensions, Parameters):
     @property
     def gated_rows(self) -> int:
         """Rows of `gate_proj` and `up_proj` together."""
-        return 2 * self.intermediate_size // self.row
+        return 2 * self.intermediate_size // self.row_elements
 
     @property
     def attended_slices(self) -> int:
@@ -149,18 +149,18 @@ class VedaParameters(ModelDimensions, Parameters):
         return self.intermediate_size // self.array.width
 
     @property
-    def slices(self) -> int:
+    def slice_entries(self) -> int:
         """Maximum number of array-wide vectors for a block's matrices of inner products."""
         # A memory has at least two words.
         return max(2, self.block * max(self.attended_slices, self.activated_slices))
 
     @property
-    def queries(self) -> int:
+    def query_entries(self) -> int:
         """Maximum number of entries for a block's queries: one per token and head round."""
         return max(2, self.block * self.rounds)
 
     @property
-    def sums(self) -> int:
+    def array_outputs(self) -> int:
         """Elements of the hidden state that one array computes."""
         return self.hidden_size // self.copies
 
@@ -169,15 +169,15 @@ class VedaParameters(ModelDimensions, Parameters):
         """Lines per channel of each matrix of a layer, in the order of execution."""
         return {
             PassKind.QUERY_KEY_VALUE: self.projected_rows * self.hidden_size,
-            PassKind.OUTPUT_PROJECTION: self.attended_slices * self.sums,
+            PassKind.OUTPUT_PROJECTION: self.attended_slices * self.array_outputs,
             PassKind.GATE_UP: self.gated_rows * self.hidden_size,
-            PassKind.DOWN: self.activated_slices * self.sums,
+            PassKind.DOWN: self.activated_slices * self.array_outputs,
         }
 
     @property
     def vocabulary_rows(self) -> int:
         """Rows of logits, the last of which may be padded with zeros."""
-        return -(-self.vocabulary_size // self.row)
+        return -(-self.vocabulary_size // self.row_elements)
 
     @property
     def vocabulary_beats(self) -> int:
@@ -189,7 +189,7 @@ class VedaParameters(ModelDimensions, Parameters):
         """Maximum number of lines per channel in a segment, see `WeightBuffer`."""
         # A row of outer products, or a block of as many outputs as there are partial sums.
         slices = max(self.attended_slices, self.activated_slices)
-        return max(self.hidden_size, slices * min(self.array.partial_sums, self.sums))
+        return max(self.hidden_size, slices * min(self.array.partial_sums, self.array_outputs))
 
     @property
     def state_elements(self) -> int:
@@ -211,7 +211,7 @@ class VedaParameters(ModelDimensions, Parameters):
         return SpecialFunctionUnitParameters(
             lanes=self.lanes,
             scores=self.slots,
-            heads=self.group,
+            heads=self.scored_heads,
             width=self.hidden_size,
             # The next vector overwrites elements as they are normalised; only its last element
             # waits. This halves the buffer; a prompt at `tiny` takes 3 % more cycles.
@@ -255,7 +255,7 @@ class VedaParameters(ModelDimensions, Parameters):
         return -(-self.kv_heads // self.lanes)
 
     @property
-    def lines(self) -> int:
+    def vector_lines(self) -> int:
         """Memory lines of a key or value."""
         return 1 if self.split else self.array.planes
 
@@ -277,7 +277,7 @@ class VedaParameters(ModelDimensions, Parameters):
 
     def lane(self, head_round: int, channel: int) -> int:
         """Return the head index of a channel in a round; it may exceed the last head."""
-        return head_round * self.lanes + channel // self.lines
+        return head_round * self.lanes + channel // self.vector_lines
 
     def kv_head(self, head_round: int, channel: int) -> int:
         """Return the key/value head of a channel in a round; idle lanes use the last head's."""
@@ -302,7 +302,7 @@ class VedaParameters(ModelDimensions, Parameters):
         return data.StructLayout(
             {
                 "slot": self.slot_bits,
-                "part": ceil_log2(self.lines),
+                "part": ceil_log2(self.vector_lines),
                 "value": 1,
                 "kv_head": ceil_log2(self.kv_heads),
             }
@@ -319,7 +319,7 @@ class VedaParameters(ModelDimensions, Parameters):
     def angle_line(self) -> data.StructLayout:
         """Address of a line of angles: cosine and sine of each pair of a head's elements."""
         return data.StructLayout(
-            {"position": ceil_log2(self.context_length), "part": ceil_log2(self.lines)}
+            {"position": ceil_log2(self.context_length), "part": ceil_log2(self.vector_lines)}
         )
 
     @property
@@ -464,7 +464,7 @@ class VedaParameters(ModelDimensions, Parameters):
         return data.StructLayout(
             {
                 "item": self.array.vector_layout.size // 2,
-                "place": ceil_log2(2 * self.slices),
+                "place": ceil_log2(2 * self.slice_entries),
                 "last": 1,
             }
         )
@@ -473,7 +473,7 @@ class VedaParameters(ModelDimensions, Parameters):
     def query_layout(self) -> data.StructLayout:
         """A query per lane, its place in its block, and whether it is the block's last."""
         return data.StructLayout(
-            {"item": self.beat_layout, "place": ceil_log2(self.queries), "last": 1}
+            {"item": self.beat_layout, "place": ceil_log2(self.query_entries), "last": 1}
         )
 
     @property
@@ -505,7 +505,7 @@ class VedaParameters(ModelDimensions, Parameters):
     @property
     def row_sums_layout(self) -> data.ArrayLayout:
         """The sums of all arrays' rows before they are rounded."""
-        return data.ArrayLayout(self.array.sum_format.layout, self.row)
+        return data.ArrayLayout(self.array.sum_format.layout, self.row_elements)
 
     @property
     def prediction_layout(self) -> data.StructLayout:

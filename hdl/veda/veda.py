@@ -69,8 +69,8 @@ class Veda(Unit):
 
     Members
     -------
-    weights : In(struct)
-        Weights a and b of the voting threshold, as in `VoteThreshold`.
+    threshold_coefficients : In(struct)
+        Coefficients a and b of the voting threshold, as in `VoteThreshold`.
     instructions : In(stream)
         See `instruction_layout`. A layer's first instruction must have `load`.
     vectors : In(stream)
@@ -121,7 +121,7 @@ class Veda(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "weights": In(p.voting.threshold.weights_layout),
+                "threshold_coefficients": In(p.voting.threshold.coefficients_layout),
                 "instructions": In(stream.Signature(p.instruction_layout)),
                 "vectors": In(stream.Signature(p.beat_layout)),
                 "states_in": In(stream.Signature(p.state_layout)),
@@ -164,9 +164,9 @@ class Veda(Unit):
             (scheduler.reads, self.reads),
             (scheduler.evictions, self.evictions),
             (scheduler.passes, feeder.passes),
-            (self._words(m, feeder), feeder.words),
+            (self._shared_lines(m, feeder), feeder.words),
             (feeder.lengths, functions.lengths),
-            (scheduler.steps, voting.layers),
+            (scheduler.steps, voting.steps),
             (voting.victims, scheduler.victims),
             (self.counts_in, voting.counts_in),
             (voting.counts_out, self.counts_out),
@@ -189,7 +189,7 @@ class Veda(Unit):
             m.d.comb += self.errors[name].eq(scheduler.errors[name])
         m.d.comb += [
             self.errors.states.eq(residual.misplaced),
-            voting.weights.eq(self.weights),
+            voting.coefficients.eq(self.threshold_coefficients),
             # A pass of sums ends when its last sum has been added to the state, and not earlier.
             feeder.finished.eq(residual.finished),
             residual.leave.eq(feeder.leave),
@@ -205,14 +205,14 @@ class Veda(Unit):
         self._place_arrays(m, feeder, functions, residual, results)
         return m
 
-    def _words(self, m: Module, feeder: OperandFeeder) -> stream.Interface:
+    def _shared_lines(self, m: Module, feeder: OperandFeeder) -> stream.Interface:
         """Return the memory's lines, through the weight buffer if a block's tokens share them."""
         if self.parameters.block == 1:
             return self.words
-        m.submodules.weights = weights = WeightBuffer(parameters=self.parameters)
-        connect_streams(m, self.words, weights.source)
-        m.d.comb += [weights.hold.eq(feeder.hold), weights.replay.eq(feeder.replay)]
-        return weights.sink
+        m.submodules.weight_buffer = weight_buffer = WeightBuffer(parameters=self.parameters)
+        connect_streams(m, self.words, weight_buffer.source)
+        m.d.comb += [weight_buffer.hold.eq(feeder.hold), weight_buffer.replay.eq(feeder.replay)]
+        return weight_buffer.sink
 
     def _hold_queries(self, m: Module, source: stream.Interface, feeder: OperandFeeder) -> None:
         """Hold all queries of a block until their passes; each array has its own memory."""
@@ -222,7 +222,7 @@ class Veda(Unit):
         waiting = []
         for copy in range(p.copies):
             queries = ReplayBuffer(
-                shape=p.array.vector_layout, depth=p.queries, placed=True, follows=False
+                shape=p.array.vector_layout, depth=p.query_entries, placed=True, follows=False
             )
             m.submodules[f"queries_{copy}"] = queries
             item = queries.source.payload
@@ -243,7 +243,7 @@ class Veda(Unit):
         """Hold the vectors for matrices of inner products; all outputs of a matrix replay them."""
         p = self.parameters
         m.submodules.slices = slices = ReplayBuffer(
-            shape=p.array.vector_layout, depth=p.slices, parts=2, placed=True
+            shape=p.array.vector_layout, depth=p.slice_entries, parts=2, placed=True
         )
         connect_streams(m, source, slices.source)
         connect_streams(m, slices.sink, feeder.slices)

@@ -50,7 +50,7 @@ class VedaSystem(System):
         p: VedaParameters = dimensions
         # Spare layers cost a few words of the slot table.
         layers = max(p.layers, model.shape.layers)
-        return fitted(p, model.shape, multiple=p.row, layers=layers)
+        return fitted(p, model.shape, multiple=p.row_elements, layers=layers)
 
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path

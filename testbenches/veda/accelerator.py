@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from hdl.veda.voting.threshold_parameters import WEIGHT_BITS
+from hdl.veda.voting.threshold_parameters import COEFFICIENT_BITS
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.veda.decode_work import DecodeWork
@@ -75,7 +75,9 @@ class Accelerator:
                 for layer, step in zip(work.layers, work.steps, strict=True)
             ]
         )
-        self.dut.weights.value = work.weights.mean | work.weights.deviation << WEIGHT_BITS
+        self.dut.threshold_coefficients.value = (
+            work.coefficients.mean | work.coefficients.deviation << COEFFICIENT_BITS
+        )
         self.instructions.send(work.instructions)
         self.vectors.send(work.vectors)
         for states in work.states_in:

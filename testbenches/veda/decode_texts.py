@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.veda.veda import Codes
-from golden.veda.voting.vote_threshold import Weights
+from golden.veda.voting.vote_threshold import ThresholdCoefficients
 from hdl.veda.parameters import VedaParameters
 from testbenches.veda.decode_work import (
     LAYERS,
@@ -39,8 +39,8 @@ def some_evictions(rng: np.random.Generator, length: int, *, several: bool) -> i
 
 def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
     """Return random steps of all layers in rotation, of all lengths, with and without votes."""
-    weights = Weights(int(rng.integers(1 << 13)), int(rng.integers(1 << 13)))
-    work = DecodeWork(p, weights=weights)
+    coefficients = ThresholdCoefficients(int(rng.integers(1 << 13)), int(rng.integers(1 << 13)))
+    work = DecodeWork(p, coefficients=coefficients)
     longest = min(p.slots, 40)
     tokens = random_tokens(rng, p, longest + steps + p.block)
     layers = len(text_layers(p))

@@ -14,7 +14,7 @@ from golden.nonlinear.argmax import argmax
 from golden.veda.decoder_layer import DecoderLayer
 from golden.veda.functions.element_serial_softmax import LOG2_E
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
-from golden.veda.voting.vote_threshold import PAPER, Weights
+from golden.veda.voting.vote_threshold import PAPER, ThresholdCoefficients
 from golden.veda.whole_model import vocabulary_sums
 from hdl.veda.instructions import Leave, Operation
 from hdl.veda.parameters import VedaParameters
@@ -113,8 +113,8 @@ class DecodeWork:
         The predicted token of each state that predicts, and the code of its logit.
     positions : set[int]
         Positions whose rotary angles are needed.
-    weights : Weights
-        Weights a and b of the voting threshold.
+    coefficients : ThresholdCoefficients
+        Coefficients a and b of the voting threshold.
     ideal_cycles : int
         Minimum number of beats for the arrays: ``2 * length * rounds`` per step, and the lines of a
         layer's matrices for each token.
@@ -138,7 +138,7 @@ class DecodeWork:
     vocabulary: Codes | None = None
     predictions: list[tuple[int, int]] = field(default_factory=list)
     positions: set[int] = field(default_factory=set)
-    weights: Weights = PAPER
+    coefficients: ThresholdCoefficients = PAPER
     ideal_cycles: int = 0
     ideal_lines: int = 0
 
@@ -154,7 +154,7 @@ class DecodeWork:
         counts : numpy.ndarray
             The vote counts so far, shape (tokens,).
         """
-        self.models[layer] = model = LayerModel(self.p, weights=self.weights)
+        self.models[layer] = model = LayerModel(self.p, coefficients=self.coefficients)
         model.fill(keys, values, counts)
         self.loaded[layer] = keys, values, counts
 
@@ -173,7 +173,7 @@ class DecodeWork:
         block = slice(index, index + count)
         for heads in (tokens.keys, tokens.values, tokens.queries):
             rows = np.stack([lane_rows(own, self.p) for own in heads[block]], axis=1)
-            beats = rows.astype("<u2").reshape(-1, self.p.row)
+            beats = rows.astype("<u2").reshape(-1, self.p.row_elements)
             self.vectors += [int.from_bytes(beat.tobytes(), "little") for beat in beats]
         for number in range(index, index + count):
             own = tokens.queries[number], tokens.keys[number], tokens.values[number]

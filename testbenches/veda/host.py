@@ -173,12 +173,14 @@ class Host:
         """Run the accelerator with the host's store of vote counts."""
         store = Store(given="counts_in", taken="counts_out", steps=steps, kept=self.counts)
         self.cycle_before = self._session.cycle
-        weights = {name: np.array([number]) for name, number in vars(PAPER).items()}
+        coefficients = {name: np.array([number]) for name, number in vars(PAPER).items()}
         run = self._session.run(
             inputs,
             expected,
             driven={
-                "weights": pack(self.p.voting.threshold.weights_layout, weights),
+                "threshold_coefficients": pack(
+                    self.p.voting.threshold.coefficients_layout, coefficients
+                ),
                 "clear_flags": np.zeros((1, 1), np.uint8),
             },
             store=store,

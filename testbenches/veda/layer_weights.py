@@ -55,7 +55,7 @@ def weight_lines(p: VedaParameters, weights: LayerWeights) -> Codes:
 
 def vocabulary_lines(p: VedaParameters, vocabulary: Codes) -> Codes:
     """Return the LM head, shape (hidden_size, vocabulary), in the format of `weight_lines`."""
-    missing = p.vocabulary_rows * p.row - vocabulary.shape[1]
+    missing = p.vocabulary_rows * p.row_elements - vocabulary.shape[1]
     padded = np.pad(vocabulary, ((0, 0), (0, missing)))
     return _outer_lines(p, padded).reshape(-1, p.channels, p.array.plane_width)
 
@@ -68,23 +68,25 @@ def angles_of(p: VedaParameters, position: int) -> tuple[Codes, Codes]:
 
 def angle_lines(p: VedaParameters, position: int) -> Codes:
     """Return a position's angles as lines, shape (parts, plane width)."""
-    return np.stack(angles_of(p, position), axis=-1).reshape(p.lines, -1)
+    return np.stack(angles_of(p, position), axis=-1).reshape(p.vector_lines, -1)
 
 
 def _outer_lines(p: VedaParameters, matrix: Codes) -> Codes:
     """Return the lines of outer products: row by row, and within a row element by element."""
-    return matrix.reshape(p.hidden_size, -1, p.row).swapaxes(0, 1).reshape(-1, p.row)
+    return (
+        matrix.reshape(p.hidden_size, -1, p.row_elements).swapaxes(0, 1).reshape(-1, p.row_elements)
+    )
 
 
 def _inner_lines(p: VedaParameters, matrix: Codes) -> Codes:
     """Return the lines of inner products: by block of outputs, by slice, by output."""
-    slices = matrix.reshape(-1, p.array.width, p.sums, p.copies)
+    slices = matrix.reshape(-1, p.array.width, p.array_outputs, p.copies)
     block = p.array.partial_sums
     lines = []
-    for first in range(0, p.sums, block):
+    for first in range(0, p.array_outputs, block):
         # Axes: slice, output, array, element of the array.
         part = slices[:, :, first : first + block].transpose(0, 2, 3, 1)
-        lines.append(part.reshape(-1, p.row))
+        lines.append(part.reshape(-1, p.row_elements))
     return np.concatenate(lines)
 
 

@@ -49,8 +49,8 @@ def model_pieces(
             yield place, _as_bytes(lines[:, channel], size)
     part_step = 1 << p.angle_line["part"].offset
     both = np.stack(angles(positions, p.head_size, rope_base), axis=-1)
-    parts = both.reshape(positions, p.lines, -1)
-    for part in range(p.lines):
+    parts = both.reshape(positions, p.vector_lines, -1)
+    for part in range(p.vector_lines):
         yield address(p, Space.ANGLES, line=part * part_step), _as_bytes(parts[:, part], size)
 
     step = 1 << p.vocabulary_line["channel"].offset
@@ -96,7 +96,7 @@ class CacheFile:
         """Return the lines of slots within a layer, shape (kv_heads, slots, lines of a head)."""
         p, layout = self.p, self.p.cache_line
         kv_head = np.arange(p.kv_heads)[:, np.newaxis, np.newaxis]
-        part = np.arange(p.lines)
+        part = np.arange(p.vector_lines)
         return (
             (slots[:, np.newaxis] << layout["slot"].offset)
             + (part << layout["part"].offset)

@@ -76,7 +76,7 @@ class Lines:
         return np.frombuffer(joined, "<u2").reshape(p.kv_heads, length, p.head_size)
 
     def _cache_places(self, kv_heads: int, tokens: int, value: bool) -> dict[str, Any]:
-        kv_head, slot, part = np.indices((kv_heads, tokens, self.p.lines))
+        kv_head, slot, part = np.indices((kv_heads, tokens, self.p.vector_lines))
         return {"slot": slot, "part": part, "value": np.full_like(slot, value), "kv_head": kv_head}
 
     def _keep(self, space: Space, layer: int, layout: Any, places: Any, lines: Codes) -> None:
@@ -113,7 +113,7 @@ class OffChipMemory(Lines):
     p : VedaParameters
         Dimensions of the accelerator.
     pauses : tuple[Iterator[bool], Iterator[bool], Iterator[bool]]
-        Stalls of writes, of bursts and of words.
+        Stalls of writes, of bursts and of lines.
     timing : HbmTiming | None
         Banks, rows and refresh; without it, each burst has a latency of 24 cycles.
 
@@ -136,7 +136,7 @@ class OffChipMemory(Lines):
         self.timing = timing
         # Cached: a layout computes its offsets at each access.
         self.address_bits = p.address_layout.size
-        self.first_word = p.write_layout["words"].offset
+        self.first_line = p.write_layout["words"].offset
         self.first_enable = p.write_layout["enables"].offset
         self.first_beats = p.read_layout["beats"].offset
         self.writes = BurstWrites(dut, "writes", keep=self._write, pauses=pauses[0])
@@ -174,10 +174,10 @@ class OffChipMemory(Lines):
 
     def _write(self, packed: int) -> None:
         self.written.append(packed)
-        words, enables = packed >> self.first_word, packed >> self.first_enable
+        lines, enables = packed >> self.first_line, packed >> self.first_enable
         for channel, address in enumerate(self._channels(packed)):
             if enables >> channel & 1:
-                self.lines[address] = words >> channel * self.line_bits & (1 << self.line_bits) - 1
+                self.lines[address] = lines >> channel * self.line_bits & (1 << self.line_bits) - 1
 
     def _times(self, packed: int, cycle: int) -> list[int]:
         """Return the cycles in which the beats of a burst are available; all channels are equal."""

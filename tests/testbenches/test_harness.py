@@ -124,7 +124,7 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
         "counts_in": pack(16, counts_given(work)),
         "states_in": pack(p.state_layout, state_items(work.states_in)),
     }
-    weights = {name: np.array([number]) for name, number in vars(work.weights).items()}
+    coefficients = {name: np.array([number]) for name, number in vars(work.coefficients).items()}
     run = Harness.compiled(entry_named("veda"), p).run(
         inputs,
         {
@@ -134,7 +134,7 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
             "counts_out": sum(len(step.counts) for step in work.steps),
         },
         driven={
-            "weights": pack(p.voting.threshold.weights_layout, weights),
+            "threshold_coefficients": pack(p.voting.threshold.coefficients_layout, coefficients),
             "clear_flags": from_integers([0], 1),
         },
         memories=[memory],

@@ -11,7 +11,7 @@ from hdl.veda.parameters import VedaParameters
 from testbenches.veda.decode_texts import layered, mixed, mixed_layers, prompt
 from testbenches.veda.decode_work import DecodeWork
 
-ONE = {"layers": 1, "heads": 1, "kv_heads": 1, "hidden_size": 2, "group": 1, "block": 1}
+ONE = {"layers": 1, "heads": 1, "kv_heads": 1, "hidden_size": 2, "scored_heads": 1, "block": 1}
 SMALL = {"heads": 4, "kv_heads": 2, "head_size": 8, "hidden_size": 7, "block": 7}
 
 SETS: list[dict[str, Any]] = [

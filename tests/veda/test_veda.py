@@ -30,7 +30,7 @@ ENTRY = entry_named("veda")
         ({"context_length": 2048}, "slots must be at most context_length = 2048, not 4096"),
         ({"block": 65}, "block must be an integer from 1 to 64, not 65"),
         ({"block": 9, "slots": 8}, "block must be at most slots = 8, not 9"),
-        ({"group": 0}, "group must be an integer from 1 to 64, not 0"),
+        ({"scored_heads": 0}, "scored_heads must be an integer from 1 to 64, not 0"),
         ({"hidden_size": 1}, "hidden_size must be an integer from 2 to 65536, not 1"),
         (
             {"copies": 3, "hidden_size": 64, "intermediate_size": 384},
@@ -68,11 +68,11 @@ def test_every_head_has_its_lane(preset: str) -> None:
     members = p.heads // p.kv_heads
     seen = []
     for turn in range(p.rounds):
-        for channel in range(0, p.channels, p.lines):
+        for channel in range(0, p.channels, p.vector_lines):
             head = p.lane(turn, channel)
             seen.append(head)
             assert p.kv_head(turn, channel) == min(head, p.heads - 1) // members
-            for part in range(p.lines):
+            for part in range(p.vector_lines):
                 assert p.lane(turn, channel + part) == head
     assert seen == list(range(p.rounds * p.lanes))
     assert (p.rounds - 1) * p.lanes < p.heads <= p.rounds * p.lanes

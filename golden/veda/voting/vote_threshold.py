@@ -12,8 +12,8 @@ Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Weights:
-    """The algorithm's weights a and b in units of 2**-12.
+class ThresholdCoefficients:
+    """The algorithm's coefficients a and b in units of 2**-12.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Weights:
     deviation: int = 819
 
 
-PAPER = Weights()
+PAPER = ThresholdCoefficients()
 """a = 1 and b = 0.2."""
 
 
@@ -65,13 +65,13 @@ def sum_of_squares(codes: Codes) -> int:
     return min(int(squares(codes).sum()), LARGEST_SUM)
 
 
-def threshold_margin(root: int, weights: Weights) -> int:
+def threshold_margin(root: int, coefficients: ThresholdCoefficients) -> int:
     """Return a - b * r in units of 2**-25, for r in units of 2**-14."""
     # From units of 2**-26 to units of 2**-25.
-    return ((min(weights.mean, 6144) << 14) - weights.deviation * root) >> 1
+    return ((min(coefficients.mean, 6144) << 14) - coefficients.deviation * root) >> 1
 
 
-def vote_threshold(codes: Codes, weights: Weights = PAPER) -> Outcome:
+def vote_threshold(codes: Codes, coefficients: ThresholdCoefficients = PAPER) -> Outcome:
     """Return the outcome of one head.
 
     A head without a softmax has neither a threshold nor a fallback, and casts no vote.
@@ -80,15 +80,15 @@ def vote_threshold(codes: Codes, weights: Weights = PAPER) -> Outcome:
     ----------
     codes : numpy.ndarray
         int64 FP16 codes without their signs, one per element; in a distribution all are below 2.
-    weights : Weights
-        Weights of mean and deviation.
+    coefficients : ThresholdCoefficients
+        Coefficients of mean and deviation.
     """
     length = len(codes)
     if (BINARY16.decode(codes) >= 2).any() or np.isnan(BINARY16.decode(codes)).any():
         return Outcome(0, False, 0)
     lowest = int(np.argmin(codes))
     excess = max(0, ((length * sum_of_squares(codes)) >> 12) - (1 << 28))
-    margin = threshold_margin(isqrt(excess), weights)
+    margin = threshold_margin(isqrt(excess), coefficients)
     if margin < 0:
         return Outcome(0, True, lowest)
     return Outcome(rounded_quotient(margin, length), False, lowest)

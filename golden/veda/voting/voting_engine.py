@@ -5,7 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.veda.voting.vote_threshold import PAPER, Outcome, Weights, vote_threshold, votes
+from golden.veda.voting.vote_threshold import (
+    PAPER,
+    Outcome,
+    ThresholdCoefficients,
+    vote_threshold,
+    votes,
+)
 from golden.veda.voting.voting_policy import Votes
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
@@ -81,12 +87,12 @@ def to_codes(probabilities: NDArray[np.float64]) -> Integers:
     return probabilities.astype(np.float16).view(np.uint16).astype(np.int64)
 
 
-def exact_votes(weights: Weights = PAPER) -> Votes:
+def exact_votes(coefficients: ThresholdCoefficients = PAPER) -> Votes:
     """Return the engine's function from probabilities to votes, for `voting_policy.replay`."""
 
     def all_votes(probabilities: NDArray[np.float64]) -> Integers:
         codes = to_codes(probabilities)
-        return np.stack([votes(head, vote_threshold(head, weights)) for head in codes]).sum(0)
+        return np.stack([votes(head, vote_threshold(head, coefficients)) for head in codes]).sum(0)
 
     return all_votes
 
@@ -96,7 +102,7 @@ def process_step(
     codes: Integers,
     counts: Integers,
     p: VotingEngineParameters,
-    weights: Weights = PAPER,
+    coefficients: ThresholdCoefficients = PAPER,
 ) -> LayerResult:
     """Return the engine's result of one step.
 
@@ -110,10 +116,10 @@ def process_step(
         int64 [length], the layer's counts before the step.
     p : VotingEngineParameters
         Dimensions of the voting engine.
-    weights : Weights
-        Weights of mean and deviation.
+    coefficients : ThresholdCoefficients
+        Coefficients of mean and deviation.
     """
-    outcomes = [vote_threshold(head, weights) for head in codes] if step.vote else []
+    outcomes = [vote_threshold(head, coefficients) for head in codes] if step.vote else []
     added = np.zeros(step.length, np.int64)
     for head, outcome in zip(codes, outcomes, strict=False):
         added += votes(head, outcome)

@@ -44,7 +44,7 @@ def head_votes(probabilities: Reals, *, a: float = 1.0, b: float = 0.2) -> NDArr
 
 
 def float_votes(probabilities: Reals) -> Integers:
-    """Return the votes of all heads with the paper's weights, in float64."""
+    """Return the votes of all heads with the paper's coefficients, in float64."""
     return np.stack([head_votes(head) for head in probabilities]).sum(axis=0)
 
 

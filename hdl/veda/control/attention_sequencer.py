@@ -74,11 +74,13 @@ class AttentionSequencer(Unit):
             m.d.comb += [
                 address.space.eq(Space.CACHE),
                 address.layer.eq(task.layer),
-                line.part.eq(channel % p.lines),
+                line.part.eq(channel % p.vector_lines),
                 line.value.eq(outer),
                 line.kv_head.eq(heads[head_round]),
             ]
-        fills_group = Array(number % p.group == p.group - 1 for number in range(p.rounds))
+        fills_group = Array(
+            number % p.scored_heads == p.scored_heads - 1 for number in range(p.rounds)
+        )
         closes = fills_group[head_round] | last
         # After a group's last scores return to its first head; after its last outputs, go to the
         # next group.

@@ -81,7 +81,7 @@ class BeatCounter(Unit):
         output, part = Signal(range(block)), Signal(range(most))
         # Outputs of this block and of the blocks after it: one comparison identifies the last
         # block, which may be smaller.
-        left = Signal(range(p.sums + 1), init=p.sums)
+        left = Signal(range(p.array_outputs + 1), init=p.array_outputs)
         row_ends, part_ends, block_ends, final = Signal(), Signal(), Signal(), Signal()
         token, segment_ends, later = Signal(p.token_shape), Signal(), Signal()
         slices = Mux(header.kind == PassKind.DOWN, p.activated_slices, p.attended_slices)
@@ -118,7 +118,7 @@ class BeatCounter(Unit):
             with m.If(part_ends):
                 m.d.sync += part.eq(Mux(block_ends, 0, part + 1))
                 with m.If(block_ends & ~later):
-                    m.d.sync += left.eq(Mux(final, p.sums, left - block))
+                    m.d.sync += left.eq(Mux(final, p.array_outputs, left - block))
         with m.If(self.moves & (by.element | by.slice) & segment_ends):
             m.d.sync += token.eq(Mux(later, token + 1, 0))
         return m

@@ -108,7 +108,7 @@ class CacheWriter(Unit):
                 address.space.eq(Space.CACHE),
                 address.layer.eq(token.task.layer),
                 line.slot.eq(token.slot),
-                line.part.eq(channel % p.lines),
+                line.part.eq(channel % p.vector_lines),
                 line.value.eq(value),
                 line.kv_head.eq(Array(head % p.kv_heads for head in heads)[head_round]),
             ]

@@ -99,7 +99,9 @@ class LinearResults(Unit):
         m = Module()
         p = self.parameters
         pair = data.StructLayout({"x": BINARY16.layout, "y": BINARY16.layout})
-        m.submodules.serialiser = serialiser = Serialiser(shape=pair, items=p.row // 2, tag_shape=1)
+        m.submodules.serialiser = serialiser = Serialiser(
+            shape=pair, items=p.row_elements // 2, tag_shape=1
+        )
         rows, row, paired = self.rows, self.rows.payload, serialiser.groups
         index = Signal(range(max(p.projected_rows, p.gated_rows, p.rounds)))
         token = Signal(p.token_shape)
@@ -192,7 +194,9 @@ class LinearResults(Unit):
         p = self.parameters
         # Pairs arrive at most every other cycle, so a collector without overlap loses no
         # throughput. It also cuts the path of `ready` of the shared operators.
-        m.submodules.rotated_rows = collected = Collector(shape=32, items=p.row // 2, overlap=False)
+        m.submodules.rotated_rows = collected = Collector(
+            shape=32, items=p.row_elements // 2, overlap=False
+        )
         tagged, pair = pairs.payload, pairs.payload.item
         angles = Signal(p.angle_layout, reset_less=True)
         returned = self.rotated.payload
@@ -228,7 +232,7 @@ class LinearResults(Unit):
         )
         connect_streams(m, self.angles, sets.source)
         rotated_rows = p.projected_rows - p.kv_rounds
-        place, known = Signal(range(p.row // 2)), Signal()
+        place, known = Signal(range(p.row_elements // 2)), Signal()
         number, tokens, token = (
             Signal(range(rotated_rows)),
             Signal(range(p.block + 1)),
@@ -237,7 +241,7 @@ class LinearResults(Unit):
         rotates = self.pairs.valid & self.pairs.ready
         ends, final, loads = Signal(), Signal(), Signal()
         m.d.comb += [
-            ends.eq(rotates & (place == p.row // 2 - 1)),
+            ends.eq(rotates & (place == p.row_elements // 2 - 1)),
             final.eq(token + 1 == tokens),
             sets.sink.ready.eq(ends | ~known),
             sets.release.eq(final & (number == rotated_rows - 1)),

@@ -57,13 +57,16 @@ class LogitRows(Unit):
         logits, results = argmax.slices, argmax.results
         sums = Signal(p.row_sums_layout, reset_less=True)
         # Index of the row's first logit, and place of the next logit in the row.
-        first, place = Signal(range(p.vocabulary_rows * p.row)), Signal(range(p.row))
+        first, place = (
+            Signal(range(p.vocabulary_rows * p.row_elements)),
+            Signal(range(p.row_elements)),
+        )
         token, index = Signal(p.token_shape), Signal.like(first)
         # After the vocabulary's last logit the row is padded.
         complete, row_ends = index == p.vocabulary_size - 1, Signal()
         m.d.comb += [
             index.eq(first + place),
-            row_ends.eq(complete | (place == p.row - 1)),
+            row_ends.eq(complete | (place == p.row_elements - 1)),
             logits.valid.eq(self.rows.valid),
             logits.payload["values"][0].eq(sums[0]),
             logits.payload.count.eq(1),
@@ -89,5 +92,5 @@ class LogitRows(Unit):
                 # The next token's row, then the next row of all tokens.
                 m.d.sync += token.eq(token + 1)
                 with m.If(token == self.rows.payload):
-                    m.d.sync += [token.eq(0), first.eq(Mux(complete, 0, first + p.row))]
+                    m.d.sync += [token.eq(0), first.eq(Mux(complete, 0, first + p.row_elements))]
         return m

@@ -93,7 +93,7 @@ class LayerSequencer(Unit):
             address = burst.addresses[channel]
             # Each channel has its own lines of weights; rotary angles are the same for all heads.
             if kind == PassKind.ANGLES:
-                part = Const(channel % p.lines, p.angle_line["part"].width)
+                part = Const(channel % p.vector_lines, p.angle_line["part"].width)
                 m.d.comb += [
                     address.space.eq(Space.ANGLES),
                     address.line.eq(Cat(task.position, part)),

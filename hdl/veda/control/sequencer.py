@@ -97,7 +97,7 @@ class Scheduler(Unit):
                 "queries": Out(stream.Signature(p.query_layout)),
                 "reads": Out(stream.Signature(p.read_layout)),
                 "passes": Out(stream.Signature(p.pass_layout)),
-                "steps": Out(stream.Signature(p.voting.layer_layout)),
+                "steps": Out(stream.Signature(p.voting.step_layout)),
                 "victims": In(stream.Signature(p.voting.victim_layout)),
                 "evictions": Out(stream.Signature(p.eviction_layout)),
                 "blocks": Out(stream.Signature(p.token_shape)),
@@ -115,7 +115,7 @@ class Scheduler(Unit):
         m.submodules.writer = writer = CacheWriter(parameters=p)
         m.submodules.attention = attention = AttentionSequencer(parameters=p)
         m.submodules.passes_ahead = passes = Fifo(shape=p.pass_layout, depth=PASSES_AHEAD)
-        m.submodules.steps_ahead = steps = Fifo(shape=p.voting.layer_layout, depth=STEPS_AHEAD)
+        m.submodules.steps_ahead = steps = Fifo(shape=p.voting.step_layout, depth=STEPS_AHEAD)
         # Registered: the payloads have long paths, and the ready of the passes arrives late.
         m.submodules.pass_registers = registers = RegisterSlice(shape=p.pass_layout)
         for source, sink in (

@@ -17,14 +17,14 @@ SQUARE_FRACTION = 40
 ROOT_FRACTION = 14
 """Fraction bits of the root of l * Q - 1."""
 
-WEIGHT_BITS = 13
-"""Bits of the weights a and b."""
+COEFFICIENT_BITS = 13
+"""Bits of the coefficients a and b."""
 
 LARGEST_MEAN = 6144
-"""The largest weight of the mean, 1.5: no threshold rounds to 2."""
+"""The largest coefficient of the mean, 1.5: no threshold rounds to 2."""
 
-WEIGHT_FRACTION = 12
-"""Fraction bits of the weights a and b."""
+COEFFICIENT_FRACTION = 12
+"""Fraction bits of the coefficients a and b."""
 
 QUOTIENT_FRACTION = 25
 """Fraction bits of a - b * root and of the quotient: one below the last bit of any FP16 number."""
@@ -78,13 +78,13 @@ class VoteThresholdParameters(Parameters):
     @property
     def interval(self) -> int:
         """Minimum number of cycles from a head's threshold to the next one."""
-        steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
+        steps = (self.length_bits, self.root_bits, COEFFICIENT_BITS, self.quotient_bits)
         return max(steps) + 1
 
     @property
     def latency(self) -> int:
         """Cycles from a head's last element to its threshold."""
-        steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
+        steps = (self.length_bits, self.root_bits, COEFFICIENT_BITS, self.quotient_bits)
         return STAGES + sum(step + 1 for step in steps) + 2
 
     @property
@@ -93,9 +93,9 @@ class VoteThresholdParameters(Parameters):
         return data.StructLayout({"value": BINARY16.layout, "last": 1})
 
     @property
-    def weights_layout(self) -> data.StructLayout:
+    def coefficients_layout(self) -> data.StructLayout:
         """The paper's a and b, in units of 2**-12."""
-        return data.StructLayout({"mean": WEIGHT_BITS, "deviation": WEIGHT_BITS})
+        return data.StructLayout({"mean": COEFFICIENT_BITS, "deviation": COEFFICIENT_BITS})
 
     @property
     def outcome_layout(self) -> data.StructLayout:

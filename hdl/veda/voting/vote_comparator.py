@@ -33,7 +33,7 @@ class VoteComparator(Unit):
 
     Members
     -------
-    weights, probabilities
+    coefficients, probabilities
         As in `VotingEngine`.
     votes : Out(stream)
         Number of lanes that vote against slot 0, 1, ... for each round of heads.
@@ -43,7 +43,7 @@ class VoteComparator(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "weights": In(p.threshold.weights_layout),
+                "coefficients": In(p.threshold.coefficients_layout),
                 "probabilities": In(stream.Signature(p.beat_layout)),
                 "votes": Out(stream.Signature(p.votes_shape)),
             }
@@ -66,7 +66,7 @@ class VoteComparator(Unit):
         for lane, threshold in enumerate(thresholds):
             m.submodules[f"threshold_{lane}"] = threshold
             m.d.comb += [
-                threshold.weights.eq(self.weights),
+                threshold.coefficients.eq(self.coefficients),
                 threshold.probabilities.payload.value.eq(beat.values[lane]),
                 threshold.probabilities.payload.last.eq(beat.last),
                 waiting.source.payload.values[lane].eq(

@@ -61,7 +61,7 @@ class VoteCounter(Unit):
 
     Members
     -------
-    layers, counts_in, counts_out, victims
+    steps, counts_in, counts_out, victims
         As in `VotingEngine`.
     votes : In(stream)
         Votes against each slot, `length` for each round of heads of a step that votes.
@@ -71,7 +71,7 @@ class VoteCounter(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "layers": In(stream.Signature(p.layer_layout)),
+                "steps": In(stream.Signature(p.step_layout)),
                 "votes": In(stream.Signature(p.votes_shape)),
                 "counts_in": In(stream.Signature(unsigned(p.count_bits))),
                 "counts_out": Out(stream.Signature(unsigned(p.count_bits))),
@@ -129,7 +129,7 @@ class VoteCounter(Unit):
             selected.votes.eq(votes),
             *(selected[name].eq(total[name]) for name in ("slot", "first", "last", "use")),
             selector.begin.eq(now.selects & read.first),
-            selector.wanted.eq(self.layers.payload.evictions),
+            selector.wanted.eq(self.steps.payload.evictions),
             selector.threshold.eq(search.threshold),
             selector.ties.eq(search.ties),
         ]
@@ -138,7 +138,7 @@ class VoteCounter(Unit):
 
     def _sequence(self, m: Module, search: ThresholdSearch) -> _Pass:
         """Sequence the passes of a step."""
-        step = self.layers.payload
+        step = self.steps.payload
         head_round, use = Signal(range(self.parameters.rounds)), Signal(CountUse)
         last_round, ends, settled = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -178,11 +178,11 @@ class VoteCounter(Unit):
 
     def _read(self, m: Module, now: _Pass) -> None:
         """Select the slot to read, and take the inputs that it needs."""
-        p, step = self.parameters, self.layers.payload
+        p, step = self.parameters, self.steps.payload
         item, slot = self.items[0], Signal(p.slot_bits)
         # A short pass begins when all counts of the previous pass are in the memory.
         free = (slot != 0) | (step.length >= SHORT) | ~(self.valid[1] | self.valid[2])
-        reads = self.layers.valid & (now.counts | now.selects) & free & self.advance
+        reads = self.steps.valid & (now.counts | now.selects) & free & self.advance
         # A join of the inputs that the slot needs: each is transferred only when the other is
         # valid.
         takes_votes, takes_count = step.vote & now.counts, item.fresh
@@ -198,7 +198,7 @@ class VoteCounter(Unit):
             self.votes.ready.eq(reads & takes_votes & count_known),
             self.counts_in.ready.eq(reads & takes_count & votes_known),
             # The step ends with the pass that outputs its counts.
-            self.layers.ready.eq(self.valid[0] & item.last & (now.use != CountUse.STORE)),
+            self.steps.ready.eq(self.valid[0] & item.last & (now.use != CountUse.STORE)),
         ]
         with m.If(self.valid[0]):
             m.d.sync += slot.eq(Mux(item.last, 0, slot + 1))
@@ -216,7 +216,7 @@ class VoteCounter(Unit):
         word = data.View(data.ArrayLayout(p.count_bits, p.search_lanes), read)
         count = Mux(adding.fresh, brought, word[adding.slot[: ceil_log2(p.search_lanes)]])
         total, _saturated = saturate(count + added, Shape(p.count_bits))
-        own = item.slot == self.layers.payload.new_slot
+        own = item.slot == self.steps.payload.new_slot
         with m.If(self.advance):
             m.d.sync += [
                 added.eq(Mux(self.votes.ready, self.votes.payload, 0)),
@@ -229,7 +229,7 @@ class VoteCounter(Unit):
         self, m: Module, search: ThresholdSearch, word: Value, votes: Value
     ) -> None:
         """Search the counts of all candidates by bit, from the highest bit set in any of them."""
-        p, step = self.parameters, self.layers.payload
+        p, step = self.parameters, self.steps.payload
         last = Signal(p.slot_bits)
         inside = up_to(last, search.read_address, p.search_lanes)
         if p.protect_sink and p.reserved:

@@ -22,14 +22,14 @@ from hdl.arith.serial_square_root import SerialSquareRoot
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.voting.threshold_parameters import (
+    COEFFICIENT_BITS,
+    COEFFICIENT_FRACTION,
     LARGEST_MEAN,
     PROBABILITY_BITS,
     QUOTIENT_FRACTION,
     ROOT_FRACTION,
     SQUARE_FRACTION,
     STAGES,
-    WEIGHT_BITS,
-    WEIGHT_FRACTION,
     VoteThresholdParameters,
 )
 
@@ -73,7 +73,7 @@ class VoteThreshold(Unit):
     2**-25, divided by l and rounded to FP16, ties to even. If the sum of probabilities is 1, the
     error of the deviation is at most l * 2**-28 / sqrt(e) + 2**-14 before the division. The
     fallback applies for a - b * r < 0, before any rounding of the threshold: a threshold of zero is
-    not a fallback, and no probability is below it. A mean weight above 1.5 counts as 1.5.
+    not a fallback, and no probability is below it. A mean coefficient above 1.5 counts as 1.5.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class VoteThreshold(Unit):
 
     Members
     -------
-    weights : In(struct)
+    coefficients : In(struct)
         `mean` and `deviation`, the paper's a and b in units of 2**-12: 4096 and 819 for 1 and 0.2.
         They may change only while no head is in flight.
     probabilities : In(stream)
@@ -102,7 +102,7 @@ class VoteThreshold(Unit):
         self.parameters = parameters
         super().__init__(
             {
-                "weights": In(parameters.weights_layout),
+                "coefficients": In(parameters.coefficients_layout),
                 "probabilities": In(stream.Signature(parameters.element_layout)),
                 "outcomes": Out(stream.Signature(parameters.outcome_layout)),
             }
@@ -118,7 +118,9 @@ class VoteThreshold(Unit):
             a_width=SQUARE_FRACTION + 1, b_width=p.length_bits, overlap=False
         )
         m.submodules.root = root = SerialSquareRoot(width=p.excess_bits)
-        m.submodules.scaled = scaled = SerialMultiplier(a_width=p.root_bits, b_width=WEIGHT_BITS)
+        m.submodules.scaled = scaled = SerialMultiplier(
+            a_width=p.root_bits, b_width=COEFFICIENT_BITS
+        )
         m.submodules.quotient = quotient = IterativeDivider(
             dividend_width=p.quotient_bits, divisor_width=p.length_bits
         )
@@ -140,17 +142,17 @@ class VoteThreshold(Unit):
             root.operand.valid.eq(product.result.valid),
             product.result.ready.eq(root.operand.ready),
             scaled.operands.payload.a.eq(root.result.payload),
-            scaled.operands.payload.b.eq(self.weights.deviation),
+            scaled.operands.payload.b.eq(self.coefficients.deviation),
             scaled.operands.valid.eq(root.result.valid),
             root.result.ready.eq(scaled.operands.ready),
         ]
 
         # a - b * r: its sign decides on the fallback before anything is divided or rounded.
-        mean, upper = self.weights.mean, self.weights.mean[-2:].all()
+        mean, upper = self.coefficients.mean, self.coefficients.mean[-2:].all()
         mean = Mux(upper, LARGEST_MEAN, mean) << ROOT_FRACTION
-        margin = Signal(signed(p.root_bits + WEIGHT_BITS + 2))
+        margin = Signal(signed(p.root_bits + COEFFICIENT_BITS + 2))
         negative = margin[-1]
-        dropped = ROOT_FRACTION + WEIGHT_FRACTION - QUOTIENT_FRACTION
+        dropped = ROOT_FRACTION + COEFFICIENT_FRACTION - QUOTIENT_FRACTION
         divides = Signal()
         m.d.comb += [
             margin.eq((mean - scaled.result.payload) >> dropped),

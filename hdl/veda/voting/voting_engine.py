@@ -49,9 +49,9 @@ class VotingEngine(Unit):
 
     Members
     -------
-    weights : In(struct)
-        Weights a and b, as in `VoteThreshold`: calibrated for each model.
-    layers : In(stream)
+    coefficients : In(struct)
+        Coefficients a and b, as in `VoteThreshold`: calibrated for each model.
+    steps : In(stream)
         A step. `length`: number of cached tokens, 1 to `slots`, this token included. `vote`: the
         probabilities of all heads arrive, `length` beats for each `lanes` heads. `new_slot`: the
         token's slot. `evictions`: number of victims to find. Transferred with the step's last
@@ -76,8 +76,8 @@ class VotingEngine(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "weights": In(p.threshold.weights_layout),
-                "layers": In(stream.Signature(p.layer_layout)),
+                "coefficients": In(p.threshold.coefficients_layout),
+                "steps": In(stream.Signature(p.step_layout)),
                 "probabilities": In(stream.Signature(p.beat_layout)),
                 "counts_in": In(stream.Signature(unsigned(p.count_bits))),
                 "counts_out": Out(stream.Signature(unsigned(p.count_bits))),
@@ -93,11 +93,11 @@ class VotingEngine(Unit):
         # Cuts the path from the ready of the counts, through the thresholds of all lanes, to the
         # ready of the probabilities.
         votes = buffered(m, "votes_buffer", comparator.votes, depth=2)
-        m.d.comb += comparator.weights.eq(self.weights)
+        m.d.comb += comparator.coefficients.eq(self.coefficients)
         for source, sink in (
             (self.probabilities, comparator.probabilities),
             (votes, counter.votes),
-            (self.layers, counter.layers),
+            (self.steps, counter.steps),
             (self.counts_in, counter.counts_in),
             (counter.counts_out, self.counts_out),
             (counter.victims, self.victims),

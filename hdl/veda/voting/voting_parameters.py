@@ -114,7 +114,7 @@ class VotingEngineParameters(Parameters):
         return unsigned(self.lanes.bit_length())
 
     @property
-    def layer_layout(self) -> data.StructLayout:
+    def step_layout(self) -> data.StructLayout:
         """A step: the work for one token in one layer."""
         length = unsigned(self.threshold.length_bits)
         return data.StructLayout(

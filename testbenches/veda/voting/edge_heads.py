@@ -5,7 +5,7 @@ import numpy as np
 from golden.veda.voting.vote_threshold import (
     LARGEST_SUM,
     Codes,
-    Weights,
+    ThresholdCoefficients,
     rounded_quotient,
     squares,
     threshold_margin,
@@ -22,7 +22,9 @@ SQUARES = squares(np.arange(0x4000))
 """Of each code below 2, in units of 2**-40."""
 
 
-def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple[Codes, Codes]:
+def edge_heads(
+    rng: np.random.Generator, length: int, coefficients: ThresholdCoefficients
+) -> tuple[Codes, Codes]:
     """Return two random heads whose sums of squares differ by one unit, and in a vote.
 
     For the first head, l * Q - 1 is the square of an integer r, the root; for the second it is
@@ -34,11 +36,11 @@ def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple
     ----------
     length : int
         At least `FEWEST`.
-    weights : Weights
-        Weights of the threshold; the one of the deviation must not be zero.
+    coefficients : ThresholdCoefficients
+        Coefficients of the threshold; the one of the deviation must not be zero.
     """
     while True:
-        root, code = _edge(rng, length, weights)
+        root, code = _edge(rng, length, coefficients)
         wanted = -(((1 << 28) + root**2 << 12) // -length)
         if wanted > LARGEST_SUM:
             continue
@@ -47,15 +49,17 @@ def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple
             return first, second
 
 
-def _edge(rng: np.random.Generator, length: int, weights: Weights) -> tuple[int, int]:
+def _edge(
+    rng: np.random.Generator, length: int, coefficients: ThresholdCoefficients
+) -> tuple[int, int]:
     """Return a root whose threshold is below that of the previous root, and that threshold."""
 
     def threshold(root: int) -> int:
-        return rounded_quotient(max(threshold_margin(root, weights), 0), length)
+        return rounded_quotient(max(threshold_margin(root, coefficients), 0), length)
 
     (about,) = BINARY16.decode(rng.integers(1, threshold(0) + 1, 1))
-    product = threshold_margin(0, weights) - about * length * 2.0**25
-    root = max(1, int(2 * product / weights.deviation))
+    product = threshold_margin(0, coefficients) - about * length * 2.0**25
+    root = max(1, int(2 * product / coefficients.deviation))
     while threshold(root) == threshold(root - 1):
         root += 1
     return root, threshold(root)

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm import open_trace
-from golden.veda.voting.vote_threshold import PAPER, Weights
+from golden.veda.voting.vote_threshold import PAPER, ThresholdCoefficients
 from golden.veda.voting.voting_engine import exact_votes
 from golden.veda.voting.voting_policy import VotingPolicy, VotingStep, replay
 from hdl.memory.threshold_search import SEARCH_OVERHEAD
-from hdl.veda.voting.threshold_parameters import WEIGHT_BITS
+from hdl.veda.voting.threshold_parameters import COEFFICIENT_BITS
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters, context
@@ -29,7 +29,7 @@ from testbenches.veda.voting.voting_steps import (
     tabulate,
     threshold_codes,
     threshold_work,
-    usual_weights,
+    usual_coefficients,
 )
 
 LAYERS = (0, 14, 29)
@@ -97,7 +97,7 @@ def real_steps(p: VotingEngineParameters, full: bool) -> tuple[list[VotingStep],
     )[:, :, : policy.prompt + steps]
     texts = []
     for first in range(0, len(heads) - p.heads + 1, p.heads):
-        group = replay(scores[first : first + p.heads], policy, exact_votes(usual_weights(p)))
+        group = replay(scores[first : first + p.heads], policy, exact_votes(usual_coefficients(p)))
         texts.append([step for step in group if step.token >= policy.prompt - 4])
     taken = [step for token in zip(*texts, strict=True) for step in token]
     return taken, f"SmolLM2 layers {layers}, {p.heads} heads, {steps} generated tokens"
@@ -128,19 +128,19 @@ class Engine:
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p = catalog_parameters()
         self.bench = Bench(dut, salt, timeout=3 * self.p.fifo_depth + 500)
-        self.layers = self.bench.source("layers", source)
+        self.steps = self.bench.source("steps", source)
         self.probabilities = self.bench.source("probabilities", source)
         self.waits = self.bench.add(Waits(self.probabilities))
         self.counts_in = self.bench.source("counts_in", source)
         self.counts_out = self.bench.sink("counts_out", sink)
         self.victims = self.bench.sink("victims", sink)
-        self.weights = Port(dut.weights)
+        self.coefficients = Port(dut.coefficients)
 
     def offer(self, table: StepTable, *, counts: bool = True) -> None:
-        """Apply the weights, and offer all inputs, or all but the counts."""
-        weights = table.weights
-        self.weights.value = weights.mean | weights.deviation << WEIGHT_BITS
-        self.layers.send(table.layers)
+        """Apply the coefficients, and offer all inputs, or all but the counts."""
+        coefficients = table.coefficients
+        self.coefficients.value = coefficients.mean | coefficients.deviation << COEFFICIENT_BITS
+        self.steps.send(table.headers)
         self.probabilities.send(table.probabilities)
         if counts:
             self.counts_in.send(table.counts)
@@ -159,7 +159,7 @@ class Engine:
             until=lambda: (
                 len(self.counts_out.received) >= len(table.sent)
                 and len(self.victims.received) >= len(table.victims)
-                and self.layers.idle
+                and self.steps.idle
             )
         )
         # No further output follows.
@@ -295,19 +295,23 @@ async def short_heads(dut: Any, late: int) -> None:
     await engine.run(table, late=late)
 
 
-WEIGHTS = {"paper": PAPER, "no deviation": Weights(5000, 0), "above all": Weights(8191, 100)}
-"""Weights a and b, which are calibrated for each model."""
+COEFFICIENTS = {
+    "paper": PAPER,
+    "no deviation": ThresholdCoefficients(5000, 0),
+    "above all": ThresholdCoefficients(8191, 100),
+}
+"""Coefficients a and b, which are calibrated for each model."""
 
 
 @cocotb.test()
-@cocotb.parametrize(weights=["usual", *WEIGHTS])
-async def thresholds_to_the_last_bit(dut: Any, weights: str) -> None:
+@cocotb.parametrize(coefficients=["usual", *COEFFICIENTS])
+async def thresholds_to_the_last_bit(dut: Any, coefficients: str) -> None:
     """Vote in cases where the last bit of a threshold decides, and the first bit of a root."""
     p = catalog_parameters()
-    salt = f"thresholds_to_the_last_bit {weights}"
+    salt = f"thresholds_to_the_last_bit {coefficients}"
     rng = Bench(dut, salt).numpy_rng
-    chosen = WEIGHTS.get(weights, usual_weights(p))
-    step = 1 if weights == "usual" else 5
+    chosen = COEFFICIENTS.get(coefficients, usual_coefficients(p))
+    step = 1 if coefficients == "usual" else 5
     lengths = range(1 if step > 1 else 2, min(p.slots, 40) + 1, step)
     heads = [threshold_codes(rng, p, max(length, 2), chosen) for length in lengths]
     longest = min(p.slots, 512)

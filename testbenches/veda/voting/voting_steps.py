@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.veda.voting.vote_threshold import PAPER, Weights, vote_threshold
+from golden.veda.voting.vote_threshold import PAPER, ThresholdCoefficients, vote_threshold
 from golden.veda.voting.voting_engine import (
     Integers,
     LayerResult,
@@ -28,19 +28,19 @@ class StepTable:
 
     Parameters
     ----------
-    layers, probabilities, counts : list[int]
-        Payloads of `layers`, `probabilities` and `counts_in`.
+    headers, probabilities, counts : list[int]
+        Payloads of `steps`, `probabilities` and `counts_in`.
     results : list[LayerResult]
         One per step.
-    weights : Weights
-        Weights a and b of the threshold.
+    coefficients : ThresholdCoefficients
+        Coefficients a and b of the threshold.
     """
 
-    layers: list[int]
+    headers: list[int]
     probabilities: list[int]
     counts: list[int]
     results: list[LayerResult]
-    weights: Weights
+    coefficients: ThresholdCoefficients
 
     @property
     def sent(self) -> Integers:
@@ -56,20 +56,20 @@ class StepTable:
         ).reshape(-1, 3)
 
 
-def usual_weights(p: VotingEngineParameters) -> Weights:
-    """Return the paper's weights, or ones for which a sink causes the fallback in a small cache."""
-    return PAPER if p.slots > 64 else Weights(deviation=3277)
+def usual_coefficients(p: VotingEngineParameters) -> ThresholdCoefficients:
+    """Return the paper's coefficients; in a small cache, ones whose fallback a sink causes."""
+    return PAPER if p.slots > 64 else ThresholdCoefficients(deviation=3277)
 
 
 def tabulate(
     works: Iterable[Work],
     p: VotingEngineParameters,
     rng: np.random.Generator,
-    weights: Weights | None = None,
+    coefficients: ThresholdCoefficients | None = None,
 ) -> StepTable:
     """Process steps with the model and pack them; lanes without a head carry noise."""
     kept = list(works)
-    weights = weights or usual_weights(p)
+    coefficients = coefficients or usual_coefficients(p)
     headers = {
         name: np.array([getattr(step, name) for step, _, _ in kept]).astype(np.int64)
         for name in ("length", "vote", "new_slot", "evictions")
@@ -79,11 +79,11 @@ def tabulate(
         if step.vote:
             beats += _beats(codes, p, rng)
     return StepTable(
-        to_integers(pack(p.layer_layout, headers)),
+        to_integers(pack(p.step_layout, headers)),
         beats,
         np.concatenate([counts for _, _, counts in kept]).tolist(),
-        [process_step(step, codes, counts, p, weights) for step, codes, counts in kept],
-        weights,
+        [process_step(step, codes, counts, p, coefficients) for step, codes, counts in kept],
+        coefficients,
     )
 
 
@@ -140,7 +140,10 @@ def random_codes(rng: np.random.Generator, heads: int, length: int) -> Integers:
 
 
 def threshold_codes(
-    rng: np.random.Generator, p: VotingEngineParameters, length: int, weights: Weights
+    rng: np.random.Generator,
+    p: VotingEngineParameters,
+    length: int,
+    coefficients: ThresholdCoefficients,
 ) -> Integers:
     """Return heads with an element at the threshold, which gets no vote, and one below, which does.
 
@@ -153,7 +156,7 @@ def threshold_codes(
         head[:] = to_codes(powers / powers.sum() * rng.uniform(0.5, 1.1))
         below, at = rng.permutation(length)[:2]
         for _ in range(30):
-            threshold = vote_threshold(head, weights).threshold
+            threshold = vote_threshold(head, coefficients).threshold
             if (head[below], head[at]) == (threshold - 1, threshold):
                 break
             head[below], head[at] = max(threshold - 1, 0), threshold
@@ -175,10 +178,13 @@ def sink_codes(rng: np.random.Generator, p: VotingEngineParameters, length: int)
 
 
 def edge_codes(
-    rng: np.random.Generator, p: VotingEngineParameters, length: int, weights: Weights
+    rng: np.random.Generator,
+    p: VotingEngineParameters,
+    length: int,
+    coefficients: ThresholdCoefficients,
 ) -> Integers:
     """Return heads at the edge of a threshold, where the last bit of a square decides."""
-    pairs = [edge_heads(rng, length, weights) for _ in range(0, p.heads, 2)]
+    pairs = [edge_heads(rng, length, coefficients) for _ in range(0, p.heads, 2)]
     return rng.permutation(np.concatenate(pairs))[: p.heads]
 
 

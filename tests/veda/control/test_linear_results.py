@@ -81,7 +81,7 @@ def test_rows_are_routed_by_kind(preset: str, seed: int) -> None:
         wanted["logits"] = []
 
     def send(kind: RowKind, tokens: int) -> Any:
-        numbers = rng.integers(0, 1 << 16, p.row)
+        numbers = rng.integers(0, 1 << 16, p.row_elements)
         marks = {"kind": kind.value, "last_token": tokens - 1}
         layout = p.row_layout
         rows.append(packed(numbers) | sum(n << layout[name].offset for name, n in marks.items()))

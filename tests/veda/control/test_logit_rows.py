@@ -60,9 +60,9 @@ def test_ties_resolve_to_lowest_index(vocabulary: int, pauses: str) -> None:
             token, code = argmax(p.array.sum_format, sums)
             wanted.append(token | code << p.prediction_layout["sum"].offset)
         # The padding of the last row is larger than all logits.
-        filled = np.full((count, p.vocabulary_rows * p.row), 0x7F7FFFFF, np.uint64)
+        filled = np.full((count, p.vocabulary_rows * p.row_elements), 0x7F7FFFFF, np.uint64)
         filled[:, :vocabulary] = block
-        for row in filled.reshape(count, -1, p.row).swapaxes(0, 1):
+        for row in filled.reshape(count, -1, p.row_elements).swapaxes(0, 1):
             for sums in row:
                 shown.append(sum(int(code) << 32 * lane for lane, code in enumerate(sums)))
                 rows.append(count - 1)

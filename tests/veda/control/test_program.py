@@ -39,7 +39,7 @@ def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, i
             for element in range(p.hidden_size)
         ]
     slices = p.activated_slices if kind == PassKind.DOWN else p.attended_slices
-    starts = range(0, p.sums, p.array.partial_sums)
+    starts = range(0, p.array_outputs, p.array.partial_sums)
     return [
         {
             "first": part == 0,
@@ -50,7 +50,7 @@ def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, i
             **mark,
         }
         for start in starts
-        for end in (min(start + p.array.partial_sums, p.sums),)
+        for end in (min(start + p.array.partial_sums, p.array_outputs),)
         for mark in marks
         for part in range(slices)
         for output in range(start, end)
@@ -130,7 +130,7 @@ def test_layer_has_five_bursts(preset: str) -> None:
         assert place["channel"].tolist() == list(range(p.channels))
     place = unpack(p.angle_line, from_integers(addresses["line"][0].tolist(), p.angle_line.size))
     assert (place["position"] == 7).all()
-    assert place["part"].tolist() == [channel % p.lines for channel in range(p.channels)]
+    assert place["part"].tolist() == [channel % p.vector_lines for channel in range(p.channels)]
 
 
 def test_lm_head_follows_a_layer_that_predicts() -> None:
@@ -155,7 +155,7 @@ def test_lm_head_follows_a_layer_that_predicts() -> None:
     assert passes["kind"].tolist() == [kind.value for kind in kinds]
     reads = unpack(p.read_layout, from_integers(got["reads"], p.read_layout.size))
     assert passes["beats"].tolist() == reads["beats"].tolist()
-    rows = -(-p.vocabulary_size // p.row)
+    rows = -(-p.vocabulary_size // p.row_elements)
     assert reads["beats"][10] == rows * p.hidden_size
     address = {name: part[10] for name, part in reads["addresses"].items()}
     assert (address["space"] == Space.VOCABULARY.value).all()

@@ -41,7 +41,7 @@ def run(p: VedaParameters, blocks: list[dict[str, int]], seed: int) -> dict[str,
         "queries": p.query_layout,
         "reads": p.read_layout,
         "passes": p.pass_layout,
-        "steps": p.voting.layer_layout,
+        "steps": p.voting.step_layout,
     }
     fields = {
         name: unpack(layout, from_integers(got[name], layout.size))
@@ -134,7 +134,7 @@ def test_block_after_eviction_uses_victims_slot_first() -> None:
         seen.append(ctx.get(unit.overflow))
 
     got = run_streams(unit, sources, sinks, seed=1, cycle=watch)
-    steps = unpack(p.voting.layer_layout, from_integers(got["steps"], p.voting.layer_layout.size))
+    steps = unpack(p.voting.step_layout, from_integers(got["steps"], p.voting.step_layout.size))
     assert steps["new_slot"].tolist() == [full - 1, 4, full, full]
     assert steps["length"].tolist() == [full, full, full + 1, full + 1]
     assert seen[-1]

@@ -25,11 +25,11 @@ class ArgmaxHarness(Elaboratable):
         p = self.p
         largest = (1 << p.count_bits) - 1
         m.submodules.counter = counter = VoteCounter(parameters=p)
-        header = counter.layers.payload
+        header = counter.steps.payload
         m.d.comb += [
             # One header for the whole run: the state after a step is the input of the same step.
-            header.as_value().eq(AnyConst(p.layer_layout.size)),
-            counter.layers.valid.eq(1),
+            header.as_value().eq(AnyConst(p.step_layout.size)),
+            counter.steps.valid.eq(1),
             counter.votes.valid.eq(AnySeq(1)),
             counter.votes.payload.eq(AnySeq(len(counter.votes.payload))),
             counter.counts_in.valid.eq(AnySeq(1)),

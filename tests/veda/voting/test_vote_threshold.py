@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from golden.veda.voting.vote_threshold import (
     PAPER,
     Outcome,
-    Weights,
+    ThresholdCoefficients,
     rounded_quotient,
     sum_of_squares,
     vote_threshold,
@@ -116,7 +116,7 @@ def heads_for(p: VoteThresholdParameters) -> list[np.ndarray]:
 @pytest.mark.parametrize("slots", [4, 8, 4096])
 @pytest.mark.parametrize("take", [1.0, 0.02])
 def test_hardware_equals_its_model(slots: int, take: float) -> None:
-    p, weights = VoteThresholdParameters(slots=slots), Weights(deviation=2000)
+    p, coefficients = VoteThresholdParameters(slots=slots), ThresholdCoefficients(deviation=2000)
     unit = VoteThreshold(parameters=p)
     heads = heads_for(p)
     random = np.random.default_rng(1)
@@ -125,8 +125,8 @@ def test_hardware_equals_its_model(slots: int, take: float) -> None:
 
     async def source(context: Any) -> None:
         port = unit.probabilities
-        context.set(unit.weights.mean, weights.mean)
-        context.set(unit.weights.deviation, weights.deviation)
+        context.set(unit.coefficients.mean, coefficients.mean)
+        context.set(unit.coefficients.deviation, coefficients.deviation)
         for head in heads:
             for index, code in enumerate(head):
                 # The sign is ignored.
@@ -158,7 +158,7 @@ def test_hardware_equals_its_model(slots: int, take: float) -> None:
     simulator.add_testbench(source)
     simulator.add_testbench(sink)
     simulator.run()
-    outcomes = [vote_threshold(head, weights) for head in heads]
+    outcomes = [vote_threshold(head, coefficients) for head in heads]
     assert got == [(o.threshold, int(o.fallback), o.lowest * o.fallback) for o in outcomes]
     if slots > 4:
         assert {o.fallback for o in outcomes} == {False, True}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden.veda.voting.vote_threshold import Weights
+from golden.veda.voting.vote_threshold import ThresholdCoefficients
 from golden.veda.voting.voting_engine import (
     LayerStep,
     Victim,
@@ -22,8 +22,8 @@ from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 TINY = entry_named("voting_engine").parameters("tiny")
-SHARP = Weights(deviation=3277)
-"""Weights for which heads with a sink take the fallback in a small cache."""
+SHARP = ThresholdCoefficients(deviation=3277)
+"""Coefficients for which heads with a sink take the fallback in a small cache."""
 
 FIGURE = {5: {2, 3, 4}, 6: {2, 3, 4}, 7: {3, 4, 5, 7}, 8: {3, 6}}
 """Figure 2 (b): targets of the votes of rows 5 to 8, positions from 1."""
