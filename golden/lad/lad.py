@@ -100,18 +100,18 @@ def decoder_layer(
 
 @dataclass(frozen=True)
 class Lad:
-    """An accelerator; the tile's heads are the query heads of all layers and samples.
+    """An accelerator; the heads of its tiles are the query heads of all layers and samples.
 
     Parameters
     ----------
     p : LadParameters
         Dimensions of model and tiles.
-    tile : LadTile
-        The tile, with all data outside.
+    tiles : LadTile
+        All tiles, with all data outside.
     """
 
     p: LadParameters
-    tile: LadTile
+    tiles: LadTile
 
     def numbers(self, layer: int, sample: int) -> list[int]:
         """Return the indices of a sample's query heads of a layer."""
@@ -148,7 +148,7 @@ class Lad:
             for layer, weights in enumerate(layers):
                 numbers = self.numbers(layer, sample)
                 state, done = decoder_layer(
-                    self.tile, weights, state, cosine, sine, numbers=numbers
+                    self.tiles, weights, state, cosine, sine, numbers=numbers
                 )
                 outputs.append(state)
                 steps += done
@@ -173,7 +173,7 @@ class Lad:
     def vocabulary_products(self) -> int:
         """Return the number of products of slices per vector unit for the LM head."""
         p = self.p
-        return p.batch * p.pieces * p.piece_groups * p.hidden_slices if p.vocabulary_size else 0
+        return p.batch * p.pieces * p.piece_row_groups * p.hidden_slices if p.vocabulary_size else 0
 
     def products(self, weights: LayerWeights) -> int:
         """Return the number of products of slices per vector unit for a layer's matrices."""

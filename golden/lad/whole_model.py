@@ -132,7 +132,7 @@ class WholeModel:
     Members
     -------
     lad : Lad
-        The accelerator, whose tile has the heads of all layers.
+        The accelerator, whose tiles have the heads of all layers.
     """
 
     p: LadParameters
@@ -152,7 +152,7 @@ class WholeModel:
     def begin(self, heads: list[Head] | None = None) -> None:
         """Begin a text, or continue from given heads without any row on chip."""
         self.lad = Lad(self.p, lad_tiles(self.p.shared_tiles, heads))
-        for head in self.lad.tile.heads:
+        for head in self.lad.tiles.heads:
             head.latest = head.latest[:0]
 
     def step(self, position: int, states: Codes, *, predict: bool = True) -> TokenResult:
@@ -177,7 +177,7 @@ class WholeModel:
             rows = []
             for sample, state in enumerate(states):
                 row, own = decoder_layer(
-                    self.lad.tile,
+                    self.lad.tiles,
                     weights,
                     state,
                     cosine,

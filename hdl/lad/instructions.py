@@ -64,11 +64,11 @@ class Source(enum.Enum, shape=2):
     RESULTS = 2
 
 
-def loops_layout(place: ShapeLike) -> data.StructLayout:
+def loops_layout(address: ShapeLike) -> data.StructLayout:
     """Return the record of a sequence: its base, and the rounds and stride of each loop."""
     return data.StructLayout(
-        {"base": place}
-        | {name: data.StructLayout({"rounds": place, "stride": place}) for name in LOOPS}
+        {"base": address}
+        | {name: data.StructLayout({"rounds": address, "stride": address}) for name in LOOPS}
     )
 
 
@@ -106,7 +106,7 @@ class Instruction:
         Function of the special function module.
     outputs : int
         Slices of the output of a linear layer.
-    groups : int
+    row_groups : int
         For a piece of the LM head, instead of `outputs`: groups of sums, which are not written.
     joins : bool
         Begin only when the attention outputs of all heads have been written.
@@ -116,15 +116,15 @@ class Instruction:
     writes: tuple[tuple[Source, Loops], ...] = ()
     function: Function = Function.ADD
     outputs: int = 0
-    groups: int = 0
+    row_groups: int = 0
     joins: bool = False
 
     def encode(self, parameters: LadParameters) -> int:
         """Return the instruction as the integer of its bits, see `instruction_layout`."""
         p, units = parameters, parameters.tile.linear.units
         rows = self.outputs * p.head_size
-        groups = self.groups or -(-rows // units)
-        rounds, more = divmod(max(groups - 1, 0), p.tiles)
+        groups = self.row_groups or -(-rows // units)
+        most, more = divmod(max(groups - 1, 0), p.tiles)
         nowhere = Loops(0)
         # Every instruction has all fields; unused ones are ignored.
         missing = MOVES - len(self.moves)
@@ -141,14 +141,14 @@ class Instruction:
             "writes": bool(self.writes),
             "function": self.function,
             "slices": sum(loops.inner[0] // p.batch for loops in inputs),
-            "groups": groups,
-            "rounds": rounds + 1 if groups else 0,
+            "row_groups": groups,
+            "tile_groups": most + 1 if groups else 0,
             "more": more,
             "joins": self.joins,
             "rest": rows - (groups - 1) * units if self.outputs else 0,
         }
         if p.vocabulary_size:
-            fields["compares"] = bool(self.groups)
+            fields["compares"] = bool(self.row_groups)
         return instruction_layout(p).const(fields).as_value().value
 
 
@@ -165,17 +165,17 @@ def instruction_layout(parameters: LadParameters) -> data.StructLayout:
         Function of the special function module.
     slices : unsigned
         Slices of each sample's input of a linear layer.
-    groups, rest
+    row_groups, rest
         Groups of output rows, over all tiles; rows that exist in the last one.
-    rounds, more
-        Groups of the first tile; the next `more` tiles have as many, the others one less.
+    tile_groups, more
+        Row groups of the first tile; the next `more` tiles have as many, the others one less.
     joins : 1
         Begin only when the attention outputs of all heads have been written.
     compares : 1
         The sums are logits, input of the argmax and not written; only with a vocabulary.
     """
     p = parameters
-    loops = loops_layout(p.place_shape)
+    loops = loops_layout(p.address_shape)
     return data.StructLayout(
         {
             "moves": data.ArrayLayout(
@@ -187,8 +187,8 @@ def instruction_layout(parameters: LadParameters) -> data.StructLayout:
             "writes": 1,
             "function": Function,
             "slices": unsigned(p.tile.linear.slices.bit_length()),
-            "groups": range(p.most_groups + 1),
-            "rounds": unsigned(p.tile.linear.groups.bit_length()),
+            "row_groups": range(p.most_row_groups + 1),
+            "tile_groups": unsigned(p.tile.linear.groups.bit_length()),
             "more": p.shared_tiles.tile_shape,
             "joins": 1,
             "rest": range(p.tile.linear.units + 1),

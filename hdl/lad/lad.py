@@ -11,7 +11,7 @@ from hdl.lad.parameters import LadParameters
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
-MEMORY = (
+TO_MEMORY = (
     "appends",
     "group_requests",
     "key_requests",
@@ -25,14 +25,17 @@ MEMORY = (
 )
 """Streams of the tiles to the memory outside."""
 
-FETCHED = ("weights", "groups", "keys", "active", "tallies", "caches")
-"""Streams of the tiles from there."""
+FROM_MEMORY = ("weights", "groups", "keys", "active", "tallies", "caches")
+"""Streams of the tiles from the memory outside."""
 
-LED = ("tasks", "inputs", "vectors", "factors", "addends", "steps")
-"""Streams from the sequencer to the tiles; the other streams are their results."""
+OPERANDS = ("tasks", "inputs", "vectors", "factors", "addends", "steps")
+"""Streams from the sequencer to the tiles."""
 
-COUNTED = ("hits", "misses")
-"""Counters of a tile that prefetches."""
+RESULTS = ("sums", "results", "outputs")
+"""Streams from the tiles to the sequencer."""
+
+COUNTERS = ("hits", "misses")
+"""Counters of tiles that prefetch."""
 
 
 class Lad(Unit):
@@ -104,10 +107,10 @@ class Lad(Unit):
 
     def __init__(self, *, parameters: LadParameters) -> None:
         self.parameters = p = parameters
-        self.tile = LadTiles(parameters=p.shared_tiles)
+        self.tiles = LadTiles(parameters=p.shared_tiles)
         self.sequencer = LayerSequencer(parameters=p)
         # Streams that only pass through have the signature of the tiles.
-        members = self.tile.signature.members
+        members = self.tiles.signature.members
         super().__init__(
             {
                 "slices": In(stream.Signature(p.slice_layout)),
@@ -118,25 +121,25 @@ class Lad(Unit):
                 if p.vocabulary_size
                 else {}
             )
-            | {name: members[name] for name in (*FETCHED, *MEMORY)}
-            | ({name: members[name] for name in COUNTED} if p.tile.prefetched else {})
+            | {name: members[name] for name in (*FROM_MEMORY, *TO_MEMORY)}
+            | ({name: members[name] for name in COUNTERS} if p.tile.prefetched else {})
         )
 
     def elaborate(self, platform: object) -> Module:
         """Connect the sequencer with the tiles, and both with the ports."""
         m = Module()
-        m.submodules.tile, m.submodules.sequencer = tile, sequencer = self.tile, self.sequencer
-        for name in LED:
-            connect_streams(m, getattr(sequencer, name), getattr(tile, name))
-        for name in ("sums", "results", "outputs"):
-            connect_streams(m, getattr(tile, name), getattr(sequencer, name))
-        for name in FETCHED:
-            connect_streams(m, getattr(self, name), getattr(tile, name))
-        for name in MEMORY:
-            connect_streams(m, getattr(tile, name), getattr(self, name))
+        m.submodules.tiles, m.submodules.sequencer = tiles, sequencer = self.tiles, self.sequencer
+        for name in OPERANDS:
+            connect_streams(m, getattr(sequencer, name), getattr(tiles, name))
+        for name in RESULTS:
+            connect_streams(m, getattr(tiles, name), getattr(sequencer, name))
+        for name in FROM_MEMORY:
+            connect_streams(m, getattr(self, name), getattr(tiles, name))
+        for name in TO_MEMORY:
+            connect_streams(m, getattr(tiles, name), getattr(self, name))
         if self.parameters.tile.prefetched:
-            connect_streams(m, sequencer.coming, tile.coming)
-            m.d.comb += [getattr(self, name).eq(getattr(tile, name)) for name in COUNTED]
+            connect_streams(m, sequencer.coming, tiles.coming)
+            m.d.comb += [getattr(self, name).eq(getattr(tiles, name)) for name in COUNTERS]
         connect_streams(m, self.slices, sequencer.slices)
         connect_streams(m, sequencer.states, self.states)
         if self.parameters.vocabulary_size:

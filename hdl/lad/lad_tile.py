@@ -8,13 +8,13 @@ from hdl.lad.ac.attention_computation_module import AttentionComputationModule
 from hdl.lad.apid.active_position_module import ActivePositionModule
 from hdl.lad.control.active_fetcher import ActiveFetcher
 from hdl.lad.control.active_union import COUNTER_BITS
-from hdl.lad.control.lane_groups import LaneCollector, LaneSpreader
+from hdl.lad.control.lane_transfers import LaneCollector, LaneSpreader
 from hdl.lad.control.maximum_sharing import MaximumSharing
 from hdl.lad.control.pipeline_pause import PipelinePause
 from hdl.lad.control.position_prefetcher import PositionPrefetcher
 from hdl.lad.control.score_fetcher import ScoreFetcher
 from hdl.lad.control.step_queues import StepQueues
-from hdl.lad.control.step_slots import ENDS, StepSlots
+from hdl.lad.control.steps_in_flight import ENDS, StepsInFlight
 from hdl.lad.control.unit_pool import UnitPool
 from hdl.lad.control.unit_turns import UnitTurns
 from hdl.lad.control.write_back import WriteBack, transferred
@@ -116,10 +116,10 @@ class LadTile(Unit):
             "sums": p.linear.output_layout,
             "results": p.sfm.values_layout,
             "appends": p.append_layout,
-            "group_requests": p.rows_layout,
-            "key_requests": p.place_layout,
-            "active_requests": p.place_layout,
-            "counter_requests": p.place_layout,
+            "group_requests": p.group_request_layout,
+            "key_requests": p.row_request_layout,
+            "active_requests": p.row_request_layout,
+            "counter_requests": p.row_request_layout,
             "cache_requests": p.head_layout,
             "centres": p.centre_layout,
             "marks": p.marks_layout,
@@ -156,7 +156,7 @@ class LadTile(Unit):
         m = Module()
         p = self.parameters
         m.submodules.queues = queues = StepQueues(parameters=p)
-        m.submodules.slots = slots = StepSlots(parameters=p)
+        m.submodules.steps_in_flight = in_flight = StepsInFlight(parameters=p)
         m.submodules.pause = pause = PipelinePause()
         m.submodules.score_fetcher = scores = ScoreFetcher(parameters=p)
         m.submodules.eas = eas = AttentionScoreModule(parameters=p.eas, shared=True)
@@ -180,13 +180,13 @@ class LadTile(Unit):
             (queues.appends, self.appends),
             # Stages 1 and 2.
             (queues.group_requests, self.group_requests),
-            (queues.rows, scores.steps),
+            (queues.fetcher_steps, scores.steps),
             (self.groups, scores.groups),
             (scores.requests, self.key_requests),
             (self.keys, scores.fetched),
-            (scores.rows, eas.groups),
+            (scores.eas_groups, eas.groups),
             (scores.keys, eas.keys),
-            (queues.scored, eas.steps),
+            (queues.eas_steps, eas.steps),
             (eas.headers, maxima.found),
             # Stages 3 and 4.
             (eas.scores, apid.groups),
@@ -195,16 +195,16 @@ class LadTile(Unit):
             (actives.counter_requests, self.counter_requests),
             (self.tallies, actives.tallies),
             # Stages 5 and 6.
-            (queues.discrepancies, maxima.md_queries),
+            (queues.md_queries, maxima.md_queries),
             (maxima.md_steps, md.steps),
             (actives.active, md.active),
-            (queues.computed, maxima.ac_queries),
+            (queues.ac_queries, maxima.ac_queries),
             (maxima.ac_steps, ac.steps),
             (actives.vectors, ac.vectors),
             (self.caches, ac.caches),
-            (md.coefficients, spreader.groups),
+            (md.coefficients, spreader.transfers),
             (spreader.items, collector.items),
-            (collector.groups, ac.coefficients),
+            (collector.transfers, ac.coefficients),
             # What the step has changed.
             (eas.centres, write_back.found),
             (apid.counts, write_back.counted),
@@ -220,27 +220,29 @@ class LadTile(Unit):
             connect_streams(m, source, sink)
         # The union compares a position in the cycle in which it arrives, hence the register.
         connect_registered(m, apid.positions, actives.positions)
-        fetched = self._fetch_active(m, actives, slots, write_back)
+        fetched = self._fetch_active(m, actives, in_flight, write_back)
 
         positions = actives.positions
-        heads = dict(zip(ENDS, slots.heads, strict=True))
+        heads = dict(zip(ENDS, in_flight.heads, strict=True))
         m.d.comb += [
-            slots.head.eq(self.steps.payload.head),
-            slots.begin.eq(queues.begin),
-            slots.ended.eq(Cat(transferred(positions) & positions.payload.last, write_back.ended)),
-            queues.may_begin.eq(slots.free & turns.may_begin & fetched),
+            in_flight.head.eq(self.steps.payload.head),
+            in_flight.begin.eq(queues.begin),
+            in_flight.ended.eq(
+                Cat(transferred(positions) & positions.payload.last, write_back.ended)
+            ),
+            queues.may_begin.eq(in_flight.free & turns.may_begin & fetched),
             actives.head.eq(heads["positions"]),
             turns.offered.eq(self.appends.valid & ~self.appends.ready),
             turns.idle.eq(pause.idle),
             pause.wanted.eq(turns.wanted),
             pause.begun.eq(queues.begin),
-            pause.scored.eq(transferred(eas.centres)),
-            pause.identified.eq(maxima.md_offered),
-            maxima.md_admitted.eq(pause.identifies),
-            pause.parted.eq(transferred(md.steps)),
-            pause.computed.eq(maxima.ac_offered),
-            maxima.ac_admitted.eq(pause.computes),
-            pause.ended.eq(transferred(ac.steps)),
+            pause.eas_ended.eq(transferred(eas.centres)),
+            pause.md_offered.eq(maxima.md_offered),
+            maxima.md_admitted.eq(pause.md_admitted),
+            pause.md_ended.eq(transferred(md.steps)),
+            pause.ac_offered.eq(maxima.ac_offered),
+            maxima.ac_admitted.eq(pause.ac_admitted),
+            pause.ac_ended.eq(transferred(ac.steps)),
         ]
         for index, name in enumerate(ENDS[1:]):
             m.d.comb += write_back.heads[index].eq(heads[name])
@@ -278,7 +280,7 @@ class LadTile(Unit):
         return turns
 
     def _fetch_active(
-        self, m: Module, actives: ActiveFetcher, slots: StepSlots, write_back: WriteBack
+        self, m: Module, actives: ActiveFetcher, in_flight: StepsInFlight, write_back: WriteBack
     ) -> Value:
         """Fetch active positions, through a prefetcher if any; return whether a step may begin."""
         if not self.parameters.prefetched:
@@ -302,9 +304,9 @@ class LadTile(Unit):
             connect_streams(m, source, sink)
         m.d.comb += [
             prefetcher.record.eq(write_back.record),
-            prefetcher.begins.eq(slots.begin),
-            prefetcher.freed.eq(slots.freed),
-            prefetcher.freed_head.eq(slots.freed_head),
+            prefetcher.begins.eq(in_flight.begin),
+            prefetcher.freed.eq(in_flight.freed),
+            prefetcher.freed_head.eq(in_flight.freed_head),
             self.hits.eq(prefetcher.hits),
             self.misses.eq(prefetcher.misses),
         ]

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.lad.control.active_union import COUNTER_BITS
 from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.step_sharing import StepSharing
-from hdl.lad.control.step_slots import SLOTS
+from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.lad.control.task_sharing import TaskSharing
 from hdl.lad.lad_tile import LadTile
 from hdl.lad.parameters import LadTilesParameters
@@ -83,15 +83,15 @@ class LadTiles(Unit):
 
     def __init__(self, *, parameters: LadTilesParameters) -> None:
         self.parameters = p = parameters
-        self.parts = [LadTile(parameters=p.tile) for _ in range(p.tiles)]
-        members = dict(self.parts[0].signature.members)
+        self.tiles = [LadTile(parameters=p.tile) for _ in range(p.tiles)]
+        members = dict(self.tiles[0].signature.members)
         # Payloads with a head also have its tile; answers are matched by the order of the requests.
         for name in ("steps", "coming"):
             if name in members:
                 layout = getattr(p.tile, {"coming": "head_layout"}.get(name, "step_layout"))
                 members[name] = In(stream.Signature(p.named(layout)))
         for name in (*READS, *WRITES, "outputs"):
-            layout = getattr(self.parts[0], name).payload.shape()
+            layout = getattr(self.tiles[0], name).payload.shape()
             members[name] = Out(stream.Signature(p.named(layout)))
         members["tasks"] = In(stream.Signature(p.task_layout))
         super().__init__(members)
@@ -99,9 +99,9 @@ class LadTiles(Unit):
     def elaborate(self, platform: object) -> Module:
         """Connect the tiles through arbiters and shared reads, a single tile directly."""
         m = Module()
-        for number, tile in enumerate(self.parts):
+        for number, tile in enumerate(self.tiles):
             m.submodules[f"tile_{number}"] = tile
-        if len(self.parts) == 1:
+        if len(self.tiles) == 1:
             self._alone(m)
             return m
         self._steps(m)
@@ -109,15 +109,15 @@ class LadTiles(Unit):
         self._writes(m)
         self._linear(m)
         for name in FUNCTIONS[:-1]:
-            connect_streams(m, getattr(self, name), getattr(self.parts[0], name))
-        connect_streams(m, self.parts[0].results, self.results)
+            connect_streams(m, getattr(self, name), getattr(self.tiles[0], name))
+        connect_streams(m, self.tiles[0].results, self.results)
         if self.parameters.tile.prefetched:
             self._coming(m)
         return m
 
     def _alone(self, m: Module) -> None:
         """Connect a single tile; its number has no bits."""
-        (tile,) = self.parts
+        (tile,) = self.tiles
         for name, member in tile.signature.members.items():
             ours, theirs = getattr(self, name), getattr(tile, name)
             if member.is_port:
@@ -132,38 +132,40 @@ class LadTiles(Unit):
         m.submodules.steps = sharing = StepSharing(parameters=self.parameters)
         connect_streams(m, self.steps, sharing.steps)
         connect_streams(m, sharing.outputs, self.outputs)
-        for number, tile in enumerate(self.parts):
-            connect_streams(m, sharing.dealt[number], tile.steps)
-            connect_streams(m, tile.outputs, sharing.given[number])
+        for number, tile in enumerate(self.tiles):
+            connect_streams(m, sharing.tile_steps[number], tile.steps)
+            connect_streams(m, tile.outputs, sharing.tile_outputs[number])
 
     def _coming(self, m: Module) -> None:
         """Send each tile the heads of its next steps; add up the counters of all tiles."""
         p, coming = self.parameters, self.coming
         ready = []
-        for number, tile in enumerate(self.parts):
-            m.submodules[f"coming_{number}"] = told = Fifo(shape=p.tile.head_layout, depth=SLOTS)
-            connect_streams(m, told.sink, tile.coming)
+        for number, tile in enumerate(self.tiles):
+            m.submodules[f"coming_{number}"] = heads = Fifo(
+                shape=p.tile.head_layout, depth=MOST_STEPS
+            )
+            connect_streams(m, heads.sink, tile.coming)
             mine = coming.payload.tile == number
             m.d.comb += [
-                told.source.payload.head.eq(coming.payload.head),
-                told.source.valid.eq(coming.valid & mine),
+                heads.source.payload.head.eq(coming.payload.head),
+                heads.source.valid.eq(coming.valid & mine),
             ]
-            ready.append(told.source.ready)
+            ready.append(heads.source.ready)
         m.d.comb += coming.ready.eq(Array(ready)[coming.payload.tile])
         for name in ("hits", "misses"):
             counted = Signal(COUNTER_BITS, name=f"all_{name}")
-            m.d.sync += counted.eq(sum(getattr(tile, name) for tile in self.parts))
+            m.d.sync += counted.eq(sum(getattr(tile, name) for tile in self.tiles))
             m.d.comb += getattr(self, name).eq(counted)
 
     def _reads(self, m: Module) -> None:
         """Share the requests and answers of each kind."""
         p = self.parameters
-        tile, rows = p.tile, (ROWS_WAITING, 1)
+        rows = (ROWS_WAITING, 1)
         # Number of answers per tile with reserved room, and largest number of parts of an answer.
-        rooms = ((2, tile.apid.groups), rows, rows, rows, (1, tile.ac.columns))
+        rooms = ((2, p.tile.apid.groups), rows, rows, rows, (1, p.tile.ac.columns))
         for (request, answer), (waiting, parts) in zip(READS.items(), rooms, strict=True):
             asks, gives = (
-                getattr(self.parts[0], name).payload.shape() for name in (request, answer)
+                getattr(self.tiles[0], name).payload.shape() for name in (request, answer)
             )
             # The number of groups of G depends on the length of the step.
             by_length = request == "group_requests"
@@ -173,18 +175,18 @@ class LadTiles(Unit):
                 tiles=p.tiles,
                 waiting=waiting,
                 parts=parts,
-                step=tile.apid.lanes if by_length else 1,
+                step=p.tile.apid.lanes if by_length else 1,
             )
             m.submodules[request] = shared = SharedReads(parameters=reads)
-            for number, part in enumerate(self.parts):
-                asked, port = shared.asked[number], getattr(part, request)
+            for number, tile in enumerate(self.tiles):
+                asked, port = shared.asked[number], getattr(tile, request)
                 m.d.comb += [
                     asked.payload["item"].eq(port.payload),
                     asked.payload.amount.eq(port.payload.length if by_length else parts),
                     asked.valid.eq(port.valid),
                     port.ready.eq(asked.ready),
                 ]
-                connect_streams(m, shared.answered[number], getattr(part, answer))
+                connect_streams(m, shared.answered[number], getattr(tile, answer))
             sent = shared.requests.payload
             item = data.View(asks, sent["item"])
             self._named(m, shared.requests, getattr(self, request), item, sent.tile)
@@ -194,10 +196,10 @@ class LadTiles(Unit):
         """Share the streams that write."""
         for name in WRITES:
             # No register: a tile's write must reach the memory before the tile's next request.
-            shape = getattr(self.parts[0], name).payload.shape()
-            m.submodules[name] = turns = Arbiter(shape=shape, sources=len(self.parts))
-            for number, part in enumerate(self.parts):
-                port, source = getattr(part, name), turns.sources[number]
+            shape = getattr(self.tiles[0], name).payload.shape()
+            m.submodules[name] = turns = Arbiter(shape=shape, sources=len(self.tiles))
+            for number, tile in enumerate(self.tiles):
+                port, source = getattr(tile, name), turns.sources[number]
                 m.d.comb += [
                     source.payload["item"].eq(port.payload),
                     source.valid.eq(port.valid),
@@ -224,14 +226,14 @@ class LadTiles(Unit):
         """Share the linear layers."""
         m.submodules.linear = sharing = TaskSharing(parameters=self.parameters)
         connect_streams(m, self.tasks, sharing.tasks)
-        for number, tile in enumerate(self.parts):
+        for number, tile in enumerate(self.tiles):
             connect_streams(m, sharing.tile_tasks[number], tile.tasks)
             connect_streams(m, tile.sums, sharing.tile_sums[number])
         connect_streams(m, sharing.sums, self.sums)
         for name in ("inputs", "weights"):
             whole = getattr(self, name)
             connect_handshake(m, whole, getattr(sharing, name))
-            for number, part in enumerate(self.parts):
-                tile = getattr(part, name)
-                connect_handshake(m, getattr(sharing, f"tile_{name}")[number], tile)
-                m.d.comb += tile.payload.eq(whole.payload)
+            for number, tile in enumerate(self.tiles):
+                port = getattr(tile, name)
+                connect_handshake(m, getattr(sharing, f"tile_{name}")[number], port)
+                m.d.comb += port.payload.eq(whole.payload)

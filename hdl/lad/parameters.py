@@ -165,19 +165,19 @@ class LadTileParameters(Parameters):
         return data.StructLayout(place | {"key": vector, "value": vector})
 
     @property
-    def rows_layout(self) -> data.StructLayout:
+    def group_request_layout(self) -> data.StructLayout:
         """Payload of `group_requests`: G of a head's positions below `length`."""
         return data.StructLayout({"head": self.head_shape, "length": self.length_shape})
 
     @property
-    def place_layout(self) -> data.StructLayout:
+    def row_request_layout(self) -> data.StructLayout:
         """Payload of requests for the data of one position."""
         return data.StructLayout({"head": self.head_shape, "position": self.apid.position_shape})
 
     @property
     def asked_layout(self) -> data.StructLayout:
         """Payload of a step's active positions; `last` with the newest one."""
-        return data.StructLayout(dict(self.place_layout.members) | {"last": 1})
+        return data.StructLayout(dict(self.row_request_layout.members) | {"last": 1})
 
     @property
     def listed_layout(self) -> data.StructLayout:
@@ -397,7 +397,7 @@ class LadParameters(ModelDimensions, Parameters):
         rule = f"tile.heads must be at least layers * heads * batch / tiles, {least}"
         require(tile.heads >= least, rule, tile.heads)
         slices = max(self.hidden_slices, self.heads, self.intermediate_slices)
-        for name, least in (("slices", slices), ("groups", -(-self.most_groups // self.tiles))):
+        for name, least in (("slices", slices), ("groups", -(-self.most_row_groups // self.tiles))):
             there = getattr(linear, name)
             require(there >= least, f"tile.linear.{name} must be at least {least}", there)
 
@@ -442,17 +442,17 @@ class LadParameters(ModelDimensions, Parameters):
         return max(self.hidden_slices, self.projected, 2 * self.intermediate_slices)
 
     @property
-    def most_groups(self) -> int:
+    def most_row_groups(self) -> int:
         """Largest number of groups of outputs of a linear layer, all tiles together."""
         return -(-self.most_sums * self.head_size // self.tile.linear.units)
 
     @property
     def pieces(self) -> int:
         """Pieces of the LM head, none larger than the largest other linear layer."""
-        return -(-self.vocabulary_size // (self.most_groups * self.tile.linear.units))
+        return -(-self.vocabulary_size // (self.most_row_groups * self.tile.linear.units))
 
     @property
-    def piece_groups(self) -> int:
+    def piece_row_groups(self) -> int:
         """Groups of outputs per piece; rows of the last piece can be no tokens."""
         return -(-self.vocabulary_size // (self.pieces * self.tile.linear.units))
 
@@ -479,7 +479,7 @@ class LadParameters(ModelDimensions, Parameters):
             units=self.tile.linear.units,
             head_size=self.head_size,
             batch=self.batch,
-            groups=self.most_groups,
+            groups=self.most_row_groups,
         )
 
     @property
@@ -493,7 +493,7 @@ class LadParameters(ModelDimensions, Parameters):
         return Areas(0, inputs, attended, sums, factors, angles, angles + 2 * self.batch)
 
     @property
-    def place_shape(self) -> Shape:
+    def address_shape(self) -> Shape:
         """Shape of a slice's address, and of a number of slices."""
         return unsigned(self.areas.end.bit_length())
 

@@ -208,7 +208,7 @@ class LadSystem(System):
                 f"layers up to which a denominator is not positive: {host.flags} "
                 f"instead of {expected.flags}"
             )
-        if found := self.rows.difference(golden.lad.tile.heads, self.done):
+        if found := self.rows.difference(golden.lad.tiles.heads, self.done):
             _name, head, words = found
             layer = golden.lad.layer(head)
             raise Mismatch(f"layer {layer}, (batch, head) pair {head}, {words}")

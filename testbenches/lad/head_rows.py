@@ -78,7 +78,7 @@ class HeadRows:
             ports=[
                 port(
                     "group_requests",
-                    t.rows_layout,
+                    t.group_request_layout,
                     of_group,
                     answers="groups",
                     answer_layout=t.eas.group_layout,
@@ -87,7 +87,7 @@ class HeadRows:
                 ),
                 port(
                     "key_requests",
-                    t.place_layout,
+                    t.row_request_layout,
                     pair("norm"),
                     answers="keys",
                     answer_layout=t.key_layout,
@@ -95,7 +95,7 @@ class HeadRows:
                 ),
                 port(
                     "active_requests",
-                    t.place_layout,
+                    t.row_request_layout,
                     of_active,
                     answers="active",
                     answer_layout=t.active_layout,
@@ -103,7 +103,7 @@ class HeadRows:
                 ),
                 port(
                     "counter_requests",
-                    t.place_layout,
+                    t.row_request_layout,
                     {"counters": planes["counters"]},
                     answers="tallies",
                     answer_layout=t.tally_layout,

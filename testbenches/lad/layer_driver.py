@@ -143,7 +143,7 @@ class LayerDriver:
             norm, matrix = vocabulary
             self._slices(norm)
             # Rows after the last token are noise, like the missing rows of any matrix.
-            rows = self.p.piece_groups * self.p.tile.linear.units
+            rows = self.p.piece_row_groups * self.p.tile.linear.units
             missing = self.p.pieces * rows - len(matrix)
             noise = self.streams.bench.numpy_rng.integers(0, 1 << 16, (missing, matrix.shape[1]))
             for piece in np.split(np.concatenate([matrix, noise]), self.p.pieces):

@@ -77,10 +77,10 @@ class Outside:
         }
         self.sinks = {name: bench.sink(name, sink) for name in (*REQUESTS, *WRITES)}
         self.layouts = {
-            "group_requests": p.rows_layout,
-            "key_requests": p.place_layout,
-            "active_requests": p.place_layout,
-            "counter_requests": p.place_layout,
+            "group_requests": p.group_request_layout,
+            "key_requests": p.row_request_layout,
+            "active_requests": p.row_request_layout,
+            "counter_requests": p.row_request_layout,
             "cache_requests": p.head_layout,
             "appends": p.append_layout,
             "centres": p.centre_layout,

@@ -116,13 +116,13 @@ class LadBench:
                 for group in groups.tolist() * self.begun(sample):
                     key, value = codes(rng.standard_normal((2, p.head_size)))
                     for head in group:
-                        model.tile.step(head, codes(rng.standard_normal(p.head_size)), key, value)
+                        model.tiles.step(head, codes(rng.standard_normal(p.head_size)), key, value)
         # Not on chip yet: the record of active positions.
-        for head in model.tile.heads:
+        for head in model.tiles.heads:
             head.latest = head.latest[:0]
         # The first head's denominator begins below 0, and increases with its positions.
-        model.tile.heads[0].caches[-1, -1] = p.tile.ac.cache_format.from_fraction(Fraction(-3, 2))
-        self.outside.load(model.tile.heads)
+        model.tiles.heads[0].caches[-1, -1] = p.tile.ac.cache_format.from_fraction(Fraction(-3, 2))
+        self.outside.load(model.tiles.heads)
         return model
 
     def begun(self, sample: int) -> int:
@@ -134,7 +134,7 @@ class LadBench:
         p = self.p
         first = 1 + token * p.batch
         states = real_states(p, LAYERS[0], range(first, first + p.batch))
-        lengths = [model.tile.heads[model.numbers(0, one)[0]].length + 1 for one in range(p.batch)]
+        lengths = [model.tiles.heads[model.numbers(0, one)[0]].length + 1 for one in range(p.batch)]
         turns = [angles(p.tile.sfm, length - 1) for length in lengths]
         cosines, sines = (np.stack([turn[part] for turn in turns]) for part in range(2))
         # Tokens of a prompt do not predict.
@@ -181,7 +181,7 @@ class LadBench:
         if self.predictions:
             end = self._check_predictions(predicted)
         steps = [step for answer in answers for step in answer.steps]
-        self.outside.check(model.tile.heads, steps)
+        self.outside.check(model.tiles.heads, steps)
         products = tokens * sum(model.products(weights) for weights in self.layers)
         products += len(predicted) // p.batch * model.vocabulary_products()
         return Cycles(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from golden.arith.float_values import ONE, codes, values
 from golden.lad.lad_tile import Head, LadTile, Step
 from golden.lad.lad_tiles import group_numbers
-from hdl.lad.control.step_slots import SLOTS
+from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.lad.interval_table import COUNT_BITS
 from hdl.lad.parameters import LadTileParameters, LadTilesParameters
 from testbenches.bench import Bench, catalog_parameters
@@ -311,7 +311,7 @@ async def check_interruptions(bench: LadTileBench) -> None:
 
     Between the first step's begin and its maximum, all steps can be waiting for stages 5 and 6.
     """
-    rng, slots = bench.bench.numpy_rng, SLOTS * bench.outside.tiles
+    rng, slots = bench.bench.numpy_rng, MOST_STEPS * bench.outside.tiles
     for after in range(0, 40, 2):
         # A third of the steps follows the linear layer.
         work = random_work(bench, rng, turns_of_all(bench, rng, 3 * slots // 2))

@@ -40,7 +40,7 @@ def layer_matrices(layer: LayerWeights, p: LadParameters) -> list[Codes]:
 
 def vocabulary_pieces(matrix: Codes, p: LadParameters) -> list[Codes]:
     """Return the pieces of the LM head; rows that are no tokens are zeros."""
-    rows = p.piece_groups * p.tile.linear.units
+    rows = p.piece_row_groups * p.tile.linear.units
     filled = np.pad(matrix, ((0, p.pieces * rows - len(matrix)), (0, 0)))
     return np.split(filled, p.pieces)
 
@@ -65,7 +65,7 @@ def file_items(file: Path, p: LadParameters) -> Sequence[FileItems]:
         (p.hidden_slices, p.intermediate_slices),
     ]
     transfers = sum(-(-outputs * size // units) * inputs for outputs, inputs in shapes)
-    counts = [transfers] * p.layers + [p.pieces * p.piece_groups * p.hidden_slices]
+    counts = [transfers] * p.layers + [p.pieces * p.piece_row_groups * p.hidden_slices]
     each = 4 * -(-units * size * 16 // 32)
     ends = np.cumsum([0, *counts]) * each
     return [

@@ -154,7 +154,7 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
             host.run(position, states, predict=predict)
             assert np.array_equal(host.states, expected.states), position
             assert host.predictions == expected.predictions
-            assert rows.difference(golden.lad.tile.heads, position + 1) is None
+            assert rows.difference(golden.lad.tiles.heads, position + 1) is None
     finally:
         host.close()
 

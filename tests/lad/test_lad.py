@@ -145,7 +145,7 @@ def test_lm_head_multiplies_the_last_norm() -> None:
     assert len(sums) == 2
     assert read[program.layer.stop - 1] == read[norm] == {sums[1]}
     assert read[piece] == {norm}
-    assert program.instructions[piece].groups == p.piece_groups
+    assert program.instructions[piece].row_groups == p.piece_row_groups
 
 
 def test_tiles_share_the_groups_of_a_matrix() -> None:
@@ -157,11 +157,11 @@ def test_tiles_share_the_groups_of_a_matrix() -> None:
         program = LayerProgram(p)
         for instruction, bits in zip(program.instructions, program.table, strict=True):
             fields = instruction_layout(p).from_bits(bits)
-            if instruction.outputs or instruction.groups:
-                parts = [fields.rounds - (fields.more < tile) for tile in range(tiles)]
-                assert sum(parts) == fields.groups
+            if instruction.outputs or instruction.row_groups:
+                parts = [fields.tile_groups - (fields.more < tile) for tile in range(tiles)]
+                assert sum(parts) == fields.row_groups
                 wanted = -(-instruction.outputs * p.head_size // p.tile.linear.units)
-                assert fields.groups == (instruction.groups or wanted)
+                assert fields.row_groups == (instruction.row_groups or wanted)
 
 
 def error_of_layers(p: LadParameters, layers: list[LayerWeights], states: Codes) -> float:

@@ -29,8 +29,8 @@ def slice_walk(loops: Mapping[str, Any], bits: int) -> NDArray[np.int64]:
     rounds, strides = ([loops[name][what] for name in LOOPS] for what in ("rounds", "stride"))
     rows = []
     for number in product(*map(range, rounds)):
-        place = loops["base"] + sum(n * stride for n, stride in zip(number, strides, strict=True))
-        pauses = number[2] == rounds[2] - 1
+        address = loops["base"] + sum(n * stride for n, stride in zip(number, strides, strict=True))
+        inner_ends = number[2] == rounds[2] - 1
         ends = all(n == count - 1 for n, count in zip(number, rounds, strict=True))
-        rows.append((place % (1 << bits), number[1], pauses, ends))
+        rows.append((address % (1 << bits), number[1], inner_ends, ends))
     return np.array(rows, np.int64)

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.lane_groups import LaneCollector
+from hdl.lad.control.lane_transfers import LaneCollector
 from hdl.lad.parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
@@ -57,7 +57,7 @@ class ActiveFetcher(Unit):
                 "positions": In(stream.Signature(p.apid.position_layout)),
                 "requests": Out(stream.Signature(p.asked_layout)),
                 "fetched": In(stream.Signature(p.active_layout)),
-                "counter_requests": Out(stream.Signature(p.place_layout)),
+                "counter_requests": Out(stream.Signature(p.row_request_layout)),
                 "tallies": In(stream.Signature(p.tally_layout)),
                 "active": Out(stream.Signature(p.md.active_layout)),
                 "vectors": Out(stream.Signature(p.ac.vectors_layout)),
@@ -82,7 +82,7 @@ class ActiveFetcher(Unit):
 
         # The state of a position is queued until its row arrives.
         named, known = self.positions, requested.sink.payload
-        m.submodules.asks = asks = Fifo(shape=p.place_layout, depth=2)
+        m.submodules.asks = asks = Fifo(shape=p.row_request_layout, depth=2)
         connect_streams(m, asks.sink, self.counter_requests)
         for asked in (self.requests, asks.source):
             m.d.comb += [
@@ -121,7 +121,7 @@ class ActiveFetcher(Unit):
             waiting.source.payload["item"].key.eq(content.key),
             waiting.source.payload["item"].value.eq(content.value),
         ]
-        self._lanes(m, marks.groups, pairs.groups)
+        self._lanes(m, marks.transfers, pairs.transfers)
         return m
 
     def _lanes(self, m: Module, marks: stream.Interface, pairs: stream.Interface) -> None:

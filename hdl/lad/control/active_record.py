@@ -29,7 +29,7 @@ class ActiveRecord(Unit):
     record : In(struct)
         With `enable`: the lanes of the `group` of a `head` that were `active` in its step; `last`
         group.
-    groups : In(stream)
+    head_groups : In(stream)
         The first `head` of a group of heads.
     positions : Out(stream)
         The `position`s of the group's list in ascending order, with the group's first `head`; an
@@ -41,7 +41,7 @@ class ActiveRecord(Unit):
         super().__init__(
             {
                 "record": In(p.record_layout),
-                "groups": In(stream.Signature(p.head_layout)),
+                "head_groups": In(stream.Signature(p.head_layout)),
                 "positions": Out(stream.Signature(p.wanted_layout)),
             }
         )
@@ -90,11 +90,11 @@ class ActiveRecord(Unit):
         with m.FSM(name="list"):
             # One group of heads at a time, so that the lists are in the order of the steps.
             with m.State("ACCEPT"):
-                m.d.comb += self.groups.ready.eq(1)
-                m.d.sync += [head.eq(self.groups.payload.head), group.eq(0), base.eq(0)]
-                with m.If(self.groups.valid):
+                m.d.comb += self.head_groups.ready.eq(1)
+                m.d.sync += [head.eq(self.head_groups.payload.head), group.eq(0), base.eq(0)]
+                with m.If(self.head_groups.valid):
                     m.next = "END"
-                    with m.If(known.bit_select(self.groups.payload.head + (p.shared - 1), 1)):
+                    with m.If(known.bit_select(self.head_groups.payload.head + (p.shared - 1), 1)):
                         m.next = "READ"
             # The bits of one head after another; each is valid one cycle after its read.
             with m.State("READ"):

@@ -34,7 +34,7 @@ class Origin(enum.Enum, shape=2):
     LATE = 2
 
 
-VERDICT = data.StructLayout({"origin": Origin, "given": 1, "kept": 1})
+DECISION = data.StructLayout({"origin": Origin, "given": 1, "kept": 1})
 """Decision on a row: `given` to this head; `kept` for the next heads of the group."""
 
 
@@ -84,7 +84,7 @@ class ActiveUnion(Unit):
                 "listed": In(stream.Signature(p.listed_layout)),
                 "ahead": In(stream.Signature(p.active_layout)),
                 "asked": In(stream.Signature(p.asked_layout)),
-                "missed": Out(stream.Signature(p.place_layout)),
+                "missed": Out(stream.Signature(p.row_request_layout)),
                 "late": In(stream.Signature(p.active_layout)),
                 "answered": Out(stream.Signature(p.active_layout)),
                 "hits": Out(COUNTER_BITS),
@@ -96,12 +96,12 @@ class ActiveUnion(Unit):
         """Merge positions; queue the decisions; apply them to the rows."""
         m = Module()
         p, layout = self.parameters, self.parameters.listed_layout
-        m.submodules.verdicts = verdicts = MemoryFifo(shape=VERDICT, depth=REQUESTED)
+        m.submodules.decisions = decisions = MemoryFifo(shape=DECISION, depth=REQUESTED)
         # Index of the head within its group.
         turn, first, final = Signal(range(p.shared)), Signal(), Signal()
         m.d.comb += [first.eq(turn == 0), final.eq(turn == p.shared - 1)]
         merged = stream.Signature(layout).create(path=("merged",))
-        stays = stream.Signature(layout).create(path=("stays",))
+        next_list = stream.Signature(layout).create(path=("next_list",))
         rows = {Origin.AHEAD: self.ahead, Origin.LATE: self.late}
         with m.If(first):
             connect_streams(m, self.listed, merged)
@@ -110,14 +110,14 @@ class ActiveUnion(Unit):
             # end.
             m.submodules.positions = positions = MemoryFifo(shape=layout, depth=p.kept + 1)
             m.submodules.rows = held = MemoryFifo(shape=p.active_layout, depth=max(p.kept, 2))
-            connect_streams(m, stays, positions.source)
+            connect_streams(m, next_list, positions.source)
             with m.If(~first):
                 connect_streams(m, positions.sink, merged)
             rows[Origin.KEPT] = held.sink
-        ends = self._merge(m, turn, merged, verdicts.source, stays)
+        ends = self._merge(m, turn, merged, decisions.source, next_list)
         with m.If(ends):
             m.d.sync += turn.eq(Mux(final, 0, turn + 1))
-        kept = self._answer(m, verdicts.sink, rows)
+        kept = self._answer(m, decisions.sink, rows)
         if p.shared > 1:
             m.d.comb += [held.source.valid.eq(kept), held.source.payload.eq(self.answered.payload)]
         return m
@@ -127,8 +127,8 @@ class ActiveUnion(Unit):
         m: Module,
         turn: Value,
         listed: stream.Interface,
-        verdicts: stream.Interface,
-        stays: stream.Interface,
+        decisions: stream.Interface,
+        next_list: stream.Interface,
     ) -> Value:
         """Compare the next listed position with the next requested one; return the list's end.
 
@@ -138,11 +138,11 @@ class ActiveUnion(Unit):
             The unit's module.
         turn : Value
             Index of the head within its group.
-        listed, verdicts, stays : stream.Interface
+        listed, decisions, next_list : stream.Interface
             The list; the decisions; the list for the next head.
         """
         first, final = turn == 0, turn == self.parameters.shared - 1
-        asked, item, verdict = self.asked.payload, listed.payload, verdicts.payload
+        asked, item, decision = self.asked.payload, listed.payload, decisions.payload
         passes, equal, missing, decides, goes = (
             Signal(name=name) for name in ("passes", "equal", "missing", "decides", "goes")
         )
@@ -153,21 +153,21 @@ class ActiveUnion(Unit):
             missing.eq(~passes & ~equal),
             decides.eq(self.asked.valid & listed.valid & ~over),
             # The row may not have arrived yet: `_answer` waits for it.
-            verdicts.valid.eq(decides & (~missing | self.missed.ready)),
-            self.missed.valid.eq(decides & missing & verdicts.ready),
+            decisions.valid.eq(decides & (~missing | self.missed.ready)),
+            self.missed.valid.eq(decides & missing & decisions.ready),
             self.missed.payload.head.eq(asked.head),
             self.missed.payload.position.eq(asked.position),
-            goes.eq(verdicts.valid & verdicts.ready),
+            goes.eq(decisions.valid & decisions.ready),
             self.asked.ready.eq(goes & ~passes),
             # After the last position of a step, only the end of its list is left.
             listed.ready.eq((goes & ~missing) | over),
             ends.eq(over & listed.valid & item.ends),
-            verdict.origin.eq(Mux(missing, Origin.LATE, Mux(first, Origin.AHEAD, Origin.KEPT))),
-            verdict.given.eq(~passes),
-            verdict.kept.eq(self._keeps(m, goes, ~first & ~missing, final, ends)),
-            stays.valid.eq((goes & verdict.kept) | (ends & ~final)),
-            stays.payload.position.eq(Mux(passes, item.position, asked.position)),
-            stays.payload.ends.eq(over),
+            decision.origin.eq(Mux(missing, Origin.LATE, Mux(first, Origin.AHEAD, Origin.KEPT))),
+            decision.given.eq(~passes),
+            decision.kept.eq(self._keeps(m, goes, ~first & ~missing, final, ends)),
+            next_list.valid.eq((goes & decision.kept) | (ends & ~final)),
+            next_list.payload.position.eq(Mux(passes, item.position, asked.position)),
+            next_list.payload.ends.eq(over),
         ]
         with m.If(self.asked.valid & self.asked.ready & asked.last):
             m.d.sync += over.eq(1)
@@ -187,12 +187,12 @@ class ActiveUnion(Unit):
         return ~final & (old | room)
 
     def _answer(
-        self, m: Module, verdicts: stream.Interface, rows: dict[Origin, stream.Interface]
+        self, m: Module, decisions: stream.Interface, rows: dict[Origin, stream.Interface]
     ) -> Value:
         """Output or discard rows in the order of the decisions; return whether one is kept."""
-        verdict, answered = verdicts.payload, self.answered
+        decision, answered = decisions.payload, self.answered
         there, goes = Signal(), Signal()
-        with m.Switch(verdict.origin):
+        with m.Switch(decision.origin):
             for origin, row in rows.items():
                 with m.Case(origin):
                     m.d.comb += [
@@ -201,11 +201,11 @@ class ActiveUnion(Unit):
                         row.ready.eq(goes),
                     ]
         m.d.comb += [
-            answered.valid.eq(verdicts.valid & there & verdict.given),
-            goes.eq(verdicts.valid & there & (~verdict.given | answered.ready)),
-            verdicts.ready.eq(goes),
+            answered.valid.eq(decisions.valid & there & decision.given),
+            goes.eq(decisions.valid & there & (~decision.given | answered.ready)),
+            decisions.ready.eq(goes),
         ]
-        late = verdict.origin == Origin.LATE
+        late = decision.origin == Origin.LATE
         for counter, counts in ((self.hits, ~late), (self.misses, late)):
-            m.d.sync += counter.eq(counter + (goes & verdict.given & counts))
-        return goes & verdict.kept
+            m.d.sync += counter.eq(counter + (goes & decision.given & counts))
+        return goes & decision.kept

@@ -25,7 +25,7 @@ class HeadGate(Unit):
     -------
     heads : In(stream)
         Heads of the next steps, one per step.
-    groups : Out(stream)
+    head_groups : Out(stream)
         The first head of each group.
     begins : In(1)
         A step begins.
@@ -41,7 +41,7 @@ class HeadGate(Unit):
         super().__init__(
             {
                 "heads": In(heads),
-                "groups": Out(heads),
+                "head_groups": Out(heads),
                 "begins": In(1),
                 "may_begin": Out(1),
                 "freed": In(1),
@@ -61,9 +61,9 @@ class HeadGate(Unit):
         m.d.comb += [
             first.eq(turn == 0),
             final.eq(head + (p.shared - 1)),
-            self.groups.payload.eq(self.heads.payload),
-            self.groups.valid.eq(self.heads.valid & free & first),
-            self.heads.ready.eq(free & (self.groups.ready | ~first)),
+            self.head_groups.payload.eq(self.heads.payload),
+            self.head_groups.valid.eq(self.heads.valid & free & first),
+            self.heads.ready.eq(free & (self.head_groups.ready | ~first)),
             self.may_begin.eq(ahead != 0),
         ]
         m.d.sync += ahead.eq(ahead + taken - self.begins)

@@ -4,7 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.step_slots import SLOTS
+from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.lad.fp16 import FP16
 from hdl.lad.parameters import LadTileParameters
 from hdl.stream.connect import connect_registered, fork_handshake, join_handshake
@@ -57,13 +57,13 @@ class MaximumSharing(Unit):
         """Queue the maximum for each module; all queues accept it in the same cycle."""
         m = Module()
         p = self.parameters
-        m.submodules.apid = headers = Fifo(shape=p.apid.step_layout, depth=SLOTS)
+        m.submodules.apid = headers = Fifo(shape=p.apid.step_layout, depth=MOST_STEPS)
         # APID subtracts the maximum in the cycle in which it arrives, hence the register.
         connect_registered(m, headers.sink, self.apid_steps)
         maxima = []
         for user in USERS:
             shape = data.StructLayout({"maximum": FP16})
-            m.submodules[user] = fifo = Fifo(shape=shape, depth=SLOTS)
+            m.submodules[user] = fifo = Fifo(shape=shape, depth=MOST_STEPS)
             maxima.append(fifo.source)
             queries, steps = getattr(self, f"{user}_queries"), getattr(self, f"{user}_steps")
             admitted = getattr(self, f"{user}_admitted")

@@ -44,7 +44,7 @@ class OperandReader(Unit):
                 "instruction": In(instruction_layout(p)),
                 "busy": Out(1),
                 "read": Out(1),
-                "address": Out(p.place_shape),
+                "address": Out(p.address_shape),
                 "operands": Out(stream.Signature(operand)),
             }
         )
@@ -53,12 +53,12 @@ class OperandReader(Unit):
         """Run one address generator per read."""
         m = Module()
         p, instruction, operands = self.parameters, self.instruction, self.operands
-        addresses = SliceWalkParameters(bits=p.place_shape.width)
+        addresses = SliceWalkParameters(bits=p.address_shape.width)
         generators = [SliceWalk(parameters=addresses) for _ in range(MOVES)]
         turn, left = Signal(range(MOVES)), Signal()
         m.d.comb += [
             self.read.eq(left & (~operands.valid | operands.ready)),
-            self.address.eq(Array(one.place for one in generators)[turn]),
+            self.address.eq(Array(one.address for one in generators)[turn]),
             self.busy.eq(left | operands.valid),
         ]
         for index, one in enumerate(generators):
@@ -68,7 +68,7 @@ class OperandReader(Unit):
                 one.start.eq(self.begin),
                 one.advance.eq(self.read & (turn == index)),
             ]
-        pauses = Array(one.pauses for one in generators)[turn]
+        inner_ends = Array(one.inner_ends for one in generators)[turn]
         with m.If(self.begin):
             m.d.sync += [left.eq(instruction.number != 0), turn.eq(0)]
         with m.If(self.read):
@@ -78,7 +78,7 @@ class OperandReader(Unit):
                 operands.payload.destination.eq(destinations[turn]),
                 operands.payload.sample.eq(Array(one.middle for one in generators)[turn]),
             ]
-            with m.If(pauses):
+            with m.If(inner_ends):
                 m.d.sync += turn.eq(turn + 1)
                 with m.If(turn == instruction.number - 1):
                     m.d.sync += [turn.eq(0), left.eq(~Array(one.ends for one in generators)[turn])]

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.step_slots import SLOTS
+from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.unit import Unit
 
 
@@ -20,44 +20,45 @@ class PipelinePause(Unit):
     -------
     wanted : In(1)
         Other layers request or use the vector units; no step begins.
-    begun, scored : In(1)
+    begun, eas_ended : In(1)
         A step begins; a step has completed stage 2.
-    identified, computed : In(1)
+    md_offered, ac_offered : In(1)
         A step is ready to enter stage 5, or stage 6.
-    identifies, computes : Out(1)
+    md_admitted, ac_admitted : Out(1)
         The step may enter; constant until it does.
-    parted, ended : In(1)
+    md_ended, ac_ended : In(1)
         Stage 5 has issued the last position of its step; stage 6 has computed its output.
     idle : Out(1)
         The pipeline uses no vector unit, and begins no operation while `wanted` is 1.
     """
 
     def __init__(self) -> None:
-        inputs = ("wanted", "begun", "scored", "identified", "computed", "parted", "ended")
-        outputs = ("identifies", "computes", "idle")
+        inputs = ("wanted", "begun", "eas_ended")
+        inputs += ("md_offered", "md_ended", "ac_offered", "ac_ended")
+        outputs = ("md_admitted", "ac_admitted", "idle")
         super().__init__({name: In(1) for name in inputs} | {name: Out(1) for name in outputs})
 
     def elaborate(self, platform: object) -> Module:
         """Count the steps in stage 2, and those that are in stage 5 or 6."""
         m = Module()
-        scoring, apart = Signal(range(SLOTS + 1)), Signal(range(SLOTS + 1))
-        opened, stops, enters = Signal(), Signal(), Signal()
+        in_eas, in_md_or_ac = Signal(range(MOST_STEPS + 1)), Signal(range(MOST_STEPS + 1))
+        entered, stops, enters = Signal(), Signal(), Signal()
         m.d.comb += [
             # The results of stage 2 need room downstream: nothing is stopped before stage 2 is
             # empty.
-            stops.eq(self.wanted & (scoring == 0)),
-            self.identifies.eq(self.identified & (opened | ~stops)),
+            stops.eq(self.wanted & (in_eas == 0)),
+            self.md_admitted.eq(self.md_offered & (entered | ~stops)),
             # Both stages are offered a step in the same cycle, and stage 5 completes the previous
             # one first. Stage 6 admits every step that stage 5 has begun, because stage 5 depends
             # on it.
-            self.computes.eq(self.computed & (~stops | (apart != 0))),
-            enters.eq(self.identifies & ~opened),
-            self.idle.eq((scoring == 0) & (apart == 0)),
+            self.ac_admitted.eq(self.ac_offered & (~stops | (in_md_or_ac != 0))),
+            enters.eq(self.md_admitted & ~entered),
+            self.idle.eq((in_eas == 0) & (in_md_or_ac == 0)),
         ]
         m.d.sync += [
-            scoring.eq(scoring + self.begun - self.scored),
+            in_eas.eq(in_eas + self.begun - self.eas_ended),
             # Stage 5 begins steps earlier than stage 6 completes them; the difference is in flight.
-            apart.eq(apart + enters - self.ended),
-            opened.eq((opened | enters) & ~self.parted),
+            in_md_or_ac.eq(in_md_or_ac + enters - self.ac_ended),
+            entered.eq((entered | enters) & ~self.md_ended),
         ]
         return m

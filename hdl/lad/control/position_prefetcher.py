@@ -70,7 +70,7 @@ class PositionPrefetcher(Unit):
                 "record": In(p.record_layout),
                 "asked": In(stream.Signature(p.asked_layout)),
                 "answered": Out(stream.Signature(p.active_layout)),
-                "requests": Out(stream.Signature(p.place_layout)),
+                "requests": Out(stream.Signature(p.row_request_layout)),
                 "fetched": In(stream.Signature(p.active_layout)),
                 "hits": Out(COUNTER_BITS),
                 "misses": Out(COUNTER_BITS),
@@ -89,10 +89,10 @@ class PositionPrefetcher(Unit):
         # blocked.
         m.submodules.listed = listed = MemoryFifo(shape=p.listed_layout, depth=p.prefetched)
         m.submodules.rows = rows = MemoryFifo(shape=p.active_layout, depth=p.prefetched)
-        m.submodules.missed = missed = Fifo(shape=p.place_layout, depth=2)
+        m.submodules.missed = missed = Fifo(shape=p.row_request_layout, depth=2)
         for source, sink in (
             (self.heads, gate.heads),
-            (gate.groups, record.groups),
+            (gate.head_groups, record.head_groups),
             (record.positions, requests.positions),
             (requests.listed, listed.source),
             (listed.sink, union.listed),

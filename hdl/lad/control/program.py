@@ -106,7 +106,7 @@ class LayerProgram:
         p, base = self.p, self.p.areas.inputs
         taken = (Destination.INPUTS, Loops(base, inner=(p.hidden_slices * p.batch, 1)))
         self.instructions.append(
-            Instruction(((Destination.TASK, Loops(base)), taken), groups=p.piece_groups)
+            Instruction(((Destination.TASK, Loops(base)), taken), row_groups=p.piece_row_groups)
         )
 
     def _rotary(self) -> None:

@@ -57,7 +57,7 @@ class ResultWriter(Unit):
                 "results": In(values),
                 "outputs": In(values),
                 "write": Out(1),
-                "address": Out(p.place_shape),
+                "address": Out(p.address_shape),
                 "values": Out(p.tile.vector.vector_layout),
             }
         )
@@ -66,7 +66,7 @@ class ResultWriter(Unit):
         """Select the source; the attention outputs have lower priority."""
         m = Module()
         p, instruction, outputs = self.parameters, self.instruction, self.outputs
-        addresses = SliceWalkParameters(bits=p.place_shape.width)
+        addresses = SliceWalkParameters(bits=p.address_shape.width)
         m.submodules.target = target = SliceWalk(parameters=addresses)
         m.submodules.attention = attention = SliceWalk(parameters=addresses)
         loops = LayerProgram(p).outputs.record
@@ -78,7 +78,7 @@ class ResultWriter(Unit):
             outputs.ready.eq(~target.advance),
             attention.advance.eq(outputs.valid & outputs.ready),
             self.write.eq(target.advance | attention.advance),
-            self.address.eq(Mux(target.advance, target.place, attention.place)),
+            self.address.eq(Mux(target.advance, target.address, attention.address)),
             Value.cast(self.values).eq(Value.cast(outputs.payload["values"])),
         ]
         # The memory can always be written: a source waits only until its instruction begins.

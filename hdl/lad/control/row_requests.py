@@ -42,7 +42,7 @@ class RowRequests(Unit):
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
-        rows, places = stream.Signature(p.active_layout), stream.Signature(p.place_layout)
+        rows, places = stream.Signature(p.active_layout), stream.Signature(p.row_request_layout)
         super().__init__(
             {
                 "positions": In(stream.Signature(p.wanted_layout)),
@@ -60,7 +60,7 @@ class RowRequests(Unit):
         m = Module()
         p, positions, missed = self.parameters, self.positions, self.missed
         reason = data.StructLayout({"ahead": 1})
-        m.submodules.asks = asks = Fifo(shape=p.place_layout, depth=2)
+        m.submodules.asks = asks = Fifo(shape=p.row_request_layout, depth=2)
         m.submodules.reasons = reasons = MemoryFifo(shape=reason, depth=REQUESTED)
         connect_streams(m, asks.sink, self.requests)
         ends, asked, owed = positions.payload.ends, asks.source, reasons.source

@@ -32,7 +32,7 @@ class ScoreFetcher(Unit):
         `head` and `length` of a step; transferred with its last group.
     groups : In(stream)
         G of its positions, from outside.
-    rows : Out(stream)
+    eas_groups : Out(stream)
         The same groups, for the EAS module.
     requests : Out(stream)
         `head` and `position` of a key to fetch.
@@ -46,10 +46,10 @@ class ScoreFetcher(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "steps": In(stream.Signature(p.rows_layout)),
+                "steps": In(stream.Signature(p.group_request_layout)),
                 "groups": In(stream.Signature(p.eas.group_layout)),
-                "rows": Out(stream.Signature(p.eas.group_layout)),
-                "requests": Out(stream.Signature(p.place_layout)),
+                "eas_groups": Out(stream.Signature(p.eas.group_layout)),
+                "requests": Out(stream.Signature(p.row_request_layout)),
                 "fetched": In(stream.Signature(p.key_layout)),
                 "keys": Out(stream.Signature(p.eas.key_layout)),
             }
@@ -77,7 +77,7 @@ class ScoreFetcher(Unit):
         m.submodules.wanted = wanted = MemoryFifo(shape=entry, depth=max(p.apid.groups, 2))
         m.submodules.drain = drain = PositionDrain(lanes=lanes, entry=entry, position=position)
         m.submodules.requested = requested = MemoryFifo(shape=position, depth=REQUESTED)
-        connect_streams(m, waiting.sink, self.rows)
+        connect_streams(m, waiting.sink, self.eas_groups)
         connect_streams(m, wanted.sink, drain.entries)
 
         room, taken = Signal(), Signal()

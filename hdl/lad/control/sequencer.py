@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.head_numbers import HeadNumbers
 from hdl.lad.control.instruction_fetch import InstructionFetch
-from hdl.lad.control.logit_groups import LogitGroups
+from hdl.lad.control.logit_argmax import LogitArgmax
 from hdl.lad.control.operand_reader import OperandReader
 from hdl.lad.control.result_writer import ResultWriter
 from hdl.lad.instructions import Destination
@@ -48,7 +48,7 @@ class LayerSequencer(Unit):
         denominator of the token so far was not above 0. With a vocabulary, the states after every
         layer.
     predictions : Out(stream)
-        As in `LogitGroups`; only with a vocabulary.
+        As in `LogitArgmax`; only with a vocabulary.
     """
 
     def __init__(self, *, parameters: LadParameters) -> None:
@@ -97,7 +97,7 @@ class LayerSequencer(Unit):
             memory.write_data.eq(Value.cast(writer.values)),
             writer.next_layer.eq(fetch.next_layer),
             fetch.attended.eq(writer.attended),
-            sums.groups.eq(instruction.groups),
+            sums.groups.eq(instruction.row_groups),
             sums.rest.eq(instruction.rest),
         ]
         for source, sink in (
@@ -141,7 +141,7 @@ class LayerSequencer(Unit):
             sums.ready.eq(slices.ready),
         ]
         if self.parameters.vocabulary_size:
-            m.submodules.logit_groups = logits = LogitGroups(parameters=self.parameters)
+            m.submodules.logit_argmax = logits = LogitArgmax(parameters=self.parameters)
             connect_streams(m, logits.predictions, self.predictions)
             m.d.comb += [
                 logits.sums.payload.eq(sums.payload.sums),
@@ -193,7 +193,7 @@ class LayerSequencer(Unit):
             Value.cast(step.query).eq(content),
             task.samples.eq(p.batch),
             task.slices.eq(instruction.slices),
-            task.groups.eq(instruction.rounds),
+            task.groups.eq(instruction.tile_groups),
             task.more.eq(instruction.more),
             Value.cast(self.inputs.payload["slice"]).eq(content),
             self.vectors.payload.function.eq(instruction.function),

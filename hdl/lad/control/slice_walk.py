@@ -29,14 +29,14 @@ class SliceWalkParameters(Parameters):
     bits: Annotated[int, Range(2, 24, "bits")] = 11
 
     @property
-    def place(self) -> Shape:
+    def address(self) -> Shape:
         """Shape of an address."""
         return unsigned(self.bits)
 
     @property
     def loops_layout(self) -> data.StructLayout:
         """Record of a sequence of addresses."""
-        return loops_layout(self.place)
+        return loops_layout(self.address)
 
 
 class SliceWalk(Unit):
@@ -44,7 +44,7 @@ class SliceWalk(Unit):
 
     Several sequences can be interleaved wherever an inner loop ends.
 
-    **Latency** 1 cycle from `start` to `place`. **Throughput** one address per cycle.
+    **Latency** 1 cycle from `start` to `address`. **Throughput** one address per cycle.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ class SliceWalk(Unit):
         Begin a sequence, also in the middle of another one.
     advance : In(1)
         Move to the next address; not beyond the end.
-    place : Out(place)
+    address : Out(address)
         The current address.
-    middle : Out(place)
+    middle : Out(address)
         The round of the middle loop.
-    pauses, ends : Out(1)
+    inner_ends, ends : Out(1)
         The inner loop is in its last round; all three loops are.
 
     Raises
@@ -75,15 +75,15 @@ class SliceWalk(Unit):
 
     def __init__(self, *, parameters: SliceWalkParameters) -> None:
         self.parameters = parameters
-        place = parameters.place
+        address = parameters.address
         super().__init__(
             {
                 "loops": In(parameters.loops_layout),
                 "start": In(1),
                 "advance": In(1),
-                "place": Out(place),
-                "middle": Out(place),
-                "pauses": Out(1),
+                "address": Out(address),
+                "middle": Out(address),
+                "inner_ends": Out(1),
                 "ends": Out(1),
             }
         )
@@ -91,13 +91,13 @@ class SliceWalk(Unit):
     def elaborate(self, platform: object) -> Module:
         """Store the address at which each loop's round began, so that no stride is multiplied."""
         m = Module()
-        place = self.parameters.place
-        begins = {"inner": self.place} | {
-            name: Signal(place, name=f"{name}_begin", reset_less=True)
+        address = self.parameters.address
+        begins = {"inner": self.address} | {
+            name: Signal(address, name=f"{name}_begin", reset_less=True)
             for name in ("middle", "outer")
         }
         rounds = {"middle": self.middle} | {
-            name: Signal(place, name=f"{name}_round", reset_less=True)
+            name: Signal(address, name=f"{name}_round", reset_less=True)
             for name in ("outer", "inner")
         }
         last = {name: Signal(name=f"{name}_last") for name in LOOPS}
@@ -105,7 +105,7 @@ class SliceWalk(Unit):
         for name in LOOPS:
             m.d.comb += last[name].eq(rounds[name] == self.loops[name].rounds - 1)
         m.d.comb += [
-            self.pauses.eq(last["inner"]),
+            self.inner_ends.eq(last["inner"]),
             self.ends.eq(last["inner"] & last["middle"] & last["outer"]),
         ]
         with m.If(self.start):

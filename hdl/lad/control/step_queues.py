@@ -4,7 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.step_slots import SLOTS
+from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.lad.parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
@@ -14,7 +14,7 @@ from hdl.unit import Unit
 class StepQueues(Unit):
     """Begin steps: write the new key and value, then queue the other parts of the step.
 
-    Each queue has room for as many steps as there are slots: `may_begin` implies room in all.
+    Each queue has room for all steps that can be in flight: `may_begin` implies room in all.
 
     **Latency** 2 cycles. **Throughput** one step per cycle.
 
@@ -33,13 +33,13 @@ class StepQueues(Unit):
         A step begins.
     appends : Out(stream)
         As in `LadTile`; before any other stream of the step.
-    rows : Out(stream)
+    fetcher_steps : Out(stream)
         `head` and `length`, for the score fetcher.
     group_requests, cache_requests : Out(stream)
         As in `LadTile`.
-    scored : Out(stream)
+    eas_steps : Out(stream)
         Query, key and length, for the EAS module.
-    discrepancies, computed : Out(stream)
+    md_queries, ac_queries : Out(stream)
         The query, for the MD and the AC module.
     """
 
@@ -47,12 +47,12 @@ class StepQueues(Unit):
         self.parameters = p = parameters
         query = p.query_layout
         parts = {
-            "rows": p.rows_layout,
-            "group_requests": p.rows_layout,
+            "fetcher_steps": p.group_request_layout,
+            "group_requests": p.group_request_layout,
             "cache_requests": p.head_layout,
-            "scored": p.eas.step_layout,
-            "discrepancies": query,
-            "computed": query,
+            "eas_steps": p.eas.step_layout,
+            "md_queries": query,
+            "ac_queries": query,
         }
         self.parts = parts
         super().__init__(
@@ -79,7 +79,7 @@ class StepQueues(Unit):
             append.value.eq(step.value),
         ]
         for name, layout in self.parts.items():
-            m.submodules[name] = fifo = MemoryFifo(shape=layout, depth=SLOTS)
+            m.submodules[name] = fifo = MemoryFifo(shape=layout, depth=MOST_STEPS)
             connect_streams(m, fifo.sink, getattr(self, name))
             m.d.comb += fifo.source.valid.eq(self.begin)
             m.d.comb += [fifo.source.payload[field].eq(step[field]) for field in layout.members]

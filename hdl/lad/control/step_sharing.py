@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.step_slots import SLOTS
+from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.lad.parameters import LadTilesParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
@@ -28,9 +28,9 @@ class StepSharing(Unit):
     -------
     steps : In(stream)
         A step, with its `tile`.
-    dealt : Out(stream).array(tiles)
+    tile_steps : Out(stream).array(tiles)
         The steps of each tile.
-    given : In(stream).array(tiles)
+    tile_outputs : In(stream).array(tiles)
         The outputs of each tile.
     outputs : Out(stream)
         The outputs in the order of the steps, each with its `tile`.
@@ -42,8 +42,8 @@ class StepSharing(Unit):
         super().__init__(
             {
                 "steps": In(stream.Signature(p.named(step))),
-                "dealt": Out(stream.Signature(step)).array(p.tiles),
-                "given": In(stream.Signature(output)).array(p.tiles),
+                "tile_steps": Out(stream.Signature(step)).array(p.tiles),
+                "tile_outputs": In(stream.Signature(output)).array(p.tiles),
                 "outputs": Out(stream.Signature(p.named(output))),
             }
         )
@@ -54,29 +54,29 @@ class StepSharing(Unit):
         p = self.parameters
         turn = data.StructLayout({"tile": p.tile_shape})
         # The oldest entry of a FIFO is in its output register, and needs no entry of the memory.
-        m.submodules.order = order = MemoryFifo(shape=turn, depth=p.tiles * SLOTS - 1)
+        m.submodules.order = order = MemoryFifo(shape=turn, depth=p.tiles * MOST_STEPS - 1)
         steps, tile, next_tile = self.steps, self.steps.payload.tile, order.sink.payload.tile
         ready, valid, payloads = [], [], []
         leaves = self.outputs.valid & self.outputs.ready
         for number in range(p.tiles):
-            dealt = self.dealt[number]
-            m.submodules[f"given_{number}"] = given = MemoryFifo(
-                shape=p.tile.output_layout, depth=SLOTS - 1
+            step = self.tile_steps[number]
+            m.submodules[f"outputs_{number}"] = waiting = MemoryFifo(
+                shape=p.tile.output_layout, depth=MOST_STEPS - 1
             )
-            pending = Signal(range(SLOTS + 1), name=f"pending_{number}")
-            mine, room, out = tile == number, pending != SLOTS, next_tile == number
-            connect_streams(m, self.given[number], given.source)
+            pending = Signal(range(MOST_STEPS + 1), name=f"pending_{number}")
+            mine, room, out = tile == number, pending != MOST_STEPS, next_tile == number
+            connect_streams(m, self.tile_outputs[number], waiting.source)
             m.d.comb += [
-                dealt.valid.eq(steps.valid & mine & room),
-                Value.cast(dealt.payload).eq(Value.cast(steps.payload)),
-                given.sink.ready.eq(self.outputs.ready & order.sink.valid & out),
+                step.valid.eq(steps.valid & mine & room),
+                Value.cast(step.payload).eq(Value.cast(steps.payload)),
+                waiting.sink.ready.eq(self.outputs.ready & order.sink.valid & out),
             ]
             # In flight from the step's transfer until its output is transferred.
-            begins = dealt.valid & dealt.ready
+            begins = step.valid & step.ready
             m.d.sync += pending.eq(pending + begins - (leaves & out))
-            ready.append(dealt.ready & room)
-            valid.append(given.sink.valid)
-            payloads.append(Value.cast(given.sink.payload))
+            ready.append(step.ready & room)
+            valid.append(waiting.sink.valid)
+            payloads.append(Value.cast(waiting.sink.payload))
         m.d.comb += [
             steps.ready.eq(Array(ready)[tile]),
             order.source.valid.eq(steps.valid & steps.ready),

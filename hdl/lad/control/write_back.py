@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.lane_groups import LaneSpreader
+from hdl.lad.control.lane_transfers import LaneSpreader
 from hdl.lad.control.mark_merger import MarkMerger
-from hdl.lad.control.step_slots import ENDS
+from hdl.lad.control.steps_in_flight import ENDS
 from hdl.lad.parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_handshake, connect_streams, fork_handshake
@@ -119,7 +119,7 @@ class WriteBack(Unit):
         m.submodules.changes = changes = Fifo(shape=merger.changes.payload.shape(), depth=2)
         connect_streams(m, self.counted, waiting.source)
         connect_streams(m, waiting.sink, merger.groups)
-        connect_streams(m, self.updates, spreader.groups)
+        connect_streams(m, self.updates, spreader.transfers)
         connect_streams(m, changes.sink, merger.changes)
         connect_streams(m, merger.merged, self.marks)
         item, update = spreader.items, spreader.items.payload["item"]

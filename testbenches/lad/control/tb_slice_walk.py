@@ -15,7 +15,7 @@ from testbenches.bench import Bench, catalog_parameters
 from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import PAUSES, Port, four_states, read
 
-OUTPUTS = ("place", "middle", "pauses", "ends")
+OUTPUTS = ("address", "middle", "inner_ends", "ends")
 LIMIT = 1 << 20
 """Limit in cycles: no stream moves here."""
 
@@ -139,7 +139,7 @@ def random_sequence(rng: np.random.Generator, bits: int, most: int = 6) -> Recor
 
 def layer_sequences(bits: int) -> list[Record]:
     """Return all sequences of the largest layers whose addresses have as many bits."""
-    fitting = [p for p in (TINY, SMOLLM2, PAPER) if p.place_shape.width <= bits] or [TINY]
+    fitting = [p for p in (TINY, SMOLLM2, PAPER) if p.address_shape.width <= bits] or [TINY]
     program = LayerProgram(fitting[-1])
     sequences: list[Loops] = [program.outputs]
     for instruction in program.instructions:

@@ -29,7 +29,7 @@ def test_places_are_those_of_loops_that_add() -> None:
             middle += 1
         outer += 9
     assert np.array_equal(slice_walk(walk, 5), np.array(expected, np.int64))
-    assert any(place < 13 for place, *_flags in expected)
+    assert any(address < 13 for address, *_flags in expected)
 
 
 def test_model_and_hardware_name_the_same_loops() -> None:

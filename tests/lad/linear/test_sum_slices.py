@@ -69,10 +69,10 @@ def test_sums_of_layers_fill_their_slices(p: LadParameters) -> None:
     for instruction, bits in zip(program.instructions, program.table, strict=True):
         if instruction.outputs:
             line: Any = instruction_layout(p).from_bits(bits)
-            assert 1 <= line.groups <= own.groups and 1 <= line.rest <= own.units
-            count = (line.groups - 1) * own.units + line.rest
+            assert 1 <= line.row_groups <= own.groups and 1 <= line.rest <= own.units
+            count = (line.row_groups - 1) * own.units + line.rest
             assert count == instruction.outputs * own.head_size
-            counts.add(line.groups)
+            counts.add(line.row_groups)
     assert max(counts) == own.groups
 
 

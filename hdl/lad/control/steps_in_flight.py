@@ -6,14 +6,14 @@ from amaranth.lib.wiring import In, Out
 from hdl.lad.parameters import LadTileParameters
 from hdl.unit import Unit
 
-SLOTS = 8
+MOST_STEPS = 8
 """Largest number of steps in flight: one per stage, and two between stages."""
 
 ENDS = ("positions", "centres", "counters", "marks", "columns", "outputs")
 """Streams of a step that end at different times, in the order of `ended` and `heads`."""
 
 
-class StepSlots(Unit):
+class StepsInFlight(Unit):
     """Assign a slot to each step when it begins, and free it when all its streams have ended.
 
     Steps pass the pipeline in order: each stream finds its current head by counting its own ends. A
@@ -60,12 +60,12 @@ class StepSlots(Unit):
         """Keep a ring of heads, with one pointer per stream."""
         m = Module()
         p = self.parameters
-        heads = [Signal(p.head_shape, name=f"head_{slot}") for slot in range(SLOTS)]
-        taken = [Signal(name=f"taken_{slot}") for slot in range(SLOTS)]
+        heads = [Signal(p.head_shape, name=f"head_{slot}") for slot in range(MOST_STEPS)]
+        taken = [Signal(name=f"taken_{slot}") for slot in range(MOST_STEPS)]
         # Counters of steps modulo two rings: begun, completed, and completed per stream. Streams
         # end at different times, but each one ends in the order of the steps.
         newest, oldest, *done = (
-            Signal(range(2 * SLOTS), name=name) for name in ("newest", "oldest", *ENDS)
+            Signal(range(2 * MOST_STEPS), name=name) for name in ("newest", "oldest", *ENDS)
         )
         waits = Cat(
             there & (head == self.head) for there, head in zip(taken, heads, strict=True)
@@ -78,7 +78,7 @@ class StepSlots(Unit):
         for index, count in enumerate(done):
             m.d.comb += self.heads[index].eq(Array(heads)[_slot(count)])
             m.d.sync += count.eq(count + self.ended[index])
-        for slot in range(SLOTS):
+        for slot in range(MOST_STEPS):
             with m.If(self.begin & (_slot(newest) == slot)):
                 m.d.sync += [heads[slot].eq(self.head), taken[slot].eq(1)]
             with m.If(self.freed & (_slot(oldest) == slot)):

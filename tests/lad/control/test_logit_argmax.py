@@ -8,7 +8,7 @@ import pytest
 from golden.nonlinear.argmax import argmax
 from hdl.arith.float_format import BINARY16
 from hdl.lad.catalog import SMOLLM2, TINY
-from hdl.lad.control.logit_groups import LogitGroups
+from hdl.lad.control.logit_argmax import LogitArgmax
 from hdl.lad.parameters import LadParameters
 from testbenches.packing import pack, to_integers
 from testbenches.stream_trial import check_streams
@@ -25,7 +25,7 @@ def logits(rng: np.random.Generator, p: LadParameters) -> np.ndarray:
 def test_predictions_are_those_of_each_sample(batch: int, vocabulary: int) -> None:
     p = replace(TINY, batch=batch, vocabulary_size=vocabulary)
     rng = np.random.default_rng(vocabulary)
-    units, groups = p.tile.linear.units, p.pieces * p.piece_groups
+    units, groups = p.tile.linear.units, p.pieces * p.piece_row_groups
     tokens = [logits(rng, p) for _ in range(6)]
     sums, expected = [], []
     for own in tokens:
@@ -36,7 +36,7 @@ def test_predictions_are_those_of_each_sample(batch: int, vocabulary: int) -> No
         expected += [argmax(BINARY16, one) for one in own]
     found = dict(zip(("token", "sum"), np.array(expected).T, strict=True))
     check_streams(
-        LogitGroups(parameters=p),
+        LogitArgmax(parameters=p),
         {"sums": to_integers(pack(p.logits_layout, np.concatenate(sums)))},
         {"predictions": to_integers(pack(p.prediction_layout, found))},
         seeds=range(4),
@@ -45,4 +45,4 @@ def test_predictions_are_those_of_each_sample(batch: int, vocabulary: int) -> No
 
 def test_smollm2_has_pieces_with_rows_that_are_no_tokens() -> None:
     p: LadParameters = replace(SMOLLM2, vocabulary_size=49152)
-    assert (p.pieces, p.piece_groups) == (16, 439)
+    assert (p.pieces, p.piece_row_groups) == (16, 439)

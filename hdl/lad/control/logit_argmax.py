@@ -9,7 +9,7 @@ from hdl.nonlinear.argmax import Argmax
 from hdl.unit import Unit
 
 
-class LogitGroups(Unit):
+class LogitArgmax(Unit):
     """Number the sums of the LM head, find each sample's argmax.
 
     The sums of all samples for one group of rows follow each other; each sample is a context of the
@@ -48,7 +48,7 @@ class LogitGroups(Unit):
         p = self.parameters
         m.submodules.argmax = argmax = Argmax(parameters=p.argmax)
         logits, results = argmax.slices, argmax.results
-        units, groups = p.tile.linear.units, p.pieces * p.piece_groups
+        units, groups = p.tile.linear.units, p.pieces * p.piece_row_groups
         sample, group = Signal(range(p.batch)), Signal(range(groups))
         # Number of tokens from this group on; the last groups can have rows that are no tokens.
         left = Signal(range(p.vocabulary_size + 1), init=p.vocabulary_size)

@@ -33,7 +33,7 @@ class LaneCollector(Unit):
     -------
     items : In(stream)
         An `item`, and `last` with the last item of a step.
-    groups : Out(stream)
+    transfers : Out(stream)
         The items in `lanes`, a mask of the lanes that are `present`, and `last` of the step.
     """
 
@@ -42,27 +42,27 @@ class LaneCollector(Unit):
         super().__init__(
             {
                 "items": In(stream.Signature(item_layout(shape))),
-                "groups": Out(stream.Signature(lanes_layout(shape, lanes))),
+                "transfers": Out(stream.Signature(lanes_layout(shape, lanes))),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         """Fill the lanes in ascending order."""
         m = Module()
-        groups, items = self.groups, self.items
+        transfers, items = self.transfers, self.items
         count, place = Signal(range(self.number + 1)), Signal(range(self.number))
         held = [Signal(self.shape, name=f"held_{i}", reset_less=True) for i in range(self.number)]
         last = Signal()
-        leaves, comes = groups.valid & groups.ready, items.valid & items.ready
+        leaves, comes = transfers.valid & transfers.ready, items.valid & items.ready
         m.d.comb += [
-            groups.valid.eq((count == self.number) | last),
-            groups.payload.last.eq(last),
-            groups.payload.present.eq(Cat(count > lane for lane in range(self.number))),
-            items.ready.eq(~groups.valid | groups.ready),
+            transfers.valid.eq((count == self.number) | last),
+            transfers.payload.last.eq(last),
+            transfers.payload.present.eq(Cat(count > lane for lane in range(self.number))),
+            items.ready.eq(~transfers.valid | transfers.ready),
             # An item that is accepted while a transfer is output is the first of the next transfer.
             place.eq(Mux(leaves, 0, count)),
         ]
-        m.d.comb += [groups.payload.lanes[i].eq(one) for i, one in enumerate(held)]
+        m.d.comb += [transfers.payload.lanes[i].eq(one) for i, one in enumerate(held)]
         # Lanes that are not `present` keep old values.
         with m.If(comes):
             m.d.sync += [count.eq(place + 1), last.eq(items.payload.last)]
@@ -88,7 +88,7 @@ class LaneSpreader(Unit):
 
     Members
     -------
-    groups : In(stream)
+    transfers : In(stream)
         The items in `lanes`; a mask of those `present`, the lowest lane always; `last` of the step.
     items : Out(stream)
         An `item`, and `last` with the last item of a step.
@@ -98,7 +98,7 @@ class LaneSpreader(Unit):
         self.shape, self.number = shape, lanes
         super().__init__(
             {
-                "groups": In(stream.Signature(lanes_layout(shape, lanes))),
+                "transfers": In(stream.Signature(lanes_layout(shape, lanes))),
                 "items": Out(stream.Signature(item_layout(shape))),
             }
         )
@@ -106,15 +106,15 @@ class LaneSpreader(Unit):
     def elaborate(self, platform: object) -> Module:
         """Count through the lanes that are present."""
         m = Module()
-        groups, items = self.groups, self.items
+        transfers, items = self.transfers, self.items
         lane, ends = Signal(range(self.number)), Signal()
         m.d.comb += [
             # Present lanes are the lower ones: the last one has none above it.
-            ends.eq(~Cat(groups.payload.present[1:], Const(0, 1)).bit_select(lane, 1)),
-            items.valid.eq(groups.valid),
-            groups.ready.eq(items.ready & ends),
-            items.payload["item"].eq(groups.payload.lanes[lane]),
-            items.payload.last.eq(groups.payload.last & ends),
+            ends.eq(~Cat(transfers.payload.present[1:], Const(0, 1)).bit_select(lane, 1)),
+            items.valid.eq(transfers.valid),
+            transfers.ready.eq(items.ready & ends),
+            items.payload["item"].eq(transfers.payload.lanes[lane]),
+            items.payload.last.eq(transfers.payload.last & ends),
         ]
         with m.If(items.valid & items.ready):
             m.d.sync += lane.eq(Mux(ends, 0, lane + 1))
