@@ -68,7 +68,7 @@ ANY_BANK = (("rrd", ("activate",), ("activate",), "rrd"), ("wtr", ("write",), ("
 """Rules between events of any banks."""
 
 
-class Judge:
+class RuleChecker:
     """Checks events in order; an illegal event has no effect.
 
     Parameters
@@ -85,7 +85,7 @@ class Judge:
         self.past: list[Event] = []
         self.open: set[int] = set()
 
-    def judge(self, events: Iterable[Event]) -> set[str]:
+    def check(self, events: Iterable[Event]) -> set[str]:
         """Return the violations of one cycle, columns before rows; record the legal events."""
         broken: set[str] = set()
         now = list(events)
@@ -178,19 +178,19 @@ class Verdicts:
     """
 
     def __init__(self, banks: int, times: dict[str, int]) -> None:
-        self.judge = Judge(banks, times)
+        self.checker = RuleChecker(banks, times)
         self.cycle = 0
         self.refreshed = -1
 
     def pass_cycle(self, row: Command | None, column: Command | None) -> Verdict:
         """Return the verdict on a cycle's commands, and advance to the next cycle."""
-        before = len(self.judge.past)
+        before = len(self.checker.past)
         commands = [command for command in (row, column) if command]
-        broken = self.judge.judge(
+        broken = self.checker.check(
             Event(cycle=self.cycle, kind=kind, banks=banks) for kind, banks in commands
         )
-        kinds = {event.kind for event in self.judge.past[before:]}
-        if self.cycle - self.refreshed > POSTPONED * self.judge.times["refi"]:
+        kinds = {event.kind for event in self.checker.past[before:]}
+        if self.cycle - self.refreshed > POSTPONED * self.checker.times["refi"]:
             broken.add("refi")
         if "refresh" in kinds:
             self.refreshed = self.cycle

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from golden.p3llm.pim.bank_timing import POSTPONED, Event, Judge
+from golden.p3llm.pim.bank_timing import POSTPONED, Event, RuleChecker
 from golden.p3llm.pim.pim_compute_unit import Command, Unit
 from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -74,7 +74,7 @@ class Channel:
         self.memory = memory.copy()
         times = {one.name: getattr(p.timing, one.name) for one in fields(p.timing)}
         self.banks = times.pop("banks")
-        self.judge = Judge(self.banks, times)
+        self.checker = RuleChecker(self.banks, times)
         self.units = [Unit(p.unit) for _ in range(p.units)]
         self.rows = [0] * self.banks
         self.results: list[tuple[int, np.ndarray]] = []
@@ -107,9 +107,9 @@ class Channel:
             if row.operation is not RowOperation.REFRESH:
                 banks = self.parity(row.bank) if row.all else frozenset({row.bank})
             events.append(Event(cycle=self.cycle, kind=kind, banks=banks))
-        before = len(self.judge.past)
-        broken |= self.judge.judge(events)
-        legal = {event.kind for event in self.judge.past[before:]}
+        before = len(self.checker.past)
+        broken |= self.checker.check(events)
+        legal = {event.kind for event in self.checker.past[before:]}
         self.issued.append({event.kind: event.banks for event in events if event.kind in legal})
         if self.cycle - self.refreshed > POSTPONED * self.p.timing.refi:
             broken.add("refi")

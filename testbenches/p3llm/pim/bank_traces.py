@@ -49,7 +49,7 @@ class BankTrace:
     @property
     def open(self) -> frozenset[int]:
         """Open banks."""
-        return frozenset(self.model.judge.open)
+        return frozenset(self.model.checker.open)
 
     def send(self, row: Command | None = None, column: Command | None = None) -> Verdict:
         """Append a cycle."""
@@ -67,15 +67,15 @@ class BankTrace:
         for _ in range(cycles):
             self.send()
 
-    def knock_row(self, kind: str, banks: frozenset[int] | None = None) -> None:
+    def repeat_row(self, kind: str, banks: frozenset[int] | None = None) -> None:
         """Repeat a row command until the first cycle in which it is legal."""
-        self._knock((kind, self.all if banks is None else banks), None)
+        self._repeat((kind, self.all if banks is None else banks), None)
 
-    def knock_column(self, kind: str, banks: frozenset[int]) -> None:
+    def repeat_column(self, kind: str, banks: frozenset[int]) -> None:
         """Repeat a column command until the first cycle in which it is legal."""
-        self._knock(None, (kind, banks))
+        self._repeat(None, (kind, banks))
 
-    def _knock(self, row: Command | None, column: Command | None) -> None:
+    def _repeat(self, row: Command | None, column: Command | None) -> None:
         start = len(self.verdicts)
         while True:
             verdict = self.send(row, column)
@@ -85,7 +85,7 @@ class BankTrace:
 
     def close_all(self) -> None:
         """Close all open banks as early as possible."""
-        self.knock_row("precharge")
+        self.repeat_row("precharge")
 
     def drawn_banks(self, wanted: frozenset[int]) -> frozenset[int]:
         """Select random banks: one, two, some, a group, a parity, all, none; mostly legal."""
@@ -173,24 +173,24 @@ def bank_by_bank_trace(p: BankTimingParameters, rng: np.random.Generator, most: 
     for bank in rng.permutation(p.banks):
         one = frozenset({int(bank)})
         # The first bank to open after a refresh changes each time, and so does the last to close.
-        trace.knock_row("refresh")
-        trace.knock_row("refresh")
-        trace.knock_row("activate", one)
-        trace.knock_row("precharge", one)
-        trace.knock_row("refresh")
+        trace.repeat_row("refresh")
+        trace.repeat_row("refresh")
+        trace.repeat_row("activate", one)
+        trace.repeat_row("precharge", one)
+        trace.repeat_row("refresh")
         pauses = rng.permutation(p.ras + 1)[:most]
         for kind in ("read", "write"):
             for pause in pauses:
-                trace.knock_row("activate", one)
+                trace.repeat_row("activate", one)
                 trace.wait(p.rcd - 1 + int(pause))
-                trace.knock_column(kind, one)
-                trace.knock_row("precharge", one)
+                trace.repeat_column(kind, one)
+                trace.repeat_row("precharge", one)
         # A column command never allows an earlier precharge, whatever delayed it before.
         for kinds in ((), ("write", "read"), ("read", "write"), ("write", "write")):
-            trace.knock_row("activate", one)
+            trace.repeat_row("activate", one)
             for kind in kinds:
-                trace.knock_column(kind, one)
-            trace.knock_row("precharge", one)
+                trace.repeat_column(kind, one)
+            trace.repeat_row("precharge", one)
         _close_in_use(trace, one)
     return trace
 
@@ -199,7 +199,7 @@ def _close_in_use(trace: BankTrace, one: frozenset[int]) -> None:
     """Close a bank in the cycle in which it is used, and others together with one that is used."""
     p = trace.p
     others = trace.all - one
-    trace.knock_row("activate")
+    trace.repeat_row("activate")
     trace.wait(p.ras)
     for kind in ("read", "write"):
         trace.send(("precharge", one), (kind, one))
@@ -215,26 +215,26 @@ def _close_in_use(trace: BankTrace, one: frozenset[int]) -> None:
 def pairs_trace(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
     """Use, open and close each bank after each other one, as early as possible."""
     trace = BankTrace(p, rng)
-    trace.knock_row("activate")
+    trace.repeat_row("activate")
     for first in range(p.banks):
         for second in rng.permutation(p.banks):
             one, other = frozenset({first}), frozenset({int(second)})
             for kinds in (("read", "read"), ("write", "read"), ("read", "write")):
-                trace.knock_column(kinds[0], one)
-                trace.knock_column(kinds[1], other)
+                trace.repeat_column(kinds[0], one)
+                trace.repeat_column(kinds[1], other)
     trace.close_all()
     trace.wait(p.rp)
     for first in range(p.banks):
         one = frozenset({first})
         other = frozenset({int(rng.choice(sorted(trace.all - one)))})
-        trace.knock_row("activate", one)
-        trace.knock_row("activate", other)
+        trace.repeat_row("activate", one)
+        trace.repeat_row("activate", other)
         # If two banks close, both must be ready; a closed bank requires nothing.
-        trace.knock_row("precharge", one | other)
-        trace.knock_row("precharge", one)
-        trace.knock_row("activate", one | other)
+        trace.repeat_row("precharge", one | other)
+        trace.repeat_row("precharge", one)
+        trace.repeat_row("activate", one | other)
         trace.send(None, ("read", trace.all))
-        trace.knock_row("precharge", one | other)
+        trace.repeat_row("precharge", one | other)
     return trace
 
 
@@ -252,7 +252,7 @@ def refresh_trace(p: BankTimingParameters, rng: np.random.Generator, late: int) 
         trace.close_all()
         while trace.model.cycle - trace.model.refreshed < limit + behind:
             trace.send()
-        trace.knock_row("refresh")
+        trace.repeat_row("refresh")
     return trace
 
 

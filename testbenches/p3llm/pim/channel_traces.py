@@ -162,7 +162,7 @@ def scheduled(
             command = work.rows[0][1]
             banks = frozenset(range(command.bank, p.timing.banks, 2))
             event = Event(cycle=model.cycle, kind=command.operation.name.lower(), banks=banks)
-            if not model.judge.faults(event, []):
+            if not model.checker.faults(event, []):
                 row = work.rows.popleft()[1]
                 opened += command.operation is RowOperation.ACTIVATE
         if work.columns and sent >= preamble and model.cycle % p.unit.pumps == 0:
@@ -173,7 +173,7 @@ def scheduled(
             waits = command.last and any(at <= block * count for at, _ in list(work.others)[:1])
             waits |= not model.begins(command)
             ready = opened > block + (row is not None and row.operation is RowOperation.ACTIVATE)
-            if ready and not waits and not model.judge.faults(event, []):
+            if ready and not waits and not model.checker.faults(event, []):
                 column = work.columns.popleft()[1]
                 first, last = first or model.cycle, model.cycle
                 done += 1
@@ -307,7 +307,7 @@ def break_all_times(
 
 def legal(model: Channel, row: RowCommand | None, column: ColumnCommand | None) -> bool:
     """Return whether the next cycle's commands are legal."""
-    judge, cycle = model.judge, model.cycle
+    checker, cycle = model.checker, model.cycle
     events = []
     if column:
         if model.uses_banks(column):
@@ -323,7 +323,7 @@ def legal(model: Channel, row: RowCommand | None, column: ColumnCommand | None) 
         if row.operation is not RowOperation.REFRESH:
             banks = model.parity(row.bank) if row.all else frozenset({row.bank})
         events.append(Event(cycle=cycle, kind=row.operation.name.lower(), banks=banks))
-    return not any(judge.faults(event, events[:number]) for number, event in enumerate(events))
+    return not any(checker.faults(event, events[:number]) for number, event in enumerate(events))
 
 
 def drawn_row(p: PimChannelParameters, rng: np.random.Generator, *, closing: bool) -> RowCommand:

@@ -13,7 +13,7 @@ from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannelParamet
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.pim.channel_traces import ROWS, drawn_trace, product_trace
 from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
-from testbenches.p3llm.pim.knocking import knocking_trace
+from testbenches.p3llm.pim.earliest_commands import earliest_trace
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.shared_tests import reset_test
 from testbenches.streams import Port, read
@@ -269,10 +269,10 @@ async def any_commands(dut: Any) -> None:
 
 
 @cocotb.test()
-async def commands_that_knock(dut: Any) -> None:
+async def earliest_commands(dut: Any) -> None:
     """Repeat each command from the first cycle in which it is illegal until it is legal."""
-    bench = ChannelBench(dut, "knock")
-    slots, memory = knocking_trace(bench.p, bench.bench.numpy_rng)
+    bench = ChannelBench(dut, "repeat")
+    slots, memory = earliest_trace(bench.p, bench.bench.numpy_rng)
     model = await bench.run(Work(slots, memory))
     kinds = set().union(*(issued.keys() for issued in model.issued))
     assert kinds == {"activate", "precharge", "refresh", "read", "write"}, kinds

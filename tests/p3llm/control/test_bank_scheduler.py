@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from amaranth.sim import Simulator
 
-from golden.p3llm.pim.bank_timing import Event, Judge
+from golden.p3llm.pim.bank_timing import Event, RuleChecker
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.pim.bank_timing import BankTimingParameters, RowOperation
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
@@ -76,7 +76,7 @@ class Arrays:
             for field in fields(p.timing)
             if field.name != "banks"
         }
-        self.judge = Judge(p.timing.banks, times)
+        self.checker = RuleChecker(p.timing.banks, times)
         self.rows: dict[int, int] = {}
         self.refreshes: list[int] = []
 
@@ -101,7 +101,7 @@ class Arrays:
                 self.rows |= dict.fromkeys(banks, number)
             if kind == "refresh":
                 self.refreshes.append(cycle)
-        assert self.judge.judge(events) == set(), f"cycle {cycle}: {events}"
+        assert self.checker.check(events) == set(), f"cycle {cycle}: {events}"
 
 
 def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[int]]:

@@ -6,7 +6,14 @@ from dataclasses import fields
 import pytest
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
 
-from golden.p3llm.pim.bank_timing import NANOSECONDS, POSTPONED, Event, Judge, Verdicts, cycles
+from golden.p3llm.pim.bank_timing import (
+    NANOSECONDS,
+    POSTPONED,
+    Event,
+    RuleChecker,
+    Verdicts,
+    cycles,
+)
 from hdl.p3llm.pim.bank_timing import BankTiming, BankTimingParameters, RowOperation
 from testbenches.formal import AnySeq, Assert, prove
 
@@ -107,35 +114,38 @@ def test_judge_knows_textbook_traces() -> None:
         ("activate", close + times["rp"], "rp"),
     ]
     for early in range(1, len(textbook)):
-        judge = Judge(16)
+        checker = RuleChecker(16)
         for kind, cycle, _says in textbook[:early]:
-            assert judge.judge([Event(cycle=cycle, kind=kind, banks=one)]) == set()
-        kind, cycle, says = textbook[early]
-        assert judge.judge([Event(cycle=cycle - 1, kind=kind, banks=one)]) == {says}
-        assert judge.judge([Event(cycle=cycle, kind=kind, banks=one)]) == set()
+            assert checker.check([Event(cycle=cycle, kind=kind, banks=one)]) == set()
+        kind, cycle, broken = textbook[early]
+        assert checker.check([Event(cycle=cycle - 1, kind=kind, banks=one)]) == {broken}
+        assert checker.check([Event(cycle=cycle, kind=kind, banks=one)]) == set()
 
 
 def test_a_command_for_no_bank_waits_for_no_bank() -> None:
     """It waits for common times only: activates of any bank, and reads after writes."""
     times = dict.fromkeys(NANOSECONDS, 5) | {"rrd": 2, "wtr": 2}
-    for first, then, says in (
+    for first, then, broken in (
         ("refresh", "activate", set()),
         ("activate", "precharge", set()),
         ("activate", "read", set()),
         ("activate", "activate", {"rrd"}),
         ("write", "read", {"wtr"}),
     ):
-        judge = Judge(4, times)
+        checker = RuleChecker(4, times)
         banks = frozenset(range(4) if first in ("refresh", "activate") else ())
-        assert judge.judge([Event(cycle=0, kind=first, banks=banks)]) == set()
-        assert judge.judge([Event(cycle=1, kind=then, banks=frozenset())]) == says, (first, then)
+        assert checker.check([Event(cycle=0, kind=first, banks=banks)]) == set()
+        assert checker.check([Event(cycle=1, kind=then, banks=frozenset())]) == broken, (
+            first,
+            then,
+        )
 
 
 def test_verdicts_name_the_command_that_is_wrong() -> None:
     """A bank opens; a read and another activate are one cycle too early, then both are legal."""
     verdicts = Verdicts(4, dict.fromkeys(NANOSECONDS, 3) | {"refi": 100})
     one, other = frozenset({2}), frozenset({1})
-    said = [
+    checked = [
         verdicts.pass_cycle(*commands)
         for commands in (
             (("activate", one), ("read", one)),
@@ -146,7 +156,7 @@ def test_verdicts_name_the_command_that_is_wrong() -> None:
             (("precharge", one), ("write", other)),
         )
     ]
-    assert [(verdict.row, verdict.column, set(verdict.broken)) for verdict in said] == [
+    assert [(verdict.row, verdict.column, set(verdict.broken)) for verdict in checked] == [
         (True, False, {"closed"}),
         (False, False, set()),
         (False, False, {"rcd", "rrd"}),

@@ -15,7 +15,7 @@ MOST_BANKS = 4
 Send = Callable[[RowCommand | None, ColumnCommand | None], None]
 
 
-def knocking_trace(
+def earliest_trace(
     p: PimChannelParameters, rng: np.random.Generator
 ) -> tuple[list[Slot], np.ndarray]:
     """Return the commands of a trace that tests every time to the cycle, and its memory.
@@ -32,7 +32,7 @@ def knocking_trace(
         slots.append((row, column))
         model.run(slots[-1:])
 
-    def knock(row: RowCommand | None, column: ColumnCommand | None = None) -> None:
+    def repeat(row: RowCommand | None, column: ColumnCommand | None = None) -> None:
         while not legal(model, row, column):
             send(row, column)
         send(row, column)
@@ -40,18 +40,18 @@ def knocking_trace(
     prepare_units(p, rng, send, model)
     refresh = RowCommand(operation=RowOperation.REFRESH)
     for parity in range(2):
-        knock(RowCommand(operation=RowOperation.PRECHARGE, bank=parity, all=True))
+        repeat(RowCommand(operation=RowOperation.PRECHARGE, bank=parity, all=True))
     # A refresh waits for the precharges, another for the first, and activates for both.
-    knock(refresh)
-    knock(refresh)
+    repeat(refresh)
+    repeat(refresh)
     for bank in rng.permutation(p.timing.banks)[:MOST_BANKS]:
-        _knock_at_bank(p, rng, int(bank), send, knock)
-    _knock_at_units(p, send, knock)
+        _repeat_at_bank(p, rng, int(bank), send, repeat)
+    _repeat_at_units(p, send, repeat)
     return slots, memory
 
 
-def _knock_at_bank(
-    p: PimChannelParameters, rng: np.random.Generator, bank: int, send: Send, knock: Send
+def _repeat_at_bank(
+    p: PimChannelParameters, rng: np.random.Generator, bank: int, send: Send, repeat: Send
 ) -> None:
     """Open and close a bank with every kind of access, and close it while it is accessed."""
     size = p.unit.column_bits // 8
@@ -69,27 +69,27 @@ def _knock_at_bank(
     read, write = ColumnOperation.READ, ColumnOperation.WRITE
     # A read does not shorten tRAS, nor does a read after a write shorten tWR.
     for operations in ((), (read,), (write,), (write, read), (read, read, write), (write, write)):
-        knock(opens(), None)
+        repeat(opens(), None)
         for operation in operations:
-            knock(None, uses(operation))
-        knock(closes, None)
-    knock(opens(), None)
+            repeat(None, uses(operation))
+        repeat(closes, None)
+    repeat(opens(), None)
     for _ in range(p.timing.ras):
         send(None, None)
     # All times have elapsed, but the row is read in the same cycle.
-    knock(None, uses(read))
+    repeat(None, uses(read))
     for _ in range(max(p.timing.rtp, p.timing.ccd)):
         send(None, None)
     send(closes, uses(read))
     send(closes, uses(write))
 
 
-def _knock_at_units(p: PimChannelParameters, send: Send, knock: Send) -> None:
+def _repeat_at_units(p: PimChannelParameters, send: Send, repeat: Send) -> None:
     """Multiply directly after a multiplication, in all phases, and read sums repeatedly."""
     for bank in range(p.timing.banks):
         close = RowCommand(operation=RowOperation.PRECHARGE, bank=bank)
-        knock(close, None)
-    knock(RowCommand(operation=RowOperation.ACTIVATE, bank=1, all=True, row=ROWS - 1), None)
+        repeat(close, None)
+    repeat(RowCommand(operation=RowOperation.ACTIVATE, bank=1, all=True, row=ROWS - 1), None)
     multiply = ColumnCommand(
         operation=ColumnOperation.MULTIPLY,
         bank=1,
@@ -100,8 +100,8 @@ def _knock_at_units(p: PimChannelParameters, send: Send, knock: Send) -> None:
         pump=p.unit.pumps - 1,
     )
     for pause in range(p.unit.pumps):
-        knock(None, multiply)
-        knock(None, multiply)
-        knock(None, ColumnCommand(operation=ColumnOperation.READ_RESULT, bank=1, total=True))
+        repeat(None, multiply)
+        repeat(None, multiply)
+        repeat(None, ColumnCommand(operation=ColumnOperation.READ_RESULT, bank=1, total=True))
         for _ in range(pause):
             send(None, None)
