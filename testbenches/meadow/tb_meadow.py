@@ -1,4 +1,9 @@
-"""Testbench of MEADOW: SmolLM2 in prefill and decode, stalls, resets, corrupted weights."""
+"""Testbench of MEADOW: SmolLM2 in prefill and decode, stalls, resets, corrupted weights.
+
+The tests `stalls` and `resets` are not those of `testbenches.shared_tests`, since the memories are
+a part of the bench: a program fills them before it begins. Beyond the items of `predictions`, they
+compare the final hidden states and caches in memory, the bytes at every port, and the errors.
+"""
 
 import itertools
 from typing import Any
