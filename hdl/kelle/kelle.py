@@ -211,7 +211,9 @@ class Kelle(Unit):
                 "lookup_request": In(stream.Signature(eviction.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), eviction.cached_heads)),
-                "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.layers * p.stored)),
+                "vectors": Out(
+                    data.ArrayLayout(vector_layout(eviction), p.layers * p.layer_vectors)
+                ),
                 "no_victim": Out(1),
                 "counts": Out(p.memory.refresh.counts_layout),
             }

@@ -161,7 +161,7 @@ class KelleParameters(ModelDimensions, Parameters):
             self.vocabulary_size,
         )
         self._check_options()
-        most = self.rows // (2 * self.density)
+        most = self.rows // (2 * self.weights_per_byte)
         require(
             self.bands <= most,
             f"bands must be at most rows * weight_bits / 16, here {most}",
@@ -215,7 +215,7 @@ class KelleParameters(ModelDimensions, Parameters):
     # Counts: elements, slices, tiles, heads, and words of scales.
 
     @property
-    def density(self) -> int:
+    def weights_per_byte(self) -> int:
         """Weights per byte."""
         return 8 // self.weight_bits
 
@@ -230,37 +230,37 @@ class KelleParameters(ModelDimensions, Parameters):
         return self.query_size
 
     @property
-    def inputs(self) -> int:
+    def hidden_slices(self) -> int:
         """Slices of `rows` elements in a hidden state."""
         return self.hidden_size // self.rows
 
     @property
-    def slices(self) -> int:
+    def head_slices(self) -> int:
         """Slices of `rows` elements in a head."""
         return self.head_size // self.rows
 
     @property
-    def feed_heads(self) -> int:
+    def feed_forward_operations(self) -> int:
         """Operations for all channels of the feed-forward block, `head_size` channels each."""
         return self.intermediate_size // self.head_size
 
     @property
-    def products(self) -> int:
+    def intermediate_slices(self) -> int:
         """Slices of the intermediate vector of the feed-forward block."""
         return self.intermediate_size // self.rows
 
     @property
-    def vocabulary_heads(self) -> int:
+    def vocabulary_operations(self) -> int:
         """Operations for all tokens of the vocabulary, `head_size` tokens each."""
         return -(-self.vocabulary_size // self.head_size)
 
     @property
-    def tiles(self) -> int:
+    def cache_tiles(self) -> int:
         """Tiles of `rows` slots in a head's cache."""
         return self.slots // self.rows
 
     @property
-    def items(self) -> int:
+    def sequence_heads(self) -> int:
         """Key/value heads of all sequences: the number of attentions of a layer."""
         return self.batch * self.kv_heads
 
@@ -270,16 +270,16 @@ class KelleParameters(ModelDimensions, Parameters):
         return self.layers * self.batch
 
     @property
-    def stored(self) -> int:
+    def layer_vectors(self) -> int:
         """Maximum number of stored input vectors of a layer."""
         return self.batch * self.vectors
 
     @property
     def members(self) -> int:
         """Maximum number of rows of the combined matrix: arriving and recomputed tokens."""
-        return self.batch + self.stored
+        return self.batch + self.layer_vectors
 
-    def item(self, sequence: Value, head: Value) -> Value:
+    def sequence_head(self, sequence: Value, head: Value) -> Value:
         """Return the index of a sequence's head among the heads of all sequences."""
         return sequence * self.kv_heads + head if self.batch > 1 else head
 
@@ -290,7 +290,7 @@ class KelleParameters(ModelDimensions, Parameters):
     @property
     def head_bits(self) -> int:
         """Bits of the number of an operation's head."""
-        return ceil_log2(max(self.heads, self.feed_heads, self.vocabulary_heads))
+        return ceil_log2(max(self.heads, self.feed_forward_operations, self.vocabulary_operations))
 
     @property
     def layer_bits(self) -> int:
@@ -305,7 +305,7 @@ class KelleParameters(ModelDimensions, Parameters):
     @property
     def count_shape(self) -> Shape:
         """Shape of a count of query heads, or of the key/value heads of all sequences."""
-        return Shape.cast(range(max(self.heads, self.items) + 1))
+        return Shape.cast(range(max(self.heads, self.sequence_heads) + 1))
 
     @property
     def scales(self) -> int:
@@ -321,7 +321,7 @@ class KelleParameters(ModelDimensions, Parameters):
         for projection in PROJECTIONS:
             if projection is operation:
                 return place
-            place += self.operations(projection) * self.slices
+            place += self.operations(projection) * self.head_slices
         # They are followed by one word for all scores and one for all of attention.
         return place + (operation is Operation.ATTEND)
 
@@ -331,14 +331,18 @@ class KelleParameters(ModelDimensions, Parameters):
             return self.kv_heads
         if projection is Operation.GATE and not self.gated:
             return 0
-        return self.feed_heads if projection in (Operation.UP, Operation.GATE) else self.heads
+        return (
+            self.feed_forward_operations
+            if projection in (Operation.UP, Operation.GATE)
+            else self.heads
+        )
 
     # Dimensions of the parts, and payloads of their streams.
 
     @property
     def block_cycles(self) -> int:
         """Cycles to load or to read the keys or values of `rows` slots, whichever is longer."""
-        loads = 2 * self.slices * self.array.array.load_cycles
+        loads = 2 * self.head_slices * self.array.array.load_cycles
         return max(loads, self.rows * self.memory.edram.entry_words)
 
     @property
@@ -399,12 +403,12 @@ class KelleParameters(ModelDimensions, Parameters):
     @property
     def array(self) -> MatrixUnitParameters:
         """Dimensions of the array with its output stage."""
-        totals = self.vocabulary_heads * self.head_size if self.vocabulary_size else 0
+        totals = self.vocabulary_operations * self.head_size if self.vocabulary_size else 0
         return MatrixUnitParameters(
             rows=self.rows,
-            bands=self.bands * self.density,
+            bands=self.bands * self.weights_per_byte,
             activation_bits=self.activation_bits,
-            vectors=max(self.members, self.group_size * self.slices, 2),
+            vectors=max(self.members, self.group_size * self.head_slices, 2),
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
             compared=totals,
@@ -427,7 +431,7 @@ class KelleParameters(ModelDimensions, Parameters):
     @property
     def softmax(self) -> SoftmaxParameters:
         """Dimensions of the softmax; a row has the scores of all slots and the arriving token's."""
-        return SoftmaxParameters(lanes=self.rows, scores=(self.tiles + 1) * self.rows)
+        return SoftmaxParameters(lanes=self.rows, scores=(self.cache_tiles + 1) * self.rows)
 
     @property
     def norm(self) -> RmsNormParameters | LayerNormParameters:
@@ -478,8 +482,8 @@ class KelleParameters(ModelDimensions, Parameters):
                 "operation": Operation,
                 "sequence": self.sequence_bits,
                 "head": self.head_bits,
-                "part": bits_for(max(self.slices - 1, self.tiles)),
-                "index": ceil_log2(max(self.members, self.group_size * self.slices, 2)),
+                "part": bits_for(max(self.head_slices - 1, self.cache_tiles)),
+                "index": ceil_log2(max(self.members, self.group_size * self.head_slices, 2)),
                 "ends": 1,
             }
         )
@@ -536,7 +540,7 @@ class KelleParameters(ModelDimensions, Parameters):
                 "strobe": 1,
                 "vector": bits_for(self.members - 1),
                 "head": self.head_bits,
-                "part": bits_for(self.slices - 1),
+                "part": bits_for(self.head_slices - 1),
                 "values": self.slice_layout,
             }
         )

@@ -124,7 +124,9 @@ class Accelerator:
         p = self.p
         load = p.array.array.load_cycles
         tiles = self.step_words // words_of(p, load)
-        return tiles * max(load, p.batch) + p.items * (2 * p.tiles + 2) * p.block_cycles
+        return (
+            tiles * max(load, p.batch) + p.sequence_heads * (2 * p.cache_tiles + 2) * p.block_cycles
+        )
 
     @property
     def roofline(self) -> int:
@@ -133,7 +135,7 @@ class Accelerator:
         The eDRAM reads rows of keys and of values in parallel.
         """
         p = self.p
-        rows = p.items * p.slots * p.memory.edram.entry_words
+        rows = p.sequence_heads * p.slots * p.memory.edram.entry_words
         return max(self.step_words, self.load_beats, rows)
 
     def clear(self) -> None:
@@ -278,7 +280,7 @@ class Accelerator:
 
     async def step(self, positions: list[int], states: Integers, layer: int = 0) -> int:
         """Decode a token of each sequence; return the cycles until their outputs are complete."""
-        done = len(self.sinks["outputs"].received) + self.p.batch * self.p.inputs
+        done = len(self.sinks["outputs"].received) + self.p.batch * self.p.hidden_slices
         self.offer(positions, states, layer)
         return await self.bench.run(until=lambda: len(self.sinks["outputs"].received) >= done)
 
@@ -342,7 +344,7 @@ class Accelerator:
     def outputs(self) -> tuple[Integers, list[int]]:
         """Return the outputs [steps, width], and the cycle of each one's last slice."""
         cycles = [cycle for cycle, _payload in self.sinks["outputs"].received]
-        return self._states("outputs"), cycles[self.p.inputs - 1 :: self.p.inputs]
+        return self._states("outputs"), cycles[self.p.hidden_slices - 1 :: self.p.hidden_slices]
 
     def weight_utilisation(self, ended: int) -> float:
         """Return the utilisation of the multipliers in a step's weight passes after the attention.
@@ -354,7 +356,8 @@ class Accelerator:
         """
         operations = [which for group in after_attention(self.p) for which in group]
         tiles = sum(
-            self.p.operations(which) * self.p.slices * self._inputs(which) for which in operations
+            self.p.operations(which) * self.p.head_slices * self._inputs(which)
+            for which in operations
         )
         words = words_of(self.p, self.p.array.array.load_cycles)
         first = self.step_words - tiles * words
@@ -362,7 +365,7 @@ class Accelerator:
 
     def _inputs(self, which: Operation) -> int:
         """Return the number of slices of a projection's vectors."""
-        return self.p.products if which is Operation.DOWN else self.p.inputs
+        return self.p.intermediate_slices if which is Operation.DOWN else self.p.hidden_slices
 
     def normalised(self) -> Integers:
         """Return the inputs of attention blocks, [steps, width]."""
@@ -371,7 +374,7 @@ class Accelerator:
     def _states(self, name: str) -> Integers:
         """Return the vectors that a sink has received, [steps, width]."""
         received = self.sinks[name].received
-        whole = len(received) - len(received) % self.p.inputs
+        whole = len(received) - len(received) % self.p.hidden_slices
         payloads = [payload for _cycle, payload in received[:whole]]
         return self._unpack(self.p.slice_layout, payloads).reshape(-1, self.p.hidden_size)
 
@@ -399,7 +402,7 @@ class Accelerator:
         """Return the position, and the vector or -1, of every slot, [cache, head, slot]."""
         layout = data.ArrayLayout(self.p.eviction.token_layout, self.p.rows)
         seen = []
-        for address in range(self.p.eviction.cached_heads * self.p.tiles):
+        for address in range(self.p.eviction.cached_heads * self.p.cache_tiles):
             self.sources["lookup_request"].send([address])
             await self.run("lookup_request")
             seen.append(read(self.dut.lookup_response))
@@ -415,7 +418,7 @@ class Accelerator:
 
     def vectors(self) -> Integers:
         """Return the position of each stored vector, or -1, in the order of the caches."""
-        count = self.p.layers * self.p.stored
+        count = self.p.layers * self.p.layer_vectors
         layout = data.ArrayLayout(vector_layout(self.p.eviction), count)
         shown = self._unpack(layout, [read(self.dut.vectors)])
         return np.where(shown["valid"] == 1, shown["position"], -1)[0]

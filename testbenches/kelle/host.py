@@ -109,7 +109,7 @@ class Host:
     def bound(self) -> list[int]:
         """Cycles of each layer's loads, keys and values included, and of the LM head's."""
         p = self.p
-        blocks = p.kv_heads * (2 * p.tiles + 2) * p.block_cycles
+        blocks = p.kv_heads * (2 * p.cache_tiles + 2) * p.block_cycles
         return [beats + blocks for beats in self.beats[:-1]] + self.beats[-1:]
 
     def begin(self, prefills: Sequence[Prefill], models: Sequence[KelleModel]) -> None:
@@ -166,7 +166,7 @@ class Host:
             inputs = self._given(number, position, state)
             if len(asked):
                 inputs["rows"] = asked
-            expected = {"outputs": p.inputs, "normalised": p.inputs}
+            expected = {"outputs": p.hidden_slices, "normalised": p.hidden_slices}
             run = self._round(inputs, expected, layer=number, watch=watching(number))
             step = self._step(run)
             self._inputs[number][position] = step.normalised

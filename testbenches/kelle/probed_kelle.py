@@ -39,7 +39,7 @@ class ProbedKelle(Kelle):
             *(
                 self.probe[name].eq(
                     getattr(router, name).strobe
-                    & (getattr(router, name).vector == self.parameters.stored)
+                    & (getattr(router, name).vector == self.parameters.layer_vectors)
                 )
                 for name in ("computed_keys", "computed_values")
             ),

@@ -18,16 +18,17 @@ def step_bound(p: KelleParameters) -> int:
     """
     own = max(p.array.array.load_cycles, p.batch)
     load = max(own, words_of(p, p.array.array.load_cycles))
-    projection = p.slices * p.inputs
+    projection = p.head_slices * p.hidden_slices
     block = max(
-        2 * p.slices * max(own, p.group_size), p.memory.edram.entry_words * (p.rows + FETCH_LATENCY)
+        2 * p.head_slices * max(own, p.group_size),
+        p.memory.edram.entry_words * (p.rows + FETCH_LATENCY),
     )
-    feed_forward = (2 + p.gated) * p.inputs * p.products * load
+    feed_forward = (2 + p.gated) * p.hidden_slices * p.intermediate_slices * load
     return (
         feed_forward
         + 2 * p.heads * projection * load
         + 2 * p.kv_heads * projection * max(load, p.members)
-        + p.items * (2 * p.tiles + 2) * block
-        + (p.items + p.batch + 1) * (HEAD_LATENCY + 16 * p.rows)
-        + 4 * p.batch * p.inputs
+        + p.sequence_heads * (2 * p.cache_tiles + 2) * block
+        + (p.sequence_heads + p.batch + 1) * (HEAD_LATENCY + 16 * p.rows)
+        + 4 * p.batch * p.hidden_slices
     )

@@ -294,7 +294,7 @@ async def late_outputs(dut: Any) -> None:
         await bench.step()
     assert not sink.received
     sink.pauses = pauses
-    slices = len(decode.steps) * decode.p.inputs
+    slices = len(decode.steps) * decode.p.hidden_slices
     await bench.run(until=lambda: len(sink.received) == slices)
     await decode.check()
 

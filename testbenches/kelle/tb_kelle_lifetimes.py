@@ -61,12 +61,12 @@ def lifetimes(p: KelleParameters, events: dict[str, Any]) -> dict[str, int]:
         return events[name].reshape(p.kv_heads, slices)[:, 0]
 
     reads = {which: events[which.name] for which in (Operation.OWN, Operation.ATTEND)}
-    group = p.group_size * p.slices
+    group = p.group_size * p.head_slices
     written = {
         "q": (heads("queries", group), Operation.OWN),
-        "k": (heads("computed_keys", p.slices), Operation.OWN),
-        "v": (heads("computed_values", p.slices), Operation.ATTEND),
-        "scores": (heads("probabilities", p.group_size * (p.tiles + 1)), Operation.ATTEND),
+        "k": (heads("computed_keys", p.head_slices), Operation.OWN),
+        "v": (heads("computed_values", p.head_slices), Operation.ATTEND),
+        "scores": (heads("probabilities", p.group_size * (p.cache_tiles + 1)), Operation.ATTEND),
     }
     found = {"x": int(events["VALUE"][-1] - events["inputs"][0])}
     for name, (begins, which) in written.items():

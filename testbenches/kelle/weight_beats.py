@@ -33,8 +33,8 @@ def matrix_beats(matrix: NDArray[Any], p: KelleParameters) -> NDArray[np.uint8]:
     bands = tiles.transpose(2, 0, 1, 3).reshape(
         outputs, inputs, array.bands, array.load_cycles, p.rows
     )
-    weights = bands.swapaxes(2, 3).reshape(outputs, -1, p.bands * p.rows, p.density)
-    places = np.arange(p.density, dtype=np.uint8) * p.weight_bits
+    weights = bands.swapaxes(2, 3).reshape(outputs, -1, p.bands * p.rows, p.weights_per_byte)
+    places = np.arange(p.weights_per_byte, dtype=np.uint8) * p.weight_bits
     own_bits = weights & ((1 << p.weight_bits) - 1)
     return np.bitwise_or.reduce(own_bits << places, axis=-1, dtype=np.uint8)
 
@@ -59,7 +59,7 @@ def scale_words(
     for number, layer in enumerate(layers):
         for which in (*PROJECTIONS, Operation.SCORE, Operation.ATTEND):
             first = number * p.scales + p.scale(which)
-            count = p.operations(which) * p.slices if which in PROJECTIONS else 1
+            count = p.operations(which) * p.head_slices if which in PROJECTIONS else 1
             words += [(first + i, *layer.word(p, which, i)) for i in range(count)]
     address, scale, shift, bias = (np.array(column) for column in zip(*words, strict=True))
     values = {"scale": scale, "shift": shift} | ({"bias": bias} if p.biases else {})

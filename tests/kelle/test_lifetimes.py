@@ -35,11 +35,11 @@ def test_lifetimes(preset: str) -> None:
     assert result.passed, result.first_failure
     found = result.facts["lifetimes"]
     matrix = {
-        which: p.operations(which) * p.slices * p.inputs * p.array.array.load_cycles
+        which: p.operations(which) * p.head_slices * p.hidden_slices * p.array.array.load_cycles
         for which in (Operation.QUERY, Operation.KEY, Operation.VALUE)
     }
     # A head's blocks, and all heads': T_eDRAM of keys, and of values.
-    block = (p.tiles + 1) * p.block_cycles
+    block = (p.cache_tiles + 1) * p.block_cycles
     cache = p.kv_heads * block
     print(preset, found, matrix, cache)
     stage = matrix[Operation.KEY] // p.kv_heads + block

@@ -41,7 +41,7 @@ class ActivatedProducts(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = p.slice_write(p.batch * p.products)
+        slices = p.slice_write(p.batch * p.intermediate_slices)
         super().__init__({"ups": In(slices), "products": Out(slices), "last_sequence": Out(1)})
 
     def elaborate(self, platform: object) -> Module:

@@ -45,7 +45,7 @@ class GatedProducts(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = p.slice_write(p.batch * p.products)
+        slices = p.slice_write(p.batch * p.intermediate_slices)
         super().__init__(
             {
                 "ups": In(slices),
@@ -61,7 +61,7 @@ class GatedProducts(Unit):
         p = self.parameters
         # Room for the head being written and the head being read: consecutive heads use different
         # addresses.
-        places = ceil_log2(2 * p.slices * p.batch)
+        places = ceil_log2(2 * p.head_slices * p.batch)
         m.submodules.held = held = Memory(depth=1 << places, width=p.slice_layout.size)
         m.submodules.activation = activation = ActivationFunctions(parameters=p.functions)
         came = Signal(data.StructLayout({"strobe": 1, "address": self.gates.address.shape()}))

@@ -108,8 +108,8 @@ class KvFetch(Unit):
                 "layer": In(p.layer_bits),
                 "operations": In(stream.Signature(p.operation_layout)),
                 **{f"computed_{side}": In(p.computed_layout) for side in SIDES},
-                "residents": In(data.ArrayLayout(bits_for(p.slots), p.items)),
-                "placements": In(data.ArrayLayout(p.placement_layout, p.items)),
+                "residents": In(data.ArrayLayout(bits_for(p.slots), p.sequence_heads)),
+                "placements": In(data.ArrayLayout(p.placement_layout, p.sequence_heads)),
                 "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
                 "lookup_response": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
                 "beats": Out(stream.Signature(p.array.array.weights_layout)),
@@ -130,7 +130,7 @@ class KvFetch(Unit):
             sequence=Signal(p.sequence_bits, reset_less=True),
             head=Signal(p.eviction.head_bits, reset_less=True),
             side=Signal(reset_less=True),
-            tile=Signal(range(p.tiles + 1)),
+            tile=Signal(range(p.cache_tiles + 1)),
             word=Signal(range(max(p.memory.edram.entry_words, 2))),
             row=Signal(range(p.rows)),
             slot=Signal(range(p.slots)),
@@ -161,7 +161,7 @@ class KvFetch(Unit):
             computed.read.side.eq(place.side),
             # The arriving tokens' vectors follow all stored vectors.
             computed.read.vector.eq(
-                Mux(action.reads_own, p.stored + place.sequence, chosen.vector)
+                Mux(action.reads_own, p.layer_vectors + place.sequence, chosen.vector)
             ),
             computed.read.head.eq(place.head),
             computed.read.word.eq(place.word),
@@ -230,7 +230,7 @@ class KvFetch(Unit):
                         m.d.sync += place.word.eq(next_word)
                 with m.If(formats.tiles.ready):
                     m.d.sync += place.tile.eq(place.tile + 1)
-                    with m.If(place.tile == p.tiles - 1):
+                    with m.If(place.tile == p.cache_tiles - 1):
                         # With scores, the arriving token has an operation of its own.
                         with m.If(place.side):
                             m.next = "READ_OWN"
@@ -262,7 +262,7 @@ class KvFetch(Unit):
         """
         p = self.parameters
         chosen = Chosen(source=Signal(Source), vector=Signal(bits_for(p.members - 1)))
-        item = p.item(place.sequence, place.head)
+        item = p.sequence_head(place.sequence, place.head)
         residents, placement = Array(self.residents)[item], Array(self.placements)[item]
         held = Signal(p.format_layout)
         is_victim = place.side & placement.recomputed & (place.slot == placement.slot)
@@ -287,7 +287,7 @@ class KvFetch(Unit):
         words = p.memory.edram.entry_words
         # Keys and values have the same address, each on its side.
         first = self._cached_head(place) * p.slots
-        placement = Array(self.placements)[p.item(place.sequence, place.head)]
+        placement = Array(self.placements)[p.sequence_head(place.sequence, place.head)]
         for number, side in enumerate(SIDES):
             selected = place.side == number
             read, write = getattr(self, f"{side}_read"), getattr(self, f"{side}_write")

@@ -51,9 +51,12 @@ class LoadIssue(Unit):
         p = self.parameters
         # Weights have one byte; keys and values have two, each a tile of its own.
         tile = p.array.array.load_cycles
-        block = 2 * p.slices * tile
-        projection, down = p.slices * p.inputs * tile, p.slices * p.products * tile
-        most = max(projection, down, (p.tiles + 1) * block)
+        block = 2 * p.head_slices * tile
+        projection, down = (
+            p.head_slices * p.hidden_slices * tile,
+            p.head_slices * p.intermediate_slices * tile,
+        )
+        most = max(projection, down, (p.cache_tiles + 1) * block)
         beat, last = Signal(range(most)), Signal(range(most))
         # Beats have no header: the count alone determines the operation to which they belong.
         operation = self.operations.payload.operation
@@ -61,12 +64,12 @@ class LoadIssue(Unit):
         with m.Switch(operation):
             # All slots, including empty ones, which give zeros.
             with m.Case(Operation.SCORE):
-                m.d.comb += last.eq(p.tiles * block - 1)
+                m.d.comb += last.eq(p.cache_tiles * block - 1)
             # The arriving token has a tile of its own.
             with m.Case(Operation.OWN):
                 m.d.comb += last.eq(block - 1)
             with m.Case(Operation.ATTEND):
-                m.d.comb += last.eq((p.tiles + 1) * block - 1)
+                m.d.comb += last.eq((p.cache_tiles + 1) * block - 1)
             with m.Case(Operation.DOWN):
                 m.d.comb += last.eq(down - 1)
             with m.Default():

@@ -42,8 +42,8 @@ class OutputBuffer(Unit):
         super().__init__(
             {
                 "start": In(1),
-                "slices": In(p.slice_write(p.batch * p.inputs)),
-                "complete": In(bits_for(p.inputs)),
+                "slices": In(p.slice_write(p.batch * p.hidden_slices)),
+                "complete": In(bits_for(p.hidden_slices)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "pending": Out(1),
             }
@@ -54,12 +54,12 @@ class OutputBuffer(Unit):
         m = Module()
         p = self.parameters
         # The array cannot wait, so the memory holds all slices of a step.
-        depth = p.batch * p.inputs
+        depth = p.batch * p.hidden_slices
         m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
-        sent, slice_ = Signal(range(depth + 1)), Signal(range(p.inputs))
+        sent, slice_ = Signal(range(depth + 1)), Signal(range(p.hidden_slices))
         move = ~self.outputs.valid | self.outputs.ready
         waits, sends = Signal(), Signal()
-        last = slice_ == p.inputs - 1
+        last = slice_ == p.hidden_slices - 1
         m.d.comb += [
             waits.eq((sent != depth) & (slice_ < self.complete)),
             sends.eq(move & waits),

@@ -46,7 +46,7 @@ class Predictor(Unit):
         m = Module()
         p, predictions = self.parameters, self.predictions
         compared = Signal(p.head_bits)
-        last = compared == p.vocabulary_heads - 1
+        last = compared == p.vocabulary_operations - 1
         m.d.comb += [
             predictions.payload.token.eq(self.largest.number),
             predictions.payload.sum.eq(self.largest.total),

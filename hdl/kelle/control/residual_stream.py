@@ -80,7 +80,7 @@ class ResidualStream(Unit):
                 "predicts": In(1),
                 "epsilon": In(EPSILON_BITS),
                 "hidden": In(slices),
-                "sums": In(p.slice_write(p.batch * p.inputs)),
+                "sums": In(p.slice_write(p.batch * p.hidden_slices)),
                 "leaves": In(1),
                 "inputs": Out(slices),
                 "normalised": Out(slices),
@@ -93,7 +93,7 @@ class ResidualStream(Unit):
         """Take the states, then the sums; the norm reads what has been written."""
         m = Module()
         p = self.parameters
-        depth = p.batch * p.inputs
+        depth = p.batch * p.hidden_slices
         m.submodules.norm = norm = self._norm(m)
         m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
         taking, taken = Signal(), Signal(range(depth))
@@ -165,11 +165,11 @@ class ResidualStream(Unit):
         """Count the slices of each block's sums that are complete for all sequences."""
         p = self.parameters
         # A slice is complete when that of the last sequence has been added.
-        first = (p.batch - 1) * p.inputs
+        first = (p.batch - 1) * p.hidden_slices
         ends = total.strobe & (total.address >= first if first else 1)
         sums = Sums(
-            kept=Signal(range(p.inputs + 1), name="kept"),
-            left=Signal(range(p.inputs + 1), name="left"),
+            kept=Signal(range(p.hidden_slices + 1), name="kept"),
+            left=Signal(range(p.hidden_slices + 1), name="left"),
         )
         for count, whose in ((sums.kept, ~total.leaves), (sums.left, total.leaves)):
             m.d.sync += count.eq(Mux(self.start, 0, count + (ends & whose)))
@@ -180,14 +180,14 @@ class ResidualStream(Unit):
     ) -> None:
         """Send the norm the states before the attention block, then those after it, row by row."""
         p = self.parameters
-        depth = p.batch * p.inputs
+        depth = p.batch * p.hidden_slices
         # A copy of the states: the sums need every cycle of the other memory's read port.
         m.submodules.waiting = waiting = Memory(depth=depth, width=p.slice_layout.size)
         # Between steps, all slices have been sent.
         given = Signal(range(depth + 1), init=depth)
-        grown, slice_ = Signal(), Signal(range(p.inputs))
+        grown, slice_ = Signal(), Signal(range(p.hidden_slices))
         there, reads = Signal(), Signal()
-        states, last = norm.states, slice_ == p.inputs - 1
+        states, last = norm.states, slice_ == p.hidden_slices - 1
         move = ~states.valid | states.ready
         m.d.comb += [
             there.eq((given != depth) & Mux(grown, slice_ < kept, given < written)),

@@ -80,12 +80,12 @@ class ResultRouter(Unit):
             {
                 "results": In(p.array.result_layout),
                 "members": In(data.ArrayLayout(p.member_layout, p.members)),
-                "queries": Out(p.slice_write(p.batch * p.heads * p.slices)),
-                "scores": Out(p.slice_write(p.batch * p.heads * (p.tiles + 1))),
-                "contexts": Out(p.slice_write(p.batch * p.inputs)),
-                "ups": Out(p.slice_write(p.batch * p.products)),
-                "gates": Out(p.slice_write(p.batch * p.products)),
-                "sums": Out(p.slice_write(p.batch * p.inputs)),
+                "queries": Out(p.slice_write(p.batch * p.heads * p.head_slices)),
+                "scores": Out(p.slice_write(p.batch * p.heads * (p.cache_tiles + 1))),
+                "contexts": Out(p.slice_write(p.batch * p.hidden_slices)),
+                "ups": Out(p.slice_write(p.batch * p.intermediate_slices)),
+                "gates": Out(p.slice_write(p.batch * p.intermediate_slices)),
+                "sums": Out(p.slice_write(p.batch * p.hidden_slices)),
                 "leaves": Out(1),
                 "computed_keys": Out(p.computed_layout),
                 "computed_values": Out(p.computed_layout),
@@ -102,23 +102,24 @@ class ResultRouter(Unit):
         header = data.View(p.header_layout, self.results.user)
         valid = {which: self.results.valid & (header.operation == which) for which in Operation}
         # With scores, `index` is the query head within the group of its key/value head.
-        query = p.item(header.sequence, header.head) * p.group_size + header.index
+        query = p.sequence_head(header.sequence, header.head) * p.group_size + header.index
         # With the other operations, `index` is the sequence. The addresses of a sequence's slices
         # are consecutive, except those of up and gate, which have the order of computation. All of
         # these results are written in the cycle in which they are valid.
-        slice_ = header.head * p.slices + header.part
-        place = header.index * p.inputs + slice_
+        slice_ = header.head * p.head_slices + header.part
+        place = header.index * p.hidden_slices + slice_
         gated = slice_ * p.batch + header.index
         direct = (
             (
                 self.scores,
                 valid[Operation.SCORE] | valid[Operation.OWN],
-                query * (p.tiles + 1) + header.part,
+                query * (p.cache_tiles + 1) + header.part,
             ),
             (
                 self.contexts,
                 valid[Operation.ATTEND],
-                p.item(header.sequence, header.head) * (p.group_size * p.slices) + header.index,
+                p.sequence_head(header.sequence, header.head) * (p.group_size * p.head_slices)
+                + header.index,
             ),
             (self.ups, valid[Operation.UP], gated),
             (self.gates, valid[Operation.GATE], gated),
@@ -151,7 +152,7 @@ class ResultRouter(Unit):
         p = self.parameters
         return Rotated(
             valid=self.results.valid,
-            last=header.part == p.slices - 1,
+            last=header.part == p.head_slices - 1,
             header=header,
             part=header.part,
             slice=self.results["values"],
@@ -162,7 +163,7 @@ class ResultRouter(Unit):
         p = self.parameters
         layout = p.header_layout
         m.submodules.straight = straight = Memory(
-            depth=max(p.members * p.slices, 2), width=p.slice_layout.size
+            depth=max(p.members * p.head_slices, 2), width=p.slice_layout.size
         )
         queue = Fifo if p.members <= REGISTERS else MemoryFifo
         m.submodules.pending = pending = queue(shape=layout, depth=p.members)
@@ -173,19 +174,23 @@ class ResultRouter(Unit):
         # A head is complete with its last slice, which is in the memory one cycle later.
         whole, whole_header = Signal(), Signal(layout, reset_less=True)
         m.d.sync += [
-            whole.eq(valid & (header.part == p.slices - 1)),
+            whole.eq(valid & (header.part == p.head_slices - 1)),
             whole_header.eq(header),
         ]
         first = pending.sink.payload
-        part, fed, fed_last = Signal(range(max(p.slices, 2))), Signal(), Signal(reset_less=True)
-        last = part == p.slices - 1
+        part, fed, fed_last = (
+            Signal(range(max(p.head_slices, 2))),
+            Signal(),
+            Signal(reset_less=True),
+        )
+        last = part == p.head_slices - 1
         position = Signal(p.position_bits, reset_less=True)
         m.d.comb += [
             straight.write_enable.eq(valid),
-            straight.write_address.eq(header.index * p.slices + header.part),
+            straight.write_address.eq(header.index * p.head_slices + header.part),
             straight.write_data.eq(self.results["values"]),
             straight.read_enable.eq(1),
-            straight.read_address.eq(first.index * p.slices + part),
+            straight.read_address.eq(first.index * p.head_slices + part),
             pending.source.valid.eq(whole),
             pending.source.payload.eq(whole_header),
             pending.sink.ready.eq(last),
@@ -208,7 +213,7 @@ class ResultRouter(Unit):
         ]
         # The embedding keeps the order: the oldest header belongs to the slices it outputs.
         rotated = rotary.rotated
-        rotated_part = Signal(range(max(p.slices, 2)))
+        rotated_part = Signal(range(max(p.head_slices, 2)))
         with m.If(rotated.valid):
             m.d.sync += rotated_part.eq(Mux(rotated.payload.last, 0, rotated_part + 1))
         return Rotated(
@@ -253,7 +258,7 @@ class ResultRouter(Unit):
         m.d.comb += [
             self.queries.strobe.eq(rotated.valid & is_query),
             self.queries.address.eq(
-                (header.index * p.heads + header.head) * p.slices + rotated.part
+                (header.index * p.heads + header.head) * p.head_slices + rotated.part
             ),
             self.queries["values"].eq(rotated.slice),
             self.ended[Operation.QUERY.value].eq(ends & is_query),

@@ -273,12 +273,12 @@ class Scheduler(Unit):
             with m.Switch(phase):
                 # Head by head, before and after the stages; a step that predicts has no stages.
                 for which, heads, following in (
-                    *([] if p.gated else [(Phase.UP, p.feed_heads, Phase.DOWNS)]),
+                    *([] if p.gated else [(Phase.UP, p.feed_forward_operations, Phase.DOWNS)]),
                     (Phase.QUERIES, p.heads, Phase.PROJECT),
                     (Phase.OUTPUTS, p.heads, Phase.UP),
-                    (Phase.GATE, p.feed_heads, Phase.DOWNS),
+                    (Phase.GATE, p.feed_forward_operations, Phase.DOWNS),
                     (Phase.DOWNS, p.heads, Phase.REST),
-                    (Phase.VOCABULARY, max(p.vocabulary_heads, 1), Phase.REST),
+                    (Phase.VOCABULARY, max(p.vocabulary_operations, 1), Phase.REST),
                 ):
                     with m.Case(which):
                         last = head == heads - 1
@@ -322,7 +322,7 @@ class Scheduler(Unit):
         """Return whether the operands of a consumer's pending operation are available."""
         p, done = self.parameters, self.progress
         which, head = pending.operation, pending.head
-        item = p.item(pending.sequence, head)
+        item = p.sequence_head(pending.sequence, head)
         # Loads wait for their weights or blocks by themselves.
         if name == "loads":
             return Const(1)

@@ -53,11 +53,11 @@ class SlotFormats(Unit):
         m = Module()
         p = self.parameters
         m.submodules.held = held = RegisterSlice(shape=self.tiles.payload.shape())
-        tile, asked, granted = Signal(range(max(p.tiles, 2))), Signal(), Signal()
-        last = tile == p.tiles - 1
+        tile, asked, granted = Signal(range(max(p.cache_tiles, 2))), Signal(), Signal()
+        last = tile == p.cache_tiles - 1
         m.d.comb += [
             self.lookup_request.valid.eq(self.heads.valid & held.source.ready & ~asked),
-            self.lookup_request.payload.eq(self.heads.payload * p.tiles + tile),
+            self.lookup_request.payload.eq(self.heads.payload * p.cache_tiles + tile),
             granted.eq(self.lookup_request.valid & self.lookup_request.ready),
             self.heads.ready.eq(granted & last),
             held.source.valid.eq(asked),

@@ -45,13 +45,13 @@ class SoftmaxRows(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        depth = p.items * p.group_size * (p.tiles + 1)
+        depth = p.sequence_heads * p.group_size * (p.cache_tiles + 1)
         super().__init__(
             {
                 "start": In(1),
                 "scores": In(p.slice_write(depth)),
                 "scored": In(p.count_shape),
-                "residents": In(data.ArrayLayout(bits_for(p.slots), p.items)),
+                "residents": In(data.ArrayLayout(bits_for(p.slots), p.sequence_heads)),
                 "probabilities": Out(p.slice_write(depth)),
                 "ended": Out(1),
             }
@@ -61,26 +61,26 @@ class SoftmaxRows(Unit):
         """Read the scores in order, mask empty slots, and count the softmax's results."""
         m = Module()
         p = self.parameters
-        depth = p.items * p.group_size * (p.tiles + 1)
+        depth = p.sequence_heads * p.group_size * (p.cache_tiles + 1)
         m.submodules.scores = memory = Memory(depth=depth, width=p.slice_layout.size)
         m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
         into = softmax.scores
 
         # Scores are read in the order of their addresses: queries of a head, tiles of a query.
         address = Signal(range(depth))
-        part, query = Signal(range(p.tiles + 1)), Signal(range(max(p.group_size, 2)))
+        part, query = Signal(range(p.cache_tiles + 1)), Signal(range(max(p.group_size, 2)))
         head = Signal(p.count_shape)
         keep = Signal(p.rows, reset_less=True)
         last = Signal(reset_less=True)
         move = ~into.valid | into.ready
         reads, own, last_query = Signal(), Signal(), Signal()
-        residents = Array(self.residents[n] for n in range(p.items))[head]
+        residents = Array(self.residents[n] for n in range(p.sequence_heads))[head]
         # Slots fill in order: those with a token have the lowest numbers.
         used = [part * p.rows + row < residents for row in range(p.rows)]
         m.d.comb += [
             # A head is read when the scores of all its queries are complete.
             reads.eq(move & (head < self.scored)),
-            own.eq(part == p.tiles),
+            own.eq(part == p.cache_tiles),
             last_query.eq(query == p.group_size - 1),
             memory.write_enable.eq(self.scores.strobe),
             memory.write_address.eq(self.scores.address),

@@ -79,14 +79,16 @@ class StepControl(Unit):
                 "may_start": In(1),
                 "accepts": Out(1),
                 "predicts": In(1),
-                "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.layers * p.stored)),
+                "vectors": In(
+                    data.ArrayLayout(vector_layout(p.eviction), p.layers * p.layer_vectors)
+                ),
                 "members": Out(data.ArrayLayout(p.member_layout, p.members)),
                 "count": Out(bits_for(p.members)),
-                "arrived": Out(bits_for(p.inputs)),
+                "arrived": Out(bits_for(p.hidden_slices)),
                 "loaded": Out(1),
-                "renewed": Out(bits_for(p.inputs)),
+                "renewed": Out(bits_for(p.hidden_slices)),
                 "finished": In(1),
-                "inputs": Out(p.slice_write(p.members * p.inputs)),
+                "inputs": Out(p.slice_write(p.members * p.hidden_slices)),
                 "rests": Out(1),
                 **{f"{side}_read": Out(stream.Signature(edram.address_bits)) for side in SIDES},
                 **{side: In(edram.row_layout) for side in SIDES},
@@ -103,17 +105,17 @@ class StepControl(Unit):
         )
         m.d.comb += [port.eq(held) for port, held in zip(self.members, members, strict=True)]
         # The member and the slice of its input that are taken next.
-        member, slice_ = Signal(range(p.members)), Signal(range(p.inputs))
-        last_arriving, last_slice = member == p.batch - 1, slice_ == p.inputs - 1
-        stored = Signal(range(max(p.stored, 2)))
-        cached = self.layer * p.stored + stored if p.layers > 1 else stored
+        member, slice_ = Signal(range(p.members)), Signal(range(p.hidden_slices))
+        last_arriving, last_slice = member == p.batch - 1, slice_ == p.hidden_slices - 1
+        stored = Signal(range(max(p.layer_vectors, 2)))
+        cached = self.layer * p.layer_vectors + stored if p.layers > 1 else stored
         vector = Array(self.vectors)[cached]
         predicts = Signal(reset_less=True)
 
         m.d.comb += [
-            self.arrived.eq(p.inputs),
+            self.arrived.eq(p.hidden_slices),
             reader.vectors.payload.eq(members[member].vector),
-            self.inputs.address.eq(members[member].vector * p.inputs + slice_),
+            self.inputs.address.eq(members[member].vector * p.hidden_slices + slice_),
             self.inputs["values"].eq(self.hidden.payload),
         ]
         with m.If(self.inputs.strobe):
@@ -132,7 +134,7 @@ class StepControl(Unit):
                 ]
                 m.d.sync += [
                     # The arriving tokens' vectors follow all stored vectors.
-                    members[member].vector.eq(p.stored + member),
+                    members[member].vector.eq(p.layer_vectors + member),
                     members[member].position.eq(self.tokens.payload),
                     self.count.eq(p.batch),
                     stored.eq(0),
@@ -164,7 +166,7 @@ class StepControl(Unit):
                         members[self.count].position.eq(vector.position),
                         self.count.eq(self.count + 1),
                     ]
-                with m.If(stored == p.stored - 1):
+                with m.If(stored == p.layer_vectors - 1):
                     m.next = "RECOMPUTED_INPUTS"
                     with m.If((self.count == p.batch) & ~vector.valid):
                         m.d.sync += member.eq(0)
@@ -192,7 +194,7 @@ class StepControl(Unit):
                     m.d.sync += member.eq(0)
                     m.next = "FEED_FORWARD"
             with m.State("FEED_FORWARD"):
-                m.d.comb += [self.loaded.eq(1), self.renewed.eq(p.inputs)]
+                m.d.comb += [self.loaded.eq(1), self.renewed.eq(p.hidden_slices)]
                 with m.If(self.finished):
                     m.next = "TOKENS"
         return m

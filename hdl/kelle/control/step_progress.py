@@ -46,7 +46,9 @@ class StepProgress(Unit):
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
         heads = ("queries", "keys", "values", "placed", "weighted", "scored", "attended")
-        counts = {name: p.count_shape for name in heads} | {"multiplied": bits_for(p.products)}
+        counts = {name: p.count_shape for name in heads} | {
+            "multiplied": bits_for(p.intermediate_slices)
+        }
         super().__init__(
             {
                 "start": In(1),

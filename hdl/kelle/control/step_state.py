@@ -64,8 +64,8 @@ class StepState(Unit):
                 "busy": Out(1),
                 "layer": Out(p.layer_bits),
                 "cache": Out(p.eviction.layer_bits),
-                "residents": Out(data.ArrayLayout(count, p.items)),
-                "placements": Out(data.ArrayLayout(p.placement_layout, p.items)),
+                "residents": Out(data.ArrayLayout(count, p.sequence_heads)),
+                "placements": Out(data.ArrayLayout(p.placement_layout, p.sequence_heads)),
             }
         )
 
@@ -86,16 +86,19 @@ class StepState(Unit):
         ]
         # Search and softmax refer to the slots before the step; counts may change during it.
         filled = Array(self.filled)
-        first = self.layer * p.items if p.layers > 1 else 0
+        first = self.layer * p.sequence_heads if p.layers > 1 else 0
         with m.If(self.starts):
             m.d.sync += [count.eq(filled[first + n]) for n, count in enumerate(self.residents)]
 
         placements = Array(
             Signal(p.placement_layout, name=f"placement_{n}", reset_less=True)
-            for n in range(p.items)
+            for n in range(p.sequence_heads)
         )
         m.d.comb += [port.eq(held) for port, held in zip(self.placements, placements, strict=True)]
-        record, evicted = placements[p.item(self.turn, self.placement.head)], self.placement.evicted
+        record, evicted = (
+            placements[p.sequence_head(self.turn, self.placement.head)],
+            self.placement.evicted,
+        )
         with m.If(self.placed):
             m.d.sync += [
                 record.slot.eq(self.placement.slot),

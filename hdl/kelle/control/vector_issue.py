@@ -76,11 +76,11 @@ class VectorIssue(Unit):
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
         self.depths = {
-            "inputs": p.members * p.inputs,
-            "queries": p.batch * p.heads * p.slices,
-            "probabilities": p.batch * p.heads * (p.tiles + 1),
-            "contexts": p.batch * p.inputs,
-            "products": p.batch * p.products,
+            "inputs": p.members * p.hidden_slices,
+            "queries": p.batch * p.heads * p.head_slices,
+            "probabilities": p.batch * p.heads * (p.cache_tiles + 1),
+            "contexts": p.batch * p.hidden_slices,
+            "products": p.batch * p.intermediate_slices,
         }
         super().__init__(
             {
@@ -88,10 +88,10 @@ class VectorIssue(Unit):
                 "operations": In(stream.Signature(p.operation_layout)),
                 "members": In(data.ArrayLayout(p.member_layout, p.members)),
                 "count": In(bits_for(p.members)),
-                "arrived": In(bits_for(p.inputs)),
-                "renewed": In(bits_for(p.inputs)),
+                "arrived": In(bits_for(p.hidden_slices)),
+                "renewed": In(bits_for(p.hidden_slices)),
                 "attended": In(p.count_shape),
-                "multiplied": In(bits_for(p.products)),
+                "multiplied": In(bits_for(p.intermediate_slices)),
                 "vectors": Out(stream.Signature(p.array.vector_layout)),
             }
             | {name: In(p.slice_write(depth)) for name, depth in self.depths.items()}
@@ -104,8 +104,8 @@ class VectorIssue(Unit):
         move = ~self.vectors.valid | self.vectors.ready
         offers, issues = Signal(), Signal()
         place = Place(
-            outer=Signal(range(max(p.slices, p.tiles + 1))),
-            middle=Signal(range(max(p.inputs, p.products, p.slices))),
+            outer=Signal(range(max(p.head_slices, p.cache_tiles + 1))),
+            middle=Signal(range(max(p.hidden_slices, p.intermediate_slices, p.head_slices))),
             half=Signal(),
             inner=Signal(range(max(p.members, p.group_size, 2))),
             ends={name: Signal(name=f"{name}_ends") for name in LOOPS},
@@ -136,7 +136,7 @@ class VectorIssue(Unit):
         counts = {
             Operation.QUERY: self.arrived,
             Operation.VOCABULARY: self.arrived,
-            Operation.OUTPUT: self.attended * (p.group_size * p.slices),
+            Operation.OUTPUT: self.attended * (p.group_size * p.head_slices),
             Operation.UP: self.renewed,
             Operation.GATE: self.renewed,
             Operation.DOWN: self.multiplied,
@@ -151,7 +151,7 @@ class VectorIssue(Unit):
         of a tile take at least as long, no logic is needed.
         """
         p, ends = self.parameters, place.ends
-        if 2 * p.slices * p.array.array.load_cycles >= p.rows:
+        if 2 * p.head_slices * p.array.array.load_cycles >= p.rows:
             return 1
         operation = self.operations.payload.operation
         scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
@@ -174,8 +174,8 @@ class VectorIssue(Unit):
         middle_last = Signal.like(place.middle)
         outer_last, inner_last = Signal.like(place.outer), Signal.like(place.inner)
         m.d.comb += [
-            outer_last.eq(p.slices - 1),
-            middle_last.eq(Mux(outside, p.inputs - 1, p.slices - 1)),
+            outer_last.eq(p.head_slices - 1),
+            middle_last.eq(Mux(outside, p.hidden_slices - 1, p.head_slices - 1)),
             # Projections have the arriving tokens only; keys and values have all members.
             inner_last.eq(Mux(outside, p.batch - 1, p.group_size - 1)),
         ]
@@ -183,14 +183,14 @@ class VectorIssue(Unit):
             with m.Case(Operation.KEY, Operation.VALUE):
                 m.d.comb += inner_last.eq(self.count - 1)
             with m.Case(Operation.DOWN):
-                m.d.comb += middle_last.eq(p.products - 1)
+                m.d.comb += middle_last.eq(p.intermediate_slices - 1)
             with m.Case(Operation.SCORE):
-                m.d.comb += outer_last.eq(p.tiles - 1)
+                m.d.comb += outer_last.eq(p.cache_tiles - 1)
             with m.Case(Operation.OWN):
                 m.d.comb += outer_last.eq(0)
             # The arriving token's tile follows those of the slots.
             with m.Case(Operation.ATTEND):
-                m.d.comb += outer_last.eq(p.tiles)
+                m.d.comb += outer_last.eq(p.cache_tiles)
         m.d.comb += [
             ends["inner"].eq(place.inner == inner_last),
             # Weights have one byte, keys and values two.
@@ -221,8 +221,8 @@ class VectorIssue(Unit):
             header.operation.eq(operation),
             header.sequence.eq(self.operations.payload.sequence),
             header.head.eq(head),
-            header.part.eq(Mux(operation == Operation.OWN, p.tiles, outer)),
-            header.index.eq(Mux(attends, inner * p.slices + middle, inner)),
+            header.part.eq(Mux(operation == Operation.OWN, p.cache_tiles, outer)),
+            header.index.eq(Mux(attends, inner * p.head_slices + middle, inner)),
             header.ends.eq(ends["inner"] & ends["half"] & ends["middle"] & ends["outer"]),
         ]
         # Attention sums over tiles of slots, everything else over slices of the input.
@@ -230,7 +230,7 @@ class VectorIssue(Unit):
         done = Mux(attends, ends["outer"], ends["middle"]) & ends["half"]
         # A layer's projection has a scale for each slice of a head, other operations one scale.
         bases = [p.scale(which) for which in Operation]
-        own = Mux(requantises(operation), head * p.slices + outer, 0)
+        own = Mux(requantises(operation), head * p.head_slices + outer, 0)
         scale = Array(bases)[operation.as_value()] + own
         if p.layers > 1:
             scale += self.layer * p.scales
@@ -264,14 +264,14 @@ class VectorIssue(Unit):
         """Read the slice of the next vector; it is valid from the next cycle on."""
         p = self.parameters
         operation, head = self.operations.payload.operation, self.operations.payload.head
-        part = Mux(operation == Operation.OWN, p.tiles, place.outer)
+        part = Mux(operation == Operation.OWN, p.cache_tiles, place.outer)
         member = Array(self.members[i] for i in range(p.members))[place.inner]
-        query = p.item(self.operations.payload.sequence, head) * p.group_size + place.inner
+        query = p.sequence_head(self.operations.payload.sequence, head) * p.group_size + place.inner
         addresses = {
-            "inputs": member.vector * p.inputs + place.middle,
-            "queries": query * p.slices + place.middle,
-            "probabilities": query * (p.tiles + 1) + part,
-            "contexts": place.inner * p.inputs + place.middle,
+            "inputs": member.vector * p.hidden_slices + place.middle,
+            "queries": query * p.head_slices + place.middle,
+            "probabilities": query * (p.cache_tiles + 1) + part,
+            "contexts": place.inner * p.hidden_slices + place.middle,
             "products": place.middle * p.batch + place.inner,
         }
         came_from = Signal(range(len(addresses)), reset_less=True)

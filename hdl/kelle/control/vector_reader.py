@@ -46,7 +46,7 @@ class VectorReader(Unit):
         super().__init__(
             {
                 "layer": In(p.layer_bits),
-                "vectors": In(stream.Signature(range(max(p.stored, 2)))),
+                "vectors": In(stream.Signature(range(max(p.layer_vectors, 2)))),
                 "slices": Out(stream.Signature(p.slice_layout)),
                 **{f"{side}_read": Out(stream.Signature(edram.address_bits)) for side in SIDES},
                 **{side: In(edram.row_layout) for side in SIDES},
@@ -58,7 +58,7 @@ class VectorReader(Unit):
         m = Module()
         p = self.parameters
         edram = p.memory.edram
-        half = p.inputs // 2
+        half = p.hidden_slices // 2
         side = Signal()  # As in `SIDES`.
         word = Signal(range(edram.vector_entries * edram.entry_words + 1))
         delivered = Signal(range(half))  # Slices of this side.
@@ -102,7 +102,7 @@ class VectorReader(Unit):
         # The entries of the input vectors follow those of all slots.
         vector = self.vectors.payload
         if p.layers > 1:
-            vector = self.layer * p.stored + vector
+            vector = self.layer * p.layer_vectors + vector
         first = (edram.kv_heads * p.slots + vector * edram.vector_entries) * edram.entry_words
         reads = fsm.ongoing("READ") & self.vectors.valid
         for number, name in enumerate(SIDES):

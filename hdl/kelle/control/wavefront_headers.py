@@ -41,7 +41,7 @@ class WavefrontHeaders(Unit):
         super().__init__(
             {
                 "coming": In(p.array.coming_layout),
-                "placements": In(data.ArrayLayout(p.placement_layout, p.items)),
+                "placements": In(data.ArrayLayout(p.placement_layout, p.sequence_heads)),
                 "wavefronts": Out(stream.Signature(wavefront_layout(p.eviction))),
             }
         )
@@ -53,7 +53,7 @@ class WavefrontHeaders(Unit):
         header = data.View(p.header_layout, self.coming.user)
         scores = header.operation == Operation.SCORE
         own = header.operation == Operation.OWN
-        slot = Array(self.placements)[p.item(header.sequence, header.head)].slot
+        slot = Array(self.placements)[p.sequence_head(header.sequence, header.head)].slot
         wavefront = self.wavefronts.payload
         # The last query head of a group completes a token's score.
         compare = header.index == p.group_size - 1
@@ -64,7 +64,7 @@ class WavefrontHeaders(Unit):
             wavefront.tile.eq(Mux(own, slot >> row_bits, header.part)),
             wavefront.load.eq(header.index == 0),
             wavefront.compare.eq(compare),
-            wavefront.last.eq(compare & scores & (header.part == p.tiles - 1)),
+            wavefront.last.eq(compare & scores & (header.part == p.cache_tiles - 1)),
             wavefront.fresh.eq(own),
             wavefront.alone.eq(own),
             wavefront.row.eq(slot),

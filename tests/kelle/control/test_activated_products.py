@@ -24,7 +24,7 @@ ULPS = 1.1
 def test_slices_go_through_the_activation(activation: Activation, sequences: int) -> None:
     p = replace(TINY, activation=activation, batch=sequences, words=4096)
     unit, rng = ActivatedProducts(parameters=p), np.random.default_rng(sequences)
-    ups = rng.integers(-(1 << 15), 1 << 15, (sequences * p.products, p.rows))
+    ups = rng.integers(-(1 << 15), 1 << 15, (sequences * p.intermediate_slices, p.rows))
     ups[1::2] >>= 4
     got, order, whole = np.zeros_like(ups), [], []
 
@@ -48,7 +48,7 @@ def test_slices_go_through_the_activation(activation: Activation, sequences: int
     simulator.add_testbench(bench)
     simulator.run()
     assert order == list(range(len(ups)))
-    assert whole == ([0] * (sequences - 1) + [1]) * p.products
+    assert whole == ([0] * (sequences - 1) + [1]) * p.intermediate_slices
     assert np.array_equal(got, activated(ups, p))
     # Both signs occur, and the results are those of the named function.
     assert min((ups < 0).sum(), (ups > 0).sum()) > ups.size // 4

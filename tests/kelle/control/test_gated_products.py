@@ -36,14 +36,14 @@ def test_gates_are_multiplied_by_their_own_channels(
     p = replace(TINY, activation=activation, **changes)
     unit = GatedProducts(parameters=p)
     rng = np.random.default_rng(head_size)
-    ups, gates = rng.integers(-(1 << 15), 1 << 15, (2, p.products, p.rows))
+    ups, gates = rng.integers(-(1 << 15), 1 << 15, (2, p.intermediate_slices, p.rows))
     # Gates near zero as well: most gates of 16 bits are in the function's linear ranges.
     gates[1::2] >>= 4
     activated = activation_of(gates, activation.value, p.functions)
     wanted = requantised(activated * ups, 1, VALUE.fraction_bits)
     work: list[Any] = []
-    for first in range(0, p.products, p.slices):
-        head = range(first, first + p.slices)
+    for first in range(0, p.intermediate_slices, p.head_slices):
+        head = range(first, first + p.head_slices)
         work += [("ups", ups, i) for i in head] + [("gates", gates, i) for i in head] + [None] * gap
     got = np.zeros_like(ups)
     order = []
@@ -68,5 +68,5 @@ def test_gates_are_multiplied_by_their_own_channels(
     simulator.add_clock(1e-9)
     simulator.add_testbench(bench)
     simulator.run()
-    assert order == list(range(p.products))
+    assert order == list(range(p.intermediate_slices))
     assert np.array_equal(got, wanted)

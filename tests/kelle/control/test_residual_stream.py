@@ -72,9 +72,9 @@ def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
             context.set(unit.start, 1)
             await context.tick()
             context.set(unit.start, 0)
-            inputs, outputs = (2 * number + 1) * p.inputs, (number + 1) * p.inputs
+            inputs, outputs = (2 * number + 1) * p.hidden_slices, (number + 1) * p.hidden_slices
             await run(context, lambda inputs=inputs: len(seen["inputs"]) == inputs)
-            after = inputs + p.inputs
+            after = inputs + p.hidden_slices
             await run(context, lambda after=after: len(seen["inputs"]) == after, attention[number])
             await run(
                 context,

@@ -20,7 +20,7 @@ def test_values_pass_while_keys_are_rotated() -> None:
     """A head's values start some cycles after its last key; no slice is lost for any distance."""
     p = replace(TINY, bands=2, word_bytes=4, heads=4, vectors=2)
     unit = ResultRouter(parameters=p)
-    slices, values = p.slices, 8
+    slices, values = p.head_slices, 8
     keys: list[Any] = [(Operation.KEY, part) for part in range(slices)]
     behind: list[Any] = [(Operation.VALUE, part % slices) for part in range(values)]
     behind += [None] * 16
