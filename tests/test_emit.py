@@ -230,7 +230,7 @@ def test_positional_arguments_are_refused() -> None:
         Inner(8)  # pyright: ignore[reportCallIssue]
 
 
-@pytest.mark.parametrize(("top", "preset"), [("systolic_evictor", "paper"), ("kelle", "tiny")])
+@pytest.mark.parametrize(("top", "preset"), [("systolic_evictor", "paper"), ("sfu", "tiny")])
 def test_same_bytes_from_any_directory_and_hash_seed(tmp_path: Path, top: str, preset: str) -> None:
     program = (
         "import sys; from pathlib import Path; from hdl.catalog import entry_named\n"
