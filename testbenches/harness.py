@@ -139,7 +139,14 @@ class Harness:
         """Compile existing Verilog, for example of a part that is not a unit of the catalog."""
         dump = waves is not None
         _runner, model = simulators.build(
-            simulator="verilator", top=top, ports=ports, verilog=verilog, waves=dump, coverage=False
+            simulator="verilator",
+            top=top,
+            ports=ports,
+            verilog=verilog,
+            waves=dump,
+            coverage=False,
+            # A waveform has the design's own hierarchy.
+            shared=not dump,
         )
         header = "#define PORT_LIST(X) " + " ".join(f"X({p.name})" for p in ports)
         return cls(ports, simulators.link(model, PROGRAM, header, waves=dump), waves)

@@ -20,7 +20,7 @@ from hdl.emit import Port
 from hdl.errors import UserError
 from hdl.paths import BUILD, expanded, locked
 from synth.debian import icarus
-from testbenches import verilated
+from testbenches import large_designs, verilated
 
 SIMULATORS = ("verilator", "icarus")
 
@@ -169,6 +169,7 @@ def build(
     waves: bool,
     coverage: bool,
     lint: bool = False,
+    shared: bool = False,
 ) -> tuple[Runner, Path]:
     """Compile a design for simulation, unless an identical one is cached.
 
@@ -186,6 +187,9 @@ def build(
         Compile with support for waveforms, and for coverage.
     lint : bool
         Treat Verilator warnings as errors.
+    shared : bool
+        Let the instances of repeated modules share their code, if the design is large; see
+        `large_designs`.
 
     Returns
     -------
@@ -210,6 +214,8 @@ def build(
         flags = [f"-B{home}" for home in programs[0].environment.values()]
         tool = str(programs[0].path)
     texts = [file.read_text() for file in verilog]
+    modules = large_designs.repeated_modules(texts, top) if shared else {}
+    flags += large_designs.FLAGS if modules else ()
     design = _digest(
         simulator,
         tool,
@@ -221,6 +227,7 @@ def build(
         top,
         ports,
         texts,
+        modules,
     )
     warnings = LINT_FLAGS if lint else ("-Wno-fatal",)
     if simulator == "verilator":
@@ -243,7 +250,7 @@ def build(
             try:
                 if simulator == "verilator":
                     control = new / "control.vlt"
-                    control.write_text(_control_file(top, ports))
+                    control.write_text(_control_file(top, ports, modules))
                     model = verilated.Model(new, program, waves=waves, coverage=coverage)
                     # The control file affects only files that are read after it.
                     model.translate(top, [control, *verilog], flags, log)
@@ -339,7 +346,7 @@ def _digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _control_file(top: str, ports: Sequence[Port]) -> str:
+def _control_file(top: str, ports: Sequence[Port], modules: dict[str, list[str]]) -> str:
     """Return the control file: access to the ports, and modules that are not inlined.
 
     Outputs are not writable: a writable output would be evaluated as a whole, and dependencies
@@ -347,4 +354,5 @@ def _control_file(top: str, ports: Sequence[Port]) -> str:
     """
     access = {"input": "public_flat_rw", "output": "public_flat_rd"}
     lines = [f'{access[port.direction]} -module "{top}" -var "{port.name}"' for port in ports]
-    return "\n".join(["`verilator_config", *lines, f'no_inline -module "{NOT_INLINED}"', ""])
+    lines += [f'no_inline -module "{NOT_INLINED}"', *large_designs.control_lines(modules)]
+    return "\n".join(["`verilator_config", *lines, ""])
