@@ -10,6 +10,7 @@ from hdl.lad import catalog as lad
 from hdl.meadow import catalog as meadow
 from hdl.nonlinear import catalog as nonlinear
 from hdl.p3llm import catalog as p3llm
+from hdl.shell import catalog as shell
 from hdl.veda import catalog as veda
 
 CATALOG: tuple[Entry, ...] = (
@@ -19,8 +20,9 @@ CATALOG: tuple[Entry, ...] = (
     *p3llm.UNITS,
     *meadow.UNITS,
     *lad.UNITS,
+    *shell.UNITS,
 )
-"""Every unit; those of the common folders precede those of the papers."""
+"""Every unit; those of the common functions precede those of the papers; the shell is last."""
 
 
 def entry_named(top: str) -> Entry:

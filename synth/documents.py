@@ -140,7 +140,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _units(entries: Sequence[Any], shown: _Figures) -> str:
     """Return the tables of units: of the common folders, and of each paper."""
-    titles = {paper.name: paper.title for paper in read_papers()}
+    titles = {paper.name: paper.title for paper in read_papers()} | {"shell": "AXI shell"}
     compared = comparison.kept()["systems"]
     tables = []
     for floor, units in groupby(entries, key=lambda entry: entry.paper):

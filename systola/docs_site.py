@@ -20,7 +20,7 @@ Nav = list[dict[str, Any]]
 TITLES = {"kelle": "Kelle", "veda": "VEDA", "lad": "LAD", "p3llm": "P3-LLM", "meadow": "MEADOW"}
 """The papers' folders, in the order of the navigation."""
 
-COMMON = ("arith", "stream", "memory", "nonlinear")
+COMMON = ("arith", "stream", "memory", "nonlinear", "shell")
 """Folders of the common parts."""
 
 REFERENCE = ("hdl", "golden")

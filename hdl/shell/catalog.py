@@ -1,0 +1,61 @@
+"""Catalog of the AXI shell, with the dimensions of boards."""
+
+from hdl.entry import Entry
+from hdl.shell.axi_parameters import AxiMasterParameters
+from hdl.shell.axi_read_master import AxiReadMaster
+from hdl.shell.axi_write_master import AxiWriteMaster
+
+MASTERS = {
+    # Words of two beats; short bursts, of which few are in flight.
+    "tiny": AxiMasterParameters(
+        address_bits=12,
+        word_bytes=8,
+        longest=100,
+        axi_address_bits=16,
+        data_bytes=4,
+        burst_beats=16,
+        outstanding=3,
+    ),
+    # Four words per beat.
+    "tiny_lanes": AxiMasterParameters(
+        address_bits=10,
+        word_bytes=2,
+        longest=300,
+        axi_address_bits=14,
+        data_bytes=8,
+        burst_beats=8,
+        outstanding=4,
+    ),
+    # A word is a beat; the page limits a burst.
+    "tiny_page": AxiMasterParameters(
+        address_bits=10,
+        word_bytes=32,
+        longest=500,
+        axi_address_bits=32,
+        data_bytes=32,
+        outstanding=2,
+    ),
+    # The width of the memory ports of Alveo cards and of HBM.
+    "smollm2": AxiMasterParameters(data_bytes=64),
+    # A high-performance port of the Zynq UltraScale+ on the ZCU102, the board of MEADOW's paper.
+    "paper": AxiMasterParameters(data_bytes=16),
+}
+"""Presets of both masters."""
+
+UNITS: tuple[Entry, ...] = (
+    Entry(
+        summary="serves a burst port of reads from an AXI4 memory",
+        source="Arm IHI 0022, AXI4: read channels",
+        unit=AxiReadMaster,
+        presets=MASTERS,
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="serves a burst port of writes to an AXI4 memory",
+        source="Arm IHI 0022, AXI4: write channels",
+        unit=AxiWriteMaster,
+        presets=MASTERS,
+        long=("smollm2", "paper"),
+    ),
+)
+"""Every unit of the shell."""
