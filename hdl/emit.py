@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Emission of a unit as Verilog-2005: one file with a header per module, and a file list.
 
 The output depends only on the design: it contains no date, no absolute path, and no order of a hash
@@ -9,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hdl.paths import ROOT
 from hdl.plain_names import name_plainly, port_name
 from hdl.processes import settle
 from hdl.rtlil import Module, read_modules
-from hdl.target import Target, writing_for
+from hdl.target import Target, noted_reads, writing_for
 from hdl.tidy import drop_unread, name_fields, share_operators
 from hdl.unit import Unit
 from hdl.verilog_names import require_module_name
@@ -123,7 +124,11 @@ class EmittedModule:
 
 
 _emitted: dict[tuple[Any, ...], EmittedModule] = {}
-"""The modules that this process has emitted: designs share most of their modules."""
+"""The modules that this process has emitted: designs share most of their modules.
+
+The key is the unit's identity, its text, the module's name and the target. A module that does not
+depend on the target is also stored with None as target.
+"""
 
 
 class Emission:
@@ -189,13 +194,35 @@ class Emission:
     def _emit(self, unit: Unit, name: str) -> EmittedModule:
         require_module_name(name)
         # Equal values, such as 1 and True, may have different text in the Verilog header.
-        key = (unit.identity, repr(unit.identity), name, self.target)
+        key = (unit.identity, repr(unit.identity), name)
         # With `sources`, a port's attribute refers to the design that instantiates the unit, so
         # designs cannot share the module.
         kept = {} if self.sources else _emitted
-        module = kept[key] = kept.get(key) or self._converted(unit, name)
+        module = kept.get((*key, self.target)) or self._adopted(kept.get((*key, None)))
+        if module is None:
+            with noted_reads() as reads:
+                module = self._converted(unit, name)
+            if not reads:
+                kept[*key, None] = module
+        kept[*key, self.target] = module
         self._add(module)
         return module
+
+    def _adopted(self, module: EmittedModule | None) -> EmittedModule | None:
+        """Return a module that another target has, with the submodules of this target.
+
+        None if there is no such module, or if a submodule has other ports for this target, so that
+        the module must be converted.
+        """
+        if module is None:
+            return None
+        uses = [
+            self._emit(used.identity[0](**dict(used.configuration)), used.name)
+            for used in module.uses
+        ]
+        if [own.ports for own in uses] != [used.ports for used in module.uses]:
+            return None
+        return replace(module, uses=tuple(uses))
 
     def _converted(self, unit: Unit, name: str) -> EmittedModule:
         """Convert a unit to its module; the conversion emits the units in it first."""

@@ -27,6 +27,7 @@ class Target(StrEnum):
 
 
 _target = ContextVar("target", default=Target.ASIC)
+_reads: ContextVar[list[Target] | None] = ContextVar("reads", default=None)
 
 
 @contextmanager
@@ -41,7 +42,25 @@ def writing_for(target: Target) -> Iterator[None]:
 
 def current_target() -> Target:
     """Return the selected target; `Target.ASIC` outside `writing_for`."""
-    return _target.get()
+    target = _target.get()
+    if (reads := _reads.get()) is not None:
+        reads.append(target)
+    return target
+
+
+@contextmanager
+def noted_reads() -> Iterator[list[Target]]:
+    """Note each result of `current_target` in the list that this context manager returns.
+
+    Of nested contexts, only the innermost notes a result. What is elaborated without a read is
+    the same for all targets.
+    """
+    reads: list[Target] = []
+    token = _reads.set(reads)
+    try:
+        yield reads
+    finally:
+        _reads.reset(token)
 
 
 def find_target(name: str) -> Target:

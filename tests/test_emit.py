@@ -17,14 +17,12 @@ from amaranth.lib.wiring import In, Out
 from hdl import emit
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.catalog import CATALOG, entry_named
+from hdl.catalog import entry_named
 from hdl.emit import LINE_LENGTH, Emission, write_verilog
-from hdl.entry import Entry
 from hdl.memory.memory import Memory
 from hdl.paths import ROOT
 from hdl.target import Target
 from hdl.unit import Unit
-from testbenches.lint import lint_unit
 
 
 class Inner(Unit):
@@ -203,6 +201,43 @@ def test_two_configurations_of_one_name_are_refused() -> None:
         Emission(top=Outer(), name="inner_8_1")
 
 
+class Both(Unit):
+    """Multiplies, and adds a constant."""
+
+    def __init__(self) -> None:
+        super().__init__({"value": In(signed(8)), "next": Out(signed(8)), "square": Out(16)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.inner = inner = Inner(width=8)
+        m.submodules.multiply = multiply = FloatMultiply(number_format=BINARY16, stages=0)
+        m.d.comb += [inner.value.eq(self.value), self.next.eq(inner.next)]
+        m.d.comb += [multiply.a.eq(self.value), multiply.b.eq(self.value)]
+        m.d.comb += self.square.eq(multiply.result)
+        return m
+
+
+@pytest.mark.parametrize("targets", [tuple(Target), tuple(Target)[::-1]])
+def test_only_modules_that_depend_on_the_target_are_converted_twice(
+    targets: tuple[Target, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converted, own = list[str](), emit.convert
+
+    def noted(unit: Unit, *, name: str, **arguments: Any) -> str:
+        converted.append(name)
+        return own(unit, name=name, **arguments)
+
+    monkeypatch.setattr(emit, "convert", noted)
+    monkeypatch.setattr(emit, "_emitted", {})
+    first, second = (Emission(top=Both(), name="both", target=one) for one in targets)
+    assert sorted(name.partition("_")[0] for name in converted) == [
+        "both", "float", "float", "inner",
+    ]  # fmt: skip
+    monkeypatch.setattr(emit, "_emitted", {})
+    assert Emission(top=Both(), name="both", target=targets[1]).modules == second.modules
+    assert first.modules != second.modules
+
+
 def test_an_fpga_is_left_to_find_multipliers_and_carry_chains(tmp_path: Path) -> None:
     unit = FloatMultiply(number_format=BINARY16, stages=0)
     operators = {}
@@ -259,11 +294,3 @@ def test_an_evictor_of_32_rows_has_one_row_module(tmp_path: Path) -> None:
     assert len(rows) == 1
     module = rows[0].removesuffix(".v")
     assert len(re.findall(rf"^  {module} row_\d+ \($", emitted["evictor.v"], re.M)) == 32
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
-def test_lint_finds_nothing_in_what_an_fpga_gets(entry: Entry) -> None:
-    emission = Emission(top=entry.build("tiny"), name=entry.top, target=Target.FPGA)
-    message = lint_unit(entry.top, emission)
-    assert not message, message
