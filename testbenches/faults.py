@@ -125,11 +125,16 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, directory / package, ignore=ignored, dirs_exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", directory)
-    # The captured tensors are shared; everything else is rebuilt.
+    # The captured tensors are shared; every design is rebuilt.
     build = directory / "build"
     build.mkdir(exist_ok=True)
     if not (build / "llm").exists():
         (build / "llm").symlink_to(BUILD / "llm")
+    # Verilator's runtime is the same for every design, and its compilation takes seconds.
+    (build / "simulators").mkdir(exist_ok=True)
+    for runtime in (BUILD / "simulators").glob("runtime-*"):
+        if not (own := build / "simulators" / runtime.name).exists():
+            own.symlink_to(runtime)
     (directory / file).write_text(text + "\n")
     return directory
 

@@ -6,8 +6,6 @@ import pytest
 
 from hdl.catalog import CATALOG
 from hdl.entry import Entry
-from hdl.target import Target
-from testbenches.quick_form import quick_form
 
 
 def is_short(entry: Entry, preset: str) -> bool:
@@ -31,22 +29,3 @@ CASES = [
     for preset in entry.presets
 ]
 """All presets; those that are not short have the mark `full`."""
-
-EMITTED = [
-    pytest.param(
-        entry,
-        preset,
-        target,
-        id=f"{entry.top}-{preset}-{target}",
-        marks=[pytest.mark.full] if preset in entry.long and target is Target.ASIC else [],
-    )
-    for entry in CATALOG
-    for preset in entry.presets
-    for target in Target
-    if not (is_short(entry, preset) and target is quick_form(entry.top, preset))
-]
-"""What is emitted and linted by module.
-
-With `CASES`, which lint a whole design in its quick form, the default suite emits and lints every
-preset, and both forms of all but the long ones. The full suite has the gates of these.
-"""

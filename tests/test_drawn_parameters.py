@@ -1,30 +1,29 @@
 """Whatever a parameter object accepts is emitted, lints clean, and passes its testbench."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from hdl.catalog import CATALOG, entry_named
-from hdl.emit import Emission
 from hdl.entry import Entry
+from hdl.paths import BUILD
 from hdl.settings import with_values
-from hdl.target import Target
 from testbenches.draws import draw
-from testbenches.lint import lint_unit
 from testbenches.quick_form import COMPOSED, quick_form
 from testbenches.runner import Request, simulate
+from tests.verilog_rules import broken_rules
 
 UNITS = pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 
-SEEDS = range(14)
+SEEDS, COMPOSED_SEEDS = 6, 3
+"""Number of random parameter sets of one unit, and of one that is composed of others.
+
+One set of a composed unit takes as long as those of all its parts, which have their own.
+"""
 
 SIMULATED = ("rotary_embedding", "kv_edram", "element_serial_rotary")
-"""Units that compile in seconds; the full suite simulates all."""
-
-TILES = ("lad", "lad_tiles")
-"""Units that repeat `lad_tile`; the emission and lint of one random set takes 30 to 60 s."""
+"""Units that compile in seconds; the full suite tests all."""
 
 LONG_WALKS = 25
 """Number of random parameter sets of one unit whose rejections are checked."""
@@ -98,18 +97,16 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
 """Legal parameters that failed once: unit, and changes to the last tiny preset."""
 
 
-def drawn(short: Callable[[str, int], bool]) -> list[Any]:
-    """Every unit at every seed; those that are not short in the full suite only."""
-    return [
-        pytest.param(
-            entry,
-            seed,
-            id=f"{entry.top}-{seed}",
-            marks=[] if short(entry.top, seed) else [pytest.mark.full],
-        )
-        for entry in CATALOG
-        for seed in SEEDS
-    ]
+DRAWN = [
+    pytest.param(
+        entry,
+        seed,
+        id=f"{entry.top}-{seed}",
+        marks=[] if entry.top in SIMULATED and seed == 0 else [pytest.mark.full],
+    )
+    for entry in CATALOG
+    for seed in range(COMPOSED_SEEDS if entry.top in COMPOSED else SEEDS)
+]
 
 
 @UNITS
@@ -124,28 +121,18 @@ def test_refusals_have_clear_messages(entry: Entry) -> None:
     assert len(found) > 3
 
 
-@pytest.mark.parametrize(
-    ("entry", "seed"),
-    drawn(lambda top, seed: top not in TILES and seed < (1 if top in COMPOSED else 2)),
-)
-def test_random_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) -> None:
-    """Composed units, whose lint takes longer than that of all others, have one random set.
-
-    The full suite has all seeds, and of all but the first the gates.
-    """
+@pytest.mark.parametrize(("entry", "seed"), DRAWN)
+def test_random_parameters_are_lint_clean_and_equal_the_golden_model(
+    entry: Entry, seed: int
+) -> None:
     parameters, _refusals = draw(entry, random.Random(seed))
-    form = quick_form(entry.top, "tiny") if seed == 0 else Target.ASIC
-    emission = Emission(top=entry.unit(parameters=parameters), name=entry.top, target=form)
-    assert not lint_unit(entry.top, emission), parameters
-
-
-@pytest.mark.parametrize(("entry", "seed"), drawn(lambda top, seed: top in SIMULATED and seed == 0))
-def test_random_parameters_are_simulated(entry: Entry, seed: int) -> None:
-    parameters, _refusals = draw(entry, random.Random(seed))
-    request = Request(seed=seed, target=quick_form(entry.top, "tiny"))
-    result = simulate(entry, parameters, request)
+    form = quick_form(entry.top, "tiny")
+    result = simulate(entry, parameters, Request(seed=seed, target=form, lint=True))
     assert result.passed, f"{parameters}: {result.first_failure}"
     assert result.values_checked > 0
+    name, _parameters = entry.named(parameters)
+    for file in (BUILD / entry.top / name / form.folder).glob("*.v"):
+        assert not [*broken_rules(file.read_text())], f"{parameters}: {file.name}"
 
 
 @pytest.mark.full
