@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The sequencer of products: it executes an instruction, and reads the sums of the units."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The NPU's vector unit: one vector at a time through the functions of its operation."""
 
 from amaranth.hdl import Module, Signal
