@@ -37,7 +37,7 @@ def changed_ports(verilog: str, entry: Entry, preset: str) -> str:
 def test_unit_equals_its_golden_model(entry: Entry, preset: str) -> None:
     """The FPGA form compiles in half the time.
 
-    `test_reset_leaves_nothing_undefined_in_four_states` simulates the gates of the other form.
+    `test_no_bit_is_undefined_after_a_reset_in_four_states` simulates the gates of the other form.
     """
     request = Request(seed=20260, full=False, lint=True, target=Target.FPGA)
     result = simulate(entry, preset, request)
@@ -111,7 +111,7 @@ needs_icarus = pytest.mark.skipif(not icarus(fetch=False), reason="needs Icarus 
         for entry in CATALOG
     ],
 )
-def test_reset_leaves_nothing_undefined_in_four_states(entry: Entry) -> None:
+def test_no_bit_is_undefined_after_a_reset_in_four_states(entry: Entry) -> None:
     """Verilator, which has two states, starts with random values instead of undefined ones."""
     request = Request(
         seed=1, simulator="icarus", only="resets", target=quick_form(entry.top, "tiny")
