@@ -6,6 +6,7 @@ computed in float64. Steps of intermediate values are chosen so that no stage ne
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +15,38 @@ from golden.arith.requantiser import scale_and_shift
 from golden.llm.layers import LayerWeights, rotary_angles, rotated, silu
 from golden.meadow.tile.hybrid_tile import bias_of
 from golden.meadow.tile.pipelined_softmax import exponential_table
-from golden.meadow.tile.requantisation import Integers, quantised
+from golden.meadow.tile.requantisation import Integers
 from golden.nonlinear.row_norm import quantise_weights
 from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, NORM_DROP, MeadowParameters
 from hdl.meadow.tile.element_parameters import SCALE_BITS
+from hdl.meadow.tile.tile_parameters import MOST_EXPONENT
 from hdl.model_shape import NORM_EPSILON
 from hdl.nonlinear.activation_functions import VALUE, Activation
 from hdl.nonlinear.row_norm import OUTPUT
 
 Reals = NDArray[np.float64]
 
+FINEST_TILE = 2.0**-10
+"""Smallest step of a tile's weights, relative to that of the tensor."""
+
 NORM_UNIT = float(OUTPUT.resolution) * (1 << NORM_DROP)
 """Real value of an INT8 step of a norm's output, for a weight of 1."""
+
+
+class Smoothing(NamedTuple):
+    """Exponents of SmoothQuant for the inputs of linear layers, by the names of `real_steps`."""
+
+    input: float
+    middle: float
+    attended: float
+    product: float
+
+
+SMOOTHING = Smoothing(0.5, 0.5, 0.5, 0.5)
+"""Exponents without token exponents, those of SmoothQuant."""
+
+TOKEN_SMOOTHING = Smoothing(0.4, 0.4, 0.5, 0.35)
+"""Exponents with token exponents: fewer outliers remain in the rows, so that weights get less."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,6 +64,9 @@ class IntegerLayer:
         Epsilon of the norms times the elements of a row, in squared steps of the hidden state.
     factors : dict[str, tuple[int, int]]
         Scale and shift of the results of each matrix, and of ``"score"`` and ``"attended"``.
+    tile_factors : dict[str, numpy.ndarray]
+        With `tile_scales`, scale and shift of the results of each tile of each matrix, shape
+        (tiles, 2), in place of those in `factors`.
     lifts : dict[str, int]
         Left shift of the results of ``"output"`` and ``"down"`` when they are added to the hidden
         state.
@@ -69,6 +93,11 @@ class IntegerLayer:
     biases: dict[str, Integers] = field(default_factory=dict)
     norm_biases: tuple[Integers, ...] = ()
     activated_scale: int = 0
+    tile_factors: dict[str, Integers] = field(default_factory=dict)
+
+    def factor(self, name: str) -> tuple[int, int] | Integers:
+        """Return scale and shift of a matrix's results, or those of each tile."""
+        return self.tile_factors[name] if name in self.tile_factors else self.factors[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +240,10 @@ def fitting_ratio(ratio: Reals, inputs: Reals, own: Reals, p: MeadowParameters) 
 
 
 def smoothed(
-    layer: RealLayer, found: dict[str, Reals], p: MeadowParameters, exponent: float = 0.5
+    layer: RealLayer,
+    found: dict[str, Reals],
+    p: MeadowParameters,
+    exponents: Smoothing | None = None,
 ) -> RealLayer:
     """Scale the input channels of every matrix (SmoothQuant) without changing the layer's function.
 
@@ -223,38 +255,38 @@ def smoothed(
         `real_steps` of a text.
     p : MeadowParameters
         As in `real_steps`.
-    exponent : float
-        Exponent of the activations' magnitudes; that of the weights' is 1 minus it.
+    exponents : Smoothing, optional
+        Exponents of the activations' magnitudes; those of the weights' are 1 minus them. By default
+        `SMOOTHING`, with token exponents `TOKEN_SMOOTHING`.
     """
     w = layer.matrices
     members = w["query"].shape[1] // w["value"].shape[1]
-
-    def ratio(inputs: Reals, weights: Reals) -> Reals:
-        return smoothing_ratio(inputs, weights, exponent)
+    powers = exponents or (TOKEN_SMOOTHING if p.token_exponents else SMOOTHING)
 
     def largest(*matrices: Reals) -> Reals:
         return np.max([np.abs(one).reshape(len(one), -1).max(1) for one in matrices], axis=0)
 
     wide = [name for name in ("gate", "up") if name in w]
     first, second = (
-        fitting_ratio(ratio(inputs, weights), inputs, own, p)
-        for inputs, weights, own in zip(
+        fitting_ratio(smoothing_ratio(inputs, weights, power), inputs, own, p)
+        for inputs, weights, own, power in zip(
             (np.abs(found[name]).max(0) for name in ("input", "middle")),
             (largest(*(w[name] for name in names)) for names in (("query", "key", "value"), wide)),
             layer.norms,
+            (powers.input, powers.middle),
             strict=True,
         )
     )
     # Query heads that share values must have the same factors.
     heads = [np.abs(found["attended"]).max(1), np.abs(w["output"]).max(2)]
     heads = [one.reshape(len(one) // members, members, -1).max(1) for one in heads]
-    third = ratio(*heads)
+    third = smoothing_ratio(*heads, powers.attended)
     fourth = np.ones(len(w["down"]))
     # A factor cannot be moved through a nonlinear activation, except through ReLU. With ReLU the
     # input of the activation is used, since a channel may be 0 after it for the whole text.
     if p.gated or p.activation is Activation.RELU:
         name = "product" if p.gated else "up"
-        fourth = ratio(np.abs(found[name]).max(0), largest(w["down"]))
+        fourth = smoothing_ratio(np.abs(found[name]).max(0), largest(w["down"]), powers.product)
     # Factors of the rows of each matrix, and divisors of its outputs and biases.
     inputs = dict.fromkeys(("query", "key", "value"), first[:, None, None])
     inputs |= dict.fromkeys(wide, second[:, None])
@@ -295,15 +327,22 @@ def integer_layer(
         lifts[name] = min(max(int(np.ceil(np.log2(most or 1))), 0), MOST_LIFT)
         steps[name] = step * 2.0 ** lifts[name]
     for name, matrix in layer.matrices.items():
-        matrices[name], weight_steps[name] = quantised(_tiles(matrix, p))
+        matrices[name], weight_steps[name] = quantised_tiles(_tiles(matrix, p), p)
     inputs = dict.fromkeys(("query", "key", "value"), "input") | {"output": "attended"}
     inputs |= dict.fromkeys(("gate", "up"), "middle") | {"down": "product"}
     sum_steps = {name: steps[inputs[name]] * weight_steps[name] for name in matrices}
-    factors = {name: scale_and_shift(sum_steps[name] / steps[name]) for name in matrices}
+    scales = {
+        name: np.array([scale_and_shift(float(step) / steps[name]) for step in sum_steps[name]])
+        for name in matrices
+    }
+    factors = {
+        name: (int(found[0, 0]), int(found[0, 1]))
+        for name, found in scales.items()
+        if not p.tile_scales
+    }
     factors["score"] = scale_and_shift(steps["query"] * steps["key"] / steps["score"])
-    factors["attended"] = scale_and_shift(
-        steps["value"] * 2.0**-p.probability_bits / steps["attended"]
-    )
+    fraction = p.probability_bits - (MOST_EXPONENT if p.token_exponents else 0)
+    factors["attended"] = scale_and_shift(steps["value"] * 2.0**-fraction / steps["attended"])
     norms = tuple(
         quantise_weights(own * NORM_UNIT / steps[name], p.norm)
         for own, name in zip(layer.norms, ("input", "middle"), strict=True)
@@ -314,7 +353,7 @@ def integer_layer(
         for name, tiles in matrices.items():
             # Biases are flattened in the order of outputs, so that a tile's are adjacent.
             real = np.broadcast_to(layer.biases.get(name, nothing), layer_outputs(layer, name))
-            biases[name] = bias_of(real.reshape(len(tiles), -1), sum_steps[name])
+            biases[name] = bias_of(real.reshape(len(tiles), -1), sum_steps[name][:, np.newaxis])
     return IntegerLayer(
         matrices=matrices,
         norms=(norms[0], norms[1]),
@@ -326,6 +365,7 @@ def integer_layer(
         biases=biases,
         norm_biases=_norm_biases(layer, steps) if p.layer_norm else (),
         activated_scale=scale,
+        tile_factors=scales if p.tile_scales else {},
     )
 
 
@@ -368,13 +408,26 @@ def _tiles(matrix: Reals, p: MeadowParameters) -> Reals:
     return matrix.reshape(inputs, -1, p.head_size).swapaxes(0, 1)
 
 
+def quantised_tiles(tiles: Reals, p: MeadowParameters) -> tuple[Integers, Reals]:
+    """Return tiles in INT8, and the step of each tile, or one step for all of them.
+
+    The step of a tile is at least `FINEST_TILE` of the tensor's: smaller weights do not change
+    results, whose step all tiles share.
+    """
+    largest = np.abs(tiles).max(axis=(1, 2)) / 127
+    whole = float(largest.max()) or 1.0
+    steps = np.maximum(largest, FINEST_TILE * whole) if p.tile_scales else np.array([whole])
+    integers = np.clip(np.rint(tiles / steps[:, np.newaxis, np.newaxis]), -128, 127)
+    return integers.astype(np.int64), steps
+
+
 def quantised_layer(
     weights: LayerWeights | RealLayer,
     states: Reals,
     p: MeadowParameters,
     step: float,
     *,
-    exponent: float | None = 0.5,
+    smooth: bool = True,
 ) -> tuple[IntegerLayer, RealLayer]:
     """Return a layer in integers, with steps from the hidden states of a text, and in float64.
 
@@ -388,14 +441,14 @@ def quantised_layer(
         Dimensions of model and accelerator.
     step : float
         Step of the hidden states.
-    exponent : float, optional
-        As in `smoothed`; None for no smoothing.
+    smooth : bool
+        Whether the layer is `smoothed`.
     """
     positions = np.arange(len(states))
     none = np.zeros((p.kv_heads, 0, p.head_size))
     layer = weights if isinstance(weights, RealLayer) else real_layer(weights)
     found = real_steps(layer, states, positions, (none, none), p)
-    if exponent is not None:
-        layer = smoothed(layer, found, p, exponent)
+    if smooth:
+        layer = smoothed(layer, found, p)
         found = real_steps(layer, states, positions, (none, none), p)
     return integer_layer(layer, found, p, step), layer

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.arith.requantiser import requantised
 from golden.meadow.control.combiner import activated, added, narrowed
 from golden.meadow.layer_quantisation import IntegerLayer
 from golden.meadow.tile.hybrid_tile import AttentionBlock, LinearBlock, attend, linear
-from golden.meadow.tile.requantisation import Integers
+from golden.meadow.tile.requantisation import Integers, narrowed_rows, to_int8
 from golden.nonlinear.layer_norm import layer_norm
 from golden.nonlinear.rms_norm import rms_norm
 from hdl.meadow.parameters import NORM_DROP, MeadowParameters
@@ -58,21 +57,29 @@ def run_layer(
     """
     context = cache[0].shape[1] + len(states)
 
-    def gemm(name: str, rows: Integers, *, rotate: bool = False, wide: bool = False) -> Integers:
+    def gemm(
+        name: str,
+        operand: tuple[Integers, Integers | None],
+        *,
+        rotate: bool = False,
+        wide: bool = False,
+    ) -> Integers:
+        rows, exponents = operand
         block = LinearBlock(
             tokens=rows,
             weights=layer.matrices[name],
             context=context,
             rotate=rotate and p.rotary,
-            factor=layer.factors[name],
+            factor=layer.factor(name),
             wide=wide,
             bias=layer.biases.get(name),
+            exponents=exponents,
         )
         return linear(block, p.tile)
 
-    def normalised(number: int, rows: Integers) -> Integers:
+    def normalised(number: int, rows: Integers) -> tuple[Integers, Integers | None]:
         bias = layer.norm_biases[number] if p.layer_norm else None
-        return norm(rows, layer.norms[number], layer.epsilon, p, bias)
+        return operands(norm(rows, layer.norms[number], layer.epsilon, p, bias), p)
 
     here = normalised(0, states)
     keys, values = (
@@ -82,33 +89,40 @@ def run_layer(
         )
     )
     block = AttentionBlock(
-        tokens=here,
+        tokens=here[0],
         query=layer.matrices["query"],
         keys=keys,
         values=values,
         causal=True,
         skip=False,
-        factors=tuple(layer.factors[name] for name in ("query", "score", "attended")),
+        factors=tuple(layer.factor(name) for name in ("query", "score", "attended")),
         table=layer.table,
         steps={},
         bias=layer.biases.get("query"),
+        exponents=here[1],
     )
     heads = by_token(attend(block, p.tile))
-    output = by_token(gemm("output", heads, wide=True))
+    output = by_token(gemm("output", operands(heads, p), wide=True))
     middle = added(states, output, layer.lifts["output"])
     there = normalised(1, middle)
     up = by_token(gemm("up", there, wide=True))
     # Without a gate, the result of the activation is multiplied by a constant to get INT8.
     gate = by_token(gemm("gate", there, wide=True)) if p.gated else up
-    product = narrowed(activated(gate, p.activation), up if p.gated else layer.activated_scale)
-    down = by_token(gemm("down", product, wide=True))
-    stages = {"input": here, "heads": heads, "states": middle, "middle": there}
+    factor = up if p.gated else layer.activated_scale
+    product = narrowed(activated(gate, p.activation), factor, wide=p.token_exponents)
+    down = by_token(gemm("down", operands(product, p), wide=True))
+    stages = {"input": here[0], "heads": heads, "states": middle, "middle": there[0]}
     return LayerResult(
         states=added(middle, down, layer.lifts["down"]),
         keys=keys,
         values=values,
         stages=stages | {"gate": gate, "product": product},
     )
+
+
+def operands(rows: Integers, p: MeadowParameters) -> tuple[Integers, Integers | None]:
+    """Return the input rows of a linear layer in INT8, and their exponents if they have any."""
+    return narrowed_rows(rows) if p.token_exponents else (rows, None)
 
 
 def by_token(tiles: Integers) -> Integers:
@@ -126,7 +140,8 @@ def norm(
     """Return rows divided by their root mean square or standard deviation, times weights, in INT8.
 
     Layer norm subtracts the mean first and adds the bias. Each row is shifted to 16 bits, rounded
-    down; epsilon is shifted by twice the amount.
+    down; epsilon is shifted by twice the amount. With token exponents the result keeps its 16 bits,
+    in steps that are smaller by ``2**NORM_DROP``.
     """
     magnitudes = np.where(states < 0, ~states, states).max(axis=1)
     # A row of n bits and a sign keeps its upper 15 bits and the sign.
@@ -138,4 +153,4 @@ def norm(
         normalised = layer_norm(rows, epsilon >> 2 * shift, weights, bias, p.norm)
     else:
         normalised = rms_norm(rows, epsilon >> 2 * shift, weights, p.norm)
-    return np.clip(requantised(normalised, 1, NORM_DROP), -128, 127)
+    return normalised if p.token_exponents else to_int8(normalised, 1, NORM_DROP)

@@ -22,7 +22,7 @@ from golden.meadow.layer_quantisation import (
     smoothed,
     smoothing_ratio,
 )
-from golden.meadow.meadow import norm, run_layer
+from golden.meadow.meadow import norm, operands, run_layer
 from golden.meadow.model_ranges import (
     largest_state,
     require_norm_range,
@@ -253,6 +253,24 @@ def vocabulary_sums(
     vocabulary: IntegerVocabulary, states: Integers, p: MeadowParameters
 ) -> Integers:
     """Return the sums of the LM head for rows of hidden states [rows, vocabulary_size]."""
-    rows = norm(states, vocabulary.norm, vocabulary.epsilon, p, vocabulary.norm_bias)
-    bias = 0 if vocabulary.bias is None else vocabulary.bias
-    return exact_products(rows, vocabulary.matrix) + bias
+    return _sums_and_exponents(vocabulary, states, p)[0]
+
+
+def logits(vocabulary: IntegerVocabulary, states: Integers, p: MeadowParameters) -> Reals:
+    """Return the real values of `vocabulary_sums`."""
+    sums, exponents = _sums_and_exponents(vocabulary, states, p)
+    return np.ldexp(sums * vocabulary.step, -exponents[:, np.newaxis])
+
+
+def _sums_and_exponents(
+    vocabulary: IntegerVocabulary, states: Integers, p: MeadowParameters
+) -> tuple[Integers, Integers]:
+    """Return `vocabulary_sums`, and the exponent of each row, which its sums contain."""
+    found = norm(states, vocabulary.norm, vocabulary.epsilon, p, vocabulary.norm_bias)
+    rows, exponents = operands(found, p)
+    if exponents is None:
+        exponents = np.zeros(len(rows), np.int64)
+    sums = exact_products(rows, vocabulary.matrix)
+    if vocabulary.bias is not None:
+        sums = sums + (vocabulary.bias << exponents[:, np.newaxis])
+    return sums, exponents

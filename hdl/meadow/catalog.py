@@ -68,6 +68,21 @@ UNITS: tuple[Entry, ...] = (
                 rotary=True,
                 element=ELEMENTS["tiny"],
             ),
+            "tiny_exponents": TileParameters(
+                lanes=3,
+                slices=2,
+                slice_words=2,
+                slots=16,
+                tokens=14,
+                heads=4,
+                lane_words=12,
+                probability_bits=8,
+                rotary=True,
+                biases=True,
+                tile_scales=True,
+                token_exponents=True,
+                element=ELEMENTS["tiny"],
+            ),
             "smollm2": TileParameters(
                 slice_words=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
             ),
@@ -124,6 +139,7 @@ UNITS: tuple[Entry, ...] = (
             "tiny_gelu": CombinerParameters(
                 size=2, units=2, activation=Activation.GELU, gated=False
             ),
+            "tiny_wide": CombinerParameters(size=2, units=1, wide=True),
             "smollm2": CombinerParameters(),
             "paper": CombinerParameters(activation=Activation.RELU, gated=False),
         },
@@ -145,6 +161,27 @@ UNITS: tuple[Entry, ...] = (
                 tokens=14,
                 probability_bits=8,
                 rope_base=10_000,
+                element=ELEMENTS["tiny"],
+                unpacker=WeightUnpackerParameters(
+                    unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
+                    entries=512,
+                ),
+                vocabulary_size=45,
+                words=512,
+            ),
+            "tiny_exponents": MeadowParameters(
+                hidden_size=16,
+                heads=4,
+                kv_heads=2,
+                intermediate_size=32,
+                lanes=3,
+                slices=2,
+                slots=16,
+                tokens=14,
+                probability_bits=8,
+                rope_base=10_000,
+                tile_scales=True,
+                token_exponents=True,
                 element=ELEMENTS["tiny"],
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),

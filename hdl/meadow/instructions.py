@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import SupportsInt
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import ShapeLike, unsigned
 from amaranth.lib import data, enum
 
 from hdl.meadow.parameters import MOST_LIFT, MeadowParameters
@@ -76,6 +76,7 @@ def instruction_layout(parameters: MeadowParameters) -> data.StructLayout:
             "spacing": p.address_bits,
             "shared": range(p.kv_heads + 1),
             "epsilon": EPSILON_BITS,
+            **({"combined": 1} if p.token_exponents else {}),
         }
     )
 
@@ -83,7 +84,12 @@ def instruction_layout(parameters: MeadowParameters) -> data.StructLayout:
 def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
     """Return the description of a matrix: its packing, external addresses, and number of words."""
     p = parameters
-    tiles = {"bias_address": p.address_bits, "tiles": range(p.tile.heads + 1)}
+    tiles: dict[str, ShapeLike] = {
+        **({"bias_address": p.address_bits} if p.biases else {}),
+        **({"scale_address": p.address_bits} if p.tile_scales else {}),
+    }
+    if tiles:
+        tiles["tiles"] = range(p.tile.heads + 1)
     return data.StructLayout(
         {
             "packing": p.unpacker.matrix_layout,
@@ -93,7 +99,7 @@ def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
             "packet_count": range(p.longest_burst + 1),
             "words": 28,
             "tile_words": range(p.tile.gemm_steps * 2 * p.slices + 1),
-            **(tiles if p.biases else {}),
+            **tiles,
         }
     )
 

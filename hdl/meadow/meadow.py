@@ -79,7 +79,9 @@ class Meadow(Unit):
         written to `value_address`. Rows of scores and of probabilities are read from `key_address`:
         then `words` is the length of a row that is read, `stride` that of a row that is written,
         and the heads are contiguous; with `wide` a probability has two bytes. `epsilon` as in
-        `RowScaler`. A GEMM with `COMPARE` has one token and no `cached`.
+        `RowScaler`. A GEMM with `COMPARE` has one token and no `cached`. With token exponents,
+        `combined` specifies that the combiner wrote the rows of a GEMM of weights, and not the
+        normaliser.
     matrices : In(stream)
         As in `WeightPath`: one description for each `TPHS` and each `GEMM` with weights, in the
         order of the instructions.
@@ -94,6 +96,8 @@ class Meadow(Unit):
         Unique matrices and packets of the weights.
     bias_reads : Out(port)
         Biases of the linear layers; present with the parameter `biases`.
+    scale_reads : Out(port)
+        Scale and shift of each output tile; present with the parameter `tile_scales`.
     predictions : Out(stream)
         One item per `PREDICT`: the `token` with the largest `sum`, which is the index of an output
         among all outputs since the previous prediction. Rows that pad the last tile of the LM head
@@ -113,6 +117,7 @@ class Meadow(Unit):
         self.parameters = p = parameters
         cached = p.element.word_layout
         biases = {"bias_reads": Out(p.reads(p.bias_layout))} if p.biases else {}
+        scales = {"scale_reads": Out(p.reads(p.factor_layout))} if p.tile_scales else {}
         super().__init__(
             {
                 "instructions": In(stream.Signature(instruction_layout(p))),
@@ -125,6 +130,7 @@ class Meadow(Unit):
                 "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
                 **biases,
+                **scales,
                 "predictions": Out(stream.Signature(p.prediction_layout)),
                 "idle": Out(1),
                 "errors": Out(p.unpacker.result_layout),
@@ -141,7 +147,11 @@ class Meadow(Unit):
         m.submodules.memory = memory = ActivationMemory(parameters=p)
         m.submodules.tile = tile = HybridTile(parameters=p.tile)
         dimensions = CombinerParameters(
-            size=p.head_size, units=p.activation_units, activation=p.activation, gated=p.gated
+            size=p.head_size,
+            units=p.activation_units,
+            activation=p.activation,
+            gated=p.gated,
+            wide=p.token_exponents,
         )
         m.submodules.combiner = combiner = Combiner(parameters=dimensions)
         m.submodules.normaliser = normaliser = Normaliser(parameters=p)
@@ -160,6 +170,7 @@ class Meadow(Unit):
             (weights.table_reads, self.table_reads),
             (weights.packet_reads, self.packet_reads),
             *([(weights.bias_reads, self.bias_reads)] if p.biases else []),
+            *([(weights.scale_reads, self.scale_reads)] if p.tile_scales else []),
         ]
         for source, sink in (
             # Instructions and their requests.
@@ -178,6 +189,7 @@ class Meadow(Unit):
             (self.matrices, weights.matrices),
             (weights.weights, tile.weights),
             *([(weights.biases, tile.biases)] if p.biases else []),
+            *([(weights.scales, tile.scales)] if p.tile_scales else []),
             *((inner.requests, outer.requests) for inner, outer in ports),
             *((outer.words, inner.words) for inner, outer in ports),
             # Vectors: hidden states, norm weights, tables of exponentials.

@@ -9,6 +9,7 @@ from amaranth.utils import ceil_log2
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.tile.tile_parameters import (
+    FACTOR,
     HALVES,
     MOST_TILES,
     RESULT,
@@ -93,6 +94,11 @@ class MeadowParameters(ModelDimensions, Parameters):
     gated : bool
         Whether a `gate_proj` matrix computes the input of the activation, whose output multiplies
         the result of `up_proj`; else the activation applies to the result of `up_proj`.
+    tile_scales : bool
+        Whether each output tile of a linear layer has a scale of its own, or all tiles share one.
+    token_exponents : bool
+        Whether the INT8 inputs of linear layers have a power of two per token, which follows from
+        the row's maximum, or one step for all tokens.
     element : ElementParameters
         Dimensions of every processing element; `multipliers` is the size of a head.
     unpacker : WeightUnpackerParameters
@@ -127,6 +133,8 @@ class MeadowParameters(ModelDimensions, Parameters):
     biases: bool = False
     activation: Activation = Activation.SILU
     gated: bool = True
+    tile_scales: bool = False
+    token_exponents: bool = False
     element: ElementParameters = ElementParameters()
     unpacker: WeightUnpackerParameters = WeightUnpackerParameters()
     vocabulary_size: Annotated[int, Range(2, 1 << 20, "tokens")] = 49_152
@@ -227,6 +235,8 @@ class MeadowParameters(ModelDimensions, Parameters):
             probability_bits=self.probability_bits,
             rotary=self.rotary,
             biases=self.biases,
+            tile_scales=self.tile_scales,
+            token_exponents=self.token_exponents,
             rope_base=self.rope_base,
             element=self.element,
         )
@@ -296,6 +306,16 @@ class MeadowParameters(ModelDimensions, Parameters):
         return self.tile.bias_pair_layout
 
     @property
+    def factor_layout(self) -> data.StructLayout:
+        """Scale and shift of an output tile."""
+        return FACTOR
+
+    @property
+    def row_place_layout(self) -> data.StructLayout:
+        """A row of inputs of a linear layer: its token, and whether the combiner wrote it."""
+        return data.StructLayout({"combined": 1, "token": range(self.tokens)})
+
+    @property
     def norm_weights_layout(self) -> data.StructLayout:
         """A word of a norm's weights or biases; `last` ends the row."""
         return data.StructLayout({"item": self.norm.values_layout, "last": 1})
@@ -307,7 +327,10 @@ class MeadowParameters(ModelDimensions, Parameters):
 
     @property
     def loop_layout(self) -> data.StructLayout:
-        """A nested loop of addresses: `outer` rows `stride` apart of `inner` words `step` apart."""
+        """A nested loop of addresses: `outer` rows `stride` apart of `inner` words `step` apart.
+
+        With token exponents, `combined` selects the rows whose exponents the tile reads.
+        """
         count, address = range(self.words + 1), range(self.words)
         return data.StructLayout(
             {
@@ -317,6 +340,7 @@ class MeadowParameters(ModelDimensions, Parameters):
                 "outer": count,
                 "stride": count,
                 "user": MemoryUser,
+                **({"combined": 1} if self.token_exponents else {}),
             }
         )
 

@@ -16,7 +16,7 @@ from golden.meadow.whole_model import (
     BlockResult,
     WholeModel,
     integer_model,
-    vocabulary_sums,
+    logits,
 )
 from hdl.meadow.parameters import MeadowParameters
 from hdl.model_shape import fitted
@@ -91,8 +91,7 @@ class MeadowSystem(System):
         """Process all tokens as one block of a prompt."""
         integers = self.packed.integers
         result = WholeModel(self.p, integers).step(integers.embedded(self.model.embedding[tokens]))
-        sums = vocabulary_sums(integers.vocabulary, result.states[-1], self.p)
-        return sums * integers.vocabulary.step
+        return logits(integers.vocabulary, result.states[-1], self.p)
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program on empty caches, or on the caches of a checkpoint."""

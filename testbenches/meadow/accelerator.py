@@ -73,7 +73,8 @@ class Accelerator:
         source, sink = pauses
         state, cached, chunk = p.state_layout, p.element.word_layout, p.unpacker.chunk_layout
         packet = p.unpacker.unpacker.packet_bits
-        images = ("vectors", "cache", "tables", "packets", *(["biases"] if p.biases else []))
+        images = ["vectors", "cache", "tables", "packets"]
+        images += ["biases"] * p.biases + ["scales"] * p.tile_scales
         self.memories = {
             name: BurstMemory(dut, image.words, image.index)
             for name in images
@@ -91,6 +92,7 @@ class Accelerator:
             ("table", "tables", chunk),
             ("packet", "packets", packet),
             *([("bias", "biases", p.bias_layout)] if p.biases else []),
+            *([("scale", "scales", p.factor_layout)] if p.tile_scales else []),
         ):
             reads = self.memories[memory].add_reads(
                 p.reads(shape),

@@ -30,6 +30,7 @@ PORTS = {
     "cache_writes": "written",
     "table_reads": "tables",
     "packet_reads": "packets",
+    "scale_reads": "scales",
 }
 """The counter of `Traffic.moved` for each port."""
 
@@ -99,6 +100,8 @@ class Host:
             bank("tables", reads={"table_reads": p.reads(p.unpacker.chunk_layout)}),
             bank("packets", reads={"packet_reads": p.reads(p.unpacker.unpacker.packet_bits)}),
         ]
+        if p.tile_scales:
+            banks.append(bank("scales", reads={"scale_reads": p.reads(p.factor_layout)}))
         self._octets = {
             port: bank.word_bytes for bank in banks for port in (*bank.reads, *bank.writes)
         }
@@ -108,7 +111,7 @@ class Host:
         )
         self._open = contextlib.ExitStack()
         self._session = self._open.enter_context(harness.session(banks, seed))
-        self._counts = dict.fromkeys(PORTS, 0)
+        self._counts = dict.fromkeys(self._octets, 0)
         self.length = 0
         self.prediction: tuple[int, int] | None = None
         self.traffic: Traffic = traffic_of(Program(p))
@@ -158,8 +161,8 @@ class Host:
             watch=watch,
         )
         self.moved = dict.fromkeys(self.traffic.moved, 0)
-        for port, kind in PORTS.items():
-            self.moved[kind] += (run.counts[port] - self._counts[port]) * self._octets[port]
+        for port, octets in self._octets.items():
+            self.moved[PORTS[port]] += (run.counts[port] - self._counts[port]) * octets
             self._counts[port] = run.counts[port]
         found = unpack(p.prediction_layout, run.outputs["predictions"])
         self.prediction = (int(found["token"][0]), int(found["sum"][0])) if predict else None

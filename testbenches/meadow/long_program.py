@@ -22,6 +22,7 @@ PORTS = {
     "table_reads": "tables",
     "packet_reads": "packets",
     "bias_reads": "biases",
+    "scale_reads": "scales",
 }
 """Name of each port's traffic in `Traffic.moved`."""
 
@@ -137,6 +138,8 @@ def _banks(program: LayerProgram, folder: Path) -> dict[str, Bank]:
     }
     if p.biases:
         ports["biases"] = {"bias_reads": p.reads(p.bias_layout)}, {}
+    if p.tile_scales:
+        ports["scales"] = {"scale_reads": p.reads(p.factor_layout)}, {}
     banks = {}
     for name, (reads, writes) in ports.items():
         words = getattr(images, name).words

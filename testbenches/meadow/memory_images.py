@@ -20,7 +20,7 @@ from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.tile_parameters import HALVES
 
 Bytes = NDArray[np.uint8]
-STATE_BYTES, BIAS_BYTES = 3, 3
+STATE_BYTES, BIAS_BYTES, FACTOR_BYTES = 3, 3, 3
 
 
 def bytes_of(values: Integers, count: int) -> Bytes:
@@ -118,6 +118,8 @@ class MemoryImages:
         Hidden states, norms and exponentials; keys and values; unique matrices; packets.
     biases : Image
         Biases of linear layers, in pairs.
+    scales : Image
+        Scale and shift of each output tile.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class MemoryImages:
 
         # Base addresses are in the lower half of all addresses; the memories fit above them.
         half = 1 << p.address_bits - 1
-        starts = np.zeros(5, int) if rng is None else rng.integers(half, size=5)
+        starts = np.zeros(6, int) if rng is None else rng.integers(half, size=6)
         # The maximum gap allows the heads of some layers in half of the addresses.
         most = max(half // (16 * p.kv_heads) - p.slots, 1)
         gap = 0 if rng is None else int(rng.integers(most))
@@ -141,9 +143,11 @@ class MemoryImages:
             p.unpacker.chunk,
             p.unpacker.unpacker.packet_bits // 8,
             HALVES * BIAS_BYTES,
+            FACTOR_BYTES,
         )
         cache, *others = map(int, starts)
-        self.vectors, self.tables, self.packets, self.biases = map(Image, sizes, others)
+        images = map(Image, sizes, others)
+        self.vectors, self.tables, self.packets, self.biases, self.scales = images
         self.cache = CacheImage(p.head_size, cache, features=p.slots, spacing=p.slots + gap)
 
     def packed(self, tiles: Integers) -> PackedMatrix:
@@ -165,9 +169,18 @@ class MemoryImages:
         size = self.p.head_size
         return self.vectors.add(bytes_of(vector.reshape(-1, size), STATE_BYTES))
 
-    def add_matrix(self, tiles: Integers, bias: Integers | None = None) -> MatrixDescription:
-        """Append a matrix and its biases [tiles, size]; return its description."""
+    def add_matrix(
+        self, tiles: Integers, bias: Integers | None = None, factors: Integers | None = None
+    ) -> MatrixDescription:
+        """Append a matrix, its biases [tiles, size] and factors [tiles, 2]; describe it."""
         description = self.describe(self.packed(tiles), tiles)
+        if self.p.tile_scales:
+            # The LM head has no scales, since the argmax compares its sums.
+            factors = np.zeros((len(tiles), 2), np.int64) if factors is None else factors
+            words = np.concatenate(
+                [bytes_of(factors[:, :1], FACTOR_BYTES - 1), bytes_of(factors[:, 1:], 1)], axis=1
+            )
+            description["scale_address"], description["tiles"] = self.scales.add(words), len(tiles)
         if self.p.biases:
             bias = np.zeros((len(tiles), self.p.head_size), np.int64) if bias is None else bias
             rows = bytes_of(bias.reshape(-1, HALVES), BIAS_BYTES)
@@ -213,7 +226,7 @@ class MemoryImages:
         return LayerPlace(
             places,
             {
-                name: self.add_matrix(tiles, layer.biases.get(name))
+                name: self.add_matrix(tiles, layer.biases.get(name), layer.tile_factors.get(name))
                 for name, tiles in layer.matrices.items()
             },
         )

@@ -12,7 +12,7 @@ from hdl.meadow.control.program import LayerPlace, VocabularyPlace
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.meadow.memory_images import Bytes, MemoryImages
 
-IMAGES = ("vectors", "cache", "tables", "packets")
+IMAGES = ("vectors", "cache", "tables", "packets", "scales")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,8 @@ class PackedModel:
             arrays[f"{place} norms"] = np.stack(layer.norms)
             arrays[f"{place} table"] = layer.table
             scales = {
-                name: getattr(layer, name) for name in ("epsilon", "factors", "lifts", "steps")
+                name: getattr(layer, name)
+                for name in ("epsilon", "factors", "tile_factors", "lifts", "steps")
             }
             numbers.append(scales)
         about = {
@@ -80,10 +81,11 @@ class PackedModel:
                 if name.startswith(prefix)
             }
             factors = {name: (scale, shift) for name, (scale, shift) in numbers["factors"].items()}
+            tiles = {name: np.array(found) for name, found in numbers["tile_factors"].items()}
             norms = arrays[f"{place} norms"]
             layers.append(
                 IntegerLayer(
-                    **numbers | {"factors": factors},
+                    **numbers | {"factors": factors, "tile_factors": tiles},
                     matrices=matrices,
                     norms=(norms[0], norms[1]),
                     table=arrays[f"{place} table"],

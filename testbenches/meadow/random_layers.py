@@ -17,6 +17,7 @@ from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary, integer_vocabulary
 from hdl.arith.shapes import extremes
 from hdl.meadow.parameters import MOST_LIFT, STATE, MeadowParameters
+from hdl.meadow.tile.element_parameters import SCALE_BITS
 from hdl.meadow.tile.tile_parameters import BIAS
 
 STATE_STEP = 2.0**-8
@@ -85,7 +86,8 @@ def random_layers(
         # The second layer's epsilon is significant even next to rows of 24 bits.
         epsilon = (7, (1 << 32) - 3)[number % 2]
         lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
-        layers.append(replace(layer, epsilon=epsilon, lifts=lifts))
+        tiles = extreme_tiles(layer, p, rng)
+        layers.append(replace(layer, epsilon=epsilon, lifts=lifts, tile_factors=tiles))
     steps = np.rint(states / STATE_STEP).astype(np.int64)
     if spread:
         # Near the ends of the range, which sums exceed.
@@ -93,6 +95,25 @@ def random_layers(
         ends = np.where(rng.random(steps.shape) < 0.5, least, most)
         steps = np.where(rng.random(steps.shape) < 0.1, ends - np.sign(ends), steps)
     return layers, steps
+
+
+def extreme_tiles(
+    layer: IntegerLayer, p: MeadowParameters, rng: np.random.Generator
+) -> dict[str, Integers]:
+    """Return the factors of all tiles, of which some are at the ends of their range.
+
+    Of two matrices, one tile has the largest scale without a shift, and another one the smallest
+    scale with the largest shift. The others differ by powers of two.
+    """
+    factors = {name: tiles.copy() for name, tiles in layer.tile_factors.items()}
+    for tiles in factors.values():
+        tiles[:, 1] += rng.integers(-2, 3, len(tiles))
+    for name in rng.permutation(sorted(factors))[:2]:
+        tiles = factors[name]
+        ends = ((1 << SCALE_BITS) - 1, 0), (1, p.element.sum_bits + SCALE_BITS - 1)
+        for place, end in zip(rng.permutation(len(tiles))[:2], ends, strict=False):
+            tiles[place] = end
+    return factors
 
 
 def random_vocabulary(

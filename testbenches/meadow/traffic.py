@@ -8,7 +8,7 @@ from hdl.meadow.control.program import Instruction, Program
 from hdl.meadow.instructions import Kind, Matrix
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.tile_parameters import HALVES
-from testbenches.meadow.memory_images import BIAS_BYTES, STATE_BYTES
+from testbenches.meadow.memory_images import BIAS_BYTES, FACTOR_BYTES, STATE_BYTES
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ def traffic_of(program: Program) -> Traffic:
     moved: dict[str, int] = dict.fromkeys((*sizes, "tables", "packets"), 0)
     if p.biases:
         moved["biases"] = 0
+    if p.tile_scales:
+        moved["scales"] = 0
     for instruction in program.issued:
         for port, words in _words(instruction, p).items():
             moved[port] += words * p.head_size * sizes[port]
@@ -51,6 +53,8 @@ def traffic_of(program: Program) -> Traffic:
     for description in program.described:
         if p.biases:
             moved["biases"] += description.get("tiles", 0) * p.head_size * BIAS_BYTES
+        if p.tile_scales:
+            moved["scales"] += description.get("tiles", 0) * FACTOR_BYTES
         weights += description["words"] * p.head_size
         moved["tables"] += description["table_rows"] * p.unpacker.chunk
         moved["packets"] += description["packet_count"] * p.unpacker.unpacker.packet_bits // 8

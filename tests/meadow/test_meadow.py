@@ -101,8 +101,8 @@ def test_integers_are_near_float64(
     weights, before, _after = part_of(trace, layer)
     states = np.rint(before / STATE_STEP).astype(np.int64)
     errors = []
-    for exponent in (0.5, None):
-        integers, real = quantised_layer(weights, before, P, STATE_STEP, exponent=exponent)
+    for smooth in (True, False):
+        integers, real = quantised_layer(weights, before, P, STATE_STEP, smooth=smooth)
         exact = real_steps(real, before, np.arange(TOKENS), (NONE, NONE), P)["states"]
         got = run_layer(integers, states, NO_CACHE, P).states * STATE_STEP
         errors.append(size_of(got - exact) / size_of(exact - before))

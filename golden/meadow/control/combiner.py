@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from golden.nonlinear.activation_functions import activation
 from hdl.meadow.parameters import GATE_DROP, STATE
+from hdl.meadow.tile.tile_parameters import MOST_EXPONENT
 from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters, Function
 
 Integers = NDArray[np.int64]
@@ -23,10 +24,14 @@ def activated(values: Integers, function: Activation) -> Integers:
     return activation(values, Function[function.name].value, ActivationFunctionsParameters())
 
 
-def narrowed(values: Integers, factor: Integers | int) -> Integers:
-    """Return activated values times a factor in INT8, rounded half to even and clamped."""
-    product = values * factor
-    floor, rest = product >> GATE_DROP, product & (1 << GATE_DROP) - 1
-    half = 1 << GATE_DROP - 1
+def narrowed(values: Integers, factor: Integers | int, *, wide: bool = False) -> Integers:
+    """Return activated values times a factor, rounded half to even and clamped.
+
+    The product is divided by ``2**GATE_DROP`` and has 8 bits. With `wide` it keeps `MOST_EXPONENT`
+    bits more.
+    """
+    drop, bits = (GATE_DROP - MOST_EXPONENT, 16) if wide else (GATE_DROP, 8)
+    product, half = values * factor, 1 << drop - 1
+    floor, rest = product >> drop, product & (1 << drop) - 1
     up_one = (rest > half) | ((rest == half) & (floor & 1 == 1))
-    return np.clip(floor + up_one, -128, 127)
+    return np.clip(floor + up_one, -(1 << bits - 1), (1 << bits - 1) - 1)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from golden.arith.requantiser import requantised, scale_and_shift
 from golden.meadow.tile.pipelined_softmax import exponential_table, softmax
-from golden.meadow.tile.requantisation import Integers, quantised, to_int8
+from golden.meadow.tile.requantisation import Integers, quantised, tile_factor, to_int8
 from golden.nonlinear import rotary_embedding
 from hdl.meadow.tile.tile_parameters import BIAS, HALVES, TileParameters
 
@@ -30,13 +30,15 @@ class AttentionBlock:
     causal, skip : bool
         As in a command.
     factors : tuple
-        Scale and shift of queries, scores and outputs.
+        Scale and shift of queries, scores and outputs; that of queries may be [heads, 2].
     table : numpy.ndarray
         Exponential of each distance, shape (256,).
     steps : dict[str, float]
         Real value of one step of tokens, query weights, keys, values, scores and outputs.
     bias : numpy.ndarray, optional
         Biases of the queries in steps of their sums, shape (heads, size).
+    exponents : numpy.ndarray, optional
+        Exponent of each token; biases are in steps of exponent 0.
     """
 
     tokens: Integers
@@ -45,10 +47,11 @@ class AttentionBlock:
     values: Integers
     causal: bool
     skip: bool
-    factors: tuple[tuple[int, int], ...]
+    factors: tuple[tuple[int, int] | Integers, ...]
     table: Integers
     steps: dict[str, float]
     bias: Integers | None = None
+    exponents: Integers | None = None
 
     def gemm_steps(self, p: TileParameters) -> int:
         """Return the cycles to compute a group's queries."""
@@ -148,6 +151,7 @@ def wide_queries(block: AttentionBlock, p: TileParameters) -> Integers:
         rotate=p.rotary,
         factor=block.factors[0],
         bias=block.bias,
+        exponents=block.exponents,
     )
     return wide_linear(layer, p)
 
@@ -165,7 +169,7 @@ class AttentionStages:
     probabilities : numpy.ndarray
         In steps of ``2**-probability_bits``, shape (heads, tokens, context).
     outputs : numpy.ndarray
-        INT8, shape (heads, tokens, size).
+        INT8, with token exponents 16 bits, shape (heads, tokens, size).
     """
 
     queries: Integers
@@ -176,17 +180,19 @@ class AttentionStages:
 
 def attention_stages(block: AttentionBlock, p: TileParameters) -> AttentionStages:
     """Return the results of every stage for a block."""
-    queries = to_int8(wide_queries(block, p), *block.factors[0])
+    queries = to_int8(wide_queries(block, p), *tile_factor(block.factors[0], block.exponents))
     keys, values = _shared(block.keys, block), _shared(block.values, block)
-    scores = to_int8(np.matmul(queries, keys.swapaxes(1, 2)), *block.factors[1])
+    scores = to_int8(np.matmul(queries, keys.swapaxes(1, 2)), *tile_factor(block.factors[1]))
     keep = np.broadcast_to(block.seen, scores.shape)
     shares = softmax(scores, keep, block.table, p.softmax)
-    outputs = to_int8(np.matmul(shares, values), *block.factors[2])
+    # The exponent of a token's outputs depends on all heads, so that it is applied later.
+    exit_stage = requantised if p.token_exponents else to_int8
+    outputs = exit_stage(np.matmul(shares, values), *tile_factor(block.factors[2]))
     return AttentionStages(queries, scores, shares, outputs)
 
 
 def attend(block: AttentionBlock, p: TileParameters) -> Integers:
-    """Return the outputs of all heads in INT8, shape (heads, tokens, size)."""
+    """Return the outputs of all heads as in `AttentionStages`."""
     return attention_stages(block, p).outputs
 
 
@@ -228,21 +234,24 @@ class LinearBlock:
         Position after the last token's.
     rotate : bool
         Whether the outputs are rotated by the tokens' positions.
-    factor : tuple[int, int]
-        Scale and shift of the outputs.
+    factor : tuple[int, int] or numpy.ndarray
+        Scale and shift of the outputs, of all tiles or [tiles, 2].
     wide : bool
         Whether the outputs have 16 bits instead of 8.
     bias : numpy.ndarray, optional
         Biases in steps of the sums, shape (tiles, size).
+    exponents : numpy.ndarray, optional
+        Exponent of each token; biases are in steps of exponent 0.
     """
 
     tokens: Integers
     weights: Integers
     context: int
     rotate: bool
-    factor: tuple[int, int]
+    factor: tuple[int, int] | Integers
     wide: bool = False
     bias: Integers | None = None
+    exponents: Integers | None = None
 
 
 def linear_of(
@@ -283,7 +292,8 @@ def wide_linear(block: LinearBlock, p: TileParameters) -> Integers:
     """Return a linear layer's outputs as sums, shape (tiles, tokens, size)."""
     sums = exact_products(block.tokens, block.weights)
     if block.bias is not None:
-        sums = sums + block.bias[:, np.newaxis]
+        exponents = np.zeros(1, np.int64) if block.exponents is None else block.exponents
+        sums = sums + (block.bias[:, np.newaxis] << exponents[:, np.newaxis])
     if not block.rotate:
         return sums
     positions = np.arange(block.context - len(block.tokens), block.context)
@@ -295,7 +305,7 @@ def wide_linear(block: LinearBlock, p: TileParameters) -> Integers:
 def linear(block: LinearBlock, p: TileParameters) -> Integers:
     """Return a linear layer's outputs, shape (tiles, tokens, size)."""
     exit_stage = requantised if block.wide else to_int8
-    return exit_stage(wide_linear(block, p), *block.factor)
+    return exit_stage(wide_linear(block, p), *tile_factor(block.factor, block.exponents))
 
 
 def weight_words(query: Integers, p: TileParameters) -> Integers:

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.control.address_walk import AddressWalk
+from hdl.meadow.control.row_narrower import RowNarrower
 from hdl.meadow.parameters import MeadowParameters, MemoryUser
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_handshake, connect_streams
@@ -16,6 +17,9 @@ class ActivationMemory(Unit):
 
     Each loop names the part that reads or writes its words, and each part has a stream in its own
     format.
+
+    With the parameter `token_exponents`, the input rows of linear layers are stored in 16 bits and
+    pass a `RowNarrower` to the tile.
 
     **Latency** 2 cycles from a loop to its first word. **Throughput** one word read and one word
     written per cycle, including from loop to loop.
@@ -30,7 +34,7 @@ class ActivationMemory(Unit):
     reads, writes : In(stream)
         Nested loops of addresses, as in `AddressWalk`.
     tokens, queries : Out(stream)
-        INT8 words for the tile; `last` ends a loop.
+        INT8 words for the tile; `last` ends a loop. `tokens` is the tile's `token_layout`.
     old : Out(stream)
         Words for the combiner.
     states : Out(stream)
@@ -48,13 +52,12 @@ class ActivationMemory(Unit):
     def __init__(self, *, parameters: MeadowParameters) -> None:
         self.parameters = p = parameters
         word = stream.Signature(p.state_layout)
-        tokens = stream.Signature(p.tile.word_layout)
         super().__init__(
             {
                 "reads": In(stream.Signature(p.loop_layout)),
                 "writes": In(stream.Signature(p.loop_layout)),
-                "tokens": Out(tokens),
-                "queries": Out(tokens),
+                "tokens": Out(stream.Signature(p.tile.token_layout)),
+                "queries": Out(stream.Signature(p.tile.word_layout)),
                 "old": Out(word),
                 "states": Out(stream.Signature(p.row_layout)),
                 "stored": Out(stream.Signature(p.writes(p.state_layout).word_layout)),
@@ -78,6 +81,13 @@ class ActivationMemory(Unit):
         # An address is read only if the output can hold its word, so that no word is lost.
         source, target = reading.addresses, writing.addresses
         flags = data.StructLayout({"row_last": 1, "last": 1, "user": MemoryUser})
+        word = data.View(p.state_layout, memory.read_data)
+        tokens = self.tokens
+        if p.token_exponents:
+            m.submodules.narrower = narrower = RowNarrower(parameters=p)
+            tokens = narrower.words
+            m.d.comb += tokens.payload.word.eq(word)
+            connect_streams(m, narrower.tokens, self.tokens)
         words, results = (stream.Signature(shape).create() for shape in (flags, p.state_layout))
         taken, arrives = Signal(), Signal()
         m.d.comb += [
@@ -99,7 +109,16 @@ class ActivationMemory(Unit):
             m.d.sync += words.valid.eq(source.valid)
         with m.If(taken):
             m.d.sync += [words.payload[name].eq(source.payload[name]) for name, _field in flags]
-        self._output(m, words, data.View(p.state_layout, memory.read_data))
+        self._output(m, words, word, tokens)
+        if p.token_exponents:
+            m.d.comb += [
+                narrower.written.eq(arrives),
+                narrower.first.eq(target.payload.first),
+                narrower.target.eq(target.payload.place),
+                narrower.word.eq(results.payload),
+                narrower.read.eq(taken),
+                narrower.source.eq(source.payload.place),
+            ]
         with m.Switch(target.payload.user):
             for user, writer in (
                 (MemoryUser.OUTSIDE, self.loaded),
@@ -110,12 +129,14 @@ class ActivationMemory(Unit):
                     connect_streams(m, writer, results)
         return m
 
-    def _output(self, m: Module, words: stream.Interface, word: data.View) -> None:
+    def _output(
+        self, m: Module, words: stream.Interface, word: data.View, tokens: stream.Interface
+    ) -> None:
         """Output a word to its reader."""
         flags = words.payload
         with m.Switch(flags.user):
             for user, sink in (
-                (MemoryUser.TILE, self.tokens),
+                (MemoryUser.TILE, tokens),
                 (MemoryUser.ROWS, self.queries),
                 (MemoryUser.COMBINER, self.old),
                 (MemoryUser.NORM, self.states),
@@ -130,7 +151,8 @@ class ActivationMemory(Unit):
             self.stored.payload.word.eq(word),
             self.stored.payload.last.eq(flags.last),
         ]
-        for sink in (self.tokens, self.queries):
-            m.d.comb += sink.payload.last.eq(flags.last)
+        m.d.comb += tokens.payload.last.eq(flags.last)
+        m.d.comb += self.queries.payload.last.eq(flags.last)
+        for sink in (self.queries, *([] if self.parameters.token_exponents else [tokens])):
             for i, narrow in enumerate(sink.payload.word):
                 m.d.comb += narrow.eq(word[i][: len(narrow)])

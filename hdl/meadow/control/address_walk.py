@@ -1,6 +1,6 @@
 """Nested-loop address generator for rows of words."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -23,12 +23,15 @@ class AddressWalk(Unit):
     loops : In(stream)
         A loop of `loop_layout`; it has at least one row of at least one word.
     addresses : Out(stream)
-        Each `address` with the `user` of its loop; `row_last` ends a row, `last` the loop.
+        Each `address` with the `user` of its loop; `row_last` ends a row, `last` the loop. With
+        token exponents also the `place` of the word's row, and `first` with the row's first word.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
         self.parameters = p = parameters
         address = {"address": range(p.words), "row_last": 1, "last": 1, "user": MemoryUser}
+        if p.token_exponents:
+            address |= {"place": p.row_place_layout, "first": 1}
         super().__init__(
             {
                 "loops": In(stream.Signature(p.loop_layout)),
@@ -59,6 +62,14 @@ class AddressWalk(Unit):
                 # A register holds the first address of the row, so that no multiplier is needed.
                 m.d.sync += [inner.eq(0), outer.eq(outer + 1)]
                 m.d.sync += [address.eq(row + loop.stride), row.eq(row + loop.stride)]
+        if p.token_exponents:
+            # Loops of the combiner's words are over tiles, and in each over all tokens.
+            tiles = loop.user == MemoryUser.COMBINER
+            m.d.comb += [
+                addresses.payload.place.token.eq(Mux(tiles, inner, outer)),
+                addresses.payload.place.combined.eq(loop.combined),
+                addresses.payload.first.eq(Mux(tiles, outer, inner) == 0),
+            ]
         # The first address of a new loop follows the last one of the previous loop without a gap.
         with m.If(self.loops.ready):
             m.d.sync += addresses.valid.eq(self.loops.valid)

@@ -13,7 +13,7 @@ from hdl.arith.saturating_add import saturate
 from hdl.meadow.instructions import Combine
 from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, STATE
 from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS
-from hdl.meadow.tile.tile_parameters import RESULT
+from hdl.meadow.tile.tile_parameters import MOST_EXPONENT, RESULT
 from hdl.nonlinear.activation_functions import (
     VALUE,
     Activation,
@@ -40,6 +40,8 @@ class CombinerParameters(Parameters):
         Function between the feed-forward matrices of a layer.
     gated : bool
         Whether the output of the activation multiplies the results, or is multiplied by a constant.
+    wide : bool
+        Whether products of activations have 16 bits instead of 8.
 
     Raises
     ------
@@ -51,6 +53,7 @@ class CombinerParameters(Parameters):
     units: Annotated[int, Range(1, "size", "elements")] = 8
     activation: Activation = Activation.SILU
     gated: bool = True
+    wide: bool = False
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -96,8 +99,8 @@ class Combiner(Unit):
     **Numerics** `KEEP`: the result. `ADD`: ``old + result * 2**lift``, clamped to 24 bits.
     `ACTIVATE` with a gate: the activation of the old value times the result; without a gate: the
     activation of the result times `scale`. The product is divided by ``2**GATE_DROP``, rounded half
-    to even and clamped to INT8. SiLU and GeLU are those of `ActivationFunctions`, with Q6.10 input
-    and output; ReLU keeps the step of its input.
+    to even and clamped to INT8; with the parameter `wide` it keeps 8 bits more. SiLU and GeLU are
+    those of `ActivationFunctions`, with Q6.10 input and output; ReLU keeps the step of its input.
 
     Parameters
     ----------
@@ -178,9 +181,8 @@ class Combiner(Unit):
             # All combinations share the register of the multiplier; KEEP and ADD bypass the
             # multiplier.
             product = Signal(PRODUCT, name=f"product_{i}", reset_less=True)
-            narrow, _saturated = saturate(
-                rounded_right(product, GATE_DROP, Rounding.HALF_EVEN), OPERAND
-            )
+            drop, shape = (GATE_DROP - MOST_EXPONENT, RESULT) if p.wide else (GATE_DROP, OPERAND)
+            narrow, _saturated = saturate(rounded_right(product, drop, Rounding.HALF_EVEN), shape)
             with m.If(move):
                 m.d.sync += product.eq(Mux(activates, multiplied, beside))
                 for number in range(p.parts):

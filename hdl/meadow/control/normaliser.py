@@ -25,7 +25,7 @@ class Normaliser(Unit):
 
     **Numerics** those of `RowScaler`, and of `RmsNorm` or `LayerNorm`. The Q6.10 result is divided
     by ``2**NORM_DROP``, rounded half to even and clamped to INT8; the weights and biases contain
-    all scales.
+    all scales. With token exponents the result is output as it is, and `RowNarrower` rounds it.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Normaliser(Unit):
         A row of weights, one word per `item`; `last` with its last word. With layer norm a word of
         biases in Q6.10 follows each word of weights.
     results : Out(stream)
-        Words of INT8 values.
+        Words of INT8 values, of 16 bits with token exponents.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -99,6 +99,9 @@ class Normaliser(Unit):
             with m.If(weights.release):
                 m.d.sync += row.eq(0)
         for narrow, value in zip(self.results.payload, norm.results.payload["values"], strict=True):
+            if p.token_exponents:
+                m.d.comb += narrow.eq(value)
+                continue
             # The weights contain all scales, so that one constant shift remains.
             rounded = rounded_right(value, NORM_DROP, Rounding.HALF_EVEN)
             m.d.comb += narrow.eq(saturate(rounded, OPERAND)[0])

@@ -23,7 +23,8 @@ class LayerScales(Protocol):
     epsilon : int
         Epsilon of both norms, as in `RowScaler`.
     factors : Mapping[str, tuple[int, int]]
-        Scale and shift of the results of each matrix, and of ``"score"`` and ``"attended"``.
+        Scale and shift of the results of each matrix, unless each tile has its own, and of
+        ``"score"`` and ``"attended"``.
     lifts : Mapping[str, int]
         Left shift of the results of ``"output"`` and ``"down"``.
     activated_scale : int
@@ -51,6 +52,7 @@ class MatrixDescription(TypedDict):
     words: int
     tile_words: int
     bias_address: NotRequired[int]
+    scale_address: NotRequired[int]
     tiles: NotRequired[int]
 
 
@@ -238,6 +240,8 @@ class Program:
             gemm("query", p.heads, short | heads, rotate=1, wide=0)
             self._by_gemm(attention | {"skip": 0}, where | cached, heads, rows)
         adds = {"source": at_wide, "target": 0, "stride": state}
+        if p.token_exponents:
+            adds["combined"] = 1
         gemm("output", state, adds | {"words": state}, combine=Combine.ADD)
         self._norm(tokens, norm | {"vector_address": places["second"]})
         if p.gated:
@@ -306,8 +310,9 @@ class Program:
 
 
 def _scales(layer: LayerScales, **names: str) -> dict[str, int]:
-    """Return scale and shift of each requantisation of a block."""
+    """Return scale and shift of each requantisation of a block, if the whole block shares them."""
     fields = {}
     for port, name in names.items():
-        fields[f"{port}_scale"], fields[f"{port}_shift"] = layer.factors[name]
+        if name in layer.factors:
+            fields[f"{port}_scale"], fields[f"{port}_shift"] = layer.factors[name]
     return fields

@@ -171,12 +171,16 @@ class Sequencer(Unit):
         now = self.now
         self._fill(m, self.reads, self._rows(first=now.source, stride=now.words))
         m.d.comb += self.reads.payload.user.eq(user)
+        if self.parameters.token_exponents:
+            m.d.comb += self.reads.payload.combined.eq(now.combined)
 
     def _results(self, m: Module) -> None:
         """Write the combined results, tile by tile."""
         now = self.now
         self._fill(m, self.writes, self._tiles(first=now.target, step=now.stride))
         m.d.comb += self.writes.payload.user.eq(MemoryUser.COMBINER)
+        if self.parameters.token_exponents:
+            m.d.comb += self.writes.payload.combined.eq(1)
 
     def _vectors(self, m: Module, port: stream.Interface, length: ValueLike) -> None:
         """Read or write vectors in external memory."""

@@ -9,7 +9,7 @@ from hdl.meadow.instructions import matrix_layout
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.element_parameters import OPERAND
 from hdl.meadow.wilu.weight_unpacker import WeightUnpacker
-from hdl.stream.connect import every
+from hdl.stream.connect import connect_handshake, every
 from hdl.stream.gearbox import Gearbox
 from hdl.unit import Unit
 
@@ -36,16 +36,20 @@ class WeightPath(Unit):
     matrices : In(stream)
         `packing` as in `WeightUnpacker`; `table_address` and `table_rows` of the unique matrix;
         `packet_address` and `packet_count`; the number of `words` and of words per output tile
-        (`tile_words`); with the parameter `biases` the `bias_address` and the number of output
-        `tiles`, each of which has biases.
+        (`tile_words`); with the parameter `biases` the `bias_address`, with `tile_scales` the
+        `scale_address`, and with either the number of output `tiles`.
     table_reads, packet_reads : Out(port)
         Rows of unique matrices; packets.
     bias_reads : Out(port)
         Pairs of biases; present with the parameter `biases`.
+    scale_reads : Out(port)
+        Scale and shift of each tile; present with the parameter `tile_scales`.
     weights : Out(stream)
         Words of weights; `last` with the last word of a tile.
     biases : Out(stream)
         As in `HybridTile`; present with the parameter `biases`.
+    scales : Out(stream)
+        As in `HybridTile`; present with the parameter `tile_scales`.
     errors : Out(struct)
         Errors of all matrices since `clear_flags`.
     clear_flags : In(1)
@@ -58,6 +62,10 @@ class WeightPath(Unit):
             "bias_reads": Out(p.reads(p.bias_layout)),
             "biases": Out(stream.Signature(p.tile.bias_layout)),
         }
+        scales = {
+            "scale_reads": Out(p.reads(p.factor_layout)),
+            "scales": Out(stream.Signature(p.tile.scale_layout)),
+        }
         super().__init__(
             {
                 "matrices": In(stream.Signature(matrix_layout(p))),
@@ -65,6 +73,7 @@ class WeightPath(Unit):
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
                 "weights": Out(stream.Signature(p.tile.word_layout)),
                 **(biases if p.biases else {}),
+                **(scales if p.tile_scales else {}),
                 "errors": Out(p.unpacker.result_layout),
                 "clear_flags": In(1),
             }
@@ -104,6 +113,10 @@ class WeightPath(Unit):
         )
         if p.biases:
             self._biases(m)
+        if p.tile_scales:
+            words, scales = self.scale_reads.words, self.scales
+            m.d.comb += [scales.payload.word.eq(words.payload.word), scales.payload.last.eq(1)]
+            connect_handshake(m, words, scales)
         self._count(m, gearbox.sink, unpacker)
         return m
 
@@ -154,6 +167,13 @@ class WeightPath(Unit):
                 biases.payload.length.eq(matrix.tiles << exact_log2(p.tile_pairs)),
             ]
             takers["biases"] = (biases.valid, biases.ready, 1)
+        if p.tile_scales:
+            scales = self.scale_reads.requests
+            m.d.comb += [
+                scales.payload.address.eq(matrix.scale_address),
+                scales.payload.length.eq(matrix.tiles),
+            ]
+            takers["scales"] = (scales.valid, scales.ready, 1)
         over = []
         for name, (valid, ready, wanted) in takers.items():
             done = Signal(name=f"{name}_done")

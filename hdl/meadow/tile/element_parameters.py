@@ -47,6 +47,9 @@ class ElementParts:
         Output of sums without requantisation.
     output_file : bool
         Output register file, which holds the INT8 results of GEMM mode.
+    clamp : bool
+        Clamp of requantised sums to INT8; without it they have 16 bits, but not in an output
+        register file.
     """
 
     input_file: bool = True
@@ -55,6 +58,7 @@ class ElementParts:
     requantiser: bool = True
     sums: bool = True
     output_file: bool = True
+    clamp: bool = True
 
 
 HYBRID = ElementParts()

@@ -1,6 +1,6 @@
 """Stage Q of a TPHS pipeline, whose parallel PEs also run GEMM mode (Section 3)."""
 
-from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Out
 
@@ -15,10 +15,14 @@ from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElemen
 from hdl.meadow.tile.tile_parameters import HALVES, RESULT, TileParameters
 from hdl.nonlinear.rotary_embedding import RotaryPair
 from hdl.stream.collector import Collector
-from hdl.stream.connect import buffered, fork_handshake, join_handshake
+from hdl.stream.connect import buffered, every, fork_handshake, join_handshake
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 REQUANTISER_STAGES = 5
+
+ELEMENT_LATENCY = 6
+"""Cycles from the last operands of a pass to its last sum, in which the next passes begin."""
 
 
 class GemmStage(Unit):
@@ -32,7 +36,9 @@ class GemmStage(Unit):
     outputs. Both sums of a rotary pair are therefore complete in the same cycle, before rounding.
 
     With the parameter `biases`, a bias is added to each sum. The command selects whether the
-    results are rotated by the token's position.
+    results are rotated by the token's position. With `tile_scales`, each pass has its own scale and
+    shift. With `token_exponents`, the token's exponent is added to the shift, and a bias is shifted
+    left by it.
 
     **Latency** 8 cycles from the last weights of a token to its result, 12 with the rotation.
     **Throughput** one word in ``size / 2 * slice_words`` cycles.
@@ -56,6 +62,8 @@ class GemmStage(Unit):
     biases : In(stream)
         Present with the parameter `biases`: for each group the biases of the head, one pair at a
         time.
+    scales : In(stream)
+        Present with the parameter `tile_scales`: for each group the scale and shift of the head.
     sums : Out(struct)
         Each pair of sums with biases, before rotation and rounding, valid in the cycle after it is
         complete.
@@ -74,7 +82,7 @@ class GemmStage(Unit):
         # Each half has its own elements, so that both sums of a pair are ready in the same cycle.
         elements = [[self._element(m, half, part) for part in range(p.slices)] for half in range(2)]
         every_element = [element for half in elements for element in half]
-        self._spread(m, every_element)
+        exponents = self._spread(m, every_element)
         results = [element.results for element in every_element]
         m.submodules.words = words = Collector(
             shape=data.ArrayLayout(RESULT, HALVES), items=p.size // HALVES
@@ -85,20 +93,41 @@ class GemmStage(Unit):
         m.d.comb += move.eq(~pair.valid | pair.ready)
         # A buffer lets the lane accept multicast biases independently of its sums.
         biases = [buffered(m, "biases_held", self.biases, depth=2)] if p.biases else []
-        valid = join_handshake(m, [*results, *biases], move)
+        # Operands of a whole pass: its scale, and the exponent of its token.
+        scales = [buffered(m, "scales_held", self.scales, depth=2)] if p.tile_scales else []
+        whole, present, pass_last = [*scales, *exponents], Signal(), Signal()
+        m.d.comb += [
+            present.eq(every([operand.valid for operand in whole])),
+            pass_last.eq(results[0].payload.last),
+        ]
+        joined = join_handshake(m, [*results, *biases], move & present)
+        valid = Signal()
+        m.d.comb += valid.eq(joined & present)
+        for operand in whole:
+            m.d.comb += operand.ready.eq(valid & move & pass_last)
+        exponent = exponents[0].payload if exponents else Const(0, 0)
         sums = [Signal(signed(p.gemm_bits), name=f"sum_{half}", reset_less=True) for half in "xy"]
         with m.If(move):
             for number, (total, half) in enumerate(zip(sums, elements, strict=True)):
                 addends = [element.results.payload.value for element in half]
-                addends += [bias.payload.word[number] for bias in biases]
+                addends += [bias.payload.word[number] << exponent for bias in biases]
                 m.d.sync += total.eq(tree_sum(addends))
         # The strobe marks a new pair for one cycle, even if the register holds it longer.
         m.d.sync += self.sums.strobe.eq(valid & move)
         m.d.comb += [tap.eq(total) for tap, total in zip(self.sums.pair, sums, strict=True)]
         # Results that are not rotated take the same route, at position 0.
-        rotated = self._rotated(m, sums, move, valid & move, results[0].payload.last)
-        # The valid bits are delayed by the register of the sums, the rotation and the requantiser.
-        stages = 1 + (p.rotation.stages if p.rotary else 0) + REQUANTISER_STAGES
+        rotated = self._rotated(m, sums, move, valid & move, pass_last)
+        # The register of the sums and the rotation precede the requantiser.
+        before = 1 + (p.rotation.stages if p.rotary else 0)
+        own = scales[0].payload.word if scales else None
+        scale, shift = (
+            own[name] if own is not None else self.command[f"gemm_{name}"]
+            for name in ("scale", "shift")
+        )
+        if scales:
+            scale = delay_line(m, scale, before, name="scale", enable=move)[-1]
+        if whole:
+            shift = delay_line(m, shift + exponent, before, name="shift", enable=move)[-1]
         for half, value in enumerate(rotated):
             m.submodules[f"requantiser_{half}"] = requantiser = Requantiser(
                 width=p.gemm_bits, stages=REQUANTISER_STAGES, enable=True
@@ -107,10 +136,11 @@ class GemmStage(Unit):
             m.d.comb += [
                 requantiser.enable.eq(move),
                 requantiser.a.eq(value),
-                requantiser.scale.eq(self.command.gemm_scale),
-                requantiser.shift.eq(self.command.gemm_shift),
+                requantiser.scale.eq(scale),
+                requantiser.shift.eq(shift),
                 pair.payload["item"][half].eq(Mux(self.command.wide, requantiser.result, narrow)),
             ]
+        stages = before + REQUANTISER_STAGES
         arrived = delay_line(m, valid, stages, name="valid", enable=move, reset=True)[-1]
         m.d.comb += [
             pair.valid.eq(arrived),
@@ -129,10 +159,28 @@ class GemmStage(Unit):
         m.d.comb += element.settings.last_word.eq(self.command.slice_words - 1)
         return element
 
-    def _spread(self, m: Module, elements: list[ParallelProcessingElement]) -> None:
-        """Distribute slices of the token and weights to the elements."""
+    def _spread(
+        self, m: Module, elements: list[ParallelProcessingElement]
+    ) -> list[stream.Interface]:
+        """Distribute slices of the token and weights to the elements; return the exponents."""
+        p = self.parameters
         # All elements receive a word in the same transfer.
         inputs = [element.inputs for element in elements]
+        exponents = []
+        if p.token_exponents:
+            # A token's exponent waits in a queue for the token's last result.
+            item = self.inputs.payload
+            m.submodules.exponents = queue = Fifo(
+                shape=item.exponent.shape(), depth=2 + -(-ELEMENT_LATENCY // p.pairs)
+            )
+            taken = stream.Signature(0).create()
+            m.d.comb += [
+                taken.ready.eq(queue.source.ready | ~item.last),
+                queue.source.valid.eq(taken.valid & item.last),
+                queue.source.payload.eq(item.exponent),
+            ]
+            inputs.append(taken)
+            exponents.append(queue.sink)
         weights = [element.weights for element in elements]
         m.d.comb += [
             self.inputs.ready.eq(fork_handshake(m, self.inputs.valid, inputs)),
@@ -147,6 +195,7 @@ class GemmStage(Unit):
                 element.weights.payload.word.eq(self.weights.payload.word[number]),
                 element.weights.payload.last.eq(self.weights.payload.last),
             ]
+        return exponents
 
     def _rotated(
         self, m: Module, sums: list[Signal], move: Value, taken: Value, last: Value

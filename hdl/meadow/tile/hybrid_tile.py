@@ -75,6 +75,11 @@ class HybridTile(Unit):
     requantised to INT8. Requantisation is ``sum * scale / 2**shift``, rounded half to even and
     clamped. `skip` does not change any value.
 
+    With the parameter `token_exponents`, the elements of a token are in steps that are smaller by
+    two to the power of its exponent. The shift of its results of stage Q is larger by the exponent,
+    and its biases are shifted left by it. Outputs are requantised to 16 bits, since the exponent of
+    a token's outputs depends on all heads.
+
     Parameters
     ----------
     parameters : TileParameters
@@ -89,13 +94,14 @@ class HybridTile(Unit):
         or GEMM results. `wide` selects results of 16 bits instead of 8 for a GEMM of weights, and
         probabilities of two bytes for `OUTPUTS`. `causal` masks keys after a token's own position.
         `skip` (only `TPHS`) omits keys that no token of a group attends to. Results of stage Q
-        (``gemm``), scores and outputs have a `scale` and a `shift` each. `tokens` is at most
-        `context`, which is at most `slots`; `heads` is a multiple of `members`.
+        (``gemm``, unless `tile_scales`), scores and outputs have a `scale` and a `shift` each.
+        `tokens` is at most `context`, which is at most `slots`; `heads` is a multiple of `members`.
     entries : In(stream)
         A table of 256 exponentials for each block of attention or softmax.
     tokens : In(stream)
         The tokens of each block, ``slices * slice_words`` words each: word i is word i // slices of
-        slice i % slices. The tokens of one lane have at most `lane_words` words per slice.
+        slice i % slices. The tokens of one lane have at most `lane_words` words per slice. With
+        the parameter `token_exponents`, each word has the `exponent` of its token.
     weights : In(stream)
         For each head or output tile, for each pair of outputs, for each word of a slice: for both
         outputs of the pair, one word per slice; `last` with the last word of a head.
@@ -105,6 +111,9 @@ class HybridTile(Unit):
     biases : In(stream)
         Present with the parameter `biases`: for each head or output tile its biases in steps of the
         sums, one pair of neighbouring outputs per item; `last` with the last pair of a head.
+    scales : In(stream)
+        Present with the parameter `tile_scales`: for each head or output tile the scale and shift
+        of its results; the shift is at most ``sum_bits + 15``, and `last` is 1.
     rows : In(stream)
         Operands of a stage that runs alone, in the order of the results: rotated INT8 queries, INT8
         scores, or probabilities. A probability of two bytes occupies two words, the one of the
@@ -125,14 +134,17 @@ class HybridTile(Unit):
 
     def __init__(self, *, parameters: TileParameters) -> None:
         self.parameters = p = parameters
-        words = ("tokens", "weights", "keys", "values", "rows")
+        words = ("weights", "keys", "values", "rows")
         biases = {"biases": In(stream.Signature(p.bias_layout))} if p.biases else {}
+        scales = {"scales": In(stream.Signature(p.scale_layout))} if p.tile_scales else {}
         super().__init__(
             {
                 "commands": In(stream.Signature(p.command_layout)),
                 "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
+                "tokens": In(stream.Signature(p.token_layout)),
                 **{name: In(stream.Signature(p.word_layout)) for name in words},
                 **biases,
+                **scales,
                 "results": Out(stream.Signature(p.result_layout)),
                 "sums": Out(p.sums_layout),
             }
@@ -183,6 +195,7 @@ class HybridTile(Unit):
             ("values", keys, self.values, tphs | (mode == BlockMode.OUTPUTS)),
             ("weights", weights, self._collected(m, self.weights), weighs),
             *([("biases", biases, self.biases, weighs)] if p.biases else []),
+            *([("scales", Passed.SCALES, self.scales, weighs)] if p.tile_scales else []),
         ]
         for name, over, source, wanted in operands:
             m.submodules[f"{name}_buffer"] = buffer = OperandBuffer(parameters=p, over=over)

@@ -1,4 +1,4 @@
-"""Double buffer of an operand that all lanes read: keys, values, weights or biases."""
+"""Double buffer of an operand that all lanes read: keys, values, weights, biases or scales."""
 
 from amaranth.hdl import Module, Value
 from amaranth.lib import stream
@@ -43,6 +43,7 @@ class OperandBuffer(Unit):
             Passed.KEYS: p.word_layout,
             Passed.WEIGHTS: p.weights_layout,
             Passed.BIASES: p.bias_layout,
+            Passed.SCALES: p.scale_layout,
         }
         words = stream.Signature(layouts[over])
         super().__init__(

@@ -23,12 +23,15 @@ class Passed(Enum):
     BIASES = 2
     """Biases of a head: one word per pair of outputs."""
 
+    SCALES = 3
+    """Scale and shift of a head: one word."""
+
 
 class PassSequencer(Unit):
     """Sequencer that requests one pass over the operands for each group of each head.
 
-    Weights and biases are released after the last group of their head. Keys and values are released
-    after the last group of the last query head that shares them.
+    Weights, biases and scales are released after the last group of their head. Keys and values are
+    released after the last group of the last query head that shares them.
 
     **Latency** 1 cycle from `start`. **Throughput** one pass per cycle.
 
@@ -53,7 +56,8 @@ class PassSequencer(Unit):
         self.parameters, self.over = parameters, over
         p, pairs = parameters, parameters.size // HALVES
         depths = {Passed.KEYS: p.slots, Passed.WEIGHTS: p.gemm_steps, Passed.BIASES: pairs}
-        self.depth = depths[over]
+        # A block buffer has at least two words.
+        self.depth = depths.get(over, 2)
         layout = data.StructLayout({"length": range(self.depth + 1), "release": 1})
         super().__init__(
             {
@@ -79,6 +83,7 @@ class PassSequencer(Unit):
             Passed.KEYS: Mux(skips, reach, command.context),
             Passed.WEIGHTS: command.slice_words * pairs,
             Passed.BIASES: pairs,
+            Passed.SCALES: 1,
         }
         m.d.comb += [
             passes.payload.length.eq(lengths[self.over]),

@@ -64,7 +64,7 @@ class ResultExit(Unit):
         move, total = Signal(), self.sums.payload
         flags = Cat(self.sums.valid & self.sums.ready, total.last)
         valid, last = delay_line(m, flags, STAGES, name="flags", enable=move, reset=True)[-1]
-        clamped, _saturated = saturate(requantiser.result, OPERAND)
+        clamped = saturate(requantiser.result, OPERAND)[0] if parts.clamp else requantiser.result
         m.d.comb += [
             self.sums.ready.eq(move),
             requantiser.enable.eq(move),

@@ -27,8 +27,14 @@ RESULT = signed(16)
 BIAS = signed(24)
 """A bias, in the steps of the sum of products to which it is added."""
 
+FACTOR = data.StructLayout({"scale": unsigned(SCALE_BITS), "shift": unsigned(8)})
+"""Scale and shift of a head or an output tile in external memory, in three bytes."""
+
 MOST_TILES = 64
 """Maximum output tiles of a GEMM, each of which takes the place of a query head."""
+
+MOST_EXPONENT = RESULT.width - OPERAND.width
+"""Maximum exponent of a token, whose 16-bit values then fit INT8 without a right shift."""
 
 RESULT_BYTES = RESULT.width // OPERAND.width
 """Memory words per word of wide results, the one of the lower bytes first."""
@@ -77,6 +83,11 @@ class TileParameters(Parameters):
         Whether queries and keys can be rotated by their positions.
     biases : bool
         Whether a bias is added to each result of stage Q.
+    tile_scales : bool
+        Whether each head or output tile of stage Q has a scale of its own.
+    token_exponents : bool
+        Whether each token of stage Q has an exponent: its elements are in steps that are smaller by
+        this power of two.
     rope_base : int
         Base of the geometric series of rotation frequencies.
     element : ElementParameters
@@ -99,6 +110,8 @@ class TileParameters(Parameters):
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = False
     biases: bool = False
+    tile_scales: bool = False
+    token_exponents: bool = False
     rope_base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10_000
     element: ElementParameters = ElementParameters()
 
@@ -185,7 +198,8 @@ class TileParameters(Parameters):
         """Bits of a result of stage Q before requantisation, rotated or not."""
         sums = 2 * OPERAND.width + ceil_log2(self.width)
         # Sums of products do not use their top bit, so that a bias of equal width cannot overflow.
-        return (max(sums, BIAS.width + 1) if self.biases else sums) + 1
+        bias = BIAS.width + (MOST_EXPONENT if self.token_exponents else 0)
+        return (max(sums, bias + 1) if self.biases else sums) + 1
 
     @property
     def softmax(self) -> PipelinedSoftmaxParameters:
@@ -223,7 +237,22 @@ class TileParameters(Parameters):
     def inputs_layout(self) -> data.StructLayout:
         """One word per slice of a token; `last` ends a token, `end` the last token of a lane."""
         words = data.ArrayLayout(self.element.word_layout, self.slices)
-        return data.StructLayout({"words": words, "last": 1, "end": 1})
+        return data.StructLayout({"words": words, "last": 1, "end": 1, **self._exponent})
+
+    @property
+    def _exponent(self) -> dict[str, range]:
+        """The field of a token's exponent, if tokens have one."""
+        return {"exponent": range(MOST_EXPONENT + 1)} if self.token_exponents else {}
+
+    @property
+    def token_layout(self) -> data.StructLayout:
+        """A word of a token, with its exponent if tokens have one."""
+        return data.StructLayout({**self.word_layout.members, **self._exponent})
+
+    @property
+    def scale_layout(self) -> data.StructLayout:
+        """Scale and shift of the results of a head or output tile; `last` is always 1."""
+        return data.StructLayout({"word": FACTOR, "last": 1})
 
     @property
     def lane_word_layout(self) -> data.StructLayout:
@@ -265,12 +294,14 @@ class TileParameters(Parameters):
     def gemm_members(self) -> dict[str, Member]:
         """Members of `GemmStage` that are also members of its `TphsPipeline`."""
         biases = {"biases": In(stream.Signature(self.bias_layout))} if self.biases else {}
+        scales = {"scales": In(stream.Signature(self.scale_layout))} if self.tile_scales else {}
         return {
             "lane": In(self.lane_bits),
             "command": In(self.command_layout),
             "inputs": In(stream.Signature(self.inputs_layout)),
             "weights": In(stream.Signature(self.weights_layout)),
             **biases,
+            **scales,
             "sums": Out(self.sums_layout),
         }
 
@@ -284,7 +315,8 @@ class TileParameters(Parameters):
         """A command: one block of attention or of a GEMM."""
         shift = range(self.element.sum_bits + SCALE_BITS)
         scales = {}
-        for name in ("gemm", "score", "output"):
+        # With `tile_scales` those of stage Q are operands.
+        for name in (*(() if self.tile_scales else ("gemm",)), "score", "output"):
             scales |= {f"{name}_scale": unsigned(SCALE_BITS), f"{name}_shift": shift}
         return data.StructLayout(
             {

@@ -1,7 +1,7 @@
 """Input memory of TPHS: tokens are written once, and each lane reads its own for every head."""
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.tile.group_counter import group_counter
@@ -43,7 +43,7 @@ class TokenStore(Unit):
             {
                 "command": In(p.command_layout),
                 "start": In(1),
-                "tokens": In(stream.Signature(p.word_layout)),
+                "tokens": In(stream.Signature(p.token_layout)),
                 **lanes,
             }
         )
@@ -53,10 +53,15 @@ class TokenStore(Unit):
         m = Module()
         p, command = self.parameters, self.command
         # All slices are read in the same cycle, so that their words are written together.
-        m.submodules.slices = slices = Collector(shape=p.element.word_layout, items=p.slices)
+        # The whole item of a slice is collected: its word, and the exponent of the token.
+        item = data.StructLayout({n: s for n, s in p.token_layout.members.items() if n != "last"})
+        m.submodules.slices = slices = Collector(shape=item, items=p.slices)
         m.d.comb += [
             slices.items.valid.eq(self.tokens.valid),
-            slices.items.payload["item"].eq(self.tokens.payload.word),
+            *(
+                slices.items.payload["item"][name].eq(self.tokens.payload[name])
+                for name, _field in item
+            ),
             slices.items.payload.last.eq(self.tokens.payload.last),
             self.tokens.ready.eq(slices.items.ready),
         ]
@@ -70,7 +75,8 @@ class TokenStore(Unit):
         first, group_last = group_counter(
             m, "first", command.tokens, p.lanes, ends=taken & word_last & lane_last
         )
-        words, item = slices.groups, stores[0].source.payload["item"]
+        words = slices.groups
+        held = words.payload["items"]
         m.d.comb += [
             # A lane without a token gets padding; its results are discarded.
             absent.eq(first + lane >= command.tokens),
@@ -83,7 +89,8 @@ class TokenStore(Unit):
             item = store.source.payload["item"]
             m.d.comb += [
                 store.source.valid.eq(active & (lane == number) & (absent | words.valid)),
-                Value.cast(item.words).eq(Value.cast(words.payload["items"])),
+                *(own.eq(slot.word) for own, slot in zip(item.words, held, strict=True)),
+                *([item.exponent.eq(held[0].exponent)] if p.token_exponents else []),
                 item.last.eq(word_last),
                 item.end.eq(word_last & group_last),
                 store.source.payload.last.eq(word_last & group_last),

@@ -1,5 +1,7 @@
 """TPHS pipeline of one token (Figure 3): query, scores, softmax and weighted values."""
 
+from dataclasses import replace
+
 from amaranth.hdl import Array, Module, Mux, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -40,7 +42,7 @@ class TphsPipeline(Unit):
         Index of the lane; a constant input, so that all lanes are the same module.
     command : In
         As in `HybridTile`; constant during a block.
-    inputs, weights, biases : In(stream)
+    inputs, weights, biases, scales : In(stream)
         As in `GemmStage`.
     sums : Out(struct)
         As in `GemmStage`.
@@ -79,7 +81,8 @@ class TphsPipeline(Unit):
         )
         m.submodules.softmax = softmax = PipelinedSoftmax(parameters=p.softmax)
         m.submodules.value = value = BroadcastingProcessingElement(
-            parameters=p.output_element, parts=PIPELINED_ONLY
+            parameters=p.output_element,
+            parts=replace(PIPELINED_ONLY, clamp=not p.token_exponents),
         )
         for element, name in ((score, "score"), (value, "output")):
             m.d.comb += [
@@ -98,6 +101,7 @@ class TphsPipeline(Unit):
             (self.entries, softmax.entries),
             (self.values, value.weights),
             *([(self.biases, gemm.biases)] if p.biases else []),
+            *([(self.scales, gemm.scales)] if p.tile_scales else []),
         ):
             connect_streams(m, source, sink)
         compared, results = (stream.Signature(p.feature_layout).create() for _ in range(2))

@@ -59,7 +59,7 @@ class Piece:
         if self.mode is Combine.ADD:
             return added(self.old, self.results, self.lift)
         gate, factor = (self.old, self.results) if p.gated else (self.results, self.scale)
-        return narrowed(activated(gate, p.activation), factor)
+        return narrowed(activated(gate, p.activation), factor, wide=p.wide)
 
 
 class CombinerBench:

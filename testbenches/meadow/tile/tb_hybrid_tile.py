@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import cocotb
 import numpy as np
@@ -19,8 +19,9 @@ from golden.meadow.tile.hybrid_tile import (
     linear_of,
     slot_cycles,
 )
-from golden.meadow.tile.requantisation import quantised
-from hdl.meadow.tile.tile_parameters import BIAS, BlockMode, TileParameters
+from golden.meadow.tile.requantisation import narrowed_rows, quantised
+from hdl.meadow.tile.element_parameters import SCALE_BITS
+from hdl.meadow.tile.tile_parameters import BIAS, MOST_EXPONENT, BlockMode, TileParameters
 from testbenches.applicable import only_if
 from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import context
@@ -30,6 +31,7 @@ from testbenches.streams import PAUSES
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Scaled = TypeVar("Scaled", AttentionBlock, LinearBlock)
 LAYERS = (0, 14, 29)
 TOKENS = 640
 SUM_BITS = 22
@@ -98,7 +100,8 @@ def real_block(
     sizes = {"tokens": tokens, "context": context, "heads": heads, "shared": shared}
     states, query, keys, values = real_tensors(p, layer, **sizes)
     bias = random_bias(p, query, np.random.default_rng(layer))
-    return block_of(states, query, keys, values, p, bias=bias, **how)
+    block = block_of(states, query, keys, values, p, bias=bias, **how)
+    return with_operands(block, p, np.random.default_rng(layer))
 
 
 def random_bias(p: TileParameters, query: Reals, rng: np.random.Generator) -> Reals | None:
@@ -115,6 +118,37 @@ def linear_bias(p: TileParameters, tiles: int, rng: np.random.Generator) -> Inte
     most = 1 << BIAS.width - 1
     sizes = 2.0 ** -rng.integers(0, 16, (tiles, p.size))
     return np.rint(rng.integers(-most, most, (tiles, p.size)) * sizes).astype(np.int64)
+
+
+def with_operands(
+    block: Scaled, p: TileParameters, rng: np.random.Generator, *, ends: bool = False
+) -> Scaled:
+    """Return a block with factors of tiles and exponents of tokens, if the unit has them.
+
+    The shift of each tile is increased by 0 to 2, and decreased by the exponents' range, so that
+    results of all tokens keep some bits. With `ends`, one tile has the largest scale and no shift,
+    another one the smallest scale and the largest shift.
+    """
+    if p.token_exponents:
+        exponents = rng.integers(0, MOST_EXPONENT + 1, len(block.tokens))
+        block = replace(block, exponents=exponents)
+    linear_block = isinstance(block, LinearBlock)
+    scale, shift = block.factor if linear_block else block.factors[0]
+    shift = max(shift - int(rng.integers(MOST_EXPONENT + 1)), 0) if p.token_exponents else shift
+    factor: Any = scale, shift
+    if p.tile_scales:
+        count = len(block.weights) if linear_block else len(block.query)
+        longest = p.element.sum_bits + SCALE_BITS - 1
+        shifts = np.minimum(shift + rng.integers(0, 3, count), longest)
+        scales = np.maximum(scale >> rng.integers(0, 2, count), 1)
+        factor = np.stack([scales, shifts], axis=1)
+        if ends:
+            extremes = ((1 << SCALE_BITS) - 1, 0), (1, longest)
+            for place, end in zip(rng.permutation(count)[:2], extremes, strict=False):
+                factor[place] = end
+    if linear_block:
+        return replace(block, factor=factor)
+    return replace(block, factors=(factor, *block.factors[1:]))
 
 
 def random_block(p: TileParameters, rng: np.random.Generator) -> AttentionBlock:
@@ -138,7 +172,8 @@ def random_block(p: TileParameters, rng: np.random.Generator) -> AttentionBlock:
     causal, skip = rng.random(2) < (0.7, 0.5)
     bias = random_bias(p, query, rng)
     how = {"causal": bool(causal), "skip": bool(skip)}
-    return block_of(states, query, keys, values, p, bias=bias, **how)
+    block = block_of(states, query, keys, values, p, bias=bias, **how)
+    return with_operands(block, p, rng, ends=bool(rng.random() < 0.5))
 
 
 def random_linear(p: TileParameters, rng: np.random.Generator) -> LinearBlock:
@@ -151,7 +186,8 @@ def random_linear(p: TileParameters, rng: np.random.Generator) -> LinearBlock:
     context = int(rng.integers(tokens, p.slots + 1))
     rotate = p.rotary and bool(rng.random() < 0.5)
     wide, bias = bool(rng.random() < 0.5), linear_bias(p, tiles, rng)
-    return linear_of(states, weights, p, context=context, rotate=rotate, wide=wide, bias=bias)
+    block = linear_of(states, weights, p, context=context, rotate=rotate, wide=wide, bias=bias)
+    return with_operands(block, p, rng, ends=bool(rng.random() < 0.5))
 
 
 def any_factor(p: TileParameters, rng: np.random.Generator) -> LinearBlock:
@@ -162,20 +198,25 @@ def any_factor(p: TileParameters, rng: np.random.Generator) -> LinearBlock:
     """
     block = random_linear(p, rng)
     if rng.random() < 0.5:
-        return replace(block, factor=random_factor(rng, SUM_BITS))
+        count = len(block.weights) if p.tile_scales else 1
+        factors = [random_factor(rng, SUM_BITS) for _ in range(count)]
+        return replace(block, factor=np.array(factors) if p.tile_scales else factors[0])
+    # Of exponents, the smallest one gives ties.
+    block = replace(block, exponents=None if block.exponents is None else 0 * block.exponents)
     upper, up, scale = int(rng.integers(1, 7)), int(rng.integers(0, 7)), int(rng.integers(0, 16))
     count, elements = block.tokens.shape
     lower = np.where(rng.random(count) < 0.6, 1 << rng.integers(0, upper, count), 0)
     states = np.zeros_like(block.tokens)
     index = np.arange(count), rng.integers(0, elements, count)
     states[index] = rng.choice([1, -1], count) * ((1 << upper) | lower)
+    factor = 1 << scale, upper + up + scale + int(rng.choice([0, 1, 1]))
     return replace(
         block,
         tokens=states,
         weights=np.full_like(block.weights, 1 << up),
         bias=None if block.bias is None else 0 * block.bias,
         rotate=False,
-        factor=(1 << scale, upper + up + scale + int(rng.choice([0, 1, 1]))),
+        factor=np.tile(factor, (len(block.weights), 1)) if p.tile_scales else factor,
     )
 
 
@@ -194,7 +235,8 @@ def real_linear(
     inputs = np.arange(states.shape[1]) % weight.shape[1]
     weights = weight[outputs][:, :, inputs].swapaxes(1, 2)
     bias = linear_bias(p, tiles, np.random.default_rng(tiles))
-    return linear_of(states, weights, p, context=len(states), rotate=rotate, bias=bias)
+    block = linear_of(states, weights, p, context=len(states), rotate=rotate, bias=bias)
+    return with_operands(block, p, np.random.default_rng(tiles))
 
 
 def heads_of(p: TileParameters) -> tuple[int, int]:
@@ -254,10 +296,12 @@ async def projections(dut: Any) -> None:
     own = [linear(layer, p).astype(np.float64) for layer in (keys, values)]
     bias = random_bias(p, tensors[1], np.random.default_rng(14))
     attention = block_of(*tensors[:2], own[0], own[1], p, bias=bias)
+    attention = with_operands(attention, p, np.random.default_rng(1))
     blocks: list[Block] = [keys, values, attention]
     if outputs == heads and outputs <= p.slice_words * p.slices:
         # A row per token, with all heads concatenated.
         merged = attend(attention, p).swapaxes(0, 1).reshape(tokens, -1)
+        merged = narrowed_rows(merged)[0] if p.token_exponents else merged
         blocks.append(real_linear(p, "o_proj", merged, min(heads, 3)))
     await bench.run(blocks)
 

@@ -121,7 +121,7 @@ class TileBench:
         # While a group skips keys, no port transfers anything.
         self.bench = Bench(dut, salt, timeout=2000 + 8 * self.p.slots)
         names = ["commands", "entries", "tokens", "weights", "keys", "values", "rows"]
-        names += ["biases"] if self.p.biases else []
+        names += ["biases"] * self.p.biases + ["scales"] * self.p.tile_scales
         self.sources = {name: self.bench.source(name, source) for name in names}
         self.results = self.bench.sink("results", sink)
         self.sums = self.bench.add(Sums(self.bench))
@@ -144,6 +144,9 @@ class TileBench:
             self.sources["weights"].send(self.words(heads))
             if self.p.biases:
                 self.sources["biases"].send(self.biases(block))
+            if self.p.tile_scales:
+                factor = block.factor if isinstance(block, LinearBlock) else attention.factors[0]
+                self.sources["scales"].send(self.scales(factor))
         if whole or mode is BlockMode.SOFTMAX:
             self.sources["entries"].send(int(entry) for entry in attention.table)
         if whole or mode is BlockMode.SCORES:
@@ -158,6 +161,23 @@ class TileBench:
         pairs = block.bias.reshape(-1, HALVES)
         last = np.arange(1, len(pairs) + 1) % (self.p.size // HALVES) == 0
         return to_integers(pack(self.p.bias_layout, {"word": pairs, "last": last.astype(int)}))
+
+    def scales(self, factors: Any) -> list[int]:
+        """Pack the scale and shift of each head or output tile."""
+        scale, shift = np.asarray(factors).T
+        word = {"scale": scale, "shift": shift}
+        return to_integers(
+            pack(self.p.scale_layout, {"word": word, "last": np.ones(len(scale), np.int64)})
+        )
+
+    def tokens(self, block: AttentionBlock | LinearBlock) -> list[int]:
+        """Pack the words of a block's tokens, with the exponent of each token."""
+        words = block.tokens.reshape(-1, self.p.size)
+        last = (np.arange(len(words)) == len(words) - 1).astype(int)
+        fields = {"word": words, "last": last}
+        if block.exponents is not None:
+            fields["exponent"] = np.repeat(block.exponents, len(words) // len(block.exponents))
+        return to_integers(pack(self.p.token_layout, fields))
 
     def _mode(self, block: Block) -> tuple[BlockMode, Any]:
         """Return the mode of a block, and the block with its dimensions and operands."""
@@ -186,13 +206,15 @@ class TileBench:
             fields |= {"causal": int(whole.causal), "skip": int(whole.skip and not alone)}
             fields |= {"rotate": int(self.p.rotary), "wide": int(alone and block.wide)}
         for name, factor in zip(("gemm", "score", "output"), factors, strict=True):
+            if name == "gemm" and self.p.tile_scales:
+                continue
             fields |= {f"{name}_scale": factor[0], f"{name}_shift": factor[1]}
         payload = pack(self.p.command_layout, {name: np.array([v]) for name, v in fields.items()})
         self.sources["commands"].send(to_integers(payload))
         if isinstance(block, StageBlock):
             self.sources["rows"].send(self.words([block.given(self.p)]))
         else:
-            self.sources["tokens"].send(self.words([block.tokens.reshape(-1, self.p.size)]))
+            self.sources["tokens"].send(self.tokens(block))
 
     def expected(self, block: Block) -> Integers:
         """Return the expected results of a block, shape (words, size)."""
@@ -255,7 +277,9 @@ class TileBench:
         weights = block.weights if isinstance(block, LinearBlock) else block.query
         sums = np.matmul(block.tokens[:: self.p.lanes], weights)
         if block.bias is not None:
-            sums = sums + block.bias[:, np.newaxis]
+            exponents = np.zeros(1, np.int64) if block.exponents is None else block.exponents
+            bias = block.bias[:, np.newaxis] << exponents[:, np.newaxis]
+            sums = sums + (bias[:, :: self.p.lanes] if bias.shape[1] > 1 else bias)
         return sums.reshape(-1, HALVES)
 
     def moved(self) -> int:
