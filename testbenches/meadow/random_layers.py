@@ -83,8 +83,9 @@ def random_layers(
     for number in range(count):
         real = of_kind(random_weights(p, rng, 1.5 if spread else 3), p, rng)
         layer = quantised_layer(real, states[: p.tokens], p, STATE_STEP)[0]
-        # The second layer's epsilon is significant even next to rows of 24 bits.
-        epsilon = (7, (1 << 32) - 3)[number % 2]
+        # The second layer's epsilon is significant even next to rows of 24 bits. With token
+        # exponents it is the first layer's, whose rows differ most: so do their exponents then.
+        epsilon = (7, (1 << 32) - 3)[(number + p.token_exponents) % 2]
         lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
         tiles = extreme_tiles(layer, p, rng)
         layers.append(replace(layer, epsilon=epsilon, lifts=lifts, tile_factors=tiles))
