@@ -19,12 +19,19 @@ from golden.meadow.tile.requantisation import Integers
 from golden.nonlinear.row_norm import quantise_weights
 from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, NORM_DROP, MeadowParameters
 from hdl.meadow.tile.element_parameters import SCALE_BITS
-from hdl.meadow.tile.tile_parameters import MOST_EXPONENT
+from hdl.meadow.tile.tile_parameters import BASE_EXPONENT, MOST_EXPONENT, RESULT
 from hdl.model_shape import NORM_EPSILON
 from hdl.nonlinear.activation_functions import VALUE, Activation
 from hdl.nonlinear.row_norm import OUTPUT
+from hdl.parameters import require
 
 Reals = NDArray[np.float64]
+
+HEADROOM = 2.0
+"""Range of 16-bit inputs of linear layers over that of the calibration text, with token exponents.
+
+The exponents keep all 8 bits of a smaller row, so that a larger range costs nothing.
+"""
 
 FINEST_TILE = 2.0**-10
 """Smallest step of a tile's weights, relative to that of the tensor."""
@@ -73,7 +80,8 @@ class IntegerLayer:
     table : numpy.ndarray
         Exponential of each distance.
     steps : dict[str, float]
-        Real value of one step of the tensors between the stages.
+        Real value of one step of the tensors between the stages; with token exponents, those of
+        inputs of linear layers are in INT8 at `BASE_EXPONENT`.
     biases : dict[str, numpy.ndarray]
         Biases of matrices in steps of their sums, shape (tiles, size); empty without biases.
     norm_biases : tuple[numpy.ndarray, ...]
@@ -320,6 +328,11 @@ def integer_layer(
         name: float(np.abs(found[name]).max()) / 127 or 1.0
         for name in ("input", "middle", "query", "key", "value", "score", "attended", "product")
     }
+    if p.token_exponents:
+        for name in ("input", "middle", "attended"):
+            steps[name] *= HEADROOM
+        # The product has 24 bits, so that `up_proj` can use all of its 16.
+        steps["up"] = float(np.abs(found["up"]).max()) / ((1 << RESULT.width - 1) - 1) or 1.0
     scale = _feed_forward_steps(steps, p)
     lifts, matrices, weight_steps = {}, {}, {}
     for name in ("output", "down"):
@@ -332,7 +345,7 @@ def integer_layer(
     inputs |= dict.fromkeys(("gate", "up"), "middle") | {"down": "product"}
     sum_steps = {name: steps[inputs[name]] * weight_steps[name] for name in matrices}
     scales = {
-        name: np.array([scale_and_shift(float(step) / steps[name]) for step in sum_steps[name]])
+        name: np.array([result_factor(float(own) / steps[name], p) for own in sum_steps[name]])
         for name in matrices
     }
     factors = {
@@ -341,7 +354,7 @@ def integer_layer(
         if not p.tile_scales
     }
     factors["score"] = scale_and_shift(steps["query"] * steps["key"] / steps["score"])
-    fraction = p.probability_bits - (MOST_EXPONENT if p.token_exponents else 0)
+    fraction = p.probability_bits - (BASE_EXPONENT if p.token_exponents else 0)
     factors["attended"] = scale_and_shift(steps["value"] * 2.0**-fraction / steps["attended"])
     norms = tuple(
         quantise_weights(own * NORM_UNIT / steps[name], p.norm)
@@ -369,6 +382,25 @@ def integer_layer(
     )
 
 
+def result_factor(factor: float, p: MeadowParameters) -> tuple[int, int]:
+    """Return scale and shift of a matrix's results.
+
+    With token exponents they are those of exponent 0, and the factor is that of `BASE_EXPONENT`.
+
+    Raises
+    ------
+    ValueError
+        If the shift of the largest exponent does not fit.
+    """
+    if not p.token_exponents:
+        return scale_and_shift(factor)
+    scale, shift = scale_and_shift(math.ldexp(factor, BASE_EXPONENT))
+    require(
+        shift + MOST_EXPONENT < 64, "a shift and MOST_EXPONENT must be at most 63 together", shift
+    )
+    return scale, shift
+
+
 def layer_outputs(layer: RealLayer, name: str) -> tuple[int, ...]:
     """Return the shape of a matrix's outputs."""
     matrix = layer.matrices[name]
@@ -384,10 +416,15 @@ def _feed_forward_steps(steps: dict[str, float], p: MeadowParameters) -> int:
     if p.gated:
         # The right shift by GATE_DROP determines the step of the other factor.
         steps["gate"] = unit
-        steps["up"] = steps["product"] / unit / (1 << GATE_DROP)
+        if p.token_exponents:
+            steps["product"] = steps["up"] * unit * (1 << GATE_DROP)
+        else:
+            steps["up"] = steps["product"] / unit / (1 << GATE_DROP)
         return 0
     steps["up"] = unit
-    scale = min(int(unit / steps["product"] * (1 << GATE_DROP)), (1 << SCALE_BITS) - 1)
+    scale = (1 << SCALE_BITS) - 1
+    if not p.token_exponents:
+        scale = min(int(unit / steps["product"] * (1 << GATE_DROP)), scale)
     # The scale is an integer. The step is adapted to it, which avoids a second rounding error.
     steps["product"] = unit * (1 << GATE_DROP) / scale
     return scale

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from golden.llm.language_model import LanguageModel
 from golden.llm.layers import padded
 from golden.meadow.layer_quantisation import (
+    HEADROOM,
     NORM_UNIT,
     IntegerLayer,
     RealLayer,
@@ -29,10 +30,11 @@ from golden.meadow.model_ranges import (
     require_norm_weights,
     state_step,
 )
-from golden.meadow.tile.hybrid_tile import exact_products
+from golden.meadow.tile.hybrid_tile import exact_products, shifted_bias
 from golden.meadow.tile.requantisation import Integers, quantised
 from golden.nonlinear.row_norm import quantise_weights
 from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.tile.tile_parameters import BASE_EXPONENT
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +50,7 @@ class IntegerVocabulary:
     epsilon : int
         As in `IntegerLayer`.
     step : float
-        Logit of one step of the sums.
+        Logit of one step of the sums, with token exponents of the sums at `BASE_EXPONENT`.
     norm_bias : numpy.ndarray, optional
         Bias of a layer norm in Q6.10.
     bias : numpy.ndarray, optional
@@ -131,6 +133,8 @@ def integer_vocabulary(
     ratio = fitting_ratio(ratio, largest, np.ones(len(ratio)), p)
     matrix, weight_step = quantised(projection * ratio[:, np.newaxis])
     input_step = float(np.abs(inputs / ratio).max()) / 127 or 1.0
+    if p.token_exponents:
+        input_step *= HEADROOM
     weights = NORM_UNIT / input_step / ratio
     require_norm_weights(weights, p)
     return IntegerVocabulary(
@@ -259,7 +263,7 @@ def vocabulary_sums(
 def logits(vocabulary: IntegerVocabulary, states: Integers, p: MeadowParameters) -> Reals:
     """Return the real values of `vocabulary_sums`."""
     sums, exponents = _sums_and_exponents(vocabulary, states, p)
-    return np.ldexp(sums * vocabulary.step, -exponents[:, np.newaxis])
+    return np.ldexp(sums * vocabulary.step, BASE_EXPONENT - exponents[:, np.newaxis])
 
 
 def _sums_and_exponents(
@@ -269,8 +273,8 @@ def _sums_and_exponents(
     found = norm(states, vocabulary.norm, vocabulary.epsilon, p, vocabulary.norm_bias)
     rows, exponents = operands(found, p)
     if exponents is None:
-        exponents = np.zeros(len(rows), np.int64)
+        exponents = np.full(len(rows), BASE_EXPONENT)
     sums = exact_products(rows, vocabulary.matrix)
     if vocabulary.bias is not None:
-        sums = sums + (vocabulary.bias << exponents[:, np.newaxis])
+        sums = sums + shifted_bias(vocabulary.bias, exponents)
     return sums, exponents

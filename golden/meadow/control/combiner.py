@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from golden.nonlinear.activation_functions import activation
 from hdl.meadow.parameters import GATE_DROP, STATE
-from hdl.meadow.tile.tile_parameters import MOST_EXPONENT
+from hdl.meadow.tile.tile_parameters import BASE_EXPONENT
 from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters, Function
 
 Integers = NDArray[np.int64]
@@ -27,10 +27,10 @@ def activated(values: Integers, function: Activation) -> Integers:
 def narrowed(values: Integers, factor: Integers | int, *, wide: bool = False) -> Integers:
     """Return activated values times a factor, rounded half to even and clamped.
 
-    The product is divided by ``2**GATE_DROP`` and has 8 bits. With `wide` it keeps `MOST_EXPONENT`
-    bits more.
+    The product is divided by ``2**GATE_DROP`` and has 8 bits. With `wide` it is divided by
+    ``2**(GATE_DROP - BASE_EXPONENT)`` and has 24 bits.
     """
-    drop, bits = (GATE_DROP - MOST_EXPONENT, 16) if wide else (GATE_DROP, 8)
+    drop, bits = (GATE_DROP - BASE_EXPONENT, STATE.width) if wide else (GATE_DROP, 8)
     product, half = values * factor, 1 << drop - 1
     floor, rest = product >> drop, product & (1 << drop) - 1
     up_one = (rest > half) | ((rest == half) & (floor & 1 == 1))

@@ -9,7 +9,7 @@ from golden.arith.requantiser import requantised, scale_and_shift
 from golden.meadow.tile.pipelined_softmax import exponential_table, softmax
 from golden.meadow.tile.requantisation import Integers, quantised, tile_factor, to_int8
 from golden.nonlinear import rotary_embedding
-from hdl.meadow.tile.tile_parameters import BIAS, HALVES, TileParameters
+from hdl.meadow.tile.tile_parameters import BASE_EXPONENT, BIAS, HALVES, TileParameters
 
 Reals = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ class AttentionBlock:
     bias : numpy.ndarray, optional
         Biases of the queries in steps of their sums, shape (heads, size).
     exponents : numpy.ndarray, optional
-        Exponent of each token; biases are in steps of exponent 0.
+        Exponent of each token; biases have the steps of `BASE_EXPONENT`.
     """
 
     tokens: Integers
@@ -241,7 +241,7 @@ class LinearBlock:
     bias : numpy.ndarray, optional
         Biases in steps of the sums, shape (tiles, size).
     exponents : numpy.ndarray, optional
-        Exponent of each token; biases are in steps of exponent 0.
+        Exponent of each token; biases have the steps of `BASE_EXPONENT`.
     """
 
     tokens: Integers
@@ -292,14 +292,20 @@ def wide_linear(block: LinearBlock, p: TileParameters) -> Integers:
     """Return a linear layer's outputs as sums, shape (tiles, tokens, size)."""
     sums = exact_products(block.tokens, block.weights)
     if block.bias is not None:
-        exponents = np.zeros(1, np.int64) if block.exponents is None else block.exponents
-        sums = sums + (block.bias[:, np.newaxis] << exponents[:, np.newaxis])
+        sums = sums + shifted_bias(block.bias[:, np.newaxis], block.exponents)
     if not block.rotate:
         return sums
     positions = np.arange(block.context - len(block.tokens), block.context)
     return np.stack(
         [rotary_embedding.rotate(tile, positions, p.rotation, width=p.gemm_bits) for tile in sums]
     )
+
+
+def shifted_bias(bias: Integers, exponents: Integers | None) -> Integers:
+    """Return biases [..., 1 or tokens, size] in the steps of each token's sums, rounded down."""
+    if exponents is None:
+        return bias
+    return bias << exponents[:, np.newaxis] >> BASE_EXPONENT
 
 
 def linear(block: LinearBlock, p: TileParameters) -> Integers:

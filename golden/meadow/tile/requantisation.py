@@ -33,7 +33,7 @@ def tile_factor(factor: tuple[int, int] | Integers, exponents: Integers | None =
 
 
 def narrowed_rows(rows: Integers) -> tuple[Integers, Integers]:
-    """Return rows of 16-bit values in INT8, and the exponent of each row.
+    """Return rows of values of up to 24 bits in INT8, and the exponent of each row.
 
     Each row is shifted right by the smallest number of bits with which all its elements fit 8 bits,
     and rounded half to even; the exponent is `MOST_EXPONENT` minus this number.

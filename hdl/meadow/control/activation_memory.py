@@ -18,7 +18,7 @@ class ActivationMemory(Unit):
     Each loop names the part that reads or writes its words, and each part has a stream in its own
     format.
 
-    With the parameter `token_exponents`, the input rows of linear layers are stored in 16 bits and
+    With the parameter `token_exponents`, the input rows of linear layers have up to 24 bits and
     pass a `RowNarrower` to the tile.
 
     **Latency** 2 cycles from a loop to its first word. **Throughput** one word read and one word

@@ -13,7 +13,7 @@ from hdl.arith.saturating_add import saturate
 from hdl.meadow.instructions import Combine
 from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, STATE
 from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS
-from hdl.meadow.tile.tile_parameters import MOST_EXPONENT, RESULT
+from hdl.meadow.tile.tile_parameters import BASE_EXPONENT, RESULT
 from hdl.nonlinear.activation_functions import (
     VALUE,
     Activation,
@@ -41,7 +41,7 @@ class CombinerParameters(Parameters):
     gated : bool
         Whether the output of the activation multiplies the results, or is multiplied by a constant.
     wide : bool
-        Whether products of activations have 16 bits instead of 8.
+        Whether products of activations have 24 bits instead of 8.
 
     Raises
     ------
@@ -99,8 +99,9 @@ class Combiner(Unit):
     **Numerics** `KEEP`: the result. `ADD`: ``old + result * 2**lift``, clamped to 24 bits.
     `ACTIVATE` with a gate: the activation of the old value times the result; without a gate: the
     activation of the result times `scale`. The product is divided by ``2**GATE_DROP``, rounded half
-    to even and clamped to INT8; with the parameter `wide` it keeps 8 bits more. SiLU and GeLU are
-    those of `ActivationFunctions`, with Q6.10 input and output; ReLU keeps the step of its input.
+    to even and clamped to INT8; with the parameter `wide` it is divided by ``2**(GATE_DROP - 8)``
+    and has 24 bits. SiLU and GeLU are those of `ActivationFunctions`, with Q6.10 input and output;
+    ReLU keeps the step of its input.
 
     Parameters
     ----------
@@ -181,7 +182,7 @@ class Combiner(Unit):
             # All combinations share the register of the multiplier; KEEP and ADD bypass the
             # multiplier.
             product = Signal(PRODUCT, name=f"product_{i}", reset_less=True)
-            drop, shape = (GATE_DROP - MOST_EXPONENT, RESULT) if p.wide else (GATE_DROP, OPERAND)
+            drop, shape = (GATE_DROP - BASE_EXPONENT, STATE) if p.wide else (GATE_DROP, OPERAND)
             narrow, _saturated = saturate(rounded_right(product, drop, Rounding.HALF_EVEN), shape)
             with m.If(move):
                 m.d.sync += product.eq(Mux(activates, multiplied, beside))

@@ -9,7 +9,7 @@ from hdl.arith.rounding import VariableRoundingShift
 from hdl.arith.saturating_add import saturate
 from hdl.meadow.parameters import STATE, MeadowParameters
 from hdl.meadow.tile.element_parameters import OPERAND
-from hdl.meadow.tile.tile_parameters import MOST_EXPONENT, RESULT
+from hdl.meadow.tile.tile_parameters import MOST_EXPONENT
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
@@ -20,9 +20,10 @@ SHIFT_STAGES = 2
 class RowNarrower(Unit):
     """Shift of each row by the smallest amount with which all its elements fit INT8.
 
-    The activation memory holds the rows in 16 bits. While the words of a row are written, in any
-    order of rows, a mask collects the bits above INT8 that an element of the row uses. When the row
-    is read, its mask determines the shift, and the token's exponent is `MOST_EXPONENT` minus it.
+    The activation memory holds the rows in up to 24 bits. While the words of a row are written, in
+    any order of rows, a mask collects the bits above INT8 that an element of the row uses. When the
+    row is read, its mask determines the shift, and the token's exponent is `MOST_EXPONENT` minus
+    it.
 
     A row is written either by the normaliser or by the combiner; each has a mask for each token.
 
@@ -72,10 +73,9 @@ class RowNarrower(Unit):
         # Every mask has two copies: one is read to be updated, the other to shift a row.
         m.submodules.updated = updated = Memory(depth=2 * p.tokens, width=MOST_EXPONENT)
         m.submodules.masks = masks = Memory(depth=2 * p.tokens, width=MOST_EXPONENT)
-        low = OPERAND.width - 1
+        low, sign = OPERAND.width - 1, STATE.width - 1
         used = [
-            Cat(value[bit] ^ value[STATE.width - 1] for value in self.word).any()
-            for bit in range(low, low + MOST_EXPONENT)
+            Cat(value[bit] ^ value[sign] for value in self.word).any() for bit in range(low, sign)
         ]
         target = Value.cast(self.target)
         strobe = delay_line(m, self.written, 1, name="strobe", reset=True)[-1]
@@ -121,11 +121,10 @@ class RowNarrower(Unit):
             words.ready.eq(move),
         ]
         # The shift has a register of its own, since a row's mask arrives with its word.
-        held = Signal(data.ArrayLayout(RESULT, len(words.payload.word)), reset_less=True)
+        held = Signal(self.parameters.state_layout, reset_less=True)
         amount = Signal.like(shift, reset_less=True)
         with m.If(move):
-            m.d.sync += amount.eq(shift)
-            m.d.sync += [own.eq(wide) for own, wide in zip(held, words.payload.word, strict=True)]
+            m.d.sync += [amount.eq(shift), held.eq(words.payload.word)]
         stages = 1 + SHIFT_STAGES
         tags = Cat(words.payload.last, exponent)
         tags = delay_line(m, tags, stages, name="tags", enable=move)[-1]
@@ -137,7 +136,7 @@ class RowNarrower(Unit):
         ]
         for number, value in enumerate(held):
             m.submodules[f"shift_{number}"] = rounding = VariableRoundingShift(
-                width=RESULT.width, largest_shift=MOST_EXPONENT, stages=SHIFT_STAGES, enable=True
+                width=STATE.width, largest_shift=MOST_EXPONENT, stages=SHIFT_STAGES, enable=True
             )
             m.d.comb += [
                 rounding.enable.eq(move),

@@ -12,7 +12,7 @@ from hdl.arith.table_interpolation import look_up
 from hdl.meadow.tile.element_parameters import GEMM_ONLY, OPERAND
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
-from hdl.meadow.tile.tile_parameters import HALVES, RESULT, TileParameters
+from hdl.meadow.tile.tile_parameters import BASE_EXPONENT, HALVES, RESULT, TileParameters
 from hdl.nonlinear.rotary_embedding import RotaryPair
 from hdl.stream.collector import Collector
 from hdl.stream.connect import buffered, every, fork_handshake, join_handshake
@@ -37,8 +37,8 @@ class GemmStage(Unit):
 
     With the parameter `biases`, a bias is added to each sum. The command selects whether the
     results are rotated by the token's position. With `tile_scales`, each pass has its own scale and
-    shift. With `token_exponents`, the token's exponent is added to the shift, and a bias is shifted
-    left by it.
+    shift. With `token_exponents`, the token's exponent is added to the shift, and a bias, which has
+    the steps of `BASE_EXPONENT`, is shifted to those of the token.
 
     **Latency** 8 cycles from the last weights of a token to its result, 12 with the rotation.
     **Throughput** one word in ``size / 2 * slice_words`` cycles.
@@ -106,11 +106,15 @@ class GemmStage(Unit):
         for operand in whole:
             m.d.comb += operand.ready.eq(valid & move & pass_last)
         exponent = exponents[0].payload if exponents else Const(0, 0)
+
+        def shifted(bias: Value) -> Value:
+            return bias << exponent >> BASE_EXPONENT if exponents else bias
+
         sums = [Signal(signed(p.gemm_bits), name=f"sum_{half}", reset_less=True) for half in "xy"]
         with m.If(move):
             for number, (total, half) in enumerate(zip(sums, elements, strict=True)):
                 addends = [element.results.payload.value for element in half]
-                addends += [bias.payload.word[number] << exponent for bias in biases]
+                addends += [shifted(bias.payload.word[number]) for bias in biases]
                 m.d.sync += total.eq(tree_sum(addends))
         # The strobe marks a new pair for one cycle, even if the register holds it longer.
         m.d.sync += self.sums.strobe.eq(valid & move)

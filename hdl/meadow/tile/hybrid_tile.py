@@ -76,9 +76,10 @@ class HybridTile(Unit):
     clamped. `skip` does not change any value.
 
     With the parameter `token_exponents`, the elements of a token are in steps that are smaller by
-    two to the power of its exponent. The shift of its results of stage Q is larger by the exponent,
-    and its biases are shifted left by it. Outputs are requantised to 16 bits, since the exponent of
-    a token's outputs depends on all heads.
+    two to the power of its exponent. The shift of its results of stage Q is larger by the exponent;
+    the sum of both is at most 63. Biases have the steps of `BASE_EXPONENT` and are shifted to those
+    of the token, rounded down. Outputs are requantised to 16 bits, since the exponent of a token's
+    outputs depends on all heads.
 
     Parameters
     ----------

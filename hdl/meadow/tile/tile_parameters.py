@@ -33,8 +33,11 @@ FACTOR = data.StructLayout({"scale": unsigned(SCALE_BITS), "shift": unsigned(8)}
 MOST_TILES = 64
 """Maximum output tiles of a GEMM, each of which takes the place of a query head."""
 
-MOST_EXPONENT = RESULT.width - OPERAND.width
-"""Maximum exponent of a token, whose 16-bit values then fit INT8 without a right shift."""
+BASE_EXPONENT = RESULT.width - OPERAND.width
+"""Exponent of a token whose 16-bit values use all of their bits; biases are in its steps."""
+
+MOST_EXPONENT = 16
+"""Maximum exponent of a token, whose values of up to 24 bits then fit INT8 as they are."""
 
 RESULT_BYTES = RESULT.width // OPERAND.width
 """Memory words per word of wide results, the one of the lower bytes first."""
@@ -198,7 +201,7 @@ class TileParameters(Parameters):
         """Bits of a result of stage Q before requantisation, rotated or not."""
         sums = 2 * OPERAND.width + ceil_log2(self.width)
         # Sums of products do not use their top bit, so that a bias of equal width cannot overflow.
-        bias = BIAS.width + (MOST_EXPONENT if self.token_exponents else 0)
+        bias = BIAS.width + (MOST_EXPONENT - BASE_EXPONENT if self.token_exponents else 0)
         return (max(sums, bias + 1) if self.biases else sums) + 1
 
     @property

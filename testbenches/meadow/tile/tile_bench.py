@@ -14,6 +14,7 @@ from golden.meadow.tile.hybrid_tile import (
     attention_stages,
     linear,
     row_words,
+    shifted_bias,
     weight_words,
 )
 from hdl.meadow.tile.tile_parameters import HALVES, BlockMode, TileParameters
@@ -277,9 +278,8 @@ class TileBench:
         weights = block.weights if isinstance(block, LinearBlock) else block.query
         sums = np.matmul(block.tokens[:: self.p.lanes], weights)
         if block.bias is not None:
-            exponents = np.zeros(1, np.int64) if block.exponents is None else block.exponents
-            bias = block.bias[:, np.newaxis] << exponents[:, np.newaxis]
-            sums = sums + (bias[:, :: self.p.lanes] if bias.shape[1] > 1 else bias)
+            first_lane = None if block.exponents is None else block.exponents[:: self.p.lanes]
+            sums = sums + shifted_bias(block.bias[:, np.newaxis], first_lane)
         return sums.reshape(-1, HALVES)
 
     def moved(self) -> int:

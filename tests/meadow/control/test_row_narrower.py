@@ -1,4 +1,4 @@
-"""Rows of 16 bits in INT8 with an exponent: the model by exact fractions, the unit by the model."""
+"""Rows in INT8 with an exponent: the model by exact fractions, the unit by the model."""
 
 import random
 from dataclasses import replace
@@ -23,7 +23,7 @@ WORDS = 3
 
 def random_rows(rng: np.random.Generator, rows: int, elements: int) -> Any:
     """Return rows of all magnitudes, some with elements at the ends of a number of bits."""
-    bits = rng.integers(1, 17, rows)
+    bits = rng.integers(1, 25, rows)
     top = 1 << bits - 1
     values = rng.integers(-top[:, None], top[:, None], (rows, elements))
     ends = np.where(rng.random((rows, elements)) < 0.5, -top[:, None], top[:, None] - 1)
