@@ -32,16 +32,21 @@ def small_model(**changes: Any) -> WordModel:
 
 
 def prepared(
-    folder: Path, tokens: int, prompt: list[int] = PROMPT, model: LanguageModel | None = None
+    folder: Path,
+    tokens: int,
+    prompt: list[int] = PROMPT,
+    model: LanguageModel | None = None,
+    preset: str = "tiny",
 ) -> Run:
     model = model or small_model()
-    parameters = MeadowSystem.fitted(model, entry_named("meadow").parameters("tiny"))
+    parameters = MeadowSystem.fitted(model, entry_named("meadow").parameters(preset))
     return running(MeadowSystem(model, parameters, SETTINGS, folder), prompt, tokens)
 
 
-def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["tiny", pytest.param("tiny_exponents", marks=pytest.mark.full)])
+def test_tokens_equal_those_of_the_golden_model(tmp_path: Path, preset: str) -> None:
     """A prompt's block, then tokens up to the context; all is compared by the run itself."""
-    run = prepared(tmp_path, 8)
+    run = prepared(tmp_path, 8, preset=preset)
     tokens = generated(run)
     assert len(tokens) == 8 and len(set(tokens)) > 2
     assert predicted(run.system, PROMPT, tokens) == tokens
