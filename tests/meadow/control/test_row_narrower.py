@@ -22,12 +22,16 @@ WORDS = 3
 
 
 def random_rows(rng: np.random.Generator, rows: int, elements: int) -> Any:
-    """Return rows of all magnitudes, some with elements at the ends of a number of bits."""
+    """Return rows of all magnitudes, whose elements differ by powers of two.
+
+    Some elements are at the ends of a number of bits.
+    """
     bits = rng.integers(1, 25, rows)
     top = 1 << bits - 1
     values = rng.integers(-top[:, None], top[:, None], (rows, elements))
+    values >>= rng.integers(0, 8, values.shape)
     ends = np.where(rng.random((rows, elements)) < 0.5, -top[:, None], top[:, None] - 1)
-    return np.where(rng.random((rows, elements)) < 0.1, ends, values)
+    return np.where(rng.random((rows, elements)) < 0.05, ends, values)
 
 
 def test_exponent_is_the_largest_with_which_all_elements_fit() -> None:
