@@ -1,5 +1,8 @@
 """Stage Q of a TPHS pipeline, whose parallel PEs also run GEMM mode (Section 3)."""
 
+from functools import reduce
+from operator import and_
+
 from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Out
@@ -15,7 +18,7 @@ from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElemen
 from hdl.meadow.tile.tile_parameters import BASE_EXPONENT, HALVES, RESULT, TileParameters
 from hdl.nonlinear.rotary_embedding import RotaryPair
 from hdl.stream.collector import Collector
-from hdl.stream.connect import buffered, every, fork_handshake, join_handshake
+from hdl.stream.connect import buffered, fork_handshake, join_handshake
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
@@ -95,14 +98,10 @@ class GemmStage(Unit):
         biases = [buffered(m, "biases_held", self.biases, depth=2)] if p.biases else []
         # Operands of a whole pass: its scale, and the exponent of its token.
         scales = [buffered(m, "scales_held", self.scales, depth=2)] if p.tile_scales else []
-        whole, present, pass_last = [*scales, *exponents], Signal(), Signal()
-        m.d.comb += [
-            present.eq(every([operand.valid for operand in whole])),
-            pass_last.eq(results[0].payload.last),
-        ]
-        joined = join_handshake(m, [*results, *biases], move & present)
-        valid = Signal()
-        m.d.comb += valid.eq(joined & present)
+        whole, pass_last = [*scales, *exponents], results[0].payload.last
+        present = [operand.valid for operand in whole]
+        joined = join_handshake(m, [*results, *biases], reduce(and_, present, move))
+        valid = reduce(and_, present, joined)
         for operand in whole:
             m.d.comb += operand.ready.eq(valid & move & pass_last)
         exponent = exponents[0].payload if exponents else Const(0, 0)
