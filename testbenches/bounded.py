@@ -7,18 +7,20 @@ design to an and-inverter graph; ABC, which the package of Yosys contains, unrol
 import re
 import subprocess
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pyosys
 from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
 from amaranth.hdl import ClockDomain, Elaboratable, Module
 
 from hdl.yosys import run_yosys
 from testbenches.formal import PASSES, ProofError
 
-ABC = Path(pyosys.__file__).with_name("yosys-abc")
-"""The program ABC."""
+# An import of pyosys would prevent one of matplotlib in the same process.
+_SPEC = find_spec("pyosys")
+ABC = Path(_SPEC.origin if _SPEC and _SPEC.origin else "").with_name("yosys-abc")
+"""The program ABC, which the package of Yosys contains."""
 
 TO_GRAPH = (
     *PASSES,

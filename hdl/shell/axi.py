@@ -132,6 +132,45 @@ class AxiWriteSignature(Signature):
         )
 
 
+class AxiLiteSignature(Signature):
+    """AXI4-Lite with 32 bits of data, with directions as seen by the manager.
+
+    Parameters
+    ----------
+    address_bits : int
+        Bits of a byte address, 12 to 64.
+
+    Raises
+    ------
+    ValueError
+        If the number is out of range.
+    """
+
+    def __init__(self, *, address_bits: int) -> None:
+        _require_dimensions(address_bits, 4)
+        super().__init__(
+            {
+                "awaddr": Out(address_bits),
+                "awvalid": Out(1),
+                "awready": In(1),
+                "wdata": Out(32),
+                "wstrb": Out(4),
+                "wvalid": Out(1),
+                "wready": In(1),
+                "bresp": In(Response),
+                "bvalid": In(1),
+                "bready": Out(1),
+                "araddr": Out(address_bits),
+                "arvalid": Out(1),
+                "arready": In(1),
+                "rdata": In(32),
+                "rresp": In(Response),
+                "rvalid": In(1),
+                "rready": Out(1),
+            }
+        )
+
+
 def connect_address_channel(
     m: Module, bursts: stream.Interface, port: Any, prefix: str, *, data_bytes: int
 ) -> None:

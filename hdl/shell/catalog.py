@@ -3,7 +3,9 @@
 from hdl.entry import Entry
 from hdl.shell.axi_parameters import AxiMasterParameters
 from hdl.shell.axi_read_master import AxiReadMaster
+from hdl.shell.axi_registers import AxiRegisters
 from hdl.shell.axi_write_master import AxiWriteMaster
+from hdl.shell.register_map import AxiRegistersParameters
 
 MASTERS = {
     # Words of two beats; short bursts, of which few are in flight.
@@ -42,6 +44,24 @@ MASTERS = {
 }
 """Presets of both masters."""
 
+REGISTERS = {
+    "tiny": AxiRegistersParameters(
+        bases=2,
+        axi_address_bits=14,
+        alignment=4,
+        sources=3,
+        token_bits=9,
+        token_depth=3,
+        digest=0x89ABCDEF,
+    ),
+    # Addresses of 64 bits; FIFOs of one token.
+    "tiny_wide": AxiRegistersParameters(bases=1, axi_address_bits=64, sources=1, token_depth=1),
+    # The boards of the masters' presets.
+    "smollm2": AxiRegistersParameters(alignment=64),
+    "paper": AxiRegistersParameters(),
+}
+"""Presets of the register block."""
+
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="serves a burst port of reads from an AXI4 memory",
@@ -56,6 +76,12 @@ UNITS: tuple[Entry, ...] = (
         unit=AxiWriteMaster,
         presets=MASTERS,
         long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="starts and observes an accelerator through registers",
+        source="Arm IHI 0022, AXI4-Lite",
+        unit=AxiRegisters,
+        presets=REGISTERS,
     ),
 )
 """Every unit of the shell."""

@@ -65,6 +65,7 @@ class LaneCounter(Unit):
         m = Module()
         following = Signal(range(self.lanes), reset_less=True)
         fresh = Signal(init=1)
+        # `fresh` marks the first word of a burst.
         m.d.comb += [
             self.lane.eq(Mux(fresh, self.first, following)),
             self.ends.eq(self.lane == self.end),
