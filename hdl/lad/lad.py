@@ -43,8 +43,9 @@ class Lad(Unit):
 
     The sequencer controls RMSNorm, projections, rotary embedding, the attention of all heads with
     its write-back, the SwiGLU layer and the residual additions. Data from outside is read in the
-    order of the program. No position is evicted: a step of attention reads the keys and values of
-    the active positions only, and the intermediate caches A to F contain the others. Keys, values,
+    order of the program. No position is evicted: a step of attention reads values of the active
+    positions only, and keys of these, of centres and of large modes. The intermediate caches A to F
+    contain all positions but the latest, active ones included, which are corrected. Keys, values,
     modes, counters and caches of all heads are stored outside; a step requests what it needs and
     outputs what it has changed. Each sample's query heads form groups of `tile.shared`; a group
     stays in one tile. Groups are assigned to the tiles round-robin, in the order of
@@ -54,8 +55,8 @@ class Lad(Unit):
     With a `vocabulary`, a token that `predicts` continues after the last layer: the states are
     normalised and multiplied by the LM head, piece by piece, and the argmax is output.
 
-    **Latency** the sum of its instructions, which run sequentially; see the page. **Throughput**
-    one token per sample at a time.
+    **Latency** the sum of its instructions, which run sequentially; that of the attention ends when
+    its last step has begun. See `docs/lad/lad.md`. **Throughput** one token per sample at a time.
 
     **Numerics** those of the modules: operands and sums of linear layers in FP16, intermediate
     caches and attention sums in `cache_format`, FP32 by default. LAD, Section IV, Figures 4 and 5.
