@@ -250,7 +250,8 @@ class RegisterBench:
         """Return a value to write: small, aligned or any."""
         aligned = self.rng.getrandbits(32) // self.p.alignment * self.p.alignment
         within = aligned % (1 << min(self.p.axi_address_bits, 32))
-        return self.rng.choice([1, 1, 2, 3, self.rng.randrange(8), within, aligned + 2, 0, 4096])
+        values = [1, 1, 2, 3, self.rng.randrange(8), within, aligned, aligned + 2, 0, 4096]
+        return self.rng.choice(values)
 
     def _strobes(self) -> int:
         """Return strobes: nearly always all."""
