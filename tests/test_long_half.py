@@ -1,5 +1,6 @@
 """Selection of shards of the long half, and the record of passes."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from hdl.errors import UserError
+from hdl.paths import ROOT
 from systola import regression
 from tests import long_half
 from tests.long_half import (
@@ -64,6 +66,18 @@ def test_the_record_has_one_line_per_test(tmp_path: Path) -> None:
     assert read_record(file) == RECORD
     assert len(file.read_text().splitlines()) == len(RECORD) + 2
     assert read_record(tmp_path / "none.json") == {}
+
+
+def test_recorded_tests_exist() -> None:
+    """A renamed test keeps no pass under its former name."""
+    functions: dict[str, set[str]] = {}
+    for name in read_record():
+        file, function = name.partition("[")[0].split("::", 1)
+        if file not in functions:
+            source = ROOT / file
+            tree = ast.parse(source.read_text() if source.exists() else "")
+            functions[file] = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        assert function in functions[file], name
 
 
 @pytest.fixture
