@@ -54,7 +54,7 @@ def test_digest_follows_the_files_of_the_unit(tmp_path: Path) -> None:
     before = digests(tmp_path)
     for file, changed in CHANGES.items():
         with (tmp_path / file).open("a") as text:
-            text.write("\n# A comment.\n")
+            text.write("\nCHANGED = True\n" if file.endswith(".py") else "\n# A comment.\n")
         after = digests(tmp_path)
         assert {top for top in UNITS if before[top] != after[top]} == changed, file
         before = after
