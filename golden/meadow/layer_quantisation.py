@@ -288,7 +288,7 @@ def smoothed(
     # Query heads that share values must have the same factors.
     heads = [np.abs(found["attended"]).max(1), np.abs(w["output"]).max(2)]
     heads = [one.reshape(len(one) // members, members, -1).max(1) for one in heads]
-    third = smoothing_ratio(*heads, powers.attended)
+    third = smoothing_ratio(heads[0], heads[1], powers.attended)
     fourth = np.ones(len(w["down"]))
     # A factor cannot be moved through a nonlinear activation, except through ReLU. With ReLU the
     # input of the activation is used, since a channel may be 0 after it for the whole text.

@@ -362,7 +362,7 @@ class MeadowParameters(ModelDimensions, Parameters):
         """Pairs of outputs per tile; each pair is a word of biases."""
         return self.head_size // HALVES
 
-    def reads(self, shape: data.ArrayLayout | int) -> BurstReadPort:
+    def reads(self, shape: data.Layout | int) -> BurstReadPort:
         """Return a read port to external memory."""
         return BurstReadPort(
             address_bits=self.address_bits, word_shape=shape, longest=self.longest_burst
