@@ -134,13 +134,13 @@ class RowNarrower(Unit):
             tokens.payload.last.eq(tags[0]),
             tokens.payload.exponent.eq(tags[1:]),
         ]
-        for number, value in enumerate(held):
+        for number in range(len(held)):
             m.submodules[f"shift_{number}"] = rounding = VariableRoundingShift(
                 width=STATE.width, largest_shift=MOST_EXPONENT, stages=SHIFT_STAGES, enable=True
             )
             m.d.comb += [
                 rounding.enable.eq(move),
-                rounding.a.eq(value),
+                rounding.a.eq(held[number]),
                 rounding.shift.eq(amount),
                 tokens.payload.word[number].eq(saturate(rounding.result, OPERAND)[0]),
             ]
