@@ -10,6 +10,7 @@ from hdl.entry import Entry
 from hdl.paths import BUILD
 from hdl.settings import with_values
 from testbenches.draws import draw
+from testbenches.lint import faulty_blocks
 from testbenches.quick_form import COMPOSED, quick_form
 from testbenches.runner import Request, simulate
 from tests.verilog_rules import broken_rules
@@ -132,7 +133,8 @@ def test_random_parameters_are_lint_clean_and_equal_the_golden_model(
     assert result.values_checked > 0
     name, _parameters = entry.named(parameters)
     for file in (BUILD / entry.top / name / form.folder).glob("*.v"):
-        assert not [*broken_rules(file.read_text())], f"{parameters}: {file.name}"
+        text = file.read_text()
+        assert not [*broken_rules(text), *faulty_blocks(text)], f"{parameters}: {file.name}"
 
 
 @pytest.mark.full

@@ -1,9 +1,7 @@
-"""Rules for the text of every Verilog file, which no tool checks."""
+"""Rules for the text of every Verilog file, next to those of `testbenches.lint`."""
 
 import re
 from collections.abc import Iterator
-
-from testbenches.lint import faulty_blocks
 
 LENGTH = 100
 """Maximum length of a line in characters; a single long word may exceed it outside comments."""
@@ -17,7 +15,6 @@ def broken_rules(text: str) -> Iterator[str]:
         yield "has an escaped name"
     if "src" in text:
         yield "has a reference to Python"
-    yield from faulty_blocks(text)
     long = [line for line in text.splitlines() if len(line) > LENGTH]
     if any(line.startswith("//") for line in long):
         yield "has long comments"

@@ -1,5 +1,7 @@
 """Catalog entries of MEADOW's units and their presets."""
 
+from dataclasses import replace
+
 from hdl.entry import Entry
 from hdl.meadow.control.combiner import Combiner, CombinerParameters
 from hdl.meadow.meadow import Meadow
@@ -24,6 +26,39 @@ ELEMENTS = {
     "paper": ElementParameters(scalar_bits=17),
 }
 """Presets of both kinds of processing elements."""
+
+TINY = MeadowParameters(
+    hidden_size=16,
+    heads=4,
+    kv_heads=2,
+    intermediate_size=32,
+    lanes=3,
+    slices=2,
+    slots=16,
+    tokens=14,
+    probability_bits=8,
+    rope_base=10_000,
+    element=ELEMENTS["tiny"],
+    unpacker=WeightUnpackerParameters(
+        unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
+        entries=512,
+    ),
+    vocabulary_size=45,
+    words=512,
+)
+
+TINY_TILE = TileParameters(
+    lanes=3,
+    slices=2,
+    slice_words=2,
+    slots=16,
+    tokens=14,
+    heads=4,
+    lane_words=12,
+    probability_bits=8,
+    rotary=True,
+    element=ELEMENTS["tiny"],
+)
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -56,32 +91,9 @@ UNITS: tuple[Entry, ...] = (
         source="Sections 3 and 4, Figures 2 (a) and 3: tile of hybrid PEs, TPHS dataflow",
         unit=HybridTile,
         presets={
-            "tiny": TileParameters(
-                lanes=3,
-                slices=2,
-                slice_words=2,
-                slots=16,
-                tokens=14,
-                heads=4,
-                lane_words=12,
-                probability_bits=8,
-                rotary=True,
-                element=ELEMENTS["tiny"],
-            ),
-            "tiny_exponents": TileParameters(
-                lanes=3,
-                slices=2,
-                slice_words=2,
-                slots=16,
-                tokens=14,
-                heads=4,
-                lane_words=12,
-                probability_bits=8,
-                rotary=True,
-                biases=True,
-                tile_scales=True,
-                token_exponents=True,
-                element=ELEMENTS["tiny"],
+            "tiny": TINY_TILE,
+            "tiny_exponents": replace(
+                TINY_TILE, biases=True, tile_scales=True, token_exponents=True
             ),
             "smollm2": TileParameters(
                 slice_words=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
@@ -150,46 +162,8 @@ UNITS: tuple[Entry, ...] = (
         source="Sections 3 to 5, Figure 2",
         unit=Meadow,
         presets={
-            "tiny": MeadowParameters(
-                hidden_size=16,
-                heads=4,
-                kv_heads=2,
-                intermediate_size=32,
-                lanes=3,
-                slices=2,
-                slots=16,
-                tokens=14,
-                probability_bits=8,
-                rope_base=10_000,
-                element=ELEMENTS["tiny"],
-                unpacker=WeightUnpackerParameters(
-                    unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
-                    entries=512,
-                ),
-                vocabulary_size=45,
-                words=512,
-            ),
-            "tiny_exponents": MeadowParameters(
-                hidden_size=16,
-                heads=4,
-                kv_heads=2,
-                intermediate_size=32,
-                lanes=3,
-                slices=2,
-                slots=16,
-                tokens=14,
-                probability_bits=8,
-                rope_base=10_000,
-                tile_scales=True,
-                token_exponents=True,
-                element=ELEMENTS["tiny"],
-                unpacker=WeightUnpackerParameters(
-                    unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
-                    entries=512,
-                ),
-                vocabulary_size=45,
-                words=512,
-            ),
+            "tiny": TINY,
+            "tiny_exponents": replace(TINY, tile_scales=True, token_exponents=True),
             "tiny_opt": MeadowParameters(
                 hidden_size=24,
                 heads=6,

@@ -79,11 +79,11 @@ class Host:
         files = {name: folder / f"{name}.memory" for name in IMAGES}
         for name, file in files.items():
             file.write_bytes(packed.images[name].data)
-        octets = {name: packed.images[name].shape[1] for name in IMAGES}
+        word_bytes = {name: packed.images[name].shape[1] for name in IMAGES}
         cached = p.element.word_layout
 
         def bank(name: str, **ports: Any) -> Bank:
-            return Bank(file=files[name], word_bytes=octets[name], **ports)
+            return Bank(file=files[name], word_bytes=word_bytes[name], **ports)
 
         banks = [
             bank(
@@ -102,16 +102,16 @@ class Host:
         ]
         if p.tile_scales:
             banks.append(bank("scales", reads={"scale_reads": p.reads(p.factor_layout)}))
-        self._octets = {
+        self._word_bytes = {
             port: bank.word_bytes for bank in banks for port in (*bank.reads, *bank.writes)
         }
         self._vectors, self._cache = (
-            np.memmap(files[name], np.uint8, "r+").reshape(-1, octets[name])
+            np.memmap(files[name], np.uint8, "r+").reshape(-1, word_bytes[name])
             for name in ("vectors", "cache")
         )
         self._open = contextlib.ExitStack()
         self._session = self._open.enter_context(harness.session(banks, seed))
-        self._counts = dict.fromkeys(self._octets, 0)
+        self._counts = dict.fromkeys(self._word_bytes, 0)
         self.length = 0
         self.prediction: tuple[int, int] | None = None
         self.traffic: Traffic = traffic_of(Program(p))
@@ -161,8 +161,8 @@ class Host:
             watch=watch,
         )
         self.moved = dict.fromkeys(self.traffic.moved, 0)
-        for port, octets in self._octets.items():
-            self.moved[PORTS[port]] += (run.counts[port] - self._counts[port]) * octets
+        for port, word_bytes in self._word_bytes.items():
+            self.moved[PORTS[port]] += (run.counts[port] - self._counts[port]) * word_bytes
             self._counts[port] = run.counts[port]
         found = unpack(p.prediction_layout, run.outputs["predictions"])
         self.prediction = (int(found["token"][0]), int(found["sum"][0])) if predict else None

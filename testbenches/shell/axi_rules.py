@@ -72,13 +72,13 @@ def free_flush(m: Module, unit: Any) -> Value:
     return unit.flush
 
 
-class ReadRules(Elaboratable):
-    """The read master between a free design and a memory whose data are its beat addresses.
+class MasterRules(Elaboratable):
+    """A master between a free design and a free memory; each master adds its rules.
 
     Parameters
     ----------
     parameters : AxiMasterParameters
-        Dimensions; a beat must have 4 bytes, so that it contains its address.
+        Dimensions of the master.
     flushes : bool
         Let `flush` be free, and leave out what a flush may break.
     cover : str, optional
@@ -98,18 +98,48 @@ class ReadRules(Elaboratable):
         self.reached: dict[str, Value] = {}
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the partners, and state the rules."""
+        """State the rules, and that the event to be covered does not occur."""
         m = Module()
+        self.state_rules(m)
+        if self.cover:
+            m.d.comb += Assert(~self.reached[self.cover])
+        return m
+
+    def state_rules(self, m: Module) -> None:
+        """Connect the partners, state the rules, and set `reached`."""
+        raise NotImplementedError
+
+    def free_design(self, m: Module, unit: Any) -> Value:
+        """Drive the inputs that both masters have; return `flush`."""
+        p, requests = self.parameters, unit.port.requests
+        free_stream(m, "requests", requests)
+        m.d.comb += [
+            Assume(requests.payload.length <= p.longest),
+            unit.base.eq(AnyConst(p.beat_address_bits)),
+            unit.clear_error.eq(AnySeq(1)),
+        ]
+        return free_flush(m, unit) if self.flushes else Signal()
+
+
+class ReadRules(MasterRules):
+    """The read master between a free design and a memory whose data are its beat addresses.
+
+    Parameters
+    ----------
+    parameters : AxiMasterParameters
+        Dimensions; a beat must have 4 bytes, so that it contains its address.
+    flushes, cover
+        As in `MasterRules`.
+    """
+
+    def state_rules(self, m: Module) -> None:
+        """Connect the partners, and state the rules."""
         p = self.parameters
         m.submodules.unit = unit = AxiReadMaster(parameters=p)
         axi, port = unit.m_axi, unit.port
-        free_stream(m, "requests", port.requests)
-        m.d.comb += Assume(port.requests.payload.length <= p.longest)
-        flush = free_flush(m, unit) if self.flushes else Signal()
+        flush = self.free_design(m, unit)
         m.d.comb += [
-            unit.base.eq(AnyConst(p.beat_address_bits)),
             unit.hold.eq(AnySeq(1)),
-            unit.clear_error.eq(AnySeq(1)),
             port.words.ready.eq(AnySeq(1)),
             axi.arready.eq(AnySeq(1)),
             axi.rid.eq(AnySeq(1)),
@@ -158,9 +188,6 @@ class ReadRules(Elaboratable):
             )
         else:
             self._check_words(m, unit)
-        if self.cover:
-            m.d.comb += Assert(~self.reached[self.cover])
-        return m
 
     def _check_words(self, m: Module, unit: Any) -> None:
         """Compare one word of any request with its address, and its `last` with the length."""
@@ -212,7 +239,7 @@ class ReadRules(Elaboratable):
         }
 
 
-class WriteRules(Elaboratable):
+class WriteRules(MasterRules):
     """The write master between a free design and a free memory.
 
     Parameters
@@ -220,34 +247,18 @@ class WriteRules(Elaboratable):
     parameters : AxiMasterParameters
         Dimensions; a word must have at least 8 bits, which contain its number.
     flushes, cover
-        As in `ReadRules`.
-
-    Members
-    -------
-    reached : dict[str, Value]
-        Events that must be reachable, after elaboration.
+        As in `MasterRules`.
     """
 
-    def __init__(
-        self, *, parameters: AxiMasterParameters, flushes: bool = False, cover: str | None = None
-    ) -> None:
-        self.parameters, self.flushes, self.cover = parameters, flushes, cover
-        self.reached: dict[str, Value] = {}
-
-    def elaborate(self, platform: object) -> Module:
+    def state_rules(self, m: Module) -> None:
         """Connect the partners, and state the rules."""
-        m = Module()
         p = self.parameters
         m.submodules.unit = unit = AxiWriteMaster(parameters=p)
         axi, port = unit.m_axi, unit.port
-        free_stream(m, "requests", port.requests)
-        m.d.comb += Assume(port.requests.payload.length <= p.longest)
-        flush = free_flush(m, unit) if self.flushes else Signal()
+        flush = self.free_design(m, unit)
         taken = Signal(COUNT)
         offered = Signal()
         m.d.comb += [
-            unit.base.eq(AnyConst(p.beat_address_bits)),
-            unit.clear_error.eq(AnySeq(1)),
             axi.awready.eq(AnySeq(1)),
             axi.wready.eq(AnySeq(1)),
             axi.bid.eq(AnySeq(1)),
@@ -310,9 +321,6 @@ class WriteRules(Elaboratable):
             self.reached["a burst after a flush of bursts"] = flushed & ~flush & answered
         else:
             self._check_words(m, unit, taken)
-        if self.cover:
-            m.d.comb += Assert(~self.reached[self.cover])
-        return m
 
     def _parts(self, number: Value) -> list[Value]:
         """Return the parts of a word, one per beat or the whole word."""

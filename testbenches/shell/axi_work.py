@@ -1,15 +1,15 @@
 """Random requests for the AXI4 masters, and drivers of their plain ports."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from golden.shell.axi_bursts import Request
+from golden.shell.axi_bursts import Request, first_error
 from hdl.shell.axi import PAGE_BYTES
 from hdl.shell.axi_parameters import AxiMasterParameters
-from testbenches.streams import Port
+from testbenches.streams import Port, four_states
 
 MOST_WORDS = 4096
 """Longest request of a testbench in words."""
@@ -113,6 +113,51 @@ class ErrorResponses:
         """Return the code of a response."""
         own = random.Random(f"{self.seed} {address}")
         return own.choice([1, 2, 3]) if own.random() < self.share else 0
+
+
+def request_fields(requests: Sequence[Request]) -> dict[str, Any]:
+    """Return the fields of requests at a burst port, each shape (requests,)."""
+    names = ("address", "length")
+    return {name: np.array([getattr(one, name) for one in requests]) for name in names}
+
+
+def latched_error(dut: Any) -> tuple[int, int]:
+    """Return cause and address of a master's latched error."""
+    value = Port(dut.error).value
+    return value & 3, value >> 2
+
+
+async def report_errors(
+    one: Any, requests_of: Callable[[Any], list[Request]], addresses_of: Callable[..., list[int]]
+) -> None:
+    """Check that a master reports the first error response and keeps it until it is cleared.
+
+    Parameters
+    ----------
+    one : ReadBench or WriteBench
+        Testbench whose memory gives error responses.
+    requests_of : Callable
+        Return the requests of the testbench's work.
+    addresses_of : Callable
+        Return the address of each response to requests, in order, for the parameters.
+    """
+    for _ in range(3 if four_states() else 12):
+        await one.bench.reset()
+        assert latched_error(one.bench.dut)[0] == 0, "a reset clears the error"
+        for _ in range(2):
+            work = one.work(100)
+            one.restart()
+            one.offer(work)
+            await one.finish(work)
+            addresses = addresses_of(one.parameters, requests_of(work))
+            expected = first_error([(each, each) for each in addresses], one.respond)
+            got = latched_error(one.bench.dut)
+            got = got if expected[0] else (got[0], 0)
+            one.bench.compare("error", integers([expected]), integers([got]))
+            one.clear_error.value = 1
+            await one.bench.step()
+            one.clear_error.value = 0
+            assert latched_error(one.bench.dut)[0] == 0, "clear_error clears the error"
 
 
 def integers(pairs: Sequence[tuple[int, int]]) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from amaranth.lib import data
 from numpy.typing import NDArray
 
-from golden.shell.axi_bursts import Request, all_bursts, first_error
+from golden.shell.axi_bursts import Request, all_bursts
 from golden.shell.axi_write_master import words_complete, written_bytes
 from hdl.shell.axi_parameters import AxiMasterParameters
 from testbenches.bench import Bench, catalog_parameters
@@ -22,6 +22,8 @@ from testbenches.shell.axi_work import (
     integers,
     long_requests,
     random_requests,
+    report_errors,
+    request_fields,
 )
 from testbenches.streams import Port, four_states
 
@@ -70,8 +72,8 @@ class WriteBench:
         errors: float = 0,
         order: str = "any",
     ) -> None:
-        self.p: AxiMasterParameters = catalog_parameters()
-        p = self.p
+        self.parameters: AxiMasterParameters = catalog_parameters()
+        p = self.parameters
         self.bench = Bench(dut, salt)
         self.rng = self.bench.rng
         self.requests = self.bench.source("port_requests", source)
@@ -102,7 +104,7 @@ class WriteBench:
 
     def work(self, beats: int = BEATS) -> Work:
         """Return random requests with random words."""
-        p = self.p
+        p = self.parameters
         requests = random_requests(p, self.rng, beats=beats // 8 if four_states() else beats)
         count = sum(one.length for one in requests)
         words = self.bench.numpy_rng.integers(0, 256, (count, p.word_bytes), np.int64)
@@ -110,16 +112,14 @@ class WriteBench:
 
     def offer(self, work: Work) -> None:
         """Queue requests and words."""
-        address, length = (
-            np.array([getattr(one, name) for one in work.requests])
-            for name in ("address", "length")
-        )
+        fields = request_fields(work.requests)
         self.base.offer(work.requests)
-        self.visibility.complete += words_complete(self.p, work.requests)
-        fields = {"address": address, "length": length}
-        self.requests.send(to_integers(pack(self.p.writes.request_layout, fields)))
-        layout = data.StructLayout({"word": data.ArrayLayout(8, self.p.word_bytes), "last": 1})
-        last = np.concatenate([np.arange(n) == n - 1 for n in length]).astype(int)
+        self.visibility.complete += words_complete(self.parameters, work.requests)
+        self.requests.send(to_integers(pack(self.parameters.writes.request_layout, fields)))
+        layout = data.StructLayout(
+            {"word": data.ArrayLayout(8, self.parameters.word_bytes), "last": 1}
+        )
+        last = np.concatenate([np.arange(n) == n - 1 for n in fields["length"]]).astype(int)
         self.words.send(to_integers(pack(layout, {"word": work.words, "last": last})))
 
     async def run(self, work: Work) -> int:
@@ -134,9 +134,9 @@ class WriteBench:
             until=lambda: self.words.idle and self.requests.idle and bool(self.idle.value)
         )
         await self.bench.step(20)
-        bursts = [(one.address, one.beats) for one in all_bursts(self.p, work.requests)]
+        bursts = [(one.address, one.beats) for one in all_bursts(self.parameters, work.requests)]
         self.bench.compare("bursts", integers(bursts), integers(self.writes.bursts))
-        addresses, values = written_bytes(self.p, work.requests, work.words)
+        addresses, values = written_bytes(self.parameters, work.requests, work.words)
         got = integers(self.writes.written)
         self.bench.compare("addresses", addresses, got[:, 0])
         self.bench.compare("bytes", values, got[:, 1])
@@ -149,11 +149,6 @@ class WriteBench:
             part.clear()
         self.writes.bursts.clear()
         self.writes.forget()
-
-    def error(self) -> tuple[int, int]:
-        """Return cause and address of the latched error."""
-        value = Port(self.bench.dut.error).value
-        return value & 3, value >> 2
 
 
 class Visibility:
@@ -188,7 +183,7 @@ class Visibility:
 async def full_rate(dut: Any) -> None:
     """Write long bursts back to back: one beat or one word per cycle, without a pause."""
     one = WriteBench(dut, "full rate", latency=LATENCY)
-    p = one.p
+    p = one.parameters
     requests = long_requests(p, one.rng, beats=1200)
     count = sum(request.length for request in requests)
     words = one.bench.numpy_rng.integers(0, 256, (count, p.word_bytes), np.int64)
@@ -202,6 +197,11 @@ async def full_rate(dut: Any) -> None:
 
 
 stalls = stall_test(WriteBench, WriteBench.work)
+
+
+def burst_addresses(p: AxiMasterParameters, requests: list[Request]) -> list[int]:
+    """Return the address of each AXI4 burst, which has one response."""
+    return [burst.address for burst in all_bursts(p, requests)]
 
 
 def short_work(bench: WriteBench) -> Work:
@@ -240,22 +240,7 @@ async def slow_stream(dut: Any, slow: str) -> None:
 async def errors(dut: Any) -> None:
     """Report the first error response, and keep it until it is cleared."""
     one = WriteBench(dut, "errors", "random", "random", errors=0.2)
-    for _ in range(3 if four_states() else 12):
-        await one.bench.reset()
-        assert one.error()[0] == 0, "a reset clears the error"
-        for _ in range(2):
-            work = one.work(100)
-            one.restart()
-            one.offer(work)
-            await one.finish(work)
-            addresses = [burst.address for burst in all_bursts(one.p, work.requests)]
-            expected = first_error([(each, each) for each in addresses], one.respond)
-            got = one.error() if expected[0] else (one.error()[0], 0)
-            one.bench.compare("error", integers([expected]), integers([got]))
-            one.clear_error.value = 1
-            await one.bench.step()
-            one.clear_error.value = 0
-            assert one.error()[0] == 0, "clear_error clears the error"
+    await report_errors(one, lambda work: work.requests, burst_addresses)
 
 
 @cocotb.test()
@@ -275,13 +260,17 @@ async def flushes(dut: Any) -> None:
         await one.bench.run(until=lambda: bool(one.idle.value))
         assert one.writes.idle, "all bursts are complete when the master is idle"
         # Words of an incomplete beat, or a beat of an incomplete word, may be lost or written.
-        addresses, values = written_bytes(one.p, work.requests, work.words)
+        addresses, values = written_bytes(one.parameters, work.requests, work.words)
         got = integers(one.writes.written)
         one.bench.compare("addresses", addresses[: len(got)], got[:, 0])
         one.bench.compare("bytes", values[: len(got)], got[:, 1])
-        most = (taken + 1) * one.p.word_bytes
+        most = (taken + 1) * one.parameters.word_bytes
         assert len(got) <= most, "a flush must write no byte of a word that was not accepted"
-        assert len(got) >= (taken - one.p.lanes - 1) * one.p.word_bytes - 3 * one.p.data_bytes
+        assert (
+            len(got)
+            >= (taken - one.parameters.lanes - 1) * one.parameters.word_bytes
+            - 3 * one.parameters.data_bytes
+        )
         one.flush.value = 0
         one.restart()
         later = one.work(60)

@@ -14,6 +14,7 @@ from hdl.shell.lane_counter import LaneCounter
 from testbenches.bounded import first_failure, prove_bounded
 from testbenches.formal import ProofError
 from testbenches.shell.axi_rules import LANES, WIDE, ReadRules
+from tests.shell.proof_events import event_cases
 
 
 @pytest.mark.parametrize(
@@ -44,14 +45,7 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("flushes", "event"),
-    [
-        pytest.param(flushes, event, marks=[] if number == 0 else [pytest.mark.full])
-        for flushes, events in EVENTS.items()
-        for number, event in enumerate(events)
-    ],
-)
+@pytest.mark.parametrize(("flushes", "event"), event_cases(EVENTS))
 def test_the_proof_reaches(flushes: bool, event: str) -> None:
     """The proof covers the event: without it, a rule about it would hold for nothing."""
     rules = ReadRules(parameters=WIDE, flushes=flushes, cover=event)

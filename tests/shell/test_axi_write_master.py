@@ -8,6 +8,7 @@ from golden.shell.axi_write_master import words_complete, written_bytes
 from hdl.shell.axi_parameters import AxiMasterParameters
 from testbenches.bounded import first_failure, prove_bounded
 from testbenches.shell.axi_rules import LANES, WIDE, WriteRules
+from tests.shell.proof_events import event_cases
 
 
 @pytest.mark.parametrize(
@@ -38,14 +39,7 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("flushes", "event"),
-    [
-        pytest.param(flushes, event, marks=[] if number == 0 else [pytest.mark.full])
-        for flushes, events in EVENTS.items()
-        for number, event in enumerate(events)
-    ],
-)
+@pytest.mark.parametrize(("flushes", "event"), event_cases(EVENTS))
 def test_the_proof_reaches(flushes: bool, event: str) -> None:
     rules = WriteRules(parameters=WIDE, flushes=flushes, cover=event)
     assert first_failure(rules, depth=10) is not None
