@@ -120,7 +120,7 @@ class AxiRegistersParameters(Parameters):
     sources: Annotated[int, Range(1, 32, "masters")] = 8
     token_bits: Annotated[int, Range(1, 32, "bits")] = 32
     token_depth: Annotated[int, Range(1, 64, "tokens")] = 16
-    digest: Annotated[int, Range(0, (1 << 32) - 1, "")] = 0
+    digest: Annotated[int, Range(0, (1 << 32) - 1, "value")] = 0
 
     def __post_init__(self) -> None:
         """Check each parameter."""
