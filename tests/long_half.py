@@ -195,10 +195,11 @@ class LongHalf:
             done = [item for item, own in zip(items, passed, strict=True) if own]
             config.hook.pytest_deselected(items=done)
             items[:] = [item for item, own in zip(items, passed, strict=True) if not own]
-        if config.option.record_long:
-            for item in items:
-                if item.nodeid in long:
-                    item.user_properties.append(("sources", sources_of(item)[:12]))
+        # The keywords of a report contain its folders: all would be long in a checkout named full.
+        for item in items:
+            if item.nodeid in long:
+                sources = sources_of(item)[:12] if config.option.record_long else ""
+                item.user_properties.append(("sources", sources))
         items.sort(key=lambda item: -self._duration(item.nodeid))
 
     def _duration(self, name: str) -> float:
@@ -214,7 +215,8 @@ class LongHalf:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Record a test when all of its phases have passed."""
-        is_long = "full" in report.keywords
+        properties = dict(report.user_properties)
+        is_long = "sources" in properties
         if report.when == "call":
             self.notes += [text for name, text in report.user_properties if name == "long half"]
             if is_long:
@@ -226,7 +228,7 @@ class LongHalf:
             record[report.nodeid] = Pass(
                 seconds=round(self.times.seconds[report.nodeid], 1),
                 commit=commit()[:12],
-                sources=dict(report.user_properties).get("sources", sources_digest()[:12]),
+                sources=properties.get("sources") or sources_digest()[:12],
             )
             if time.monotonic() > self.written + WRITE_SECONDS:
                 self.pytest_sessionfinish()

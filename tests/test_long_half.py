@@ -93,8 +93,8 @@ def finish(plugin: LongHalf, name: str, *, full: bool, failed: str = "") -> None
             nodeid=name,
             when=when,
             passed=when != failed,
-            keywords={"full": 1} if full else {},
-            user_properties=[],
+            keywords={"full": 1},
+            user_properties=[("sources", "")] if full else [],
             processor_seconds=2.0,
         )
         plugin.times.pytest_runtest_logreport(report)
@@ -128,7 +128,10 @@ def test_resumption_omits_tests_that_passed_with_these_sources(
     )
 
     def left() -> list[str]:
-        items: Any = [Item(nodeid=name, full=True, path=Path(__file__)) for name in ("new", "long")]
+        items: Any = [
+            Item(nodeid=name, full=True, path=Path(__file__), user_properties=[])
+            for name in ("new", "long")
+        ]
         plugin.pytest_collection_modifyitems(config, items)
         return [item.nodeid for item in items]
 
