@@ -70,8 +70,9 @@ class Lad(Unit):
     -------
     slices : In(stream)
         `values` from outside, slices of `head_size` FP16 numbers in this order: cosines of all
-        samples, sines of all samples, each with its sample's `length` (1 or more) and, with a
-        vocabulary, the flag `predicts` of the token; hidden states, for each slice index all
+        samples, sines of all samples, with equal halves, since a rotary embedding rotates elements
+        i and ``i + head_size / 2`` by one angle; with both each sample's `length` (1 or more) and,
+        with a vocabulary, the flag `predicts` of the token; hidden states, for each slice index all
         samples; per layer the weights of the first norm, then those of the second; if the token
         predicts, the weights of the last norm.
     weights : In(stream)
@@ -89,9 +90,9 @@ class Lad(Unit):
     appends : Out(stream)
         Key and value of each head's new position. This stream and all below are as in `LadTiles`.
     group_requests, key_requests, active_requests, counter_requests, cache_requests : Out(stream)
-        Requests for rows of a head: for all positions the data G (centre, ratio, mode, count); keys
-        of centres and large modes; keys and values of active positions; their counters; the caches
-        A to F.
+        Requests for rows of a head: for all positions the data G (the paper's cid, dnorm, mode,
+        cnt); keys of centres and large modes; keys and values of active positions; their counters;
+        the caches A to F.
     groups, keys, active, tallies, caches : In(stream)
         The requested rows, in the order of the requests.
     centres, marks, counters, columns : Out(stream)

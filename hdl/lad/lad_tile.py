@@ -71,7 +71,8 @@ class LadTile(Unit):
     group_requests : Out(stream)
         Requests for G of a head's positions below `length`.
     groups : In(stream)
-        G without norms, `lanes` positions per group; for the newest position any value.
+        G without norms, `lanes` positions per group: `centres` (the paper's cid), `ratios` (dnorm),
+        `modes` (mode) and `counts` (cnt); for the newest position any value.
     key_requests, active_requests : Out(stream)
         Requests for one position: of a key with its norm, or of a key with its value.
     keys : In(stream)

@@ -403,7 +403,7 @@ class LadParameters(ModelDimensions, Parameters):
 
     @property
     def shared_tiles(self) -> LadTilesParameters:
-        """Dimensions of all tiles."""
+        """Dimensions of the tiles, which share one memory; unrelated to `tile.shared`."""
         return LadTilesParameters(tile=self.tile, tiles=self.tiles)
 
     @property

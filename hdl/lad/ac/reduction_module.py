@@ -51,7 +51,7 @@ class ReductionModule(Unit):
     combined : Out(1)
         Combination ends: `total` is acc from 2 cycles later until the next step.
     total : Out(ArrayLayout(columns))
-        Numerator and denominator.
+        Numerator and denominator, the paper's acc.
     products : In(ArrayLayout(16, head_size)).array(lanes)
         Results of the vector units, the paper's rv.
     update, scalars : In

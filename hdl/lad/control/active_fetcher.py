@@ -34,7 +34,7 @@ class ActiveFetcher(Unit):
     head : In
         Head to which the positions belong.
     positions : In(stream)
-        The step's active positions, from the APID module.
+        The step's active positions (the paper's J), from the APID module.
     requests : Out(stream)
         `head` and `position` of a key and value to fetch; `last` of a step.
     fetched : In(stream)

@@ -47,7 +47,8 @@ class PositionPrefetcher(Unit):
         With `enable`: the lanes of the `group` of a `head` that were `active` in its step; `last`
         group.
     asked : In(stream)
-        The active positions of a step in ascending order; `last` with the highest one.
+        The active positions of a step (the paper's J) in ascending order; `last` with the highest
+        one.
     answered : Out(stream)
         Their rows, in order.
     requests : Out(stream)

@@ -56,7 +56,8 @@ class SpecialFunctionModule(Unit):
         `values` of a vector or of the next slice of a row; `function` and `epsilon`, which are the
         same for all slices of a row.
     factors : In(stream)
-        Weights of a norm, slice by slice; cosines, then sines; or the output of `up_proj`.
+        Weights of a norm, slice by slice; a slice of cosines, then of sines, each with two equal
+        halves; or the output of `up_proj`.
     addends : In(stream)
         Biases of a LayerNorm, slice by slice; or the vector to add.
     results : Out(stream)
