@@ -30,6 +30,7 @@ from testbenches.lad.sfm.tb_special_function_module import angles
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, unpack
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import four_states
 
 Codes = NDArray[np.uint16]
@@ -101,13 +102,9 @@ class LadBench:
         # Each token has its own LM head, whose argmax is difficult.
         self.draws = False
 
-    async def begin(self) -> Lad:
-        """Reset; each sample has more positions than the previous one."""
+    def begin(self) -> Lad:
+        """Return a model with begun texts, each longer than the previous one; load its rows."""
         p, rng = self.p, self.rng
-        await self.bench.reset()
-        self.states.received.clear()
-        if self.predictions:
-            self.predictions.received.clear()
         model = Lad(p, lad_tiles(p.shared_tiles))
         for layer in range(p.layers):
             for sample in range(p.batch):
@@ -129,7 +126,16 @@ class LadBench:
         """Return the number of a sample's positions before its first token."""
         return min(3 * sample, max(self.p.tile.slots - 3, 0))
 
-    def offer(self, model: Lad, token: int) -> Answer:
+    def offer(self, tokens: int) -> tuple[Lad, list[Answer]]:
+        """Queue tokens of each sample, at most as many as there is room for.
+
+        Returns the model after these tokens, and the expected results of each.
+        """
+        model = self.begin()
+        tokens = min(tokens, self.p.tile.slots - self.begun(self.p.batch - 1))
+        return model, [self._offer_token(model, token) for token in range(tokens)]
+
+    def _offer_token(self, model: Lad, token: int) -> Answer:
         """Queue a token of each sample; return the expected results."""
         p = self.p
         first = 1 + token * p.batch
@@ -149,11 +155,12 @@ class LadBench:
         )
 
     async def run(self, tokens: int) -> Cycles:
-        """Run tokens through all layers; compare the states, and all data outside."""
-        p, model = self.p, await self.begin()
-        tokens = min(tokens, p.tile.slots - self.begun(p.batch - 1))
+        """Reset, run tokens through all layers; compare the states, and all data outside."""
+        p = self.p
+        await self.bench.reset()
         start = self.bench.cycle
-        answers = [self.offer(model, token) for token in range(tokens)]
+        model, answers = self.offer(tokens)
+        tokens = len(answers)
         slices = p.hidden_slices * p.batch
         times = p.layers if p.vocabulary_size else 1
         predicted = [pair for answer in answers for pair in answer.predictions]
@@ -239,14 +246,6 @@ async def tokens(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize((("source", "sink"), PAIRS))
-@only_if(lambda run: run.parameters.tile.sfm.hidden_size < 100, "weights take the model minutes")
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run stall patterns on every stream."""
-    await LadBench(dut, f"stalls {source} {sink}", source, sink).run(3)
-
-
-@cocotb.test()
 @only_if(
     lambda run: run.parameters.vocabulary_size > 0 and run.parameters.tile.sfm.hidden_size < 100,
     "there is no vocabulary, or weights take the model minutes",
@@ -259,15 +258,15 @@ async def choices(dut: Any) -> None:
         await bench.run(TOKENS)
 
 
-@cocotb.test()
-@only_if(lambda run: run.parameters.tile.sfm.hidden_size < 100, "weights take the model minutes")
-async def resets(dut: Any) -> None:
-    """Reset within a token; no state may remain."""
-    bench = LadBench(dut, "resets", "random", "bursty")
-    rounds, longest, tokens = (1, 800, 1) if four_states() else (4, 4000, 2)
-    for _ in range(rounds):
-        model = await bench.begin()
-        bench.offer(model, 0)
-        for _cycle in range(bench.bench.rng.randint(1, longest)):
-            await bench.bench.step()
-    await bench.run(tokens)
+small_weights = only_if(
+    lambda run: run.parameters.tile.sfm.hidden_size < 100, "weights take the model minutes"
+)
+stalls = stall_test(LadBench, lambda _bench: 3, pairs=PAIRS, condition=small_weights)
+resets = reset_test(
+    LadBench,
+    lambda _bench: 1 if four_states() else 2,
+    begun=lambda _bench: 1,
+    longest=lambda _bench: 800 if four_states() else 4000,
+    times=lambda _bench: 1 if four_states() else 4,
+    condition=small_weights,
+)

@@ -12,23 +12,22 @@ from hdl.lad.parameters import LadTileParameters
 from testbenches.applicable import only_if
 from testbenches.bench import context, record_fact
 from testbenches.lad.outside import REQUESTS, WRITES
-from testbenches.lad.sfm.tb_special_function_module import random_rows
 from testbenches.lad.tile_bench import (
     OUTPUTS,
     LadTileBench,
+    Load,
     Work,
     check_all_active,
     check_any_counts,
-    check_full_queues,
     check_interruptions,
     long_steps,
-    random_order,
-    random_work,
+    random_load,
     real_work,
+    short_load,
 )
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
-from testbenches.streams import PAUSES
+from testbenches.shared_tests import reset_test, slow_stream_test, stall_test
 
 LENGTHS = (512, 1024, 2048)
 """Positions in the steady state."""
@@ -44,7 +43,7 @@ async def real_decoding(dut: Any) -> None:
     p = bench.p
     length = min(p.slots, 200 if context()["full"] else 48)
     groups = min(p.heads // p.shared, 3)
-    answers = await bench.run(real_work(bench, length, groups=groups))
+    answers = await bench.run(Load(real_work(bench, length, groups=groups)))
     check_union(p, answers)
     seen = [cycle for cycle, _payload in bench.outputs.received]
     moved = [answer.moved for answer in answers]
@@ -74,29 +73,6 @@ def check_union(p: LadTileParameters, answers: list[Step]) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Run random decoding, with linear layers and functions in between, under pairs of stalls."""
-    bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
-    rng = bench.bench.numpy_rng
-    tasks = [bench.random_task() for _ in range(4)]
-    rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
-    turns = random_order(bench, rng, 30, most=GROUPS)
-    await bench.run(random_work(bench, rng, turns), tasks, rows=rows)
-
-
-@cocotb.test()
-@cocotb.parametrize(slow=[*OUTPUTS, *REQUESTS, *WRITES])
-@only_if(
-    lambda run: run.parameters.vector.head_size < 16 and not run.four_states,
-    "of large heads, or in four states, it takes long",
-)
-async def full_queues(dut: Any, slow: str) -> None:
-    """Run short steps while one output is so rarely ready that all upstream is full."""
-    await check_full_queues(dut, slow, 20)
-
-
-@cocotb.test()
 @only_if(
     lambda run: run.parameters.vector.head_size < 16 and not run.four_states,
     "of large heads, or in four states, it takes long",
@@ -111,7 +87,7 @@ async def one_head_to_the_end(dut: Any) -> None:
     """Run one head alone, each step after the previous one, until its memory is full."""
     bench = LadTileBench(dut, "one_head_to_the_end")
     length = min(bench.p.slots, 60)
-    await bench.run(real_work(bench, length, groups=1))
+    await bench.run(Load(real_work(bench, length, groups=1)))
 
 
 @cocotb.test()
@@ -156,7 +132,7 @@ async def steady_state(dut: Any) -> None:
         work: Work = [
             (head, *steps[now]) for now in range(length - rounds, length) for head in range(heads)
         ]
-        answers = await bench.run(work, heads=there)
+        answers = await bench.run(Load(work), heads=there)
         # After the first round, until the last step begins.
         seen = [cycle for cycle, _payload in bench.outputs.received][heads:]
         later = answers[heads + 1 :]
@@ -174,16 +150,25 @@ async def steady_state(dut: Any) -> None:
         )
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation; no state may remain."""
-    bench = LadTileBench(dut, "resets", "random", "bursty")
-    rng = bench.bench.numpy_rng
-    for _ in range(4):
-        await bench.bench.reset()
-        bench.send(random_work(bench, rng, random_order(bench, rng, 12, most=GROUPS)))
-        bench.send_task(bench.random_task())
-        bench.send_rows(random_rows(bench.p.sfm, rng, 2))
-        for _cycle in range(bench.bench.rng.randint(1, 600)):
-            await bench.bench.step()
-    await bench.run(random_work(bench, rng, random_order(bench, rng, 12, most=GROUPS)))
+stalls = stall_test(
+    LadTileBench,
+    lambda bench: random_load(bench, 30, most=GROUPS, tasks=4, rows=4),
+)
+# One output is so rarely ready that all queues upstream are full.
+slow_stream = slow_stream_test(
+    LadTileBench,
+    lambda bench: short_load(bench, 20),
+    streams=[*OUTPUTS, *REQUESTS, *WRITES],
+    patterns=["filling"],
+    condition=only_if(
+        lambda run: run.parameters.vector.head_size < 16 and not run.four_states,
+        "of large heads, or in four states, it takes long",
+    ),
+)
+resets = reset_test(
+    LadTileBench,
+    lambda bench: random_load(bench, 12, most=GROUPS),
+    begun=lambda bench: random_load(bench, 12, most=GROUPS, tasks=1, rows=2),
+    longest=600,
+    times=4,
+)

@@ -1,5 +1,7 @@
 """Bench of LAD's tiles: steps, linear layers, special functions, and the memory outside."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -24,11 +26,20 @@ from testbenches.lad.sfm.tb_special_function_module import Work as Rows
 from testbenches.lad.sfm.tb_special_function_module import check_results, random_rows
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import filling_pauses
 
 Codes = NDArray[np.uint16]
 Work = list[tuple[int, Codes, Codes, Codes]]
 """Steps: head, query, key and value."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Steps of heads, and linear layers and rows of special functions in between."""
+
+    steps: Work
+    tasks: Sequence[Task] = ()
+    rows: Sequence[Rows] = ()
+
 
 OUTPUTS = ("outputs", "sums", "results")
 """Output streams that begin and end in the tile."""
@@ -114,12 +125,18 @@ class LadTileBench:
         for name, payloads in rows.payloads().items():
             self.functions[name].send(payloads)
 
+    def offer(self, load: Load) -> None:
+        """Queue all of a load immediately."""
+        self.send(load.steps)
+        for task in load.tasks:
+            self.send_task(task)
+        for rows in load.rows:
+            self.send_rows(rows)
+
     async def run(
         self,
-        work: Work,
-        tasks: list[Task] | None = None,
+        load: Load,
         *,
-        rows: list[Rows] | None = None,
         heads: list[Head] | None = None,
         after: int = 0,
         announced: int = 0,
@@ -132,10 +149,7 @@ class LadTileBench:
         await self.bench.reset()
         tile = LadTile(parameters=self.p, heads=heads or self.empty(), tiles=self.outside.tiles)
         self.outside.load(tile.heads)
-        self.outputs.received.clear()
-        self.sums.received.clear()
-        self.results.received.clear()
-        tasks, rows = tasks or [], rows or []
+        work, tasks, rows = load.steps, load.tasks, load.rows
         # Some steps are queued when all other work is done, to check that nothing is blocked.
         some = len(work) // 3 if tasks or rows else 0
         held = self.send(work, later=len(work) if announced else some)
@@ -176,9 +190,9 @@ class LadTileBench:
         self._check_outputs(work, answers)
         self.outside.check(tile.heads, answers)
         if tasks:
-            check_sums(self.bench, self.p.linear, tasks, self.sums)
+            check_sums(self.bench, self.p.linear, list(tasks), self.sums)
         if rows:
-            check_results(self.bench, rows, self.results)
+            check_results(self.bench, list(rows), self.results)
         return answers
 
     async def _pause(self) -> None:
@@ -292,18 +306,27 @@ async def check_any_counts(bench: LadTileBench) -> None:
         for group in begun:
             key, value = codes(rng.standard_normal((2, size)))
             work += [(head, codes(rng.standard_normal(size)), key, value) for head in group]
-    await bench.run(work, heads=heads, announced=300)
+    await bench.run(Load(work), heads=heads, announced=300)
 
 
-async def check_full_queues(dut: Any, slow: str, length: int) -> None:
-    """Run short steps while one output is so rarely ready that all upstream is full."""
-    bench = LadTileBench(dut, f"full_queues {slow}")
-    sink = getattr(bench, slow) if slow in OUTPUTS else bench.outside.sinks[slow]
-    sink.pauses = filling_pauses(bench.bench.rng)
+def short_load(bench: LadTileBench, length: int) -> Load:
+    """Return short steps of all groups, with linear layers and functions in between."""
     rng = bench.bench.numpy_rng
     tasks = [bench.random_task() for _ in range(4)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
-    await bench.run(random_work(bench, rng, turns_of_all(bench, rng, length)), tasks, rows=rows)
+    return Load(random_work(bench, rng, turns_of_all(bench, rng, length)), tasks, rows)
+
+
+def random_load(
+    bench: LadTileBench, steps: int, *, most: int, tasks: int = 0, rows: int = 0
+) -> Load:
+    """Return random steps of `most` groups, with linear layers and functions in between."""
+    rng = bench.bench.numpy_rng
+    return Load(
+        random_work(bench, rng, random_order(bench, rng, steps, most=most)),
+        [bench.random_task() for _ in range(tasks)],
+        [random_rows(bench.p.sfm, rng, 1) for _ in range(rows)],
+    )
 
 
 async def check_interruptions(bench: LadTileBench) -> None:
@@ -315,7 +338,7 @@ async def check_interruptions(bench: LadTileBench) -> None:
     for after in range(0, 40, 2):
         # A third of the steps follows the linear layer.
         work = random_work(bench, rng, turns_of_all(bench, rng, 3 * slots // 2))
-        await bench.run(work, [bench.random_task()], after=after)
+        await bench.run(Load(work, [bench.random_task()]), after=after)
 
 
 async def check_all_active(bench: LadTileBench) -> None:
@@ -338,7 +361,7 @@ async def check_all_active(bench: LadTileBench) -> None:
             head.centres[:length] = np.arange(length)
             head.norms[:length] = head.ratios[:length] = ONE
             head.values[:length] = vectors
-    answers = await bench.run(work, heads=heads)
+    answers = await bench.run(Load(work), heads=heads)
     # Later, graduating positions have the mode of their score.
     for answer in answers[: len(begun) * p.shared]:
         assert len(answer.active) == length + 1
