@@ -7,7 +7,7 @@ functions are units of `hdl.nonlinear`, quantisers, or sequences of float32 oper
 to nearest: conversion of an integer, product, sum, conversion to FP16.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,9 @@ TILES = 256
 class Matrix:
     """Stored weights of a linear layer.
 
+    A weight is a BitMoD weight, or the sum of two that are multiplied by the same input. The
+    columns and groups of the second ones follow those of the first ones of the same output.
+
     Members
     -------
     columns : numpy.ndarray
@@ -80,25 +83,40 @@ class Matrix:
         group: int,
         *,
         elements: int = 16,
+        passes: int = 1,
         importance: NDArray[np.float64] | None = None,
     ) -> "Matrix":
         """Quantise a matrix, shape (outputs, inputs), for columns of `elements` elements.
 
         With the mean square of each input as `importance`, groups have the smallest error weighted
-        with it; without, they are rounded as the paper specifies.
+        with it; without, they are rounded as the paper specifies. With two `passes`, each weight is
+        the sum of two stored ones, of which the second is the error of the first.
         """
         while weights.shape[1] % group:
             group //= 2
-        if importance is None:
-            groups = bitmod_fp4.quantise(weights, group_size=group)
-        else:
-            groups = bitmod_fp4.quantise_weighted(weights, importance, group_size=group)
+
+        def groups_of(some: NDArray[np.floating]) -> bitmod_fp4.BitmodFp4:
+            if importance is None:
+                return bitmod_fp4.quantise(some, group_size=group)
+            return bitmod_fp4.quantise_weighted(some, importance, group_size=group)
+
+        groups = groups_of(weights)
         steps, rows = bitmod_fp4.quantise_scales(groups.scales)
+        scales = codes(rows[:, 0])
+        parts = [(groups.codes, groups.selects, steps)]
+        if passes > 1:
+            row = values(scales).astype(np.float32)[:, np.newaxis]
+            stored = replace(groups, scales=steps * row).values().reshape(weights.shape)
+            errors = weights - stored
+            parts.append(_error_groups(groups_of(errors), errors, row))
+        stored_codes, selects, steps = (
+            np.concatenate(part, axis=1) for part in zip(*parts, strict=True)
+        )
         return cls(
-            columns=pack_columns(groups.codes.reshape(weights.shape), elements=elements),
-            selects=groups.selects,
+            columns=pack_columns(stored_codes.reshape(len(weights), -1), elements=elements),
+            selects=selects,
             steps=steps,
-            scales=codes(rows[:, 0]),
+            scales=scales,
         )
 
     def product(self, state: Halves) -> Singles:
@@ -115,6 +133,9 @@ class Matrix:
 
     def sums(self, inputs: Bytes) -> NDArray[np.int64]:
         """Return the integer sums of all outputs for E4M3 codes."""
+        # Both weights of a sum have the same input.
+        passes = self.columns.shape[1] * PE_LANES // len(inputs)
+        inputs = np.tile(inputs, passes)
         return np.concatenate(
             [self._totals(first, inputs) for first in range(0, len(self.columns), TILES)]
         )
@@ -136,6 +157,20 @@ class Matrix:
         )
         totals: NDArray[np.int64] = (sums * steps).sum(axis=1)
         return totals
+
+
+def _error_groups(
+    groups: bitmod_fp4.BitmodFp4, errors: NDArray[np.floating], row: Singles
+) -> tuple[Bytes, Bytes, Bytes]:
+    """Return codes, selects and 8-bit scales of a matrix's errors, for given row scales.
+
+    These scales are some tenths of the weights' own. Codes are therefore chosen again for the
+    rounded scale, and no scale is rounded to 0.
+    """
+    unit = groups.scales / np.where(row == 0, np.float32(1), row)
+    steps = np.clip(np.rint(unit), 1, 255).astype(np.uint8)
+    grouped = errors.reshape(groups.codes.shape)
+    return bitmod_fp4.nearest_codes(grouped, groups.selects, steps * row), groups.selects, steps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -176,7 +211,11 @@ class Vocabulary:
         missing = p.filled_vocabulary - len(weights)
         filled = np.concatenate([weights, np.repeat(weights[:1], missing, axis=0)])
         matrix = Matrix.quantised(
-            filled, p.group_weights, elements=p.elements, importance=importance
+            filled,
+            p.group_weights,
+            elements=p.elements,
+            passes=p.vocabulary_passes,
+            importance=importance,
         )
         return cls(norm, matrix)
 

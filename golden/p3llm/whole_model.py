@@ -245,9 +245,11 @@ class FastMatrix:
     ----------
     matrix : Matrix
         Stored weights.
+    passes : int
+        Stored weights per weight.
     """
 
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: Matrix, passes: int = 1) -> None:
         outputs, groups = matrix.selects.shape
         terms = matrix.columns.shape[1] * 4
         stored = unpack_columns(matrix.columns, outputs=outputs, terms=terms)
@@ -255,7 +257,9 @@ class FastMatrix:
             stored.reshape(outputs, groups, -1), matrix.selects[..., np.newaxis]
         )
         scaled = units.astype(np.int16) * matrix.steps[..., np.newaxis].astype(np.int16)
-        self.integers = np.ascontiguousarray(scaled.reshape(outputs, terms).T, np.float64)
+        # Both weights of a sum have the same input.
+        whole = scaled.reshape(outputs, passes, terms // passes).sum(axis=1, dtype=np.int16)
+        self.integers = np.ascontiguousarray(whole.T, np.float64)
         self.scales = values(matrix.scales).astype(np.float32)
 
     def product(self, states: Halves) -> Singles:
@@ -429,7 +433,7 @@ class WholeModel:
         """Convert matrices to integers; start with empty caches."""
         p = self.parameters
         self._layers = [FastLayer.of(layer, p) for layer in self.model.layers]
-        self._projection = FastMatrix(self.model.vocabulary.matrix)
+        self._projection = FastMatrix(self.model.vocabulary.matrix, p.vocabulary_passes)
         self.begin()
 
     def begin(self) -> None:

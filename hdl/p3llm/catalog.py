@@ -234,6 +234,8 @@ UNITS: tuple[Entry, ...] = (
             "tiny_channels": replace(TINY, pseudo_channels=2),
             # Keys are quantised before the rotary embedding; the NPU multiplies queries by keys.
             "tiny_pre_rope": replace(TINY, pre_rope=True),
+            # A weight of the LM head is the sum of two 4-bit weights.
+            "tiny_vocabulary_bits": replace(TINY, vocabulary_bits=8),
             "smollm2": P3llmParameters(),
             "paper": P3llmParameters(
                 hidden_size=4096,

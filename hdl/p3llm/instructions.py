@@ -54,7 +54,10 @@ class MemoryBits:
     @property
     def rounds(self) -> int:
         """Bits of a round count: tiles of a linear layer, or blocks of keys."""
-        return bits_for(max(LINEAR_SET, self.p.slots // self.p.block, self.p.longest_rounds))
+        p = self.p
+        # The ring of inputs counts each pass as a round.
+        linear = max(matrix.passes * matrix.rounds for matrix in self._matrices)
+        return bits_for(max(LINEAR_SET, p.slots // p.block, linear))
 
     @property
     def steps(self) -> int:
@@ -95,6 +98,7 @@ class MemoryInstruction:
     groups: int = 0
     rounds: int = 0
     steps: int = 0
+    twice: int = 0
     fetch_length: int = 0
     inputs: tuple[int, int] = (0, 0)
     sums: tuple[int, int] = (0, 0)
@@ -106,8 +110,9 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
 
     ``base`` and, for an append, ``values`` are positions relative to the layer. For `Mode.LINEAR`,
     ``groups`` per output, ``rounds`` (tiles per unit) and ``steps`` (columns per group and tile)
-    are given; in the other modes they follow from the number of cached tokens. ``scales_held``: the
-    NPU already holds the scales of these keys and values. A product without ``groups`` only reads
+    are given; in the other modes they follow from the number of cached tokens. ``twice``: each
+    round multiplies its inputs by half of its groups, then by the other half; only with an LM head
+    of 8-bit weights. ``scales_held``: the NPU already holds the scales of these keys and values. A product without ``groups`` only reads
     factors for the NPU, ``fetch_length`` positions. ``both``: two inputs share a column; ``inputs``
     (in words) and ``sums`` (in results) are the places of each. ``columns``: destinations of
     factors; for keys, of the scales of keys and of values. With `pre_rope`, ``inputs`` of keys are
@@ -125,6 +130,7 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
             "groups": bits.groups,
             "rounds": bits.rounds,
             "steps": bits.steps,
+            "twice": p.vocabulary_passes - 1,
             "fetch_length": bits.fetch_length,
             "inputs": data.ArrayLayout(places.word_bits, 2),
             "sums": data.ArrayLayout(places.result_bits, 2),

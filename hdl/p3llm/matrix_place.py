@@ -7,6 +7,9 @@ from hdl.p3llm.pim.dot_product import PE_LANES
 LINEAR_SET = 8
 """Groups of a round that share one column of metadata."""
 
+WEIGHT_BITS = 4
+"""Bits of a stored weight."""
+
 SCALE_SET = 2
 """Groups of a round that share one column of scales."""
 
@@ -23,6 +26,9 @@ class MatrixPlace:
         Position of the first column, relative to the layer.
     rounds : int
         Tiles of `elements` outputs that each unit computes.
+    passes : int
+        Stored weights per weight of the matrix: a round has all groups of the first ones, then
+        those of the second ones, and multiplies each by the same inputs.
     """
 
     inputs: int
@@ -30,11 +36,12 @@ class MatrixPlace:
     group: int
     base: int
     rounds: int
+    passes: int = 1
 
     @property
     def groups(self) -> int:
-        """Groups per output."""
-        return self.inputs // self.group
+        """Groups per output, of all passes."""
+        return self.passes * self.inputs // self.group
 
     @property
     def steps(self) -> int:

@@ -12,7 +12,7 @@ from hdl.nonlinear.argmax import ArgmaxParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
-from hdl.p3llm.matrix_place import MatrixPlace
+from hdl.p3llm.matrix_place import WEIGHT_BITS, MatrixPlace
 from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ROW_BITS, PimChannelParameters
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3QuantiserParameters
@@ -57,6 +57,8 @@ class P3llmParameters(ModelDimensions, Parameters):
         Number of layers in the banks.
     vocabulary_size : int
         Tokens of the vocabulary, stored after the layers; 0 for a system without LM head.
+    vocabulary_bits : int
+        Bits per weight of the LM head: 4 as in the layers, or 8, two 4-bit weights that are added.
     batch : int
         Requests whose tokens a step processes; each has its own keys and values.
     lanes : int
@@ -82,6 +84,7 @@ class P3llmParameters(ModelDimensions, Parameters):
     slots: Annotated[int, PowerOfTwo(64, 4096, "tokens")] = 1024
     layers: Annotated[int, Range(1, 64, "layers")] = 2
     vocabulary_size: Annotated[int, Range(0, 262_144, "tokens")] = 0
+    vocabulary_bits: Annotated[int, PowerOfTwo(4, 8, "bits")] = option(default=4)
     batch: Annotated[int, Range(1, 8, "requests")] = 1
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
     pre_rope: bool = option(default=False)
@@ -362,10 +365,16 @@ class P3llmParameters(ModelDimensions, Parameters):
                     group=self.group_of(self.hidden_size),
                     base=base,
                     rounds=self.positions(outputs),
+                    passes=self.vocabulary_passes,
                 )
             )
             base += places[-1].positions
         return places
+
+    @property
+    def vocabulary_passes(self) -> int:
+        """4-bit weights whose sum is a weight of the LM head."""
+        return self.vocabulary_bits // WEIGHT_BITS
 
     @property
     def filled_vocabulary(self) -> int:

@@ -87,8 +87,10 @@ class P3llmSystem(System):
         def found() -> dict[str, NDArray[Any]]:
             def began(layer: int) -> None:
                 layers = self.model.shape.layers
-                which = f"layer {layer + 1} of {layers}" if layer < layers else "the LM head"
-                report(f"quantising {which} to 4 bits")
+                if layer < layers:
+                    report(f"quantising layer {layer + 1} of {layers} to 4 bits")
+                else:
+                    report(f"quantising the LM head to {self.p.vocabulary_bits} bits")
 
             return quantised_model(self.model, tokens, self.p, began, method=METHOD).arrays()
 

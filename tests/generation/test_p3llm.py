@@ -90,9 +90,10 @@ def test_key_of_the_quantised_model_has_each_ingredient(
 
 
 @pytest.mark.full
-def test_tokens_of_an_option_equal_those_of_the_golden_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["tiny_pre_rope", "tiny_vocabulary_bits"])
+def test_tokens_of_an_option_equal_those_of_the_golden_model(tmp_path: Path, preset: str) -> None:
     """From the first token on, which attends to itself alone; compared in every step."""
-    assert len(generated(prepared(tmp_path, 6, "tiny_pre_rope"))) == 6
+    assert len(generated(prepared(tmp_path, 6, preset))) == 6
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.p3llm.dram_image import layer_image
+from golden.p3llm.dram_image import layer_image, vocabulary_image
 from golden.p3llm.npu.block_fixed import block_fixed
+from golden.p3llm.p3llm import Vocabulary
 from hdl.catalog import entry_named
 from hdl.model_shape import NORM_EPSILON
 from hdl.p3llm.control.program import Program
@@ -53,6 +54,10 @@ NAMES = ("reads", "writes")
         (
             {"pseudo_channels": 3},
             "pseudo_channels must be a power of two between 1 and 4, not 3",
+        ),
+        (
+            {"vocabulary_bits": 6},
+            "vocabulary_bits must be a power of two between 4 and 8, not 6",
         ),
         ({"batch": 9}, "batch must be an integer from 1 to 8, not 9"),
         ({"batch": 8, "slots": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
@@ -313,6 +318,39 @@ def test_the_banks_hold_the_groups_of_each_round() -> None:
         assert row == matrix.scales[output]
 
 
+def test_the_banks_hold_both_weights_of_a_sum() -> None:
+    """An LM head of 8-bit weights, from single nibbles; their sums are near the given weights."""
+    p = replace(PRESETS["tiny"], vocabulary_bits=8)
+    rng = np.random.default_rng(3)
+    weights = rng.normal(size=(p.vocabulary_size, p.hidden_size)).astype(np.float32)
+    image = vocabulary_image(p, Vocabulary.quantised(np.ones(p.hidden_size), weights, p))
+    assert image.shape == (p.vocabulary_positions, 4, 8)
+    magnitudes = [0, 1, 2, 3, 4, 6, 8, 12]
+    # Four groups of 16 inputs, twice: one column of special values, four of scales, 8 * 4 columns.
+    assert [place.rounds for place in p.projection] == [10, 10, 6]
+    errors = []
+    for token, number in ((0, 0), (37, 21), (170, 63), (404, 32)):
+        piece, output = divmod(token, 160)
+        round_, unit, element = output // 16, output // 4 % 4, output % 4
+        base = p.projection[piece].base
+        row = image[base + round_, unit].view("<f2")[element]
+        start = base + p.projection[piece].rounds + 37 * round_
+        total = 0
+        for half in (0, 1):
+            group = 4 * half + number // 16
+            special = image[start, unit, group] >> 2 * element & 3
+            pair = start + 1 + group // 2 * 9
+            scale = int(image[pair, unit, 4 * (group % 2) + element])
+            column = image[pair + 1 + 4 * (group % 2) + number % 16 // 4, unit]
+            lane = 4 * element + number % 4
+            code = int(column[lane // 2]) >> 4 * (lane % 2) & 15
+            units = -magnitudes[code - 8] if code > 8 else magnitudes[code % 8]
+            total += scale * ([10, -10, 16, -16][special] if code == 8 else units)
+        errors.append(float(total * row / 2 - weights[token, number]))
+    # A single stored weight deviates by up to a sixth of the largest one of its group.
+    assert np.abs(errors).max() < 0.05
+
+
 @pytest.mark.parametrize("spare", [0, 1])
 def test_integers_of_a_vector_fill_their_bits(spare: int) -> None:
     rng = np.random.default_rng(spare)
@@ -372,4 +410,7 @@ def test_loops_fit_their_bits(preset: str) -> None:
         counts = {name: getattr(product, name) for name in most}
         assert all(counts[name] < 1 << most[name] for name in most)
         assert product.fetch_length < 1 << bits.fetch_length
-        assert counts["groups"] * (counts["steps"] // unit.steps_a_word) < 1 << bits.words
+        # The ring counts the words of a pass, and each pass as a round.
+        words = counts["groups"] * (counts["steps"] // unit.steps_a_word)
+        assert words >> product.twice < 1 << bits.words
+        assert counts["rounds"] << product.twice < 1 << bits.rounds

@@ -1,5 +1,7 @@
 """The LM head of P3-LLM in Amaranth's simulator, at the smallest dimensions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,11 @@ from tests.p3llm.test_small_layer import run_steps, smallest
 
 
 @pytest.mark.full
-def test_the_vocabulary_is_equal_to_the_model() -> None:
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_vocabulary_is_equal_to_the_model(bits: int) -> None:
     """Ties in a slice and across both pieces, before and after a layer."""
-    p, rng = smallest(1, vocabulary=45), np.random.default_rng(7)
+    p = replace(smallest(1, vocabulary=45), vocabulary_bits=bits)
+    rng = np.random.default_rng(7)
     assert [place.outputs for place in p.projection] == [32, 14]
     model = Model.random(p, [9], rng)
     assert model.vocabulary is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golden.llm.language_model import LanguageModel
-from golden.p3llm.p3llm import Cache, Halves, decode
+from golden.p3llm.p3llm import Cache, Halves, Matrix, decode
 from golden.p3llm.whole_model import (
     CalibratedMatrix,
     FastMatrix,
@@ -16,6 +16,7 @@ from golden.p3llm.whole_model import (
     quantised_model,
 )
 from hdl.catalog import entry_named
+from hdl.p3llm.parameters import P3llmParameters
 from testbenches.p3llm.system_models import drawn_cache, drawn_vocabulary, drawn_weights
 from tests.generation.test_generate import random_model
 
@@ -33,17 +34,17 @@ SHAPE = {
 """The dimensions of `tiny`, except those that are padded with zeros."""
 
 
-def drawn_model(rng: np.random.Generator) -> QuantisedModel:
-    factors: list[Halves] = [drawn_cache(P, 8, rng).factors for _ in range(P.layers)]
-    layers = [drawn_weights(P, rng) for _ in range(P.layers)]
-    return QuantisedModel(layers, factors, drawn_vocabulary(P, rng))
+def drawn_model(p: P3llmParameters, rng: np.random.Generator) -> QuantisedModel:
+    factors: list[Halves] = [drawn_cache(p, 8, rng).factors for _ in range(p.layers)]
+    layers = [drawn_weights(p, rng) for _ in range(p.layers)]
+    return QuantisedModel(layers, factors, drawn_vocabulary(p, rng))
 
 
-@pytest.mark.parametrize("option", [{}, {"pre_rope": True}])
-def test_blocks_are_equal_to_decode_steps(option: dict[str, bool]) -> None:
+@pytest.mark.parametrize("option", [{}, {"pre_rope": True}, {"vocabulary_bits": 8}])
+def test_blocks_are_equal_to_decode_steps(option: dict[str, int]) -> None:
     """Of three, one and nine tokens, by the model that reads nibbles of the banks' columns."""
     p, rng = replace(P, **option), np.random.default_rng(4)
-    model = drawn_model(rng)
+    model = drawn_model(p, rng)
     states = rng.normal(size=(13, P.hidden_size)).astype(np.float32)
     # One element of the first token is hundreds of times as large as the others.
     states[0, 5] = 700
@@ -138,6 +139,33 @@ def test_inputs_of_the_calibration_weight_the_errors() -> None:
         assert np.array_equal(product, FastMatrix(matrix.quantised).product(inputs.view(np.uint16)))
         errors[method] = float(((product - exact) ** 2).mean())
     assert errors[WeightMethod.WEIGHTED] < 0.9 * errors[WeightMethod.PLAIN]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_sum_of_two_weights_is_as_near_as_an_8_bit_integer(weighted: bool) -> None:
+    """Nearer than symmetric INT8 with a scale per row, also in rows of different magnitudes."""
+    rng = np.random.default_rng(11)
+    weights = rng.normal(size=(405, 64)) * np.exp2(rng.uniform(-8, 2, (405, 1)))
+    weights = weights.astype(np.float32)
+    weights[7], weights[8, 1:] = 0, 0
+    importance = rng.exponential(size=64) if weighted else None
+    matrix = Matrix.quantised(
+        weights, P.group_weights, elements=P.elements, passes=2, importance=importance
+    )
+    fast = FastMatrix(matrix, passes=2)
+    half_units = fast.integers.T * fast.scales[:, np.newaxis].astype(np.float64)
+    steps = np.abs(weights).max(axis=1, keepdims=True) / 127
+    whole = np.rint(weights / np.where(steps == 0, 1, steps)) * steps
+    importance = np.ones(64) if importance is None else importance
+
+    def error(stored: np.ndarray) -> float:
+        squares = importance * (stored - weights) ** 2
+        sizes = importance * weights.astype(np.float64) ** 2
+        used = sizes.sum(axis=1) > 0
+        return float((squares.sum(axis=1)[used] / sizes.sum(axis=1)[used]).mean())
+
+    assert not half_units[7].any()
+    assert error(half_units / 2) < error(whole)
 
 
 def test_later_inputs_do_not_change_a_calibrated_matrix() -> None:

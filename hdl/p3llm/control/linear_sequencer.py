@@ -21,8 +21,8 @@ class LinearSequencer(Unit):
 
     A round has all groups of its outputs: special values of `LINEAR_SET` groups, scales of
     `SCALE_SET` groups, then the columns of each group. All inputs are written again in every round,
-    one word at a time, in cycles without a column. A column that ends a group waits until the units
-    can scale it.
+    one word at a time, in cycles without a column; `twice` in a round with two passes over them. A
+    column that ends a group waits until the units can scale it.
 
     **Latency** 2 cycles from `begin` to the first command. **Throughput** one column every second
     cycle.
@@ -37,8 +37,8 @@ class LinearSequencer(Unit):
     begin : In(1)
         Start with `instruction`; not while a product is in progress.
     instruction : In(struct)
-        `groups` per output, `rounds` and `steps` columns per group; `inputs`, the places of the
-        inputs in the NPU; held until `done`.
+        `groups` per output, `rounds` and `steps` columns per group; `twice`, if a round has two
+        passes; `inputs`, the places of the inputs in the NPU; held until `done`.
     commands : Out(stream)
         Columns, see `product_command`.
     inputs : Out(stream)
@@ -158,10 +158,14 @@ class LinearSequencer(Unit):
         """Connect the ring to the instruction and to `inputs`."""
         given, inputs = self.instruction, self.inputs
         words = given.steps // self.parameters.channel.unit.steps_a_word
+        # To the ring, each pass over the inputs is a round of its own.
+        passes, groups = given.rounds, given.groups
+        if self.parameters.vocabulary_passes > 1:
+            passes, groups = passes << given.twice, groups >> given.twice
         m.d.comb += [
             ring.both.eq(given.both),
-            ring.rounds.eq(given.rounds),
-            ring.words.eq(given.groups * words),
+            ring.rounds.eq(passes),
+            ring.words.eq(groups * words),
             ring.first_0.eq(given.inputs[0]),
             ring.first_1.eq(given.inputs[1]),
             inputs.valid.eq(ring.wants),

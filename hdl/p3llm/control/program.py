@@ -68,6 +68,7 @@ class Program(Schedule):
                 groups=matrix.groups,
                 rounds=matrix.rounds,
                 steps=matrix.steps,
+                twice=matrix.passes - 1,
                 inputs=(
                     places.words(places.vector_inputs(0)),
                     both * places.words(places.vector_inputs(1)),

@@ -256,17 +256,19 @@ def check_inputs(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) 
     a_word = p.channel.unit.steps_a_word
     ring = p.channel.unit.steps // a_word
     registers: dict[int, int] = {}
-    a_round, column = instruction["groups"] * instruction["steps"], 0
+    # A round has one or two passes over the inputs.
+    passes = 1 + instruction["twice"]
+    a_pass, column = instruction["groups"] * instruction["steps"] // passes, 0
     for one in trace.of(Op.WRITE_INPUT, Op.MULTIPLY):
         if one["operation"] is Op.WRITE_INPUT:
             registers[one["word"]] = one["address"]
             continue
         for pump in range(1 + instruction["both"]):
-            wanted = instruction["inputs"][pump] + column % a_round // a_word
+            wanted = instruction["inputs"][pump] + column % a_pass // a_word
             assert registers[pump * ring + one["step"] // a_word] == wanted
         assert one["pump"] == instruction["both"]
         column += 1
-    words = a_round // a_word * (1 + instruction["both"]) * instruction["rounds"]
+    words = a_pass // a_word * (1 + instruction["both"]) * passes * instruction["rounds"]
     assert len(trace.of(Op.WRITE_INPUT)) == words
 
 
@@ -288,6 +290,28 @@ def test_a_linear_layer_is_processed_round_by_round(
     assert got == linear_columns(instruction)
     check_inputs(LONG, trace, instruction)
     check_totals(LONG, trace, instruction)
+
+
+@pytest.mark.parametrize(
+    ("seed", "groups", "rounds", "both"), [(0, 8, 3, 1), (1, 2, 5, 1), (2, 18, 2, 0)]
+)
+def test_both_weights_of_a_sum_have_the_same_inputs(
+    seed: int, groups: int, rounds: int, both: int
+) -> None:
+    """Half of a round's groups, then the other half, with all inputs in each; one total."""
+    p = replace(LONG, vocabulary_bits=8)
+    instruction = given(groups=groups, rounds=rounds, steps=4, both=both, twice=1)
+    instruction |= {"inputs": [5, 90], "sums": [30, 400]}
+    trace = run(p, instruction, 9, seed)
+    got = [
+        (one["operation"], one["position"])
+        + (one["operation"] is Op.MULTIPLY)
+        * (one["group"], *map(bool, one["bounds"]), bool(one["begins"]), bool(one["ends"]))
+        for one in trace.of(*FILLS)
+    ]
+    assert got == linear_columns(instruction)
+    check_inputs(p, trace, instruction)
+    check_totals(p, trace, instruction)
 
 
 def check_totals(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) -> None:
