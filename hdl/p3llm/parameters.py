@@ -59,6 +59,7 @@ class P3llmParameters(ModelDimensions, Parameters):
         Tokens of the vocabulary, stored after the layers; 0 for a system without LM head.
     vocabulary_bits : int
         Bits per weight of the LM head: 4 as in the layers, or 8, two 4-bit weights that are added.
+        Without an LM head it changes nothing.
     batch : int
         Requests whose tokens a step processes; each has its own keys and values.
     lanes : int
@@ -373,8 +374,8 @@ class P3llmParameters(ModelDimensions, Parameters):
 
     @property
     def vocabulary_passes(self) -> int:
-        """4-bit weights whose sum is a weight of the LM head."""
-        return self.vocabulary_bits // WEIGHT_BITS
+        """4-bit weights whose sum is a weight of the LM head; 1 without an LM head."""
+        return self.vocabulary_bits // WEIGHT_BITS if self.vocabulary_size else 1
 
     @property
     def filled_vocabulary(self) -> int:
