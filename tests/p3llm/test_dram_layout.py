@@ -13,6 +13,8 @@ from golden.p3llm.dram_layout import (
     unpack_columns,
 )
 from golden.p3llm.pim.real_operands import linear, probabilities_and_values, queries_and_keys
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.paths import ROOT
 
 
 def code_at(columns: np.ndarray, output: int, term: int, elements: int = 16) -> int:
@@ -87,3 +89,21 @@ def test_a_key_is_appended_by_masked_writes(channels: int) -> None:
     columns = memory.reshape(expected.shape)
     # The elements of the last tile without a token keep their stale codes.
     assert np.array_equal(unpack_columns(columns, outputs=35, terms=channels), keys)
+
+
+def test_page_has_the_positions_of_smollm2() -> None:
+    """The table of `docs/p3llm/dram_layout.md`, from the parameters of text generation."""
+    p = P3llmParameters(layers=30, vocabulary_size=49152)
+    cached = p.key_base(0, 1) - p.key_base(0)
+    positions = {
+        "a layer: ": p.layer_positions - cached,
+        "a layer's keys and values": cached,
+        "30 layers": p.layers * p.layer_positions,
+        "final norm, ": p.vocabulary_positions,
+        "all |": p.layers * p.layer_positions + p.vocabulary_positions,
+    }
+    page = (ROOT / "docs" / "p3llm" / "dram_layout.md").read_text()
+    for row, count in positions.items():
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {row}"))
+        assert line.endswith(f"| {count:,} | {count * 2 * p.units * p.elements:,} |")
+    assert f"Layer n starts at position n x {p.layer_positions:,}," in page
