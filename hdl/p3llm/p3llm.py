@@ -25,10 +25,11 @@ from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 COLUMN_FIELDS = ("valid", "operation", "bank", "all", "column", "mask", "data")
-"""Fields of a command that a read or write of a column uses."""
+"""Fields of a command that a read or write of a column uses; see
+`PimChannelParameters.column_command_layout`."""
 
 RESULT_LATENCY = 3
-"""Cycles from the selection of a command to its result."""
+"""Cycles from a sequencer's command to its result: its register here, and two of the channel."""
 
 
 class P3llm(Unit):
@@ -39,15 +40,19 @@ class P3llm(Unit):
 
     The mapping of operators is that of the paper's Figure 6 (a): the compute units (PCUs) multiply
     matrices by vectors, the NPU computes norms, rotary embedding, smoothing, softmax, second-level
-    scaling, SiLU, residual sums and all quantisers. A `Program` holds one list of instructions per
-    side; each instruction waits for the instructions of the other side whose data it uses. The
-    token's key and value are written into the banks before its queries are multiplied by the cache.
-    No token is evicted; the cache of a request holds up to `slots` tokens, which the host must not
-    exceed.
+    scaling, SiLU, residual sums and all quantisers. One scale is in another place than in the
+    paper: a compute unit multiplies group sums of a linear layer by 8-bit scales (`GroupScaler`).
 
-    A command reads a column, 64 codes of 4 bits, from one bank of each compute unit. The unit
-    multiplies it in two cycles by the inputs of two requests, or of two query heads of a key/value
-    head. The three products of Figure 6 (b) are the members of `operand_decoder.Mode`.
+    A `Program` holds one list of instructions for the memory side and one for the NPU side. An
+    instruction waits until the instructions of the other side whose data it uses are complete, or
+    with `chaining` until the last of them outputs its data in order. The token's key and value are
+    written into the banks before its queries are multiplied by the cache. No token is evicted; the
+    cache of a request holds up to `slots` tokens, which the host must not exceed.
+
+    `ColumnOperation.MULTIPLY` reads a column, 64 codes of 4 bits, from one bank of each compute
+    unit. The unit multiplies it in two cycles by the inputs of two requests, or of two query heads
+    of a key/value head. The three products of Figure 6 (b) are the members of
+    `operand_decoder.Mode`.
 
     **Latency** two cycles per column of all units, and the time that banks and NPU add to it; see
     docs/p3llm/p3llm.md. **Throughput** one layer at a time. **Numerics**
@@ -75,8 +80,10 @@ class P3llm(Unit):
         Commands for the arrays of the banks, as in `PimChannel`; one port per pseudo-channel.
     bank_data, bank_data_1, ... : In(ArrayLayout)
         For each unit, the column that one of its banks was commanded to read in the previous cycle.
+        The arrays answer after one cycle; the scheduler keeps all times between commands.
     status : Out(struct)
-        Violations as in `PimChannel`, of any pseudo-channel; always zero.
+        Violations as in `PimChannel`, of any pseudo-channel. Zero unless the RTL has an error: the
+        scheduler issues legal commands only.
 
     Raises
     ------
@@ -103,6 +110,7 @@ class P3llm(Unit):
                 requests=p.batch,
                 lm_head_start=end if p.vocabulary_size else 0,
             )
+            # The instructions of the LM head follow those of the layer.
             for instructions, layout, end in sides
         )
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
@@ -154,6 +162,7 @@ class P3llm(Unit):
             ]
         for totals in self.totals:
             m.d.comb += [
+                # All inputs of the last round are written: the following totals are its own.
                 totals.last_round.eq(self.products.inputs_written),
                 totals.read_enable.eq(vectors.sums_read),
                 totals.read_address.eq(vectors.sums_address),
@@ -182,7 +191,8 @@ class P3llm(Unit):
             command.eq(products.command),
             writes_input.eq(products.command.operation == ColumnOperation.WRITE_INPUT),
         ]
-        # Reads and writes of columns ignore the fields that control a computation.
+        # An append has an operation and data of its own; reads and writes of columns
+        # ignore the fields that control a computation.
         with m.If(appending):
             m.d.sync += [command[name].eq(appends.command[name]) for name in COLUMN_FIELDS]
         # The word of inputs was addressed with the command; it arrives when the command is
@@ -196,6 +206,7 @@ class P3llm(Unit):
                 channel.column_command.eq(command),
             ]
             # Commands are the same; the data to write and the inputs differ per pseudo-channel.
+            # `command` has the first one's column to write, `others` has those of the others.
             if number > 0:
                 written = Signal(bits, name=f"written_{number}")
                 m.d.sync += written.eq(appends.others.word_select(number - 1, bits))
@@ -207,7 +218,8 @@ class P3llm(Unit):
         """Route results to the destinations that their commands specified."""
         products, vectors = self.products, self.vectors
         results = [channel.result for channel in self.channel]
-        # The collector gets the tag one cycle before the result.
+        # The collector gets the tag one cycle before the result. The last item of a delay line has
+        # all cycles of delay, item 0 has none.
         tag = delay_line(m, products.tag, RESULT_LATENCY - 1, name="tag", reset=True)[-1]
         reads = delay_line(m, products.reads, RESULT_LATENCY, name="reads", reset=True)[-1]
         for totals, result in zip(self.totals, results, strict=True):
@@ -225,7 +237,10 @@ class P3llm(Unit):
         ]
 
     def _program(self, m: Module) -> None:
-        """Start both instruction lists; the memory side's list has products and appends."""
+        """Start both instruction lists; the memory side's list has products and appends.
+
+        `layer` is the DRAM position of a layer's first column, `position` the number of a token.
+        """
         p, given = self.parameters, self.instructions.payload
         vectors, products, appends = self.vectors, self.products, self.appends
         memory, npu = self.memory_issuer, self.npu_issuer
