@@ -138,6 +138,7 @@ class P3llm(Unit):
     def elaborate(self, platform: object) -> Module:
         """Connect the memory side, the NPU side and the program."""
         m = Module()
+        # Every unit that the constructor built becomes a submodule.
         place_parts(m, self)
         self._commands(m)
         self._results(m)
@@ -191,8 +192,8 @@ class P3llm(Unit):
             command.eq(products.command),
             writes_input.eq(products.command.operation == ColumnOperation.WRITE_INPUT),
         ]
-        # An append has an operation and data of its own; reads and writes of columns
-        # ignore the fields that control a computation.
+        # An append has an operation and data of its own; reads and writes of columns ignore the
+        # fields that control a computation.
         with m.If(appending):
             m.d.sync += [command[name].eq(appends.command[name]) for name in COLUMN_FIELDS]
         # The word of inputs was addressed with the command; it arrives when the command is
