@@ -43,7 +43,7 @@ def argmax_of_slices(p: ArgmaxParameters, slices: dict[str, Any]) -> dict[str, I
     present = np.arange(p.lanes) < np.asarray(slices["count"])[:, np.newaxis]
     keys = np.where(present, _keys(p, slices["values"]), np.uint64(0))
     index, best = np.zeros(count, np.int64), np.zeros(count, np.uint64)
-    for own in (np.flatnonzero(context == one) for one in range(p.contexts)):
+    for own in (np.flatnonzero(context == one) for one in np.unique(context)):
         starts = np.flatnonzero(np.asarray(slices["first"])[own]).tolist()
         for start, end in zip(starts, [*starts[1:], len(own)], strict=True):
             row = keys[own[start:end]].reshape(-1)

@@ -244,7 +244,7 @@ class SkewedSource:
         for lane in range(p.lanes):
             values[at + lane, lane] = fields["values"][:, lane]
         payload = {"values": values}
-        for name in ("count", "first", "last"):
+        for name in (one for one in fields if one != "values"):
             payload[name] = self.rng.integers(0, 2, total)
             payload[name][at] = fields[name]
         packed = to_integers(pack(p.slice_layout, payload))

@@ -173,3 +173,12 @@ def real_attention(tokens: int, size: int) -> tuple[Integers, Integers, Integers
         quantised(part[np.ix_(rows, take)])[0] for part in (head.q, head.k, head.v)
     )
     return query, key, value
+
+
+def most_cycles(bench: ElementBench) -> int:
+    """Return the most cycles from the start of random jobs to a reset.
+
+    After the end of the jobs no transfer occurs, so that the bench's timeout is the bound.
+    """
+    p = bench.p
+    return min(2 * p.input_file * p.weight_file + 20, bench.bench.timeout - 1)

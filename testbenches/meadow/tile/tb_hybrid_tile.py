@@ -366,8 +366,12 @@ def pipeline_then_stages(bench: TileBench) -> list[Block]:
 
 
 def most_cycles(bench: TileBench) -> int:
-    """Return more cycles than a random block takes."""
-    return 3 * slot_cycles(random_block(bench.p, bench.bench.numpy_rng), bench.p) + 300
+    """Return more cycles than a random block takes, within the bench's timeout.
+
+    After the end of the block no transfer occurs.
+    """
+    cycles = 3 * slot_cycles(random_block(bench.p, bench.bench.numpy_rng), bench.p) + 300
+    return min(cycles, bench.bench.timeout - 1)
 
 
 random_stalls = stall_test(

@@ -17,6 +17,7 @@ from testbenches.meadow.tile.element_bench import (
     Integers,
     Job,
     fitting,
+    most_cycles,
     random_settings,
     real_attention,
     real_linear,
@@ -136,6 +137,6 @@ stalls = stall_test(
 resets = reset_test(
     partial(ElementBench, weights="random"),
     lambda bench: random_jobs(bench.p, bench.bench, 3),
-    longest=lambda bench: 2 * bench.p.input_file * bench.p.weight_file + 20,
+    longest=most_cycles,
     times=9,
 )
