@@ -61,7 +61,8 @@ def real_logits(p: ArgmaxParameters, count: int) -> list[Row]:
     else:
         states = rms_norm(trace.hidden(LAYERS[-1])[1][tokens].astype(np.float64))
         logits = states @ open_language_model().projection()
-    logits = np.take(logits, np.arange(p.length), axis=1, mode="wrap")
+    # Integers have up to 48 bits: binary32 would round the largest one to more than its limit.
+    logits = np.take(logits, np.arange(p.length), axis=1, mode="wrap").astype(np.float64)
     if p.number_format is None:
         scale = (limits(p)[1] - 1) / np.abs(logits).max()
         return list(np.rint(logits * scale).astype(np.int64))
