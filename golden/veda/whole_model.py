@@ -80,7 +80,7 @@ def prompt_blocks(prompt: int, *, block: int, budget: int, reserved: int) -> lis
 def next_block(position: int, *, cached: int, budget: int, reserved: int) -> Block:
     """Return a generated token's block; it evicts a token if the next one would exceed the budget.
 
-    `cached` is the number of tokens that each layer holds before this one, a victim included.
+    `cached` is the number of tokens that each layer holds before this one, excluding a victim.
     """
     return Block(
         first=position,

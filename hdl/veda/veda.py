@@ -31,17 +31,19 @@ VECTORS_IN_FLIGHT = 4
 class Veda(Unit):
     """Execute decode steps and prompts by layers: norms, matrices, attention, votes, eviction.
 
-    The hidden state passes through a layer serially, one element at a time. Each norm is preceded
-    by a matrix of inner products: its results are added to the state as they are computed, and
-    their squares are accumulated. Each norm is followed by a matrix of outer products, which uses
-    the normalised elements one by one. Accordingly the attention's scores are inner products and
-    its outputs are outer products, and no matrix, key or value is ever transposed.
+    The hidden state passes through a layer serially, one element at a time. A matrix of inner
+    products precedes each norm but the first layer's first one: its results are added to the state
+    as they are computed, and the norm accumulates the squares of the new state. A matrix of outer
+    products follows each norm, and uses the normalised elements one by one. Accordingly the
+    attention's scores are inner products and its outputs are outer products, and no matrix, key or
+    value is ever transposed.
 
     For each instruction the accelerator writes a token's keys and values into the token's slot and
     multiplies the queries of all heads by the keys of all cached tokens. The softmax proceeds in
     parallel. Then it accumulates the values weighted by the probabilities, while the voting engine
-    counts the votes of all heads. If the instruction demands an eviction, the token with the most
-    votes is evicted, and the layer's next token takes its slot; ties resolve to the lowest slot. An
+    counts the votes of all heads. The field `evictions` of the instruction is the number of
+    victims: the tokens with the most votes; ties resolve to the lowest slot. After one victim, the
+    layer's next token takes its slot; after several, the host must load the layer again. An
     instruction of attention alone takes keys, values and queries as inputs. An instruction of a
     whole layer computes them from the hidden state, and adds the results of the layer's other
     matrices to the hidden state.
@@ -51,11 +53,12 @@ class Veda(Unit):
     earlier tokens only, so the work that a causal mask would discard is never done.
 
     **Latency** of an attention about ``2 * length * rounds + rounds * (fold + 1) + groups * drain +
-    60`` cycles; `length` is the number of cached tokens and `rounds` the number of heads per
-    lane. A layer adds all lines of its matrices, ``fold + 1`` cycles for each row of results, and
-    about 190 cycles for each of its two norms. **Throughput** one beat per cycle: a line of every
-    memory channel, which together have one FP16 operand for each processing element. The ends of
-    layers overlap. Voting takes no cycles.
+    60`` cycles; `length` is the number of cached tokens, `rounds` the number of heads per lane, and
+    `groups` that of groups of `scored_heads` heads; `fold` and `drain` are properties of
+    `FlexiblePeArrayParameters`. A layer adds all lines of its matrices, ``fold + 1`` cycles for
+    each row of results, and about 190 cycles for each of its two norms. **Throughput** one beat per
+    cycle: a line of every memory channel, which together have one FP16 operand for each processing
+    element. The end of a layer overlaps with the beginning of the next. Voting takes no cycles.
 
     **Numerics** as in `FlexiblePeArray`, `SpecialFunctionUnit`, `ResidualStream` and
     `VotingEngine`: all outputs of units are FP16, sums are FP29 (7 exponent bits, 21 fraction bits,
@@ -72,22 +75,25 @@ class Veda(Unit):
     threshold_coefficients : In(struct)
         Coefficients a and b of the voting threshold, as in `VoteThreshold`.
     instructions : In(stream)
-        See `instruction_layout`. A layer's first instruction must have `load`.
+        See `hdl.veda.instructions.instruction_layout`. A layer's first instruction of a text, and
+        its first one after several victims, must have `load`.
     vectors : In(stream)
-        For each instruction of attention alone: the token's keys, its values, its queries, one head
-        per lane in each beat, each beat for all tokens of a block. Lanes without a head are zero.
+        For each instruction of attention alone: keys, then values, then queries, one head per lane
+        in each beat. The first beat of all tokens of the block precedes the second beat of all of
+        them, and so on. Lanes without a head are zero.
     states_in : In(stream)
-        Hidden states for the first instruction of a whole layer, and for each that follows one with
-        `leave`: one element per transfer, for as many tokens as the instruction has; `last` marks
-        the last element of the last token.
+        Hidden states for the first instruction of a whole layer, and for each that follows one
+        whose `leave` is not `Leave.STAY`: one element per transfer, for as many tokens as the
+        instruction has; `last` marks the last element of the last token.
     outputs : Out(stream)
         For each token of attention alone, `rounds` beats: one head's output per lane.
     states_out : Out(stream)
-        For each instruction of a layer with `leave`: the hidden states after that layer; `last`
-        marks each state's last element.
+        For each instruction of a layer with `leave` equal to `Leave.OUT`: the hidden states after
+        that layer; `last` marks each state's last element.
     predictions : Out(stream)
-        With a vocabulary, for each token of an instruction that predicts: the next `token`, and its
-        unrounded logit `sum`.
+        With a vocabulary, for each token of an instruction with `leave` equal to `Leave.PREDICT`:
+        the argmax of the logits, which is the next `token`, and its logit `sum` in `sum_format`,
+        before it is rounded to FP16.
     reads : Out(stream)
         Bursts to fetch: for each channel the address of the first line; `beats` consecutive lines
         follow. Memory must apply earlier writes before it serves a burst.
@@ -96,13 +102,16 @@ class Veda(Unit):
     writes : Out(stream)
         Keys and values: an address, an enable and a line for each channel.
     counts_in, counts_out : In, Out(stream)
-        The vote counts of a layer, as in `VotingEngine`.
+        The vote counts of a layer, as in `VotingEngine`: one step for each token of each
+        instruction, in order, also for tokens that do not vote. There is no address: memory derives
+        the layer from the order of the instructions.
     evictions : Out(stream)
-        `layer` and `slot` of each victim.
+        `layer` and `slot` of each victim, in the order of the instructions.
     flags : Out(struct)
-        `nan`, `infinite`: a head had no softmax. Held until `clear_flags`.
+        `nan`: a head had a NaN among its scores; `infinite`: a head had no finite maximum. Held
+        until `clear_flags`.
     undefined : Out(1)
-        A hidden state had no norm. Held until `clear_flags`.
+        A norm's input had a NaN or an infinity. Held until `clear_flags`.
     clear_flags : In(1)
         As in `ElementSerialSoftmax`.
     overflow : Out(1)
@@ -179,8 +188,8 @@ class Veda(Unit):
             (results.operands, functions.operands),
             (functions.activated, results.activated),
             (results.outputs, self.outputs),
-            # Registers: the ready of one consumer must not decide in the same cycle whether others
-            # move.
+            # Registers: the feeder forks probabilities to the arrays and to the voting engine. The
+            # ready of one of them must not decide in the same cycle whether the other moves.
             (buffered(m, "probabilities", functions.probabilities, depth=2), feeder.probabilities),
             (buffered(m, "votes", feeder.votes, depth=2), voting.probabilities),
         ):
@@ -190,7 +199,8 @@ class Veda(Unit):
         m.d.comb += [
             self.errors.states.eq(residual.misplaced),
             voting.coefficients.eq(self.threshold_coefficients),
-            # A pass of sums ends when its last sum has been added to the state, and not earlier.
+            # A pass of inner products of a matrix ends when its last sum has been added to the
+            # state, and not earlier.
             feeder.finished.eq(residual.finished),
             residual.leave.eq(feeder.leave),
             residual.predict.eq(feeder.predict),
@@ -217,8 +227,8 @@ class Veda(Unit):
     def _hold_queries(self, m: Module, source: stream.Interface, feeder: OperandFeeder) -> None:
         """Hold all queries of a block until their passes; each array has its own memory."""
         p, sink = self.parameters, feeder.queries
-        # Queries arrive head by head and are read token by token, once each. They are written to
-        # assigned places, and the first read waits for the last write.
+        # Queries arrive head by head and are read token by token, once each. Each has an assigned
+        # place in the buffer (`placed`), and the first read waits for the last write (`follows`).
         waiting = []
         for copy in range(p.copies):
             queries = ReplayBuffer(
@@ -241,6 +251,7 @@ class Veda(Unit):
 
     def _hold_slices(self, m: Module, source: stream.Interface, feeder: OperandFeeder) -> None:
         """Hold the vectors for matrices of inner products; all outputs of a matrix replay them."""
+        # `LinearResults` writes half a vector at a time.
         p = self.parameters
         m.submodules.slices = slices = ReplayBuffer(
             shape=p.array.vector_layout, depth=p.slice_entries, parts=2, placed=True
@@ -261,10 +272,11 @@ class Veda(Unit):
             shape=BINARY16.layout, depth=self.parameters.state_elements
         )
         connect_streams(m, states.sink, feeder.elements)
-        # The norm processes vectors, not blocks: the mark of a block's last vector waits here.
+        # The norm processes vectors, not blocks. For each vector in the norm this FIFO holds
+        # whether it is the last one of its block.
         depth = min(VECTORS_IN_FLIGHT, self.parameters.block)
         m.submodules.finals = finals = Fifo(shape=1, depth=depth)
-        # The last element of a vector enters both or neither.
+        # The last element of a vector enters the norm and the FIFO in the same cycle.
         source, sink, normalised = functions.elements, functions.normalised, states.source
         room = finals.source.ready | ~elements.payload.last
         m.d.comb += [
