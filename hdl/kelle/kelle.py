@@ -103,22 +103,30 @@ class Kelle(Unit):
     from `hidden`, and the weights from `weights`, in the order of the program
     (`control.sequencer.Scheduler`). It gives the layer's output hidden state to `outputs`. With
     several `sequences`, each gives one position and one hidden state, in order; the weights are
-    transferred once. In every key/value head, the arriving token takes a free slot, or else evicts
-    the token with the lowest sum of scores, except for the first `sinks` and the youngest `window`
-    tokens of the text. The evicted token still takes part in the attention of this step.
+    transferred once. In every key/value head, the arriving token takes a free slot, or else the
+    slot of the token that it evicts: the one with the lowest sum of scores, ties to the lowest
+    slot, except for the first `sinks` and the youngest `window` tokens of the text
+    (`eviction.systolic_evictor`, a part of `EvictionController`). The evicted token still takes
+    part in the attention of this step.
 
     The tokens that a prefill keeps are transferred before the first step: the unit selects them by
-    `prefill_scores`, or they are selected elsewhere and given to `prefill`. Their rows of the KV
-    eDRAM are then written by `rows`, at the slots that the lookups show. `vector_stores` reports a
-    token that becomes popular, as in `EvictionController`. The host then writes the input that
-    `normalised` gave for this token by `rows`, and later steps recompute its keys and values.
+    `prefill_scores`, or they are selected elsewhere and given to `prefill`. The host then looks up
+    with `lookup_request` which slot holds which token, and writes the tokens' keys and values on
+    `rows`. `vector_stores` reports a token that becomes popular, as in `EvictionController`. The
+    host then writes the input that `normalised` gave for this token on `rows`, and later steps
+    recompute its keys and values.
 
-    With a `vocabulary`, a step may compute the LM head, whose matrix has one scale, from the
-    normalised output of the last layer. It gives a prediction instead of a hidden state.
+    With `vocabulary_size` above 0, a step may compute the LM head, whose matrix has one scale, from
+    the normalised output of the last layer. It gives a prediction instead of a hidden state.
+
+    No port signals the end of a step. `tokens` is ready for the next step when all results are
+    complete, the eviction controller has finished, the output is transferred, all requested rows
+    are written, and no prefill is offered.
 
     **Latency** of a step: for each tile of weights the larger of ``load_cycles`` and the number of
     vectors that are multiplied by it; for each tile of keys or values ``load_cycles`` twice, once
-    per byte. **Throughput** one step at a time.
+    per byte; ``load_cycles`` is that of `SystolicArrayParameters`, rows / bands for weights of 8
+    bits. **Throughput** one step at a time.
 
     **Numerics** integers: weights of 8 or 4 bits, activations of 16 or 8, exact sums, each
     requantised once (rounded to nearest, ties to even, saturating) by the scale and shift of its
@@ -144,10 +152,12 @@ class Kelle(Unit):
     sequence_number : In
         With several sequences, the sequence of the offered prefill scores or kept tokens.
     predicts : In(1)
-        With a vocabulary, 1 if the step of the offered token computes the LM head; constant until
-        the token is transferred. The position of such a step is ignored.
+        With an LM head, 1 if the step of the offered token computes it; constant until the token
+        is transferred. The position of such a step is ignored.
     scales : In(stream)
-        Words of scales, at the addresses of `KelleParameters.scale`; always ready, not in a step.
+        Words of scales, at the addresses of `KelleParameters.scale`. The stream is always ready;
+        scales of results in flight must not be written, so that the host writes them before the
+        first step or after the last transfer of a step's output.
     prefill_scores : In(stream)
         As in `PrefillSelector`.
     prefill : In(stream)
@@ -157,12 +167,12 @@ class Kelle(Unit):
         all rows that `vector_stores` requested have been written.
     tokens, hidden, weights : In(stream)
         Positions of a step; its hidden states, in slices of `rows` elements of 16 bits; its beats
-        of weights, each a row of weights for every band of the array, or with a `weight_memory` the
-        words of which the unit assembles beats.
+        of weights, each a row of weights for every band of the array. With a `weight_memory`,
+        `weights` takes words of `channel_bytes` bytes instead, of which the unit assembles beats.
     outputs : Out(stream)
         Slices of the layer's output hidden states.
     normalised : Out(stream)
-        Slices of the attention block's inputs, after the norm.
+        Slices of the attention block's inputs, after the norm. The step waits until they are taken.
     predictions : Out(stream)
         For each step of the LM head, the argmax: the `token` with the largest `sum`; ties resolve
         to the lowest token. The padding of the last tiles must repeat the weights of token 0.
@@ -171,7 +181,9 @@ class Kelle(Unit):
     placed : Out
         `placement` of a head's arriving token; `valid` is 1 in the cycle of the placement.
     lookup_request, lookup_response, filled, vectors, no_victim : In(stream), Out
-        As in `EvictionController`.
+        As in `EvictionController`: look up which tokens the slots of a tile hold; the records, one
+        cycle later; slots in use per head; tokens of the stored input vectors; an illegal position
+        left a head without a victim.
     counts : Out
         As in `RefreshController`.
 
@@ -253,7 +265,9 @@ class Kelle(Unit):
         connect_streams(m, loads.loads, array.weights)
         connect_streams(m, issue.vectors, array.vectors)
         connect_streams(m, self.scales, array.scales)
-        # Each result returns to the memory from which a later operation reads it.
+        # Each result returns to the memory from which a later operation reads it. Vectors wait for
+        # the slices of inputs that are held: `arrived` before the attention, `renewed` before the
+        # feed-forward block.
         m.d.comb += [
             issue.members.eq(control.members),
             issue.count.eq(control.count),
@@ -278,7 +292,8 @@ class Kelle(Unit):
             router.members.eq(parts.control.members),
             parts.softmax.scores.eq(router.scores),
             parts.products.ups.eq(router.ups),
-            # The controller receives a header one cycle before its scores are at lane 0.
+            # The controller receives the header of a vector of scores, which names their tile,
+            # one cycle before lane 0 outputs its score.
             parts.headers.coming.eq(array.coming),
             parts.controller.scores_in.eq(array.lanes),
         ]
@@ -331,9 +346,11 @@ class Kelle(Unit):
         lookups = [parts.fetch.lookup_request, self.lookup_request]
         connect_prioritised(m, lookups, controller.lookup_request)
         m.d.comb += [
+            # The controller treats each sequence of a layer as a layer of its own.
             controller.layer.eq(state.cache),
             controller.placements.ready.eq(1),
-            # The state of the step holds the slots of all heads, so this stream is not needed.
+            # `values` repeats the slots at which the heads' values are written. The state of the
+            # step holds these slots, so that the stream is only emptied.
             controller.values.ready.eq(1),
             state.filled.eq(controller.filled),
             state.turn.eq(parts.turns.turn),
@@ -387,7 +404,8 @@ class Kelle(Unit):
             control.may_start.eq(ready & ~state.busy & ~prefills & ~parts.residual.pending),
             state.offered_layer.eq(self.layer),
             state.starts.eq(control.accepts),
-            # A step ends when the controller has finished as well.
+            # A step ends when its results are complete and the controller has finished. The next
+            # one also waits for the conditions of `may_start`.
             state.ends.eq(control.rests & controller.tokens.ready),
             # A step of the LM head does not concern the eviction controller.
             parts.turns.start.eq(control.accepts & ~control.predicts),
@@ -405,6 +423,8 @@ class Kelle(Unit):
 
     def _count_progress(self, m: Module, parts: Parts) -> None:
         """Connect the counts of complete heads to the parts that wait for them."""
+        # Each event has the name of its result: `weighted`, probabilities; `multiplied`, products;
+        # `loaded`, all inputs are held; `begun`, sequences whose token the controller has taken.
         progress, scheduled = parts.progress, parts.scheduler.progress
         counts, finished = progress.counts, progress.finished
         if parts.predictor is not None:
