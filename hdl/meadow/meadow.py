@@ -30,15 +30,15 @@ from hdl.unit import Unit
 class Meadow(Unit):
     """Decoder layers and LM head in INT8, controlled by a stream of instructions.
 
-    Hidden states are loaded once and stored once. All intermediate values of a layer are held in
-    the activation memory; only new keys and values are written to external memory. No token is
-    evicted. A layer is nine instructions: norm, keys and values by one GEMM each, attention
-    (`TPHS`, which also computes the queries), its projection added to the hidden states, norm,
-    `gate_proj`, `up_proj` multiplied by the activation of the gate (without a gate, one instruction
-    less: `up_proj` and its activation), and `down_proj` added to the hidden states. A prefill block
-    of many tokens and a decode step of one token use the same instructions. After the last layer, a
-    norm and one GEMM for each slice of the LM head follow. These GEMMs discard their results
-    (`COMPARE`) and update the argmax; `PREDICT` outputs it.
+    Hidden states are loaded once, and stored once unless the LM head follows. All intermediate
+    values of a layer are held in the activation memory; only new keys and values are written to
+    external memory. No token is evicted. A layer is nine instructions: norm, keys and values by one
+    GEMM each, attention (`TPHS`, which also computes the queries), its projection added to the
+    hidden states, norm, `gate_proj`, `up_proj` multiplied by the activation of the gate (without a
+    gate, one instruction less: `up_proj` and its activation), and `down_proj` added to the hidden
+    states. A prefill block of many tokens and a decode step of one token use the same instructions.
+    After the last layer, a norm and one GEMM for each slice of the LM head follow. These GEMMs
+    discard their results (`COMPARE`) and update the argmax; `PREDICT` outputs it.
 
     Attention can also run stage by stage, as the paper's baseline does: queries by `GEMM`, scores
     by a GEMM of the queries with the cached keys, `SOFTMAX` of rows of scores, head outputs by a
@@ -51,9 +51,11 @@ class Meadow(Unit):
     instruction, whatever the number of token groups.
 
     **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
-    about 60 cycles and the work of three groups. **Throughput** a GEMM takes ``head_size / 2 *
-    slice_words`` cycles per group and output tile, as in `HybridTile`, or the time to read its
-    weights, whichever is longer; at most ``head_size`` weights per cycle.
+    about 60 cycles, and the time of three groups of tokens in the pipeline. **Throughput** a GEMM
+    takes ``head_size / 2 * slice_words`` cycles per group of tokens and output tile, or the time to
+    read its weights, whichever is longer; at most ``head_size`` weights per cycle. An output tile
+    is ``head_size`` outputs, which two halves of a lane's elements compute in pairs; `slice_words`
+    is the number of words of a row that one element multiplies, ``inputs / (slices * head_size)``.
 
     **Numerics** those of `HybridTile`, `Normaliser` and `Combiner`: linear layers are exact
     sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits. The argmax
@@ -67,21 +69,21 @@ class Meadow(Unit):
     Members
     -------
     instructions : In(stream)
-        `kind`, and for a GEMM its `matrix`. `block` is a command of `HybridTile`; `tokens`
-        is always valid, and the sequencer derives `mode` from kind and matrix. Activation memory:
+        `kind`, and for a GEMM its `matrix`. `block` is a command of `HybridTile`; every kind uses
+        its `tokens`, and the sequencer derives its `mode` from kind and matrix. Activation memory:
         `source` and `words` locate the rows that are read, one per token; `target` and `stride`
         locate the rows that are written. `combine` and `lift` as in `Combiner`. `cached` writes the
-        results of a GEMM to `cache_writes`, one head per tile, instead of the activation memory;
-        scores are written so too. Without a gate, `block.output_scale` is the `scale` of
+        results of a GEMM to `cache_writes`, one head per output tile, instead of the activation
+        memory; scores are written so too. Without a gate, `block.output_scale` is the `scale` of
         `Combiner`. In external memory, `vector_address` locates hidden states, a norm's weights, or
         the table of exponentials. `key_address` and `value_address` locate the first key/value
-        head; there are `shared` key/value heads, `spacing` apart. Results that are `cached` are
-        written to `value_address`. Rows of scores and of probabilities are read from `key_address`:
-        then `words` is the length of a row that is read, `stride` that of a row that is written,
-        and the heads are contiguous; with `wide` a probability has two bytes. `epsilon` as in
-        `RowScaler`. A GEMM with `COMPARE` has one token and no `cached`. With token exponents,
-        `combined` specifies that the combiner wrote the rows of a GEMM of weights, and not the
-        normaliser.
+        head; `shared` is the number of key/value heads, which are `spacing` words apart. Results
+        that are `cached` are written to `value_address`. Rows of scores and of probabilities are
+        read from `key_address`: then `words` is the length in words of a row that is read, `stride`
+        that of a row that is written, and the heads are contiguous; with `wide` a probability has
+        two bytes. `epsilon` as in `RowScaler`. A GEMM with `COMPARE` has one token and no `cached`.
+        With token exponents, `combined` specifies that the combiner wrote the rows of a GEMM of
+        weights, and not the normaliser.
     matrices : In(stream)
         As in `WeightPath`: one description for each `TPHS` and each `GEMM` with weights, in the
         order of the instructions.
@@ -99,13 +101,15 @@ class Meadow(Unit):
     scale_reads : Out(port)
         Scale and shift of each output tile; present with the parameter `tile_scales`.
     predictions : Out(stream)
-        One item per `PREDICT`: the `token` with the largest `sum`, which is the index of an output
-        among all outputs since the previous prediction. Rows that pad the last tile of the LM head
-        must repeat its first row; ties then resolve to the first row.
+        One item per `PREDICT`: the largest exact `sum` since the previous prediction, biases
+        included, and its `token`, the index among all outputs of these GEMMs. Sums are compared
+        before any scale, so that the LM head must have one scale. Outputs that pad the last output
+        tile must repeat the first output of the LM head; ties then resolve to token 0.
     idle : Out(1)
         No instruction is in progress.
     errors, clear_flags : Out, In
-        As in `WeightPath`.
+        `errors`: errors of all matrices since `clear_flags`. `table`: its unique matrix; `packets`:
+        `mode`, `range`, `truncated`, `excess`, as in `WeightUnpacker`.
 
     Raises
     ------
@@ -162,7 +166,8 @@ class Meadow(Unit):
         m.submodules.vector_router = vectors = VectorRouter(parameters=p)
         m.submodules.row_router = rows = RowRouter(parameters=p)
         m.submodules.result_router = results = ResultRouter(parameters=p)
-        # All lanes output their words of a group back to back; the combiner takes them one by one.
+        # All lanes output their words of a group of tokens back to back; the combiner takes one
+        # word at a time.
         m.submodules.group = group = MemoryFifo(
             shape=p.tile.result_word_layout, depth=max(p.lanes, 2)
         )
@@ -239,7 +244,8 @@ class Meadow(Unit):
             combiner.lift.eq(now.lift),
             normaliser.tokens.eq(now.block.tokens),
             normaliser.epsilon.eq(now.epsilon),
-            # Each instruction ends by exactly one of four events; a prediction needs none.
+            # Each instruction but `PREDICT` ends by exactly one of four events. The sequencer ends
+            # `PREDICT` by `predicted`.
             sequencer.finished.eq(
                 memory.written | memory.emptied | cache.finished | results.discarded
             ),
