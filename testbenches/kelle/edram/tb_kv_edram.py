@@ -10,8 +10,10 @@ from golden.kelle.edram.kv_edram import rows_of, values_of, vector_rows
 from golden.llm import open_trace
 from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdramParameters
 from testbenches.bench import Bench, catalog_parameters
+from testbenches.kelle.script import Script, Steps
 from testbenches.packing import from_integers, to_integers
-from testbenches.streams import PAUSES, Stream
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.streams import Stream
 
 LAYER = 14
 SCALE = 2.0**8
@@ -56,11 +58,15 @@ class Cache:
     """A bench that drives and monitors every port, and a model of the stored rows.
 
     The model follows all transfers at the ports. Refreshes must not change its content.
+
+    All streams are inputs: the pair of stall patterns is that of reads and writes, and that of
+    refreshes.
     """
 
     def __init__(self, dut: Any, salt: str, traffic: str = "none", refresh: str = "none") -> None:
         self.p: KvEdramParameters = catalog_parameters()
         self.bench = Bench(dut, f"{salt} {traffic} {refresh}")
+        self.script = Script(self.bench)
         self.dut = dut
         self.width = self.p.row_layout.size
         self.sources = {}
@@ -74,8 +80,7 @@ class Cache:
         self.urgency = self.bench.pauses("random")
         self.urgent_always = False
         self.written: list[dict[int, int]] = [{}, {}]
-        self.due: list[tuple[int, int] | None] = [None, None]
-        self.expected: list[list[int]] = [[], []]
+        self.due: list[int | None] = [None, None]
         self.got: list[list[int]] = [[], []]
         self.refreshed = [0, 0]
         self.writes_back = False
@@ -84,7 +89,6 @@ class Cache:
     def clear(self) -> None:
         """Discard all recorded values."""
         self.due = [None, None]
-        self.expected = [[], []]
         self.got = [[], []]
         self.refreshed = [0, 0]
         self.writes_back = False
@@ -98,21 +102,23 @@ class Cache:
             getattr(self.dut, f"{half}_urgent").value = int(urgent)
 
     def sample(self) -> None:
-        """Compare strobes, and follow every transfer."""
+        """Compare strobes and rows, and follow every transfer."""
         for number, side in enumerate(SIDES):
             valid = int(getattr(self.dut, f"{side}_valid").value)
             due = self.due[number]
             where = f"cycle {self.bench.cycle}: {side}_valid"
             assert valid == (due is not None), f"{where} is {valid}, expected {int(not valid)}"
             if due is not None:
-                self.expected[number].append(due[0])
-                self.got[number].append(int(getattr(self.dut, side).value))
+                row = int(getattr(self.dut, side).value)
+                wanted, got = (np.array([value], object) for value in (due, row))
+                self.bench.compare(side, wanted, got, cycles=[self.bench.cycle], show=hex)
+                self.got[number].append(row)
             read, write = self.handles[f"{side}_read"], self.handles[f"{side}_write"]
             self.due[number] = None
             if read.transfers():
                 address = int(read.payload.value)
                 # The read returns old data if the same cycle writes.
-                self.due[number] = (self.written[number].get(address, 0), address)
+                self.due[number] = self.written[number].get(address, 0)
             if write.transfers():
                 address_row = int(write.payload.value)
                 address = address_row & ((1 << self.p.address_bits) - 1)
@@ -156,20 +162,29 @@ class Cache:
         return cycles
 
     def check(self) -> None:
-        """Compare every row that was read."""
-        row_bytes = (self.width + 7) // 8
+        """Require an answer to each read."""
         for number, side in enumerate(SIDES):
             # The answer to the last read may still be due.
             answers = len(self.got[number]) + (self.due[number] is not None)
             taken = self.sources[f"{side}_read"].taken
             assert answers == taken, f"{taken} {side} reads, {answers} answers"
-            rows = [
-                np.frombuffer(
-                    b"".join(v.to_bytes(row_bytes, "little") for v in values), np.uint8
-                ).reshape(len(values), row_bytes)
-                for values in (self.expected[number], self.got[number])
-            ]
-            self.bench.compare(side, rows[0], rows[1])
+
+    def offer(self, work: Steps) -> None:
+        """Start work that the ports' transfers control."""
+        self.script.start(work)
+
+    async def run(self, work: Steps) -> None:
+        """Reset, and run work to its end; every row that is read is compared at once."""
+        await self.bench.reset()
+        self.offer(work)
+        await self.script.finish()
+        self.check()
+
+    def idle(self, *names: str) -> Steps:
+        """Wait until the named ports have transferred everything and all answers."""
+        yield lambda: all(self.sources[name].idle for name in names)
+        last = self.bench.cycle + 2
+        yield lambda: self.bench.cycle >= last
 
 
 @cocotb.test()
@@ -211,33 +226,6 @@ async def real_rows(dut: Any, refresh: str) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(traffic=list(PAUSES), refresh=list(PAUSES))
-async def collisions(dut: Any, traffic: str, refresh: str) -> None:
-    """Read, write and refresh few addresses at random, so that all kinds of collisions occur."""
-    cache = Cache(dut, "collisions", traffic, refresh)
-    p, rng = cache.p, cache.bench.rng
-    await cache.bench.reset()
-    addresses = rng.sample(range(p.words), 3)
-    for side in SIDES:
-        for address in addresses:
-            cache.write(side, address, np.array([rng.getrandbits(8)] * (2 * p.banks)))
-    await cache.finish("keys_write", "values_write")
-    for side in SIDES:
-        for _ in range(60):
-            words = [rng.getrandbits(8 * p.word_bytes) for _ in range(2 * p.banks)]
-            cache.write(side, rng.choice(addresses), np.array(words, np.uint64))
-        cache.sources[f"{side}_read"].send(rng.choices(addresses, k=120))
-    for half in HALVES:
-        cache.sources[half].send(rng.choices(addresses, k=80))
-    await cache.finish(*cache.sources)
-    for side in SIDES:
-        cache.sources[f"{side}_read"].send(addresses)
-    await cache.finish(*cache.sources)
-    cache.check()
-    assert cache.refreshed == [80, 80]
-
-
-@cocotb.test()
 async def urgent_refresh_takes_every_cycle(dut: Any) -> None:
     """Sweep urgently with one word per cycle, while reads and writes are always offered."""
     cache = Cache(dut, "urgent")
@@ -262,24 +250,49 @@ async def urgent_refresh_takes_every_cycle(dut: Any) -> None:
     cache.check()
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during traffic: no strobe and no write-back follows."""
-    cache = Cache(dut, "resets", "random", "random")
+def collisions(cache: Cache) -> Steps:
+    """Read, write and refresh few addresses at random, so that all kinds of collisions occur."""
+    p, rng = cache.p, cache.bench.rng
+    addresses = rng.sample(range(p.words), 3)
+    for side in SIDES:
+        for address in addresses:
+            cache.write(side, address, np.array([rng.getrandbits(8)] * (2 * p.banks)))
+    yield from cache.idle("keys_write", "values_write")
+    for side in SIDES:
+        for _ in range(60):
+            words = [rng.getrandbits(8 * p.word_bytes) for _ in range(2 * p.banks)]
+            cache.write(side, rng.choice(addresses), np.array(words, np.uint64))
+        cache.sources[f"{side}_read"].send(rng.choices(addresses, k=120))
+    for half in HALVES:
+        cache.sources[half].send(rng.choices(addresses, k=80))
+    yield from cache.idle(*cache.sources)
+    for side in SIDES:
+        cache.sources[f"{side}_read"].send(addresses)
+    yield from cache.idle(*cache.sources)
+    assert cache.refreshed == [80, 80]
+
+
+def reads_and_refreshes(cache: Cache) -> Steps:
+    """Write four addresses, then read and refresh them, as long as a reset lets it."""
     rng = cache.bench.rng
-    for number in range(6):
-        cache.written = [{}, {}]
-        await cache.bench.reset()
-        for side in SIDES:
-            for address in range(4):
-                # Each round has different rows, so that rows of the previous round are detected.
-                row = np.array([4 * number + address] * (2 * cache.p.banks))
-                cache.write(side, address, row)
-        await cache.finish("keys_write", "values_write")
-        for half in HALVES:
-            cache.sources[half].send(rng.choices(range(4), k=20))
-        for side in SIDES:
-            cache.sources[f"{side}_read"].send(rng.choices(range(4), k=40))
-        for _cycle in range(rng.randint(1, 40)):
-            await cache.bench.step()
-        cache.check()
+    for side in SIDES:
+        for address in range(4):
+            # Each time has other rows, so that rows from before a reset are detected.
+            cache.write(side, address, np.array([rng.getrandbits(8)] * (2 * cache.p.banks)))
+    yield from cache.idle("keys_write", "values_write")
+    for half in HALVES:
+        cache.sources[half].send(rng.choices(range(4), k=20))
+    for side in SIDES:
+        cache.sources[f"{side}_read"].send(rng.choices(range(4), k=40))
+
+
+stalls = stall_test(Cache, collisions)
+resets = reset_test(
+    Cache,
+    collisions,
+    begun=reads_and_refreshes,
+    longest=60,
+    times=2,
+    rounds=6,
+    pauses=("random", "random"),
+)

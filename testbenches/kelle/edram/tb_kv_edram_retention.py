@@ -52,23 +52,22 @@ async def forgotten_words_fade(dut: Any) -> None:
             await cache.bench.step()
         cache.sources["msb"].send(addresses)
         await cache.finish("msb")
-    for side in SIDES:
-        cache.sources[f"{side}_read"].send(addresses)
-    await cache.finish("keys_read", "values_read")
     width = 8 * p.word_bytes
     low = (1 << p.banks * width) - 1
     flips = 0
-    for number in range(len(SIDES)):
-        for i, address in enumerate(addresses):
-            row = cache.expected[number][i]
-            msb, lsb = row & low, row >> p.banks * width
+    for rows in cache.written:
+        for address in addresses:
+            msb, lsb = rows[address] & low, rows[address] >> p.banks * width
             faded = 0
             for bank in range(p.banks):
                 word = lsb >> bank * width & ((1 << width) - 1)
                 old = RETENTION.read(word, address, RETENTION.cycles + 1, width)
                 flips += (word ^ old).bit_count()
                 faded |= old << bank * width
-            cache.expected[number][i] = faded << p.banks * width | msb
+            rows[address] = faded << p.banks * width | msb
+    for side in SIDES:
+        cache.sources[f"{side}_read"].send(addresses)
+    await cache.finish("keys_read", "values_read")
     cache.check()
     bits = len(SIDES) * len(addresses) * p.banks * width
     rate = np.array([flips / bits])

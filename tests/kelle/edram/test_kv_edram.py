@@ -15,7 +15,7 @@ from hdl.kelle.edram.kv_edram import KvEdramParameters, channels_of, row_of
 from hdl.paths import BUILD
 from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.edram.tb_kv_edram_retention import RETENTION
-from testbenches.runner import Request, prepare, run_testbench, simulate
+from testbenches.runner import Request, prepare, run_testbench
 
 TINY = entry_named("kv_edram").parameters("tiny")
 
@@ -102,12 +102,6 @@ def test_bad_retention(change: dict[str, Any]) -> None:
     """A rate is a probability, and an age is at least one cycle."""
     with pytest.raises(ValueError, match="must be"):
         Retention(**({"cycles": 10, "rate": 0.1} | change))
-
-
-def test_a_round_may_end_before_its_first_read() -> None:
-    """With this seed, a round of `resets` does."""
-    result = simulate(entry_named("kv_edram"), "tiny", Request(seed=3))
-    assert result.passed, result.first_failure
 
 
 def test_macro_in_the_swap_point_fades_and_is_refreshed() -> None:
