@@ -1,8 +1,9 @@
 """Testbench of the refresh controllers: SmolLM2's scores, continuous traffic, resets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import cocotb
@@ -22,6 +23,10 @@ from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.kelle.edram.paper_intervals import PAPER, paper_intervals
 from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
+from testbenches.shared_tests import reset_test, stall_test
+
+Changes = list[tuple[int, int, int]]
+"""Changes of one tick: entry, score, and whether it is valid."""
 
 LAYER = 14
 CACHED = 96
@@ -64,7 +69,7 @@ def prepare(p: RefreshParameters) -> None:
     open_trace(text="prose", tokens=640, layers=(LAYER,))
 
 
-def real_scores(p: RefreshParameters) -> Iterator[list[tuple[int, int, int]]]:
+def real_scores(p: RefreshParameters) -> Iterator[Changes]:
     """Yield for each step the scores of all cached tokens of a layer of SmolLM2, as entries."""
     trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
     group = trace.heads // trace.kv_heads
@@ -156,16 +161,29 @@ class Grants:
 
 
 class Refresh:
-    """A bench with scores, settings and grants."""
+    """A bench with scores, settings and grants.
 
-    def __init__(self, dut: Any, salt: str, traffic: str = "none", **intervals: int) -> None:
+    The pair of stall patterns is that of the scores, and that of the grants: a request for a
+    refresh is granted in the cycles in which other traffic pauses, or ``"endless"`` traffic does
+    not. Scores do not stall: a tick has time for a known number of changes.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        source: str = "none",
+        traffic: str = "none",
+        *,
+        intervals: Mapping[str, int] | None = None,
+    ) -> None:
         self.p: RefreshParameters = catalog_parameters()
-        self.settings = replace(scaled(self.p), **intervals)
+        self.settings = replace(scaled(self.p), **(intervals or {}))
         self.room = room(self.p)
         # Refreshes are no stream transfers; scores may not change for a few ticks.
         self.bench = Bench(dut, f"{salt} {traffic}", timeout=4 * self.settings.tick_cycles)
         self.model = RefreshModel(self.p, self.settings)
-        self.source = self.bench.source("scores")
+        self.source = self.bench.source("scores", source)
         busy = (iter(lambda: True, False) if traffic == "endless" else self.bench.pauses(traffic),)
         self.begun = 0
         self.grants = [
@@ -181,22 +199,40 @@ class Refresh:
 
     def may_urge(self) -> bool:
         """Return whether the timeout of a sweep has expired in this cycle."""
-        elapsed = (self.bench.cycle - self.begun) % self.settings.tick_cycles
-        return elapsed >= self.settings.timeout
+        since = self.bench.cycle - self.begun
+        return since >= 0 and since % self.settings.tick_cycles >= self.settings.timeout
+
+    def begin(self) -> None:
+        """Begin after a reset: the first tick begins when the unit has cleared all entries."""
+        self.model = RefreshModel(self.p, self.settings)
+        self.begun = self.bench.cycle + self.p.entries
 
     async def start(self) -> None:
-        """Reset and wait until the unit has cleared all entries; then a tick begins."""
+        """Reset and wait until the first tick begins."""
         await self.bench.reset()
-        self.model = RefreshModel(self.p, self.settings)
+        self.begin()
         await self.bench.step()
         await self.bench.run(until=lambda: bool(int(self.bench.dut.scores_ready.value)))
-        self.begun = self.bench.cycle
+        begun = np.array([self.bench.cycle])
+        self.bench.compare("first cycle of a tick", np.array([self.begun]), begun)
+
+    def offer(self, work: list[Changes]) -> None:
+        """Offer the changes of all ticks at once, as soon as the unit has cleared all entries."""
+        self.begin()
+        for updates in work:
+            self.send(updates)
+
+    async def run(self, work: list[Changes]) -> None:
+        """Reset, change scores in each tick, and compare every address of every sweep."""
+        await self.start()
+        for updates in work:
+            await self.tick(updates)
 
     async def until(self, cycle: int) -> None:
         """Simulate until a cycle of the current tick."""
         await self.bench.wait(self.begun + cycle)
 
-    def send(self, updates: list[tuple[int, int, int]]) -> None:
+    def send(self, updates: Changes) -> None:
         """Offer changes, and apply them to the model."""
         entry, score, valid = np.array(updates, np.int64).reshape(-1, 3).T
         bits = pack(self.p.score_layout, {"entry": entry, "score": score, "valid": valid})
@@ -204,7 +240,7 @@ class Refresh:
         for item in updates:
             self.model.change(item[0], item[1], bool(item[2]))
 
-    async def tick(self, updates: list[tuple[int, int, int]]) -> None:
+    async def tick(self, updates: Changes) -> None:
         """Change scores between sweeps, simulate a tick and its sweep, and compare.
 
         Only as many changes are applied as the tick has time for.
@@ -231,33 +267,9 @@ class Refresh:
 
 
 @cocotb.test()
-async def sweeps(dut: Any) -> None:
-    """Compare every address of every sweep, while SmolLM2's scores change from tick to tick."""
-    await sweep_often(dut, "random")
-
-
-@cocotb.test()
-@cocotb.parametrize(traffic=["none", "bursty", "endless"])
-@only_if(small, "sweeps of thousands of entries are long")
-async def sweeps_under_traffic(dut: Any, traffic: str) -> None:
-    """Sweep while other traffic uses the banks never, in bursts, or in every cycle."""
-    await sweep_often(dut, traffic)
-
-
-async def sweep_often(dut: Any, traffic: str) -> None:
-    """Sweep with traffic of a pattern."""
-    refresh = Refresh(dut, "sweeps", traffic)
-    await refresh.start()
-    for number, updates in enumerate(real_scores(refresh.p)):
-        await refresh.tick(updates)
-        if number == (4 if refresh.p.entries > 1024 else 24):
-            break
-
-
-@cocotb.test()
 async def random_scores(dut: Any) -> None:
     """Sweep while entries become valid and invalid and change their group between sweeps."""
-    refresh = Refresh(dut, "random scores", "random")
+    refresh = Refresh(dut, "random scores", traffic="random")
     p, rng = refresh.p, refresh.bench.numpy_rng
     await refresh.start()
     for _ in range(4 if p.entries > 1024 else 40):
@@ -281,7 +293,7 @@ async def any_intervals(dut: Any) -> None:
         for half in HALVES:
             hst, lst = sorted(rng.integers(1, most, 2, endpoint=True).tolist())
             intervals |= {f"{half}_hst": hst, f"{half}_lst": lst}
-        refresh = Refresh(dut, salt, "random", **intervals)
+        refresh = Refresh(dut, salt, traffic="random", intervals=intervals)
         p = refresh.p
         await refresh.start()
         for _ in range(12):
@@ -329,17 +341,34 @@ async def operations_against_uniform(dut: Any) -> None:
     )
 
 
-@cocotb.test()
-@only_if(small, "sweeps of thousands of entries are long")
-async def resets(dut: Any) -> None:
-    """Reset during sweeps: the next sweeps equal the golden model's."""
-    refresh = Refresh(dut, "resets", "random")
+def changes(refresh: Refresh) -> list[Changes]:
+    """Return the changes of SmolLM2's scores from tick to tick."""
+    return list(islice(real_scores(refresh.p), 5 if refresh.p.entries > 1024 else 25))
+
+
+def first_and_last(refresh: Refresh) -> list[Changes]:
+    """Return changes of two entries only, so that any other entry is from before a reset."""
     p = refresh.p
-    for _ in range(4):
-        await refresh.start()
-        refresh.send([(entry, entry % (1 << p.score_bits), 1) for entry in range(p.entries)])
-        for _cycle in range(refresh.bench.rng.randint(1, 3 * refresh.settings.tick_cycles)):
-            await refresh.bench.step()
-    await refresh.start()
-    for _ in range(3):
-        await refresh.tick([(0, 1, 1), (p.entries - 1, 2 % (1 << p.score_bits), 1)])
+    return [[(0, 1, 1), (p.entries - 1, 2 % (1 << p.score_bits), 1)]] * 3
+
+
+short_sweeps = only_if(small, "sweeps of thousands of entries are long")
+sweeps = stall_test(Refresh, changes, pairs=[("none", "random")], name="sweeps")
+stalls = stall_test(
+    Refresh,
+    changes,
+    pairs=[("none", traffic) for traffic in ("none", "bursty", "adversarial", "endless")],
+    condition=short_sweeps,
+)
+resets = reset_test(
+    Refresh,
+    first_and_last,
+    begun=lambda refresh: [
+        [(e, e % (1 << refresh.p.score_bits), 1) for e in range(refresh.p.entries)]
+    ],
+    longest=lambda refresh: refresh.p.entries + 3 * refresh.settings.tick_cycles,
+    times=2,
+    rounds=4,
+    pauses=("none", "random"),
+    condition=short_sweeps,
+)
