@@ -18,6 +18,7 @@ from hdl.kelle.eviction.eviction_parameters import (
     wavefront_layout,
 )
 from testbenches.bench import Bench, catalog_parameters
+from testbenches.kelle.script import Script, Steps
 from testbenches.packing import from_integers, pack, to_integer, unpack
 
 
@@ -99,12 +100,16 @@ class Expected:
 
 
 class Decode:
-    """A bench that acts as the scheduler, with the golden model."""
+    """A bench that acts as the scheduler, with the golden model.
 
-    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+    Later inputs depend on the placements, so that work is a script.
+    """
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: EvictionParameters = catalog_parameters()
         p = self.p
         self.bench = bench = Bench(dut, f"{salt} {source} {sink}")
+        self.script = Script(bench)
         self.dut = dut
         # The last layer, so that logic that ignores the layer is detected.
         self.layer = p.layers - 1
@@ -128,9 +133,23 @@ class Decode:
     async def reset(self) -> None:
         """Reset everything."""
         await self.bench.reset()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with a model whose slots are empty."""
         self.model, self.expected = EvictionModel(self.p, self.layer), Expected()
-        for sink in (self.placements, self.values, self.stores, self.scores):
-            sink.received.clear()
+
+    def offer(self, work: Steps) -> None:
+        """Start work after a reset."""
+        self.forget()
+        self.script.start(work)
+
+    async def run(self, work: Steps) -> None:
+        """Reset, run work to its end, and compare all outputs and slots."""
+        await self.bench.reset()
+        self.offer(work)
+        await self.script.finish()
+        await self.finish()
 
     async def prefill(self, kept: list[Kept]) -> None:
         """Load the tokens that a prefill keeps."""
@@ -192,8 +211,12 @@ class Decode:
                 row=slot % rows,
             )
 
-    async def step(self, now: int, plan: list[np.ndarray], *, streamed: bool = False) -> None:
-        """Decode a token; `plan` has the scores [queries, positions] of each head.
+    async def step(self, now: int, plan: list[np.ndarray]) -> None:
+        """Decode a token; `plan` has the scores [queries, positions] of each head."""
+        await self.script.run(self.decode(now, plan))
+
+    def decode(self, now: int, plan: list[np.ndarray], *, streamed: bool = False) -> Steps:
+        """Return the steps that decode a token, with a plan as in `step`.
 
         With `streamed`, the search of a head does not wait for the placement of the previous head.
         """
@@ -208,7 +231,7 @@ class Decode:
                 if not p.evict_before:
                     self.search_cached(head, plan[head], now)
             placed += [self.expect_place(now, head) for head in heads]
-            await self.see_placements()
+            yield lambda: len(self.placements.received) >= len(self.expected.placements)
             for head in heads:
                 if not p.evict_before:
                     slot, own = placed[head].slot, plan[head][:, now % plan[head].shape[1]]
@@ -223,9 +246,9 @@ class Decode:
                 given = self.given(head, plan[head])
                 self.send_search(head, given, fresh=placed[head].slot)
                 self.expected.score_updates += model.search(head, given, now + 1, placed[head].slot)
-        await bench.run(until=lambda: self.wavefronts.idle and self.tokens.idle)
-        for _ in range(p.evictor.rows + 4):
-            await bench.step()
+        yield lambda: self.wavefronts.idle and self.tokens.idle
+        end = bench.cycle + p.evictor.rows + 4
+        yield lambda: bench.cycle >= end
 
     def search_cached(self, head: int, scores: np.ndarray, now: int) -> None:
         """Send a head's search by scores [queries, positions]."""
@@ -248,11 +271,6 @@ class Decode:
         self.expected.placements.append((head, place.slot, evicts, *shown))
         self.expected.values.append((head, place.slot))
         return place
-
-    async def see_placements(self) -> None:
-        """Wait until all expected placements are received."""
-        count = len(self.expected.placements)
-        await self.bench.run(until=lambda: len(self.placements.received) >= count)
 
     async def finish(self) -> None:
         """Wait for the values and stores, then read all slots back and compare everything."""

@@ -13,6 +13,9 @@ from golden.llm import open_trace
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from testbenches.applicable import Run, only_if
 from testbenches.kelle.eviction.eviction_bench import Decode
+from testbenches.kelle.script import Steps
+from testbenches.shared_tests import reset_test, stall_test
+from testbenches.streams import four_states
 
 LAYER = 14
 STEPS = 160
@@ -159,28 +162,6 @@ def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, st
     )
 
 
-@cocotb.test()
-@only_if(small, "many slots take many steps to fill")
-async def resets(dut: Any) -> None:
-    """Reset during a step: no slot, vector or wavefront of it remains."""
-    decode = Decode(dut, "resets", source="random", sink="random")
-    p, rng = decode.p, decode.bench.numpy_rng
-    high = 1 << p.evictor.input_width - 1
-    for now in range(3):
-        await decode.reset()
-        tokens = min(p.evictor.slots + now, decode.positions - 1)
-        for position in range(tokens):
-            await decode.step(position, list(rng.integers(0, high, (p.kv_heads, 1, position + 1))))
-        decode.tokens.send([tokens])
-        decode.send_search(0, np.zeros((1, p.evictor.slots), np.int64))
-        for _ in range(int(rng.integers(1, 12))):
-            await decode.bench.step()
-    await decode.reset()
-    for now in range(min(2 * p.evictor.slots, decode.positions)):
-        await decode.step(now, list(rng.integers(0, high, (p.kv_heads, 1, now + 1))))
-    await decode.finish()
-
-
 def random_plan(decode: Decode, tokens: int) -> list[np.ndarray]:
     """Return scores [queries, tokens] for each head: extremes and ties, or random ones."""
     p, rng = decode.p, decode.bench.numpy_rng
@@ -189,31 +170,6 @@ def random_plan(decode: Decode, tokens: int) -> list[np.ndarray]:
     if rng.integers(3) == 0:
         return [rng.choice([0, 1 << p.evictor.shift, high], (2, tokens)) for _ in range(p.kv_heads)]
     return [rng.integers(low, high + 1, (2, tokens)) for _ in range(p.kv_heads)]
-
-
-@cocotb.test()
-@cocotb.parametrize(source=["none", "random"], sink=["none", "random", "adversarial"])
-@only_if(small, "many slots take many steps to fill")
-async def random_decode(dut: Any, source: str, sink: str) -> None:
-    """Decode from an empty cache with random scores: ties, extremes, popularity, stalls."""
-    decode = Decode(dut, "random decode", source=source, sink=sink)
-    await decode.reset()
-    for now in range(min(4 * decode.p.evictor.slots, decode.positions)):
-        await decode.step(now, random_plan(decode, now + 1))
-    await decode.finish()
-
-
-@cocotb.test()
-@cocotb.parametrize(source=["none", "random"], sink=["none", "adversarial"])
-@only_if(small, "many slots take many steps to fill")
-async def streamed_searches(dut: Any, source: str, sink: str) -> None:
-    """Search all heads without a pause, with lookups of slots in every cycle."""
-    decode = Decode(dut, "streamed searches", source=source, sink=sink)
-    await decode.reset()
-    decode.lookups.active = True
-    for now in range(min(4 * decode.p.evictor.slots, decode.positions)):
-        await decode.step(now, random_plan(decode, now + 1), streamed=True)
-    await decode.finish()
 
 
 @cocotb.test()
@@ -229,3 +185,36 @@ async def positions_run_out(dut: Any) -> None:
         await decode.step(now, random_plan(decode, 4 * slots))
     assert decode.model.no_victim
     await decode.finish()
+
+
+def random_tokens(decode: Decode, tokens: int) -> Steps:
+    """Decode from an empty cache with random scores: ties, extremes, popularity."""
+    for now in range(min(tokens, decode.positions)):
+        yield from decode.decode(now, random_plan(decode, now + 1))
+
+
+def streamed_tokens(decode: Decode) -> Steps:
+    """Search all heads back to back, with lookups of slots in every cycle."""
+    decode.lookups.active = True
+    for now in range(min(4 * decode.p.evictor.slots, decode.positions)):
+        yield from decode.decode(now, random_plan(decode, now + 1), streamed=True)
+
+
+few_slots = only_if(small, "many slots take many steps to fill")
+stalls = stall_test(
+    Decode, lambda decode: random_tokens(decode, 4 * decode.p.evictor.slots), condition=few_slots
+)
+streamed_searches = stall_test(
+    Decode, streamed_tokens, condition=few_slots, name="streamed_searches"
+)
+resets = reset_test(
+    Decode,
+    lambda decode: random_tokens(decode, 2 * decode.p.evictor.slots),
+    begun=lambda decode: random_tokens(decode, 4 * decode.p.evictor.slots),
+    # A step takes some 40 cycles per head: most resets follow the first eviction.
+    longest=lambda decode: 100 * decode.p.kv_heads * decode.p.evictor.slots,
+    times=2,
+    rounds=lambda _decode: 1 if four_states() else 4,
+    pauses=("random", "random"),
+    condition=few_slots,
+)
