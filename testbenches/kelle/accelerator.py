@@ -19,6 +19,7 @@ from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
 from testbenches.kelle.eviction.prefill_slices import pack_slices
+from testbenches.kelle.script import Script, Steps
 from testbenches.kelle.step_cycles import words_of
 from testbenches.kelle.weight_beats import (
     after_attention,
@@ -57,8 +58,8 @@ class Accelerator:
         Dimensions of the design.
     layers : list[DecoderLayer]
         Weights and scales of each layer, and hidden states of the text.
-    pattern : str
-        Pause pattern of all streams.
+    source, sink : str
+        Pause patterns of all inputs and of all outputs.
     """
 
     def __init__(
@@ -67,10 +68,12 @@ class Accelerator:
         salt: str,
         p: KelleParameters,
         layers: list[DecoderLayer],
-        pattern: str = "none",
+        source: str = "none",
+        sink: str = "none",
     ) -> None:
         self.dut, self.p, self.layers = dut, p, layers
-        self.bench = bench = Bench(dut, f"{salt} {pattern}", timeout=TIMEOUT)
+        self.bench = bench = Bench(dut, f"{salt} {source} {sink}", timeout=TIMEOUT)
+        self.script = Script(bench)
         names = (
             "scales",
             "prefill_scores",
@@ -81,11 +84,11 @@ class Accelerator:
             "weights",
             "lookup_request",
         )
-        self.sources = {name: bench.source(name, pattern) for name in names}
+        self.sources = {name: bench.source(name, source) for name in names}
         sinks = ["outputs", "normalised", "vector_stores"]
         if p.vocabulary_size:
             sinks.append("predictions")
-        self.sinks = {name: bench.sink(name, pattern) for name in sinks}
+        self.sinks = {name: bench.sink(name, sink) for name in sinks}
         word_bytes = p.channel_layout.size // 8
         self.programs = [
             [int.from_bytes(word.tobytes(), "little") for word in beats.reshape(-1, word_bytes)]
@@ -97,9 +100,8 @@ class Accelerator:
         self.predicting = False
         # A host that pauses is also slow: it accepts a request when the scores of the next sequence
         # may be complete, and sends an input vector when the next step has waited for it.
-        self.answer_after = 0
-        if pattern != "none":
-            self.answer_after = WAITING
+        self.answer_after = WAITING if source != "none" else 0
+        if sink != "none":
             stores = self.sinks["vector_stores"]
             stores.pauses = until_offered(stores, self.load_beats)
         # Tokens that the next layer's prefill keeps, offered as soon as a step's tokens are taken.
@@ -203,16 +205,15 @@ class Accelerator:
         """Bit of `valid`; cached, because a layout computes its size at each access."""
         return self.placed_layout.size - 1
 
-    async def start(self, settings: RefreshSettings) -> None:
-        """Reset, and load the scales."""
+    def begin(self, settings: RefreshSettings) -> Steps:
+        """Set the refresh after a reset, and load the scales."""
         layout = self.p.memory.refresh.settings_layout
         self.dut.settings.value = to_integer(pack(layout, arrays(settings.payload)))
         self.choose(0)
-        await self.bench.reset()
         # The refresh controllers clear all entries before the first tick begins.
         self.begun = self.bench.cycle + self.p.memory.refresh.entries
         self.sources["scales"].send(to_integers(pack(*scale_words(self.layers, self.p))))
-        await self.run("scales")
+        yield from self.idle("scales")
 
     def choose(self, layer: int, sequence: int = 0, *, predicts: bool = False) -> None:
         """Set the layer of the next offer, and the sequence of a prefill; or select the LM head."""
@@ -224,7 +225,7 @@ class Accelerator:
             self.dut.predicts.value = predicts
         self.dut.epsilon.value = self.layers[layer].epsilon
 
-    async def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> None:
+    def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> Steps:
         """Load the tokens that a prefill keeps, or let the unit select them.
 
         Rows of recomputed tokens contain noise. `Decode.check` compares the selected tokens slot by
@@ -235,13 +236,13 @@ class Accelerator:
         if select:
             # Rows are sent afterwards: rows of slots that are not in use are not refreshed.
             self.send_scores(prefill)
-            await self.run("prefill_scores")
-            await self.bench.run(until=lambda: self.filled()[cache].sum() >= len(prefill.kept))
+            yield from self.idle("prefill_scores")
+            yield lambda: self.filled()[cache].sum() >= len(prefill.kept)
         else:
             for token in prefill.kept:
                 self.send_kept(token)
         self.send_cache(model, prefill)
-        await self.run("prefill", "rows")
+        yield from self.idle("prefill", "rows")
 
     def send_cache(self, model: KelleModel, prefill: Prefill) -> None:
         """Offer the rows of the tokens that a prefill keeps."""
@@ -278,11 +279,11 @@ class Accelerator:
         }
         self.send("prefill", prefill_layout(self.p.eviction), arrays(values))
 
-    async def step(self, positions: list[int], states: Integers, layer: int = 0) -> int:
-        """Decode a token of each sequence; return the cycles until their outputs are complete."""
+    def decode(self, positions: list[int], states: Integers, layer: int = 0) -> Steps:
+        """Decode a token of each sequence, until their outputs are complete."""
         done = len(self.sinks["outputs"].received) + self.p.batch * self.p.hidden_slices
         self.offer(positions, states, layer)
-        return await self.bench.run(until=lambda: len(self.sinks["outputs"].received) >= done)
+        yield lambda: len(self.sinks["outputs"].received) >= done
 
     def offer(self, positions: list[int], states: Integers, layer: int = 0) -> None:
         """Offer tokens, their hidden states [sequences, width], and a step's weights."""
@@ -315,9 +316,13 @@ class Accelerator:
         found = self._unpack(self.p.prediction_layout, payloads)
         return np.stack([found["token"], found["sum"]], axis=-1)
 
+    def idle(self, *names: str) -> Steps:
+        """Wait until the named streams have transferred everything."""
+        yield lambda: all(self.sources[name].idle for name in names)
+
     async def run(self, *names: str) -> None:
         """Simulate until the named streams have transferred everything."""
-        await self.bench.run(until=lambda: all(self.sources[name].idle for name in names))
+        await self.script.run(self.idle(*names))
 
     def send(self, name: str, layout: Any, values: Any) -> None:
         """Offer values to a stream."""

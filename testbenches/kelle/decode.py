@@ -17,6 +17,7 @@ from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import catalog_parameters
 from testbenches.kelle.accelerator import Accelerator
 from testbenches.kelle.edram.paper_intervals import paper_intervals
+from testbenches.kelle.script import Steps
 from testbenches.kelle.text_layers import open_layers
 
 Integers = NDArray[np.int64]
@@ -39,13 +40,15 @@ class Decode:
         self,
         dut: Any,
         salt: str,
-        pattern: str = "none",
+        source: str = "none",
+        sink: str = "none",
+        *,
         change: Callable[[DecoderLayer], DecoderLayer] = lambda layer: layer,
     ) -> None:
         self.p: KelleParameters = catalog_parameters()
         self.layers = [change(layer) for layer in open_layers(self.p)]
-        self.accelerator = Accelerator(dut, salt, self.p, self.layers, pattern)
-        self.bench = self.accelerator.bench
+        self.accelerator = Accelerator(dut, salt, self.p, self.layers, source, sink)
+        self.bench, self.script = self.accelerator.bench, self.accelerator.script
         # One model for every set of slots: a layer's sequences, then the next layer's.
         self.of = [layer for layer in self.layers for _sequence in range(self.p.batch)]
         self.models: list[KelleModel] = []
@@ -86,16 +89,32 @@ class Decode:
         self, settings: RefreshSettings, prefilled: int = 0, select: bool = True
     ) -> None:
         """Reset, load scales, and fill the cache; select tokens in hardware or in software."""
+        await self.bench.reset()
+        await self.script.run(self.load(settings, prefilled, select))
+
+    def load(self, settings: RefreshSettings, prefilled: int = 0, select: bool = True) -> Steps:
+        """Load scales after a reset, and fill the cache, as `start` does."""
         self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.of)]
         self.refresh = RefreshModel(self.p.memory.refresh, settings)
         self.steps = []
         self.inputs = [layer.quantised.copy() for layer in self.of]
-        await self.accelerator.start(settings)
+        yield from self.accelerator.begin(settings)
         if prefilled:
             for number, model in enumerate(self.models):
                 made = prefill(model, prefilled + number % self.p.batch % self.spread)
                 self.learn(made.score_updates)
-                await self.accelerator.fill(model, made, select)
+                yield from self.accelerator.fill(model, made, select)
+
+    def offer(self, work: Steps) -> None:
+        """Start work after a reset."""
+        self.script.start(work)
+
+    async def run(self, work: Steps) -> None:
+        """Reset, run work to its end, and compare all outputs and slots."""
+        await self.bench.reset()
+        self.offer(work)
+        await self.script.finish()
+        await self.check()
 
     def learn(self, score_updates: list[tuple[int, int, int]]) -> None:
         """Update the model of the refresh controllers."""
@@ -108,7 +127,13 @@ class Decode:
 
     async def step(self, now: int, layer: int = 0, states: Integers | None = None) -> int:
         """Decode a token of each sequence in both; return the accelerator's cycles."""
-        return await self.accelerator.step(*self.expect(now, layer, states), layer)
+        begun = self.bench.cycle
+        await self.script.run(self.decode(now, layer, states))
+        return self.bench.cycle - begun
+
+    def decode(self, now: int, layer: int = 0, states: Integers | None = None) -> Steps:
+        """Decode a token of each sequence in both, as `step` does."""
+        return self.accelerator.decode(*self.expect(now, layer, states), layer)
 
     def expect(
         self, now: int, layer: int = 0, states: Integers | None = None

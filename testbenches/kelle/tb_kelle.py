@@ -20,8 +20,10 @@ from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact
 from testbenches.kelle.decode import Decode, intervals, longest, shortened
+from testbenches.kelle.script import Steps
 from testbenches.kelle.step_cycles import step_bound
 from testbenches.kelle.text_layers import TOKENS, layer_numbers
+from testbenches.shared_tests import SLOW, reset_test, stall_test
 from testbenches.streams import four_states
 
 Integers = NDArray[np.int64]
@@ -145,7 +147,7 @@ async def weights_ahead(dut: Any) -> None:
 async def vocabulary(dut: Any) -> None:
     """Predict between steps with all pauses: the argmax of exact sums, ties to the lowest token."""
     for pattern in ("none", "random", "bursty"):
-        decode = Decode(dut, "vocabulary", pattern)
+        decode = Decode(dut, "vocabulary", pattern, pattern)
         p, bench, accelerator = decode.p, decode.bench, decode.accelerator
         await decode.start(longest(p), decode.full)
         # The second half of the tokens repeats the first half, so that all sums have ties.
@@ -300,22 +302,6 @@ async def late_outputs(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(pattern=["random", "bursty", "adversarial"])
-@only_if(quick, "hours at large dimensions or in four states")
-async def pauses(dut: Any, pattern: str) -> None:
-    """Decode with pauses on every stream, and refreshes at any time."""
-    decode = Decode(dut, "pauses", pattern)
-    p = decode.p
-    sweep = p.memory.refresh.sweep_cycles
-    tick = min(3 * sweep, (1 << p.tick_bits) - 1)
-    await decode.start(intervals(p, tick, min(sweep, tick - sweep)), decode.full)
-    for now in decode.text(decode.full, 6):
-        await decode.step(now)
-    await decode.check()
-    assert decode.accelerator.counts().min() > 0
-
-
-@cocotb.test()
 @only_if(quick, "hours at large dimensions or in four states")
 async def crowded_banks(dut: Any) -> None:
     """Refresh in nearly all cycles of the banks: reads are late, and the step waits for them."""
@@ -335,18 +321,35 @@ async def crowded_banks(dut: Any) -> None:
     assert decode.members > p.batch or not popular
 
 
-@cocotb.test()
-@only_if(small, "a large cache takes minutes to fill again")
-async def resets(dut: Any) -> None:
-    """Reset during a step: the next step equals the golden model's. The bench selects tokens."""
-    decode = Decode(dut, "resets")
-    p, bench = decode.p, decode.bench
-    for _ in range(1 if four_states() else 4):
-        await decode.start(longest(p), decode.full, select=False)
-        decode.accelerator.offer(decode.positions(decode.full), decode.states(decode.full))
-        for _cycle in range(bench.rng.randint(1, decode.accelerator.load_beats)):
-            await bench.step()
-    await decode.start(longest(p), decode.full, select=False)
+def refreshed_steps(decode: Decode) -> Steps:
+    """Fill the cache and decode, while refreshes occur at any time."""
+    p = decode.p
+    sweep = p.memory.refresh.sweep_cycles
+    tick = min(3 * sweep, (1 << p.tick_bits) - 1)
+    yield from decode.load(intervals(p, tick, min(sweep, tick - sweep)), decode.full)
+    for now in decode.text(decode.full, 6):
+        yield from decode.decode(now)
+    assert decode.accelerator.counts().min() > 0
+
+
+def steps_after_a_reset(decode: Decode) -> Steps:
+    """Fill the cache with tokens that the bench selects, and decode."""
+    yield from decode.load(longest(decode.p), decode.full, select=False)
     for now in decode.text(decode.full, 1 if four_states() else 3):
-        await decode.step(now)
-    await decode.check()
+        yield from decode.decode(now)
+
+
+stalls = stall_test(
+    Decode,
+    refreshed_steps,
+    pairs=[(pattern, pattern) for pattern in SLOW],
+    condition=only_if(quick, "hours at large dimensions or in four states"),
+)
+resets = reset_test(
+    Decode,
+    steps_after_a_reset,
+    longest=lambda decode: 2 * decode.accelerator.load_beats,
+    times=lambda _decode: 1 if four_states() else 4,
+    rounds=lambda _decode: 1 if four_states() else 2,
+    condition=only_if(small, "a large cache takes minutes to fill again"),
+)
