@@ -33,7 +33,7 @@ from systola.generation.system import (
 )
 from testbenches.harness import LongRun, Moved
 from testbenches.veda.host import Host
-from testbenches.veda.model_lines import CacheFile, fixed_space, model_pieces, octets_of_line
+from testbenches.veda.model_lines import CacheFile, bytes_of_line, fixed_space, model_pieces
 
 
 class VedaSystem(System):
@@ -81,7 +81,7 @@ class VedaSystem(System):
         p, first = self.p, fixed_space(self.p)
 
         def pieces() -> Iterable[tuple[int, NDArray[np.uint8]]]:
-            size = octets_of_line(p)
+            size = bytes_of_line(p)
             base = self.model.shape.rope_base
             parts = model_pieces(p, self.weights, self.vocabulary, base, self.longest)
             for address, lines in parts:
@@ -190,7 +190,7 @@ class VedaSystem(System):
         run = self.host.run(block.plan, states, moved)
         if expected is not None:
             self._compare(run, expected.result())
-        size = octets_of_line(self.p)
+        size = bytes_of_line(self.p)
         return Outcome(
             token=self.host.prediction[0] if self.host.prediction else None,
             cycles=run.cycle,

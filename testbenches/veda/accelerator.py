@@ -24,9 +24,9 @@ class Accelerator:
         self,
         dut: Any,
         salt: str,
-        *,
         source: str = "none",
         sink: str = "none",
+        *,
         timing: HbmTiming | None = None,
     ) -> None:
         self.dut = dut
@@ -52,7 +52,7 @@ class Accelerator:
         self.predictions = bench.sink("predictions", sink) if p.vocabulary_size else None
         dut.clear_flags.value = 0
 
-    def start(self, work: DecodeWork) -> None:
+    def offer(self, work: DecodeWork) -> None:
         """Fill the memory, and offer all instructions, vectors and states."""
         for layer, (keys, values, counts) in work.loaded.items():
             self.memory.store(keys, layer=layer, value=False)
@@ -86,9 +86,9 @@ class Accelerator:
             self.states_in.send(to_integers(pack(self.p.state_layout, elements)))
 
     async def run(self, work: DecodeWork) -> int:
-        """Reset, run all work; return the cycles to the last output."""
+        """Reset, run all work and compare its results; return the cycles to the last output."""
         await self.bench.reset()
-        self.start(work)
+        self.offer(work)
         rows = len(work.alone) * self.p.rounds
         elements = sum(states.size for states in work.states_out)
         cycles = await self.bench.run(
@@ -104,6 +104,7 @@ class Accelerator:
             )
         )
         await self.bench.step(20)
+        self._check(work)
         return cycles
 
     @property
@@ -111,7 +112,7 @@ class Accelerator:
         """Cycle and payload of each prediction so far."""
         return [] if self.predictions is None else self.predictions.received
 
-    def check(self, work: DecodeWork) -> None:
+    def _check(self, work: DecodeWork) -> None:
         """Compare every output, vote count and victim, and the final content of the memory."""
         p, compare = self.p, self.bench.compare
         cycles = [cycle for cycle, _payload in self.outputs.received]

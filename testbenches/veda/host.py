@@ -17,7 +17,7 @@ from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import BurstMemory, Store
 from testbenches.packing import Bits, pack, to_integer, unpack
 from testbenches.veda.functions.serial_bench import code_fields
-from testbenches.veda.model_lines import CacheFile, address, octets_of_line
+from testbenches.veda.model_lines import CacheFile, address, bytes_of_line
 
 TIMEOUT = 20_000
 """Timeout in cycles without any transfer."""
@@ -82,7 +82,7 @@ class Host:
             read_layout=p.read_layout,
             write_layout=p.write_layout,
             channels=p.channels,
-            line_width=8 * octets_of_line(p),
+            line_width=8 * bytes_of_line(p),
             address_width=p.address_layout.size,
         )
         self._open = contextlib.ExitStack()

@@ -15,7 +15,7 @@ from hdl.veda.parameters import VedaParameters
 from testbenches.veda.layer_weights import vocabulary_lines, weight_lines
 
 
-def octets_of_line(p: VedaParameters) -> int:
+def bytes_of_line(p: VedaParameters) -> int:
     """Return the bytes of a memory line."""
     return p.array.plane_width * 2
 
@@ -40,7 +40,7 @@ def model_pieces(
     positions: int,
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """Yield addresses and contents of a model's lines, shape (lines, bytes)."""
-    size = octets_of_line(p)
+    size = bytes_of_line(p)
     channel_step = 1 << p.weight_line["channel"].offset
     for layer, own in enumerate(weights):
         lines = weight_lines(p, own)
@@ -81,7 +81,7 @@ class CacheFile:
 
     def __init__(self, file: Path, p: VedaParameters, layers: int) -> None:
         self.file, self.p = file, p
-        size = octets_of_line(p)
+        size = bytes_of_line(p)
         stride = address(p, Space.CACHE, layer=1)
         used = 1 << p.cache_line.size
         with file.open("wb") as out:

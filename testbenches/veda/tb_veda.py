@@ -8,6 +8,7 @@ import numpy as np
 from hdl.veda.parameters import VedaParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, context
+from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import four_states, read
 from testbenches.veda.accelerator import Accelerator
 from testbenches.veda.decode_texts import (
@@ -64,7 +65,6 @@ async def whole_layers(dut: Any) -> None:
     layers = 1 if four_states() or p.hidden_size >= 4096 else 3
     work = layered(p, 127, 3 if many(p) else 1, layers)
     cycles = await accelerator.run(work)
-    accelerator.check(work)
     facts = {"cycles_layers": cycles, "beats_layers": work.ideal_cycles, "layers": len(work.steps)}
     accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
 
@@ -80,7 +80,6 @@ async def layers_from_hbm(dut: Any) -> None:
     accelerator = Accelerator(dut, "layers_from_hbm", timing=HbmTiming())
     work = layered(p, 127, 1, 3)
     cycles = await accelerator.run(work)
-    accelerator.check(work)
     facts = {"cycles_hbm": cycles, "beats_hbm": work.ideal_cycles}
     accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
 
@@ -100,7 +99,6 @@ async def whole_prompt(dut: Any) -> None:
     else:
         work = prompt(p, p.block, max(1, min(5, p.block - 2)), 0, layers)
     cycles = await accelerator.run(work)
-    accelerator.check(work)
     assert not read(dut.overflow)
     fetched = np.array([accelerator.memory.beats])
     accelerator.bench.compare("lines fetched", np.array([work.ideal_lines]), fetched)
@@ -114,18 +112,6 @@ async def whole_prompt(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize((("source", "sink"), STALLS))
-@only_if(small, "whole layers of large dimensions take long")
-async def layer_stalls(dut: Any, source: str, sink: str) -> None:
-    """Whole layers and attention alone in random order, under pairs of stall patterns."""
-    p = catalog_parameters()
-    accelerator = Accelerator(dut, f"layer_stalls {source} {sink}", source=source, sink=sink)
-    work = mixed_layers(accelerator.bench.numpy_rng, p, 1 if four_states() else 6)
-    await accelerator.run(work)
-    accelerator.check(work)
-
-
-@cocotb.test()
 @only_if(lambda run: small(run) and not run.four_states, "real states suffice for large dimensions")
 async def states_of_all_sizes(dut: Any) -> None:
     """Whole layers of hidden states of all magnitudes, which expose bits that others mask."""
@@ -134,23 +120,32 @@ async def states_of_all_sizes(dut: Any) -> None:
     rng, steps = accelerator.bench.numpy_rng, 12
     work = mixed_layers(rng, p, steps, states=random_states(rng, p, steps + p.block))
     await accelerator.run(work)
-    accelerator.check(work)
 
 
-@cocotb.test()
-@only_if(small, "whole layers of large dimensions take long")
-async def layer_resets(dut: Any) -> None:
-    """Reset during layers: no state remains."""
-    p = catalog_parameters()
-    accelerator = Accelerator(dut, "layer_resets", source="random", sink="bursty")
-    rng = accelerator.bench.numpy_rng
-    for _ in range(1 if four_states() else 5):
-        await accelerator.bench.reset()
-        accelerator.start(mixed_layers(rng, p, 2))
-        await accelerator.bench.step(accelerator.bench.rng.randint(1, 2500 if many(p) else 700))
-    work = mixed_layers(rng, p, 1 if four_states() else 4)
-    await accelerator.run(work)
-    accelerator.check(work)
+small_layers = only_if(small, "whole layers of large dimensions take long")
+
+
+def some_layers(accelerator: Accelerator, steps: int) -> DecodeWork:
+    """Return whole layers and attention alone in random order."""
+    return mixed_layers(accelerator.bench.numpy_rng, accelerator.p, steps)
+
+
+layer_stalls = stall_test(
+    Accelerator,
+    lambda accelerator: some_layers(accelerator, 1 if four_states() else 6),
+    pairs=STALLS,
+    condition=small_layers,
+    name="layer_stalls",
+)
+layer_resets = reset_test(
+    Accelerator,
+    lambda accelerator: some_layers(accelerator, 1 if four_states() else 4),
+    begun=lambda accelerator: some_layers(accelerator, 2),
+    longest=lambda accelerator: 2500 if many(accelerator.p) else 700,
+    times=lambda _accelerator: 1 if four_states() else 5,
+    condition=small_layers,
+    name="layer_resets",
+)
 
 
 @cocotb.test()
@@ -169,7 +164,6 @@ async def real_decode(dut: Any) -> None:
         for layer, text in enumerate(tokens):
             work.add(layer, text, index, vote=True, evictions=1)
     cycles = await accelerator.run(work)
-    accelerator.check(work)
     assert not read(dut.overflow)
     size = f"{p.heads} heads, {count} tokens, {cached + 1} cached"
     accelerator.bench.record(
@@ -193,7 +187,6 @@ async def votes_cost_nothing(dut: Any) -> None:
             work.load(layer, *past_of(tokens, length - 1))
             work.add(layer, tokens, length, vote=vote, evictions=int(vote))
         cycles.append(await accelerator.run(work))
-        accelerator.check(work)
         facts = {f"cycles_{'with' if vote else 'without'}_votes": cycles[-1]}
         accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
     accelerator.bench.compare("cycles with votes", np.array(cycles[1:]), np.array(cycles[:1]))
@@ -213,7 +206,6 @@ async def trimming_is_a_search_and_a_pass(dut: Any) -> None:
             work.load(layer, *past_of(tokens, length - 1))
             work.add(layer, tokens, length, vote=True, evictions=0 if layer else evictions)
         cycles.append(await accelerator.run(work))
-        accelerator.check(work)
     assert cycles[1] - cycles[0] <= 2 * max(length, 64), cycles
     facts = {"cycles_untrimmed": cycles[0], "cycles_trimmed": cycles[1]}
     accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
@@ -231,7 +223,6 @@ async def utilisation(dut: Any) -> None:
         work.load(0, *past_of(tokens, length - 1))
         work.add(0, tokens, length - 1, vote=True, evictions=1)
         cycles = await accelerator.run(work)
-        accelerator.check(work)
         facts = {f"cycles_{length}": cycles, f"beats_{length}": work.ideal_cycles}
         accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
 
@@ -252,7 +243,6 @@ async def whole_text(dut: Any) -> None:
         evictions = prompt - target if index == prompt - 1 else 0
         work.add(0, tokens, index, vote=index >= reserved, evictions=evictions)
     await accelerator.run(work)
-    accelerator.check(work)
     # The remaining tokens are compacted in the order of the slots, as the counts are.
     model = work.models[0]
     keys, values = (
@@ -264,37 +254,28 @@ async def whole_text(dut: Any) -> None:
     for index in range(prompt, prompt + 4):
         generation.add(0, tokens, index, vote=True, evictions=1)
     await accelerator.run(generation)
-    accelerator.check(generation)
     lengths = [step.length for step in generation.steps]
     accelerator.bench.compare("cached tokens", np.full(4, target + 1), np.array(lengths))
 
 
-@cocotb.test()
-@cocotb.parametrize((("source", "sink"), STALLS))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random steps of several layers under pairs of stall patterns."""
-    p = catalog_parameters()
-    accelerator = Accelerator(dut, f"stalls {source} {sink}", source=source, sink=sink)
-    for _ in range(4 if many(p) else 1):
-        work = mixed(accelerator.bench.numpy_rng, p, 6 if many(p) else 2)
-        await accelerator.run(work)
-        accelerator.check(work)
+def some_steps(accelerator: Accelerator, steps: int) -> DecodeWork:
+    """Return attention alone of several layers, of all lengths."""
+    return mixed(accelerator.bench.numpy_rng, accelerator.p, steps)
 
 
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset during operation: no state remains."""
-    p = catalog_parameters()
-    accelerator = Accelerator(dut, "resets", source="random", sink="bursty")
-    rng = accelerator.bench.numpy_rng
-    quick = many(p)
-    for _ in range(5 if quick else 2):
-        await accelerator.bench.reset()
-        accelerator.start(mixed(rng, p, 3))
-        await accelerator.bench.step(accelerator.bench.rng.randint(1, 1500))
-    work = mixed(rng, p, 4 if quick else 2)
-    await accelerator.run(work)
-    accelerator.check(work)
+stalls = stall_test(
+    Accelerator,
+    lambda accelerator: some_steps(accelerator, 6 if many(accelerator.p) else 2),
+    pairs=STALLS,
+    runs=lambda accelerator: 4 if many(accelerator.p) else 1,
+)
+resets = reset_test(
+    Accelerator,
+    lambda accelerator: some_steps(accelerator, 4 if many(accelerator.p) else 2),
+    begun=lambda accelerator: some_steps(accelerator, 3),
+    longest=1500,
+    times=lambda accelerator: 5 if many(accelerator.p) else 2,
+)
 
 
 @cocotb.test()
@@ -311,7 +292,6 @@ async def no_slot_left(dut: Any) -> None:
     assert not read(dut.overflow)
     work.add(0, tokens, p.slots)
     await accelerator.run(work)
-    accelerator.check(work)
     assert read(dut.overflow)
 
 
@@ -331,7 +311,6 @@ async def all_victims(dut: Any) -> None:
         work.add(1, tokens, 0, evictions=3)
         wanted.append((1, 0))
     await accelerator.run(work)
-    accelerator.check(work)
     assert work.evictions == wanted
 
 
@@ -346,12 +325,10 @@ async def too_long_a_block(dut: Any) -> None:
     work.load(0, *past_of(tokens, 1))
     work.add(0, tokens, 1, count=p.block)
     await accelerator.run(work)
-    accelerator.check(work)
     assert read(dut.errors) == 0
     offset = p.instruction_layout["last_token"].offset
     work.instructions[0] += 1 << offset
     await accelerator.run(work)
-    accelerator.check(work)
     assert read(dut.errors) == 1 << p.errors_layout["block"].offset
 
 
@@ -370,7 +347,6 @@ async def no_number(dut: Any) -> None:
     tokens.queries[cached + 1, 0, 0] = 0x7E00
     work.add(0, tokens, cached + 1, vote=True)
     await accelerator.run(work)
-    accelerator.check(work)
     undefined = np.isnan(work.steps[1].outputs.view(np.float16)).any(axis=2).reshape(-1)
     assert undefined.tolist() == [lane == 0 for lane in range(len(undefined))]
     assert read(dut.flags) == 1
@@ -395,12 +371,10 @@ async def no_norm(dut: Any) -> None:
     work.give(0, real_weights(p, trace, LAYERS[0]))
     work.add_layer(0, states[:1], cached, leave=True)
     await accelerator.run(work)
-    accelerator.check(work)
     assert not read(dut.undefined)
     states[1, -1] = 0x7C00
     work.add_layer(0, states[1:], cached + 1, leave=True)
     await accelerator.run(work)
-    accelerator.check(work)
     assert np.isnan(work.states_out[1].view(np.float16)).all()
     assert read(dut.undefined)
     dut.clear_flags.value = 1
