@@ -40,6 +40,15 @@ STALLS = [
 """Stall patterns of inputs and of outputs."""
 
 
+ENTRY = 150
+"""Cycles from the start of work in which most of its inputs enter."""
+
+
+def reset_within(accelerator: Accelerator, longest: int) -> int:
+    """Return the cycles within which a reset occurs: during the entry of inputs, or all of them."""
+    return accelerator.bench.rng.choice((ENTRY, longest))
+
+
 def small(run: Run) -> bool:
     """Return whether whole layers take only seconds."""
     return run.parameters.array.width < 64
@@ -139,10 +148,9 @@ layer_stalls = stall_test(
 )
 layer_resets = reset_test(
     Accelerator,
-    lambda accelerator: some_layers(accelerator, 1 if four_states() else 4),
-    begun=lambda accelerator: some_layers(accelerator, 2),
-    longest=lambda accelerator: 2500 if many(accelerator.p) else 700,
-    times=lambda _accelerator: 1 if four_states() else 5,
+    lambda accelerator: some_layers(accelerator, 1 if four_states() else 2),
+    longest=lambda accelerator: reset_within(accelerator, 2500 if many(accelerator.p) else 700),
+    rounds=lambda _accelerator: 1 if four_states() else 4,
     condition=small_layers,
     name="layer_resets",
 )
@@ -272,9 +280,8 @@ stalls = stall_test(
 resets = reset_test(
     Accelerator,
     lambda accelerator: some_steps(accelerator, 4 if many(accelerator.p) else 2),
-    begun=lambda accelerator: some_steps(accelerator, 3),
-    longest=1500,
-    times=lambda accelerator: 5 if many(accelerator.p) else 2,
+    longest=lambda accelerator: reset_within(accelerator, 1200),
+    rounds=lambda accelerator: 4 if many(accelerator.p) else 2,
 )
 
 
