@@ -18,7 +18,7 @@ from hdl.veda.instructions import Space
 from systola.generation.run import Interrupted, Run
 from systola.generation.system import Mismatch, Settings, System
 from systola.generation.veda import VedaSystem
-from testbenches.veda.model_lines import address, fixed_space, octets_of_line
+from testbenches.veda.model_lines import address, bytes_of_line, fixed_space
 
 SHAPE = ModelShape(
     hidden_size=18,
@@ -214,7 +214,7 @@ def test_reports_layer_and_cycle_of_a_corrupted_weight(tmp_path: Path) -> None:
     p = system.p
     place = address(p, Space.WEIGHTS, layer=1) - fixed_space(p)
     with system.lines.open("r+b") as file:
-        file.seek(place * octets_of_line(p) + 1)
+        file.seek(place * bytes_of_line(p) + 1)
         byte = file.read(1)[0]
         file.seek(-1, 1)
         file.write(bytes([byte ^ 0x40]))
