@@ -102,7 +102,7 @@ def test_rejects_a_module_that_does_not_exist() -> None:
         ("golden.study.p3llm_passes", "golden.p3llm.tensor_formats"),
         ("systola.generation.veda", "testbenches.veda.model_lines"),
         ("systola.generation.kelle", "golden.kelle.low_bits"),
-        ("systola.generation.lad", "testbenches.lad.weight_octets"),
+        ("systola.generation.lad", "testbenches.lad.weight_bytes"),
         ("systola.generation.meadow", "testbenches.meadow.memory_images"),
         ("systola.generation.p3llm", "golden.p3llm.quantisers.key_smoothing"),
     ],

@@ -186,7 +186,7 @@ class LadTile:
     def __post_init__(self) -> None:
         """Create empty heads if none are given."""
         p = self.parameters
-        self.heads = self.heads or [Head.empty(p) for _ in range(p.heads)]
+        self.heads = self.heads or [Head.empty(p) for _ in range(p.stored_heads)]
 
     def step(self, number: int, query: Codes, key: Codes, value: Codes) -> Step:
         """Compute one decode step of a head: stages 1 to 6, and the write-back.

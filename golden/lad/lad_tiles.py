@@ -36,6 +36,6 @@ def lad_tiles(p: LadTilesParameters, heads: list[Head] | None = None) -> LadTile
     heads : list of Head, optional
         Heads of all tiles; empty ones by default.
     """
-    number = p.tile.heads * p.tiles
+    number = p.tile.stored_heads * p.tiles
     heads = heads or [Head.empty(p.tile) for _ in range(number)]
     return LadTile(parameters=p.tile, heads=heads, tiles=p.tiles)

@@ -65,7 +65,7 @@ def last_steps(decoding: Decoding, *, alone: bool) -> list[Step]:
     With `alone` the tile decodes the first head only, and shares nothing.
     """
     p = replace(decoding.p, shared=1, kept=0) if alone else decoding.p
-    tile, heads = LadTile(parameters=replace(p, heads=p.shared)), decoding.heads[: p.shared]
+    tile, heads = LadTile(parameters=replace(p, stored_heads=p.shared)), decoding.heads[: p.shared]
     steps = [
         tile.step(number, *(vectors[now] for vectors in head))
         for now in range(decoding.shape[0])

@@ -36,7 +36,7 @@ def group_heads(
 def group_steps(p: LadTileParameters, steps: int, layer: int, group: int) -> list[Step]:
     """Return the decode steps of all query heads of a KV head, token by token, heads in order."""
     heads = group_heads(p, steps, layer, group)
-    tile = LadTile(parameters=replace(p, heads=p.shared))
+    tile = LadTile(parameters=replace(p, stored_heads=p.shared))
     return [
         tile.step(number, *(vectors[now] for vectors in head))
         for now in range(steps)

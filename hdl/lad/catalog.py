@@ -50,7 +50,7 @@ TINY_SFM = SpecialFunctionModuleParameters(
     root_stages=1,
 )
 TINY_TILE = LadTileParameters(
-    heads=9,
+    stored_heads=9,
     eas=replace(TINY_EAS, apid=replace(TINY_APID, slots=40)),
     md=replace(TINY_MD, slots=40),
     ac=replace(TINY_AC, updates=14),
@@ -60,15 +60,15 @@ TINY_TILE = LadTileParameters(
     prefetched=5,
 )
 """More heads than slots, and less room on chip than a step has active positions."""
-TINY_GROUPS = replace(TINY_TILE, heads=6, shared=3, kept=7)
+TINY_GROUPS = replace(TINY_TILE, stored_heads=6, shared=3, kept=7)
 """Groups of three heads, whose union sometimes exceeds its room."""
 TINY_TILES = LadTilesParameters(tile=TINY_TILE, tiles=2)
-TINY_THREE = LadTilesParameters(tile=replace(TINY_TILE, heads=4, shared=2, kept=5), tiles=3)
+TINY_THREE = LadTilesParameters(tile=replace(TINY_TILE, stored_heads=4, shared=2, kept=5), tiles=3)
 
 TINY = LadParameters(
     tile=replace(
         TINY_TILE,
-        heads=8,
+        stored_heads=8,
         prefetched=40,
         shared=2,
         kept=9,
@@ -87,7 +87,7 @@ TINY_TURNS = replace(
     TINY,
     tile=replace(
         TINY.tile,
-        heads=6,
+        stored_heads=6,
         shared=1,
         kept=0,
         linear=replace(TINY.tile.linear, samples=4, groups=2),
@@ -103,7 +103,7 @@ TINY_TURNS = replace(
 """The paper's Figure 6: four samples, three heads, two tiles."""
 TINY_PAIRS = replace(
     TINY,
-    tile=replace(TINY.tile, heads=4, linear=replace(TINY.tile.linear, groups=2)),
+    tile=replace(TINY.tile, stored_heads=4, linear=replace(TINY.tile.linear, groups=2)),
     tiles=2,
     layers=1,
     heads=4,
@@ -121,7 +121,7 @@ SMOLLM2_AC = AttentionComputationModuleParameters(vector=SMOLLM2_VECTOR, updates
 SMOLLM2_LINEAR = LinearModuleParameters(vector=SMOLLM2_VECTOR, slices=24, groups=220)
 SMOLLM2_SFM = SpecialFunctionModuleParameters(vector=SMOLLM2_VECTOR, hidden_size=576, lanes=4)
 SMOLLM2_TILE = LadTileParameters(
-    heads=9,
+    stored_heads=9,
     eas=replace(SMOLLM2_EAS, apid=replace(SMOLLM2_APID, table=TWELVE)),
     md=replace(SMOLLM2_MD, table=TWELVE),
     ac=SMOLLM2_AC,
@@ -132,20 +132,20 @@ SMOLLM2_TILE = LadTileParameters(
     kept=2048,
 )
 SMOLLM2 = LadParameters(
-    tile=replace(SMOLLM2_TILE, heads=3 * 9, linear=replace(SMOLLM2_LINEAR, groups=439)),
+    tile=replace(SMOLLM2_TILE, stored_heads=3 * 9, linear=replace(SMOLLM2_LINEAR, groups=439)),
     layers=3,
     heads=9,
     kv_heads=3,
     intermediate_size=1536,
 )
 """Three of the model's thirty layers."""
-SMOLLM2_TILES = LadTilesParameters(tile=replace(SMOLLM2_TILE, heads=6), tiles=2)
+SMOLLM2_TILES = LadTilesParameters(tile=replace(SMOLLM2_TILE, stored_heads=6), tiles=2)
 
 PAPER_AC = AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2)
 PAPER_TILE = LadTileParameters(ac=PAPER_AC, prefetched=2048)
-PAPER_TILES = LadTilesParameters(tile=replace(PAPER_TILE, heads=22))
+PAPER_TILES = LadTilesParameters(tile=replace(PAPER_TILE, stored_heads=22))
 PAPER = LadParameters(
-    tile=replace(PAPER_TILE, heads=128, linear=LinearModuleParameters(groups=3146)), batch=4
+    tile=replace(PAPER_TILE, stored_heads=128, linear=LinearModuleParameters(groups=3146)), batch=4
 )
 """One layer of LLaMA2-7B with four samples."""
 

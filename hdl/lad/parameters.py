@@ -32,8 +32,9 @@ class LadTileParameters(Parameters):
 
     Parameters
     ----------
-    heads : int
-        Heads in the memory outside: layers, times query heads, times samples of a batch.
+    stored_heads : int
+        Heads whose data the memory outside holds: layers, times query heads of a layer, times
+        samples of a batch.
     eas : AttentionScoreModuleParameters
         Stage 2; also defines the vector units of all modules, and stage 3.
     md : ModeDiscrepancyModuleParameters
@@ -51,8 +52,8 @@ class LadTileParameters(Parameters):
         prefetch, otherwise at least 2.
     shared : int
         Query heads per key/value head. The steps of such a group follow each other in the order of
-        its heads, and a position that several of them need is fetched once. A divisor of `heads`;
-        above 1 only with `prefetched`.
+        its heads, and a position that several of them need is fetched once. A divisor of
+        `stored_heads`; above 1 only with `prefetched`.
     kept : int
         Positions kept on chip for the next heads of a group; 0 if and only if `shared` is 1.
 
@@ -62,7 +63,7 @@ class LadTileParameters(Parameters):
         If a parameter breaks its rule; the message contains the rule and the value.
     """
 
-    heads: Annotated[int, Range(1, 1024, "head-samples")] = 32
+    stored_heads: Annotated[int, Range(1, 1024, "heads")] = 32
     eas: AttentionScoreModuleParameters = AttentionScoreModuleParameters()
     md: ModeDiscrepancyModuleParameters = ModeDiscrepancyModuleParameters()
     ac: AttentionComputationModuleParameters = AttentionComputationModuleParameters()
@@ -84,14 +85,14 @@ class LadTileParameters(Parameters):
         all_work = self.linear.units == units
         require(all_work, f"linear.units must be those of all modules, {units}", self.linear.units)
         require(self.prefetched != 1, "prefetched must be 0 or at least 2", self.prefetched)
-        whole = self.heads % self.shared == 0
-        require(whole, "shared must be a divisor of heads", self.shared)
+        whole = self.stored_heads % self.shared == 0
+        require(whole, "shared must be a divisor of stored_heads", self.shared)
         alone = self.shared == 1 or self.prefetched > 0
         require(alone, "shared must be 1 without prefetched", self.shared)
         rule = "kept must be at least 1 with shared heads, and 0 without"
         require((self.kept > 0) == (self.shared > 1), rule, self.kept)
         # Two bits per position and head record what to prefetch.
-        records = self.heads << self.group_shape.width + 1 if self.prefetched else 0
+        records = self.stored_heads << self.group_shape.width + 1 if self.prefetched else 0
         rule = f"groups of all heads' records must be at most {LARGEST_DEPTH}"
         require(records <= LARGEST_DEPTH, rule, records)
         md, recent = self.md, self.recent
@@ -131,7 +132,7 @@ class LadTileParameters(Parameters):
     @property
     def head_shape(self) -> Shape:
         """Shape of a head's number."""
-        return unsigned(max((self.heads - 1).bit_length(), 1))
+        return unsigned(max((self.stored_heads - 1).bit_length(), 1))
 
     @property
     def length_shape(self) -> Shape:
@@ -268,7 +269,7 @@ class LadTilesParameters(Parameters):
     Parameters
     ----------
     tile : LadTileParameters
-        Dimensions of each tile; its `heads` are those of one tile.
+        Dimensions of each tile; its `stored_heads` are those of one tile.
     tiles : int
         Number of tiles.
 
@@ -394,8 +395,8 @@ class LadParameters(ModelDimensions, Parameters):
         # All heads of a group are in one tile.
         samples = self.layers * self.heads * self.batch
         least = -(-samples // tile.shared // self.tiles) * tile.shared
-        rule = f"tile.heads must be at least layers * heads * batch / tiles, {least}"
-        require(tile.heads >= least, rule, tile.heads)
+        rule = f"tile.stored_heads must be at least layers * heads * batch / tiles, {least}"
+        require(tile.stored_heads >= least, rule, tile.stored_heads)
         slices = max(self.hidden_slices, self.heads, self.intermediate_slices)
         for name, least in (("slices", slices), ("groups", -(-self.most_row_groups // self.tiles))):
             there = getattr(linear, name)

@@ -32,7 +32,7 @@ from systola.generation.system import (
 from testbenches.harness import Moved
 from testbenches.lad.head_rows import HeadRows
 from testbenches.lad.host import Host
-from testbenches.lad.weight_octets import file_items, file_pieces
+from testbenches.lad.weight_bytes import file_items, file_pieces
 
 State = dict[str, NDArray[Any]]
 
@@ -70,7 +70,7 @@ class LadSystem(System):
         # The heads of a group share one tile.
         shared = s.group_size if tile.prefetched else 1
         least = -(-s.layers * s.heads * p.batch // shared // p.tiles) * shared
-        heads = -(-max(tile.heads, least) // shared) * shared
+        stored_heads = -(-max(tile.stored_heads, least) // shared) * shared
         linear = replace(
             tile.linear,
             vector=vector,
@@ -79,7 +79,7 @@ class LadSystem(System):
         )
         return replace(
             tile,
-            heads=heads,
+            stored_heads=stored_heads,
             shared=shared,
             kept=(tile.kept or tile.slots) if shared > 1 else 0,
             eas=replace(tile.eas, vector=vector),

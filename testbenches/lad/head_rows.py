@@ -28,7 +28,7 @@ class HeadRows:
     def __init__(self, p: LadParameters, file: Path) -> None:
         self.p, self.file = p, file
         t = p.tile
-        self.heads = t.heads * p.tiles
+        self.heads = t.stored_heads * p.tiles
         active, key, marks = (
             one.members for one in (t.active_layout, t.key_layout, t.marks_layout)
         )
@@ -141,7 +141,7 @@ class HeadRows:
             ],
         )
 
-    def octets(self, name: str, mode: Any = "r") -> NDArray[np.uint8]:
+    def plane_bytes(self, name: str, mode: Any = "r") -> NDArray[np.uint8]:
         """Map a plane: bytes [heads, elements, byte]."""
         plane = self.planes[name]
         shape = (self.heads, plane.each, plane.element_bytes)
@@ -149,29 +149,29 @@ class HeadRows:
 
     def read(self, name: str, length: int) -> NDArray[Any]:
         """Return the first elements of each head in the layout of a model's `Head`."""
-        octets = np.ascontiguousarray(self.octets(name)[:, :length])
+        stored = np.ascontiguousarray(self.plane_bytes(name)[:, :length])
         t = self.p.tile
         if name == "counters":
             layout = t.md.counters_layout
-            bits = np.unpackbits(octets, axis=-1, count=layout.size, bitorder="little")
+            bits = np.unpackbits(stored, axis=-1, count=layout.size, bitorder="little")
             return unpack(layout, bits)
         if name in ("keys", "values"):
-            return octets.view("<u2")
+            return stored.view("<u2")
         if name == "caches":
-            return octets.view(f"<u{t.ac.cache_format.width // 8}")
-        number = sum(octets[..., i].astype(np.int64) << 8 * i for i in range(octets.shape[-1]))
+            return stored.view(f"<u{t.ac.cache_format.width // 8}")
+        number = sum(stored[..., i].astype(np.int64) << 8 * i for i in range(stored.shape[-1]))
         return np.asarray(number)
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Write the first elements of each head, as bytes."""
-        for name, octets in state.items():
-            self.octets(name, "r+")[:, : octets.shape[1]] = octets
+        for name, stored in state.items():
+            self.plane_bytes(name, "r+")[:, : stored.shape[1]] = stored
 
     def state(self, length: int) -> dict[str, NDArray[Any]]:
         """Return the bytes of `length` positions, and the caches."""
         columns = self.p.tile.ac.columns
         return {
-            name: np.array(self.octets(name)[:, : columns if name == "caches" else length])
+            name: np.array(self.plane_bytes(name)[:, : columns if name == "caches" else length])
             for name in self.planes
         }
 

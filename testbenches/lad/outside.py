@@ -108,7 +108,7 @@ class Outside:
         self.seen = {name: len(sink.received) for name, sink in self.sinks.items()}
         self.before = dict(self.seen)
         self.column = [0] * self.tiles
-        self.heads = [Head.empty(p) for _ in range(p.heads * self.tiles)]
+        self.heads = [Head.empty(p) for _ in range(p.stored_heads * self.tiles)]
         for head in self.heads:
             for name, high in (
                 ("keys", 1 << 16),

@@ -42,7 +42,7 @@ async def real_decoding(dut: Any) -> None:
     bench = LadTileBench(dut, "real_decoding")
     p = bench.p
     length = min(p.slots, 200 if context()["full"] else 48)
-    groups = min(p.heads // p.shared, 3)
+    groups = min(p.stored_heads // p.shared, 3)
     answers = await bench.run(Load(real_work(bench, length, groups=groups)))
     check_union(p, answers)
     seen = [cycle for cycle, _payload in bench.outputs.received]
@@ -117,7 +117,7 @@ async def steady_state(dut: Any) -> None:
     bench = LadTileBench(dut, "steady_state")
     p = bench.p
     # The model decodes one head; the memory outside has nine copies of it.
-    begun, heads, rounds = LadTile(parameters=p), min(p.heads, 9), 3
+    begun, heads, rounds = LadTile(parameters=p), min(p.stored_heads, 9), 3
     steps = long_steps(p, LAYERS[1])
     for length in LENGTHS:
         if length > p.slots:

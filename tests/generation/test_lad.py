@@ -19,7 +19,7 @@ from systola.generation.system import Mismatch, Settings
 from testbenches.lad.head_rows import HeadRows
 from testbenches.lad.host import Host
 from testbenches.lad.vectors import random_codes
-from testbenches.lad.weight_octets import file_items
+from testbenches.lad.weight_bytes import file_items
 from tests.generation.test_generate import (
     PROMPT,
     RandomModel,
@@ -108,7 +108,7 @@ def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.Monk
     own = system._compare
 
     def corrupted(expected: Any) -> None:
-        system.rows.octets("modes", "r+")[5, 0] ^= 1
+        system.rows.plane_bytes("modes", "r+")[5, 0] ^= 1
         own(expected)
 
     monkeypatch.setattr(system, "_compare", corrupted)

@@ -34,7 +34,10 @@ def preset(name: str) -> LadParameters:
         ({"heads": 3, "kv_heads": 2}, "kv_heads must divide heads = 3, not 2"),
         ({"intermediate_size": 10}, "intermediate_size must be a multiple of head_size, not 10"),
         ({"batch": 4}, "batch must be an integer from 1 to 3, not 4"),
-        ({"layers": 3}, "tile.heads must be at least layers * heads * batch / tiles, 12, not 8"),
+        (
+            {"layers": 3},
+            "tile.stored_heads must be at least layers * heads * batch / tiles, 12, not 8",
+        ),
         ({"tiles": 17}, "tiles must be an integer from 1 to 16, not 17"),
         ({"heads": 6, "kv_heads": 3, "periods": 2}, "periods must be a divisor of kv_heads, not 2"),
         ({"intermediate_size": 20}, "tile.linear.slices must be at least 5, not 4"),
@@ -87,7 +90,7 @@ def test_every_query_head_uses_its_key_and_value() -> None:
     tiny = preset("tiny")
     linear = replace(tiny.tile.linear, slices=6, groups=6)
     p = replace(
-        tiny, tile=replace(tiny.tile, heads=24, shared=3, linear=linear), heads=6, kv_heads=2
+        tiny, tile=replace(tiny.tile, stored_heads=24, shared=3, linear=linear), heads=6, kv_heads=2
     )
     program = LayerProgram(p)
     (steps,) = (
@@ -153,7 +156,7 @@ def test_tiles_share_the_groups_of_a_matrix() -> None:
     for tiles in range(1, 6):
         tiny = preset("tiny_turns")
         linear = replace(tiny.tile.linear, groups=8)
-        p = replace(tiny, tile=replace(tiny.tile, heads=12, linear=linear), tiles=tiles)
+        p = replace(tiny, tile=replace(tiny.tile, stored_heads=12, linear=linear), tiles=tiles)
         program = LayerProgram(p)
         for instruction, bits in zip(program.instructions, program.table, strict=True):
             fields = instruction_layout(p).from_bits(bits)
@@ -193,7 +196,7 @@ def test_a_layer_of_smollm2_is_float64_s(name: str) -> None:
 
 def test_a_group_in_the_tile_is_a_key_value_head_s() -> None:
     p = preset("tiny")
-    tile = replace(p.tile, heads=12, shared=3, kept=4)
+    tile = replace(p.tile, stored_heads=12, shared=3, kept=4)
     with pytest.raises(
         ValueError, match=re.escape("tile.shared must be 1 or heads / kv_heads, 2,")
     ):

@@ -33,7 +33,7 @@ def parameters() -> LadTileParameters:
     vector = VectorProcessingUnitParameters(head_size=64)
     apid = ActivePositionModuleParameters(slots=256, table=TWELVE)
     return LadTileParameters(
-        heads=1,
+        stored_heads=1,
         eas=AttentionScoreModuleParameters(vector=vector, apid=apid),
         md=ModeDiscrepancyModuleParameters(vector=vector, slots=256, table=TWELVE),
         ac=AttentionComputationModuleParameters(vector=vector, updates=86),
@@ -45,10 +45,13 @@ def parameters() -> LadTileParameters:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"heads": 0}, "heads must be an integer from 1 to 1024, not 0"),
+        ({"stored_heads": 0}, "stored_heads must be an integer from 1 to 1024, not 0"),
         ({"waiting": 3}, "waiting must be an integer from 4 to 65536, not 3"),
         ({"prefetched": 1}, "prefetched must be 0 or at least 2, not 1"),
-        ({"shared": 3, "kept": 2, "prefetched": 2}, "shared must be a divisor of heads, not 3"),
+        (
+            {"shared": 3, "kept": 2, "prefetched": 2},
+            "shared must be a divisor of stored_heads, not 3",
+        ),
         ({"shared": 2, "kept": 2}, "shared must be 1 without prefetched, not 2"),
         (
             {"shared": 2, "prefetched": 2},
@@ -202,7 +205,7 @@ def group(p: LadTileParameters, tokens: int) -> list[list[Any]]:
 
 def test_a_group_fetches_the_union_of_its_active_positions() -> None:
     """Compare with sets: no row twice, and only rows of positions active now or a token before."""
-    p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=256)
+    p = replace(parameters(), stored_heads=3, prefetched=256, shared=3, kept=256)
     before: set[int] = set()
     for token in group(p, 100):
         union = set[int]().union(*(step.active.tolist() for step in token))
@@ -214,7 +217,7 @@ def test_a_group_fetches_the_union_of_its_active_positions() -> None:
 
 def test_a_full_chip_keeps_the_lowest_positions() -> None:
     """Follow the list position by position: kept rows stay, rows without room are discarded."""
-    p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=20)
+    p = replace(parameters(), stored_heads=3, prefetched=256, shared=3, kept=20)
     crowded, ahead = 0, set[int]()
     for token in group(p, 60):
         kept: set[int] = set()
@@ -239,7 +242,7 @@ def test_a_full_chip_keeps_the_lowest_positions() -> None:
 
 def test_the_union_of_float64_s_sets_is_as_large() -> None:
     """The share of J that a group fetches once, from decodings in float64 only."""
-    p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=256)
+    p = replace(parameters(), stored_heads=3, prefetched=256, shared=3, kept=256)
     heads = [
         LocalityAwareHead(intervals=IntervalParameters(intervals=12), size=64) for _ in range(3)
     ]

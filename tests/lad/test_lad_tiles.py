@@ -37,9 +37,9 @@ def test_one_tile_has_a_tile_s_ports() -> None:
 def test_heads_are_assigned_to_tiles_round_robin() -> None:
     """Each head has an index of its own, and neighbours are in different tiles."""
     p = parameters(3)
-    places = [place(p, number) for number in range(p.tile.heads * p.tiles)]
+    places = [place(p, number) for number in range(p.tile.stored_heads * p.tiles)]
     assert len(set(places)) == len(places) == len(lad_tiles(p).heads)
-    assert {one.head for one in places} == set(range(p.tile.heads))
+    assert {one.head for one in places} == set(range(p.tile.stored_heads))
     assert [one.tile for one in places[:6]] == [0, 1, 2, 0, 1, 2]
 
 

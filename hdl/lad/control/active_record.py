@@ -51,11 +51,12 @@ class ActiveRecord(Unit):
         m = Module()
         p, record, positions = self.parameters, self.record, self.positions
         lanes = p.apid.lanes
-        known, half = Signal(p.heads), Signal(p.heads)
+        known, half = Signal(p.stored_heads), Signal(p.stored_heads)
         head, reader = Signal(p.head_shape, reset_less=True), Signal(p.head_shape)
         group, base = Signal(p.group_shape), Signal(p.apid.position_shape)
         turn = Signal(range(p.shared))
-        m.submodules.memory = memory = Memory(depth=p.heads << len(group) + 1, width=lanes + 1)
+        depth = p.stored_heads << len(group) + 1
+        m.submodules.memory = memory = Memory(depth=depth, width=lanes + 1)
         m.d.comb += [
             reader.eq(head + turn),
             memory.write_address.eq(

@@ -55,7 +55,7 @@ class HeadGate(Unit):
         p, head = self.parameters, self.heads.payload.head
         turn, first, final = Signal(range(p.shared)), Signal(), Signal(p.head_shape)
         # A group is `away` from its first head's acceptance until its last head's step is complete.
-        away, ahead = Signal(p.heads), Signal(range(p.prefetched + 4))
+        away, ahead = Signal(p.stored_heads), Signal(range(p.prefetched + 4))
         free = ~(first & away.bit_select(final, 1)) & ~ahead.all()
         taken = self.heads.valid & self.heads.ready
         m.d.comb += [

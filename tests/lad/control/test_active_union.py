@@ -31,7 +31,7 @@ def random_steps(p: LadTileParameters, rng: np.random.Generator) -> list[Step]:
     """Return interleaved steps of all groups: few active positions, half of them, or all."""
     steps = []
     for newest in range(FIRST, FIRST + TOKENS):
-        for head in range(p.heads):
+        for head in range(p.stored_heads):
             share = rng.choice([0.1, 0.5, 0.8, 1.0])
             active = np.nonzero(rng.random(newest) < share)[0].tolist()
             steps.append(Step(head, newest, (*active, newest)))

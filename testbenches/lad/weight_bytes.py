@@ -16,15 +16,15 @@ from testbenches.harness_memory import FileItems
 Codes = NDArray[np.uint16]
 
 
-def matrix_octets(matrix: Codes, p: LadParameters) -> NDArray[np.uint8]:
+def matrix_bytes(matrix: Codes, p: LadParameters) -> NDArray[np.uint8]:
     """Return a matrix [rows, columns] as transfers [transfers, bytes]; missing rows are zeros."""
     units, size = p.tile.linear.units, p.head_size
     rows = sliced(np.pad(matrix, ((0, -len(matrix) % units), (0, 0))), size)
     # Slice by slice; within a slice one group of rows after another.
     transfers = rows.reshape(-1, units, *rows.shape[1:]).transpose(2, 0, 1, 3)
-    octets = np.ascontiguousarray(transfers.reshape(-1, units * size)).view(np.uint8)
+    packed = np.ascontiguousarray(transfers.reshape(-1, units * size)).view(np.uint8)
     # Wide ports are made of words of 32 bits.
-    return np.pad(octets, ((0, 0), (0, -octets.shape[1] % 4)))
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 4)))
 
 
 def layer_matrices(layer: LayerWeights, p: LadParameters) -> list[Codes]:
@@ -50,9 +50,9 @@ def file_pieces(model: HalfModel, p: LadParameters) -> Iterable[tuple[int, NDArr
     place = 0
     layers = (layer_matrices(layer, p) for layer in model.layers)
     for parts in chain(layers, [vocabulary_pieces(model.vocabulary, p)]):
-        octets = np.concatenate([matrix_octets(matrix, p) for matrix in parts])
-        yield place, octets
-        place += octets.nbytes
+        packed = np.concatenate([matrix_bytes(matrix, p) for matrix in parts])
+        yield place, packed
+        place += packed.nbytes
 
 
 def file_items(file: Path, p: LadParameters) -> Sequence[FileItems]:
