@@ -41,13 +41,13 @@ def matrix_beats(matrix: NDArray[Any], p: KelleParameters) -> NDArray[np.uint8]:
 
 def layer_beats(layer: DecoderLayer, p: KelleParameters) -> NDArray[np.uint8]:
     """Return a layer's beats in the order of the scheduler's program, [beats, bytes]."""
-    octets = p.bands * p.rows
+    beat_bytes = p.bands * p.rows
     parts = []
     for group in BEFORE_ATTENTION + after_attention(p):
         beats = [matrix_beats(layer.projections[which].weights, p) for which in group]
         # The operations of a group alternate, head by head.
-        heads = [own.reshape(p.operations(group[0]), -1, octets) for own in beats]
-        parts.append(np.stack(heads, axis=1).reshape(-1, octets))
+        heads = [own.reshape(p.operations(group[0]), -1, beat_bytes) for own in beats]
+        parts.append(np.stack(heads, axis=1).reshape(-1, beat_bytes))
     return np.concatenate(parts)
 
 

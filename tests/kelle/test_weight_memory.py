@@ -55,8 +55,8 @@ def test_beats_are_the_words_in_their_order(
     )
     unit, rng = WeightMemory(parameters=p), np.random.default_rng(depth)
     beats = 60
-    octets = rng.integers(0, 256, (beats, p.beat_bytes))
-    words = octets.astype(np.uint8).reshape(-1, channel_bytes)
+    byte_values = rng.integers(0, 256, (beats, p.beat_bytes))
+    words = byte_values.astype(np.uint8).reshape(-1, channel_bytes)
     payloads = [int.from_bytes(word.tobytes(), "little") for word in words]
     got: list[int] = []
     held = [0]
@@ -84,6 +84,8 @@ def test_beats_are_the_words_in_their_order(
     simulator.add_clock(1e-9)
     simulator.add_testbench(bench)
     simulator.run()
-    assert got == [int.from_bytes(beat.tobytes(), "little") for beat in octets.astype(np.uint8)]
+    assert got == [
+        int.from_bytes(beat.tobytes(), "little") for beat in byte_values.astype(np.uint8)
+    ]
     # The stated number of beats, and those in the registers at the outputs.
     assert depth <= held[0] <= depth + 2

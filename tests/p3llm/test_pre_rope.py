@@ -61,15 +61,15 @@ def bank_keys(p: P3llmParameters, cache: Cache, head: int) -> Reals:
     unit, element = np.divmod(within, elements)
     sets, round_ = np.divmod(rounds, 4)
     start = sets * (9 + size)
-    octet = image[start, unit, (16 * round_ + element) // 2].astype(int)
-    zeros = octet >> 4 * (element % 2) & 15
+    byte_value = image[start, unit, (16 * round_ + element) // 2].astype(int)
+    zeros = byte_value >> 4 * (element % 2) & 15
     scales = image[start + 1 + round_, unit].reshape(len(tokens), -1, 2)[tokens, element]
     scales = scales.copy().view("<f2")[:, 0].astype(np.float64)
     keys = np.zeros((len(tokens), size))
     for channel in range(size):
         place = start + 9 + round_ * (size // 4) + channel // 4
-        octet = image[place, unit, 2 * element + channel % 4 // 2].astype(int)
-        keys[:, channel] = ((octet >> 4 * (channel % 2) & 15) - zeros) * scales
+        byte_value = image[place, unit, 2 * element + channel % 4 // 2].astype(int)
+        keys[:, channel] = ((byte_value >> 4 * (channel % 2) & 15) - zeros) * scales
     return keys * cache.factors[head].view(np.float16).astype(np.float64)
 
 

@@ -62,11 +62,11 @@ def test_heads_are_distributed_round_robin(count: int, heads: int) -> None:
         values = p.value_base(number // count * count)
         for token, channel in ((0, 0), (17, 6), (44, 15)):
             place = keys + 9 + 4 * (token // 16) + channel // 4
-            octet = image[place, token // 4 % 4, 2 * (token % 4) + channel % 4 // 2]
-            assert octet >> 4 * (channel % 2) & 15 == cache.keys[head, token, channel]
+            byte_value = image[place, token // 4 % 4, 2 * (token % 4) + channel % 4 // 2]
+            assert byte_value >> 4 * (channel % 2) & 15 == cache.keys[head, token, channel]
             place = values + token // 16 * 5 + 1 + token // 4 % 4
-            octet = image[place, channel // 4, 2 * (channel % 4) + token % 4 // 2]
-            assert octet >> 4 * (token % 2) & 15 == cache.values[head, token, channel]
+            byte_value = image[place, channel // 4, 2 * (channel % 4) + token % 4 // 2]
+            assert byte_value >> 4 * (token % 2) & 15 == cache.values[head, token, channel]
 
 
 def test_each_pseudo_channel_has_its_share() -> None:

@@ -30,17 +30,17 @@ def rows_of(values: Integers, p: KvEdramParameters) -> Words:
         uint64 [items, rows, 2, banks]: for each address of an item, `[MSB, LSB][bank]`.
     """
     items = len(values)
-    octets = (values & 0xFFFF).astype(np.uint64).reshape(items, -1, p.word_bytes, p.banks)
+    byte_values = (values & 0xFFFF).astype(np.uint64).reshape(items, -1, p.word_bytes, p.banks)
     shifts = 8 * np.arange(p.word_bytes, dtype=np.uint64)[:, np.newaxis]
-    halves = [(octets >> np.uint64(8)), octets & np.uint64(0xFF)]
+    halves = [(byte_values >> np.uint64(8)), byte_values & np.uint64(0xFF)]
     return np.stack([(half << shifts).sum(axis=2, dtype=np.uint64) for half in halves], axis=2)
 
 
 def values_of(rows: Words, p: KvEdramParameters) -> Integers:
     """Return the 16-bit values of the banks' words: the inverse of `rows_of`."""
     shifts = 8 * np.arange(p.word_bytes, dtype=np.uint64)[:, np.newaxis]
-    octets = (rows[..., np.newaxis, :] >> shifts) & np.uint64(0xFF)
-    msb, lsb = octets[:, :, 0].astype(np.int64), octets[:, :, 1].astype(np.int64)
+    byte_values = (rows[..., np.newaxis, :] >> shifts) & np.uint64(0xFF)
+    msb, lsb = byte_values[:, :, 0].astype(np.int64), byte_values[:, :, 1].astype(np.int64)
     values = ((msb << 8) | lsb).reshape(len(rows), -1)
     return np.where(values >= 1 << 15, values - (1 << 16), values)
 

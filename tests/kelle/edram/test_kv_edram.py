@@ -53,8 +53,8 @@ def test_channels_are_stored_according_to_the_map(head_size: int) -> None:
         values = np.zeros((1, head_size), np.int64)
         values[0, c] = 0x12AB
         rows = rows_of(values, p)
-        for half, octet in enumerate((0x12, 0xAB)):
-            assert rows[0, c // 64, half, c % 8] == octet << 8 * (c // 8 % 8)
+        for half, byte_value in enumerate((0x12, 0xAB)):
+            assert rows[0, c // 64, half, c % 8] == byte_value << 8 * (c // 8 % 8)
         assert np.count_nonzero(rows) == 2
 
 
