@@ -67,8 +67,16 @@ def _digest(tops: frozenset[str], files: frozenset[Path], others: frozenset[Path
     sources = sorted(str(file.relative_to(ROOT)) for file in found | others)
     places = [*sources, *_data(frozenset(folders))]
     presets = [(entry.top, sorted(entry.long), dict(entry.presets)) for entry in entries]
-    parts = [code_digest(*sorted(modules), without=CATALOGS), files_digest(places), repr(presets)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    # Tests share the digests of modules and of files, which are computed once.
+    parts = [code_digest(module, without=CATALOGS) for module in sorted(modules)]
+    parts += [_file_digest(place) for place in places]
+    return hashlib.sha256("\n".join([*parts, repr(presets)]).encode()).hexdigest()
+
+
+@cache
+def _file_digest(place: str) -> str:
+    """Return the digest of a file's name and content."""
+    return files_digest([place])
 
 
 def _imports(file: Path, found: set[Path]) -> set[str]:
