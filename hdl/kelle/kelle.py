@@ -99,8 +99,8 @@ class Parts:
 class Kelle(Unit):
     """Compute decoder layers, one token per step, or one token of each sequence of a batch.
 
-    A decode step takes the arriving token's position from `tokens`, the layer's input hidden state
-    from `hidden`, and the weights from `weights`, in the order of the program
+    A decode step takes the arriving token's position from `positions`, the layer's input hidden
+    state from `hidden`, and the weights from `weights`, in the order of the program
     (`control.sequencer.Scheduler`). It gives the layer's output hidden state to `outputs`. With
     several `sequences`, each gives one position and one hidden state, in order; the weights are
     transferred once. In every key/value head, the arriving token takes a free slot, or else the
@@ -112,14 +112,14 @@ class Kelle(Unit):
     The tokens that a prefill keeps are transferred before the first step: the unit selects them by
     `prefill_scores`, or they are selected elsewhere and given to `prefill`. The host then looks up
     with `lookup_request` which slot holds which token, and writes the tokens' keys and values on
-    `rows`. `vector_stores` reports a token that becomes popular, as in `EvictionController`. The
-    host then writes the input that `normalised` gave for this token on `rows`, and later steps
-    recompute its keys and values.
+    `row_writes`. `vector_stores` reports a token that becomes popular, as in `EvictionController`.
+    The host then writes the input that `normalised` gave for this token on `row_writes`, and later
+    steps recompute its keys and values.
 
     With `vocabulary_size` above 0, a step may compute the LM head, whose matrix has one scale, from
     the normalised output of the last layer. It gives a prediction instead of a hidden state.
 
-    No port signals the end of a step. `tokens` is ready for the next step when all results are
+    No port signals the end of a step. `positions` is ready for the next step when all results are
     complete, the eviction controller has finished, the output is transferred, all requested rows
     are written, and no prefill is offered.
 
@@ -162,10 +162,10 @@ class Kelle(Unit):
         As in `PrefillSelector`.
     prefill : In(stream)
         As in `EvictionController`.
-    rows : In(stream)
+    row_writes : In(stream)
         `address`, `keys`, `values`: rows of the KV eDRAM to write. The next step begins only when
         all rows that `vector_stores` requested have been written.
-    tokens, hidden, weights : In(stream)
+    positions, hidden, weights : In(stream)
         Positions of a step; its hidden states, in slices of `rows` elements of 16 bits; its beats
         of weights, each a row of weights for every band of the array. With a `weight_memory`,
         `weights` takes words of `channel_bytes` bytes instead, of which the unit assembles beats.
@@ -180,7 +180,7 @@ class Kelle(Unit):
         As in `EvictionController`, with the `sequence` of the token.
     placed : Out
         `placement` of a head's arriving token; `valid` is 1 in the cycle of the placement.
-    lookup_request, lookup_response, filled, vectors, no_victim : In(stream), Out
+    lookup_request, lookup_response, filled, stored_vectors, no_victim : In(stream), Out
         As in `EvictionController`: look up which tokens the slots of a tile hold; the records, one
         cycle later; slots in use per head; tokens of the stored input vectors; an illegal position
         left a head without a victim.
@@ -212,8 +212,8 @@ class Kelle(Unit):
                 "scales": In(stream.Signature(p.array.scales_layout)),
                 "prefill_scores": In(stream.Signature(p.selector.scores_layout)),
                 "prefill": In(stream.Signature(prefill_layout(eviction))),
-                "rows": In(stream.Signature(p.row_write)),
-                "tokens": In(stream.Signature(p.position_bits)),
+                "row_writes": In(stream.Signature(p.row_write)),
+                "positions": In(stream.Signature(p.position_bits)),
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "weights": In(stream.Signature(p.channel_layout)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
@@ -223,7 +223,7 @@ class Kelle(Unit):
                 "lookup_request": In(stream.Signature(eviction.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), eviction.cached_heads)),
-                "vectors": Out(
+                "stored_vectors": Out(
                     data.ArrayLayout(vector_layout(eviction), p.layers * p.layer_vectors)
                 ),
                 "no_victim": Out(1),
@@ -323,7 +323,7 @@ class Kelle(Unit):
         """Share the ports of the eDRAM between the fetch, the step control and the outside."""
         memory, fetch, control, writer = parts.memory, parts.fetch, parts.control, parts.row_writer
         connect_streams(m, parts.controller.scores, memory.scores)
-        connect_streams(m, self.rows, writer.rows)
+        connect_streams(m, self.row_writes, writer.row_writes)
         m.d.comb += [memory.settings.eq(self.settings), self.counts.eq(memory.counts)]
         for side in SIDES:
             row = getattr(memory, side)
@@ -338,7 +338,7 @@ class Kelle(Unit):
     def _connect_controller(self, m: Module, parts: Parts) -> None:
         """Connect tokens, scores, placements, lookups and requested vectors."""
         controller, state, requests = parts.controller, parts.state, parts.requests
-        connect_streams(m, parts.turns.tokens, controller.tokens)
+        connect_streams(m, parts.turns.positions, controller.positions)
         connect_streams(m, parts.headers.wavefronts, controller.wavefronts)
         connect_streams(m, controller.vector_stores, requests.promoted)
         connect_streams(m, requests.vector_stores, self.vector_stores)
@@ -361,14 +361,14 @@ class Kelle(Unit):
             parts.fetch.residents.eq(state.residents),
             parts.softmax.residents.eq(state.residents),
             parts.fetch.lookup_response.eq(controller.lookup_response),
-            parts.control.vectors.eq(controller.vectors),
+            parts.control.stored_vectors.eq(controller.stored_vectors),
             requests.sequence.eq(parts.turns.turn),
-            requests.writes.eq(self.rows.valid & self.rows.ready),
+            requests.writes.eq(self.row_writes.valid & self.row_writes.ready),
             self.placed.placement.eq(controller.placements.payload),
             self.placed.valid.eq(controller.placements.valid),
             self.lookup_response.eq(controller.lookup_response),
             self.filled.eq(controller.filled),
-            self.vectors.eq(controller.vectors),
+            self.stored_vectors.eq(controller.stored_vectors),
             self.no_victim.eq(controller.no_victim),
         ]
 
@@ -394,9 +394,9 @@ class Kelle(Unit):
             parts.control,
             parts.state,
         )
-        connect_streams(m, self.tokens, control.tokens)
+        connect_streams(m, self.positions, control.positions)
         # Controller and eDRAM also refuse a step until their memories are initialised after reset.
-        ready = controller.tokens.ready & parts.memory.scores.ready & ~parts.requests.pending
+        ready = controller.positions.ready & parts.memory.scores.ready & ~parts.requests.pending
         # A prefill has priority, from its first scores until the controller has its last token.
         chosen = parts.selector.busy | parts.selector.prefill.valid
         prefills = self.prefill_scores.valid | chosen | self.prefill.valid
@@ -406,10 +406,10 @@ class Kelle(Unit):
             state.starts.eq(control.accepts),
             # A step ends when its results are complete and the controller has finished. The next
             # one also waits for the conditions of `may_start`.
-            state.ends.eq(control.rests & controller.tokens.ready),
+            state.ends.eq(control.rests & controller.positions.ready),
             # A step of the LM head does not concern the eviction controller.
             parts.turns.start.eq(control.accepts & ~control.predicts),
-            *(parts.turns.positions[s].eq(control.members[s].position) for s in range(p.batch)),
+            *(parts.turns.arriving[s].eq(control.members[s].position) for s in range(p.batch)),
         ]
         for unit in (control, parts.fetch, parts.vector_issue):
             m.d.comb += unit.layer.eq(state.layer)

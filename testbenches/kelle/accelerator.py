@@ -78,8 +78,8 @@ class Accelerator:
             "scales",
             "prefill_scores",
             "prefill",
-            "rows",
-            "tokens",
+            "row_writes",
+            "positions",
             "hidden",
             "weights",
             "lookup_request",
@@ -182,7 +182,7 @@ class Accelerator:
 
     def sample(self) -> None:
         """Record placements, words of weights, and the step of each request for an input vector."""
-        tokens = self.sources["tokens"]
+        tokens = self.sources["positions"]
         self.begun_tokens += tokens.accepted
         self.waited = 0 if tokens.idle or tokens.accepted else self.waited + 1
         if self.sources["weights"].accepted:
@@ -242,7 +242,7 @@ class Accelerator:
             for token in prefill.kept:
                 self.send_kept(token)
         self.send_cache(model, prefill)
-        yield from self.idle("prefill", "rows")
+        yield from self.idle("prefill", "row_writes")
 
     def send_cache(self, model: KelleModel, prefill: Prefill) -> None:
         """Offer the rows of the tokens that a prefill keeps."""
@@ -290,7 +290,7 @@ class Accelerator:
         self.choose(layer)
         first = layer * self.p.batch
         self.decoded += [(first + sequence, now) for sequence, now in enumerate(positions)]
-        self.sources["tokens"].send(positions)
+        self.sources["positions"].send(positions)
         self.send("hidden", self.p.slice_layout, states.reshape(-1, self.p.rows))
         if self.offers_weights:
             self.offer_weights(layer)
@@ -303,7 +303,7 @@ class Accelerator:
         """Offer a state to the LM head, and wait for the prediction."""
         self.choose(layer, predicts=True)
         self.decoded.append((layer * self.p.batch, -1))
-        self.sources["tokens"].send([0])
+        self.sources["positions"].send([0])
         self.send("hidden", self.p.slice_layout, state.reshape(-1, self.p.rows))
         words = matrix_beats(matrix, self.p).reshape(-1, self.p.channel_layout.size // 8)
         self.sources["weights"].send(to_integers(np.unpackbits(words, 1, bitorder="little")))
@@ -344,7 +344,7 @@ class Accelerator:
         """Offer rows from an entry on."""
         first = entry * self.p.memory.edram.entry_words
         rows = {"address": first + np.arange(len(keys)), "keys": keys, "values": values}
-        self.send("rows", self.p.row_write, rows)
+        self.send("row_writes", self.p.row_write, rows)
 
     def outputs(self) -> tuple[Integers, list[int]]:
         """Return the outputs [steps, width], and the cycle of each one's last slice."""
@@ -425,7 +425,7 @@ class Accelerator:
         """Return the position of each stored vector, or -1, in the order of the caches."""
         count = self.p.layers * self.p.layer_vectors
         layout = data.ArrayLayout(vector_layout(self.p.eviction), count)
-        shown = self._unpack(layout, [read(self.dut.vectors)])
+        shown = self._unpack(layout, [read(self.dut.stored_vectors)])
         return np.where(shown["valid"] == 1, shown["position"], -1)[0]
 
     def counts(self) -> Integers:

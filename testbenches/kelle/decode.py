@@ -164,7 +164,7 @@ class Decode:
         for number, head in enumerate(heads):
             for slot in np.flatnonzero(head.recomputed != KEPT):
                 self.accelerator.send_noise(number, int(slot))
-        await self.accelerator.run("rows")
+        await self.accelerator.run("row_writes")
 
     async def check(self) -> None:
         """Compare outputs, placements, stores, and all slots."""

@@ -139,7 +139,7 @@ class Host:
                 for token in kept
             ]
             inputs = {"prefill": pack(prefill_layout(p.eviction), tokens)}
-            self._round(inputs | {"rows": np.concatenate(rows)}, {}, layer=number)
+            self._round(inputs | {"row_writes": np.concatenate(rows)}, {}, layer=number)
             self._inputs[number] = {0: model.layer.quantised[0]}
 
     def run(
@@ -165,7 +165,7 @@ class Host:
         for number in range(len(self.model.layers)):
             inputs = self._given(number, position, state)
             if len(asked):
-                inputs["rows"] = asked
+                inputs["row_writes"] = asked
             expected = {"outputs": p.hidden_slices, "normalised": p.hidden_slices}
             run = self._round(inputs, expected, layer=number, watch=watching(number))
             step = self._step(run)
@@ -175,7 +175,7 @@ class Host:
             state, asked = step.output, self._asked(number, step.store)
         # The last layer's request must be served before any further step.
         if len(asked):
-            self._round({"rows": asked}, {})
+            self._round({"row_writes": asked}, {})
         if predict:
             last = len(self.model.layers)
             inputs = self._given(last, position, state)
@@ -188,7 +188,7 @@ class Host:
         """Return a step's token, state and weights."""
         words = self._beats[number].reshape(-1, self.p.channel_layout.size // 8)
         return {
-            "tokens": pack(self.p.position_bits, np.array([position])),
+            "positions": pack(self.p.position_bits, np.array([position])),
             "hidden": pack(self.p.slice_layout, state.reshape(-1, self.p.rows)),
             "weights": np.unpackbits(words, axis=1, bitorder="little"),
         }

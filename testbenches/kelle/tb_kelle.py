@@ -194,7 +194,7 @@ async def token_after_its_prefill(dut: Any, select: bool) -> None:
     decode.learn(made.score_updates)
     # This test does not refresh, so that rows may be written before their slots are in use.
     decode.accelerator.send_cache(decode.model, made)
-    await decode.accelerator.run("rows")
+    await decode.accelerator.run("row_writes")
     if select:
         decode.accelerator.send_scores(made)
     else:
@@ -217,7 +217,7 @@ async def prefill_after_a_token(dut: Any) -> None:
     accelerator.next_prefill = list(made.kept)
     await decode.step(0)
     accelerator.send_cache(model, made)
-    await accelerator.run("prefill", "rows")
+    await accelerator.run("prefill", "row_writes")
     await decode.step(decode.full, layer=1)
     await decode.check()
 

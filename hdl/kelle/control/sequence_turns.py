@@ -29,11 +29,11 @@ class SequenceTurns(Unit):
     -------
     start : In(1)
         A step begins.
-    positions : In
+    arriving : In
         Positions of the arriving tokens, valid from the cycle after the start.
     scored : In
         Number of heads, of all sequences, whose own scores are complete.
-    tokens : Out(stream)
+    positions : Out(stream)
         Positions for the eviction controller.
     turn : Out
         The current sequence.
@@ -46,9 +46,9 @@ class SequenceTurns(Unit):
         super().__init__(
             {
                 "start": In(1),
-                "positions": In(data.ArrayLayout(p.position_bits, p.batch)),
+                "arriving": In(data.ArrayLayout(p.position_bits, p.batch)),
                 "scored": In(p.count_shape),
-                "tokens": Out(stream.Signature(p.position_bits)),
+                "positions": Out(stream.Signature(p.position_bits)),
                 "turn": Out(max(p.sequence_bits, 1)),
                 "begun": Out(range(p.batch + 1)),
             }
@@ -60,15 +60,15 @@ class SequenceTurns(Unit):
         p = self.parameters
         waits, done = Signal(), Signal()
         ended = Signal(p.count_shape)
-        positions = Array(self.positions[s] for s in range(p.batch))
+        arriving = Array(self.arriving[s] for s in range(p.batch))
         m.d.comb += [
             # After the last score, the controller may still report a popular token: it becomes
             # ready when it has.
-            done.eq((self.begun != 0) & ~waits & (self.scored == ended) & self.tokens.ready),
-            self.tokens.valid.eq(waits),
-            self.tokens.payload.eq(positions[self.turn]),
+            done.eq((self.begun != 0) & ~waits & (self.scored == ended) & self.positions.ready),
+            self.positions.valid.eq(waits),
+            self.positions.payload.eq(arriving[self.turn]),
         ]
-        with m.If(waits & self.tokens.ready):
+        with m.If(waits & self.positions.ready):
             m.d.sync += [waits.eq(0), self.begun.eq(self.begun + 1)]
         # All sequences have the same number of heads.
         with m.Elif(done & (self.begun != p.batch)):

@@ -36,7 +36,7 @@ class StepControl(Unit):
     -------
     layer : In
         Layer of the step.
-    tokens : In(stream)
+    positions : In(stream)
         Positions of the arriving tokens, sequence by sequence.
     hidden : In(stream)
         Inputs of the attention block, slice by slice; then those of the feed-forward block, which
@@ -47,7 +47,7 @@ class StepControl(Unit):
         The last token of a step is transferred in this cycle.
     predicts : In(1)
         Valid with `accepts`: the step computes the LM head, from the arriving inputs only.
-    vectors : In
+    stored_vectors : In
         Stored input vectors of all layers, from the eviction controller.
     members, count : Out
         Combined matrix: the arriving tokens, then those recomputed in this step; number of rows.
@@ -74,12 +74,12 @@ class StepControl(Unit):
         super().__init__(
             {
                 "layer": In(p.layer_bits),
-                "tokens": In(stream.Signature(p.position_bits)),
+                "positions": In(stream.Signature(p.position_bits)),
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "may_start": In(1),
                 "accepts": Out(1),
                 "predicts": In(1),
-                "vectors": In(
+                "stored_vectors": In(
                     data.ArrayLayout(vector_layout(p.eviction), p.layers * p.layer_vectors)
                 ),
                 "members": Out(data.ArrayLayout(p.member_layout, p.members)),
@@ -109,7 +109,7 @@ class StepControl(Unit):
         last_arriving, last_slice = member == p.batch - 1, slice_ == p.hidden_slices - 1
         stored = Signal(range(max(p.layer_vectors, 2)))
         cached = self.layer * p.layer_vectors + stored if p.layers > 1 else stored
-        vector = Array(self.vectors)[cached]
+        vector = Array(self.stored_vectors)[cached]
         predicts = Signal(reset_less=True)
 
         m.d.comb += [
@@ -129,18 +129,18 @@ class StepControl(Unit):
                 m.d.comb += [
                     self.rests.eq(1),
                     self.arrived.eq(0),
-                    self.tokens.ready.eq(self.may_start),
-                    self.accepts.eq(self.tokens.valid & self.tokens.ready & last_arriving),
+                    self.positions.ready.eq(self.may_start),
+                    self.accepts.eq(self.positions.valid & self.positions.ready & last_arriving),
                 ]
                 m.d.sync += [
                     # The arriving tokens' vectors follow all stored vectors.
                     members[member].vector.eq(p.layer_vectors + member),
-                    members[member].position.eq(self.tokens.payload),
+                    members[member].position.eq(self.positions.payload),
                     self.count.eq(p.batch),
                     stored.eq(0),
                     predicts.eq(self.predicts),
                 ]
-                with m.If(self.tokens.valid & self.tokens.ready):
+                with m.If(self.positions.valid & self.positions.ready):
                     m.d.sync += member.eq(Mux(last_arriving, 0, member + 1))
                 with m.If(self.accepts):
                     m.next = "ARRIVING_INPUTS"

@@ -20,7 +20,7 @@ class RowWriter(Unit):
 
     Members
     -------
-    rows : In(stream)
+    row_writes : In(stream)
         `address`, and the `keys` and `values` to write there.
     keys_write, values_write : Out(stream)
         As in `KvEdram`.
@@ -32,7 +32,7 @@ class RowWriter(Unit):
         writes = stream.Signature(p.write_layout)
         super().__init__(
             {
-                "rows": In(stream.Signature(data.StructLayout(rows))),
+                "row_writes": In(stream.Signature(data.StructLayout(rows))),
                 **{f"{side}_write": Out(writes) for side in SIDES},
             }
         )
@@ -40,7 +40,7 @@ class RowWriter(Unit):
     def elaborate(self, platform: object) -> Module:
         """Alternate between the sides."""
         m = Module()
-        rows, keys, values = self.rows, self.keys_write, self.values_write
+        rows, keys, values = self.row_writes, self.keys_write, self.values_write
         side = Signal()  # As in `SIDES`.
         m.d.comb += [
             keys.valid.eq(rows.valid & ~side),

@@ -43,7 +43,7 @@ class Ready:
 class EvictionController(Unit):
     """Run the attention-based eviction and recomputation policy (AERP) for one or several layers.
 
-    In a decode step, `tokens` takes the arriving token's position; the heads follow in ascending
+    In a decode step, `positions` takes the arriving token's position; the heads follow in ascending
     order. For each head, the scheduler sends the wavefronts of the head's search to `wavefronts`,
     which wait for the token, and the scores of lane i to `scores_in[i]`, i cycles after the
     wavefront's `started`. `placements` then outputs the victim's slot, or the first free one; the
@@ -73,11 +73,11 @@ class EvictionController(Unit):
     Members
     -------
     layer : In
-        The current layer; changes only while `tokens` is ready.
+        The current layer; changes only while `positions` is ready.
     prefill : In(stream)
         Tokens that the prefill keeps: head, position, importance, and whether they are recomputed.
         The last token of a head is the youngest.
-    tokens : In(stream)
+    positions : In(stream)
         Position of the arriving token; ready when the previous step is complete.
     wavefronts : In(stream)
         `head`, `tile`, and the evictor's `load`, `compare`, `last`; `fresh`: row `row` holds the
@@ -92,7 +92,7 @@ class EvictionController(Unit):
         Head and slot again, in the same order.
     vector_stores : Out(stream)
         Position of a token that became popular, and the number of its input vector.
-    vectors : Out(ArrayLayout(vector, layers * vectors))
+    stored_vectors : Out(ArrayLayout(vector, layers * vectors))
         For each stored input vector, the position of its token, and whether it is in use.
     lookup_request : In(stream)
         Slots to look up: index of the head among those of all layers (upper bits), tile (lower
@@ -122,14 +122,16 @@ class EvictionController(Unit):
             {
                 "layer": In(p.layer_bits),
                 "prefill": In(stream.Signature(prefill_layout(p))),
-                "tokens": In(stream.Signature(p.position_bits)),
+                "positions": In(stream.Signature(p.position_bits)),
                 "wavefronts": In(stream.Signature(wavefront_layout(p))),
                 "started": Out(1),
                 "scores_in": In(data.ArrayLayout(p.evictor.input_shape, rows)),
                 "placements": Out(stream.Signature(placement_layout(p))),
                 "values": Out(stream.Signature(value_layout(p))),
                 "vector_stores": Out(stream.Signature(p.promoted_layout)),
-                "vectors": Out(data.ArrayLayout(vector_layout(p), max(p.layers * p.vectors, 1))),
+                "stored_vectors": Out(
+                    data.ArrayLayout(vector_layout(p), max(p.layers * p.vectors, 1))
+                ),
                 "lookup_request": In(stream.Signature(p.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(p.token_layout, rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.cached_heads)),
@@ -155,11 +157,11 @@ class EvictionController(Unit):
         connect_streams(m, evictor.victims, victims.found)
         connect_streams(m, victims.victims, assigner.victims)
         connect_streams(m, self.prefill, assigner.prefill)
-        connect_streams(m, self.tokens, assigner.tokens)
+        connect_streams(m, self.positions, assigner.positions)
         connect_streams(m, self.lookup_request, assigner.lookup_request)
         connect_streams(m, assigner.placements, self.placements)
         connect_streams(m, assigner.values, self.values)
-        steps = self.tokens.valid & self.tokens.ready
+        steps = self.positions.valid & self.positions.ready
         m.d.comb += [
             issue.stepping.eq(assigner.stepping),
             # With `evict_before`, the search of a step marks the slots of the token that became
@@ -172,7 +174,7 @@ class EvictionController(Unit):
             # A prefill's last token is the youngest.
             window.moves.eq(steps | assigner.prefilled),
             window.position.eq(
-                Mux(steps, self.tokens.payload, self.prefill.payload.token.position)
+                Mux(steps, self.positions.payload, self.prefill.payload.token.position)
             ),
             victims.layer.eq(self.layer),
             victims.searched.eq(issue.idle),
@@ -252,7 +254,7 @@ class EvictionController(Unit):
             vectors.prefilled_valid.eq(assigner.prefilled),
             vectors.prefilled.head.eq(self.prefill.payload.head),
             vectors.prefilled.token.eq(self.prefill.payload.token),
-            self.vectors.eq(vectors.vectors),
+            self.stored_vectors.eq(vectors.stored_vectors),
             table.promoted.eq(vectors.promoted),
             vectors.scores.ready.eq(~table.score_valid & self.scores.ready),
             self.scores.valid.eq(vectors.scores.valid),

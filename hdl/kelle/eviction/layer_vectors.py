@@ -31,7 +31,7 @@ class LayerVectors(Unit):
     idle : Out(1)
         The unit accepts outcomes and prefilled tokens. A register drives it; it falls in the cycle
         after each of them.
-    vectors : Out(ArrayLayout(vector, layers * vectors))
+    stored_vectors : Out(ArrayLayout(vector, layers * vectors))
         The stored vectors, layer by layer.
     promoted : Out(token)
         As in `RecomputedVectors`, of the current layer.
@@ -58,7 +58,7 @@ class LayerVectors(Unit):
                 own.outcome_valid.eq(self.outcome_valid & current),
                 own.prefilled_valid.eq(self.prefilled_valid & current),
                 *(
-                    self.vectors[number * p.vectors + v].eq(own.vectors[v])
+                    self.stored_vectors[number * p.vectors + v].eq(own.stored_vectors[v])
                     for v in range(p.vectors)
                 ),
             ]

@@ -62,7 +62,7 @@ def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Member]:
         "idle": Out(1),
         "decides": Out(1),
         "promoted": Out(p.promoted_layout),
-        "vectors": Out(data.ArrayLayout(vector_layout(p), vectors)),
+        "stored_vectors": Out(data.ArrayLayout(vector_layout(p), vectors)),
         "vector_stores": Out(stream.Signature(p.promoted_layout)),
         "scores": Out(stream.Signature(p.score_layout)),
     }
@@ -102,7 +102,7 @@ class RecomputedVectors(Unit):
         All heads have an outcome, and the decision on the leaving token is outstanding.
     promoted : Out(token)
         The token that became popular in the previous step.
-    vectors : Out(ArrayLayout(vector, vectors))
+    stored_vectors : Out(ArrayLayout(vector, vectors))
         For each vector, the position of its token, and whether it is in use.
     vector_stores : Out(stream)
         A token that became popular, and the number of its input vector.
@@ -127,8 +127,8 @@ class RecomputedVectors(Unit):
         m.d.comb += self.idle.eq(~report.active & ~self.decides & ~self.vector_stores.valid)
         for v in range(p.vectors):
             m.d.comb += [
-                self.vectors[v].position.eq(positions[v]),
-                self.vectors[v].valid.eq(holders[v].any()),
+                self.stored_vectors[v].position.eq(positions[v]),
+                self.stored_vectors[v].valid.eq(holders[v].any()),
             ]
 
         # Popularity is decided for the leaving token only: the one that has just left the recent

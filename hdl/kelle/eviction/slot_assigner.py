@@ -41,7 +41,7 @@ class SlotAssigner(Unit):
     -------
     layer : In
         The current layer.
-    prefill, tokens, placements, values, no_victim, filled : In(stream), Out
+    prefill, positions, placements, values, no_victim, filled : In(stream), Out
         As in `EvictionController`.
     may_load, may_step : In(1)
         Whether a prefilled token, or the token of a step, may be taken.
@@ -74,7 +74,7 @@ class SlotAssigner(Unit):
             {
                 "layer": In(p.layer_bits),
                 "prefill": In(stream.Signature(prefill_layout(p))),
-                "tokens": In(stream.Signature(p.position_bits)),
+                "positions": In(stream.Signature(p.position_bits)),
                 "may_load": In(1),
                 "may_step": In(1),
                 "now": In(p.position_bits),
@@ -127,10 +127,10 @@ class SlotAssigner(Unit):
             with m.State("REST"):
                 m.d.comb += [
                     self.stepping.eq(0),
-                    self.tokens.ready.eq(self.may_step),
+                    self.positions.ready.eq(self.may_step),
                     self.prefill.ready.eq(self.may_step & self.may_load),
                 ]
-                with m.If(self.tokens.valid & self.tokens.ready):
+                with m.If(self.positions.valid & self.positions.ready):
                     m.d.sync += self.cached_head.eq(p.cached_head(self.layer, self.head))
                     m.next = "CHOOSE"
             # The head's search is complete: take the victim's slot, or the first free one.

@@ -118,7 +118,7 @@ class Decode:
         self.wavefronts = bench.source("wavefronts", source)
         self.prefills = bench.source("prefill", source)
         # A token may be offered long after the wavefronts of its step.
-        self.tokens = bench.source("tokens", "none" if source == "none" else "bursty")
+        self.tokens = bench.source("positions", "none" if source == "none" else "bursty")
         self.lookup_request = bench.source("lookup_request")
         self.lookups = bench.add(Lookups(bench, self.lookup_request, p.kv_heads * p.tiles))
         self.lanes = bench.add(Lanes(bench, p))
@@ -351,7 +351,7 @@ class Decode:
                 bench.compare("vectors of slots", h.recomputed[here][used], vector[used])
         if p.vectors:
             layout, count = vector_layout(p), p.layers * p.vectors
-            bits = from_integers([int(self.dut.vectors.value)], count * layout.size)
+            bits = from_integers([int(self.dut.stored_vectors.value)], count * layout.size)
             got = {
                 name: values[0][self.layer * p.vectors :]
                 for name, values in unpack_rows(layout, bits, count).items()
