@@ -20,6 +20,9 @@ from hdl.meadow.parameters import MOST_LIFT, STATE, MeadowParameters
 from hdl.meadow.tile.element_parameters import SCALE_BITS
 from hdl.meadow.tile.tile_parameters import BIAS
 
+FRACTION_BITS = 10
+"""Fraction bits of the coarsest format of a norm's weights."""
+
 STATE_STEP = 2.0**-8
 """Step of the hidden states in testbenches, the one that SmolLM2's calibration gives."""
 
@@ -131,7 +134,10 @@ def random_vocabulary(
     if alike:
         twins, columns = np.full(p.vocabulary_size, twins[0]), np.arange(p.vocabulary_size)
     projection[:, columns] = projection[:, twins]
-    vocabulary = integer_vocabulary(projection, states, p, STATE_STEP)
+    # With more fraction bits, weights of this magnitude do not fit the norm's 16 bits. The integers
+    # of the coarsest format fit every other one, in which they are smaller numbers.
+    coarse = replace(p, weight_fraction=FRACTION_BITS)
+    vocabulary = integer_vocabulary(projection, states, coarse, STATE_STEP)
     if p.layer_norm:
         vocabulary = replace(vocabulary, norm_bias=rng.integers(-8192, 8192, p.hidden_size))
     if p.biases:
