@@ -1,5 +1,6 @@
 """Bench of MEADOW: instructions, memories, and a comparison of their final contents."""
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,9 @@ class Accelerator:
         Instructions, memory images and expected values.
     pauses : tuple[str, str]
         Stall patterns of inputs and of outputs.
+    late : int
+        Cycles between accepted requests to write keys and values, if not 0: the last request of an
+        instruction is then always accepted after its words.
 
     Members
     -------
@@ -60,6 +64,7 @@ class Accelerator:
         program: LayerProgram,
         *,
         pauses: tuple[str, str] = ("none", "none"),
+        late: int = 0,
     ) -> None:
         self.dut, self.program = dut, program
         self.p = p = catalog_parameters()
@@ -105,11 +110,14 @@ class Accelerator:
             ("state", "vectors", state, "states"),
             ("cache", "cache", cached, "written"),
         ):
+            requests, words = both(sink, sink)
+            if late and name == "cache":
+                requests = cycle([True] * late + [False])
             writes = self.memories[memory].add_writes(
                 p.writes(shape),
                 f"{name}_writes_requests",
                 f"{name}_writes_words",
-                both(sink, sink),
+                (requests, words),
             )
             self.ports[kind] = [writes]
         for memory in self.memories.values():

@@ -141,6 +141,20 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
+@only_if(small, "whole layers of large dimensions are long")
+async def late_cache_writes(dut: Any) -> None:
+    """Write keys and values late: no later read of them precedes its write."""
+    p: MeadowParameters = catalog_parameters()
+    rng = np.random.default_rng(3)
+    layers, states = random_layers(p, rng, 2)
+    program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng), rng=rng)
+    add_random(program, states, rng)
+    accelerator = Accelerator(dut, "late_cache_writes", program, late=40)
+    await accelerator.run()
+    accelerator.check()
+
+
+@cocotb.test()
 @only_if(lambda run: small(run) and not run.four_states, "random layers represent all sizes")
 async def all_sizes(dut: Any) -> None:
     """Run layers whose elements and weights have all magnitudes, to the ends of their ranges."""
