@@ -17,7 +17,7 @@ from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import catalog_parameters
 from testbenches.kelle.accelerator import Accelerator
 from testbenches.kelle.edram.paper_intervals import paper_intervals
-from testbenches.kelle.script import Steps
+from testbenches.kelle.script import ScriptBench, Steps
 from testbenches.kelle.text_layers import open_layers
 
 Integers = NDArray[np.int64]
@@ -33,7 +33,7 @@ def longest(p: KelleParameters) -> RefreshSettings:
     return intervals(p, (1 << p.tick_bits) - 1)
 
 
-class Decode:
+class Decode(ScriptBench):
     """The accelerator and its model."""
 
     def __init__(
@@ -104,17 +104,6 @@ class Decode:
                 made = prefill(model, prefilled + number % self.p.batch % self.spread)
                 self.learn(made.score_updates)
                 yield from self.accelerator.fill(model, made, select)
-
-    def offer(self, work: Steps) -> None:
-        """Start work after a reset."""
-        self.script.start(work)
-
-    async def run(self, work: Steps) -> None:
-        """Reset, run work to its end, and compare all outputs and slots."""
-        await self.bench.reset()
-        self.offer(work)
-        await self.script.finish()
-        await self.check()
 
     def learn(self, score_updates: list[tuple[int, int, int]]) -> None:
         """Update the model of the refresh controllers."""

@@ -1,5 +1,6 @@
 """Work whose later inputs depend on outputs, in a form that a test can interrupt by a reset."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from testbenches.bench import Bench
@@ -60,3 +61,33 @@ class Script:
     async def finish(self) -> int:
         """Simulate until the steps that were started are complete; return the cycles."""
         return await self.bench.run(until=lambda: self.done)
+
+
+class ScriptBench(ABC):
+    """A bench whose work is a script, in the form that the shared tests call.
+
+    Members
+    -------
+    bench : Bench
+        The bench of all streams.
+    script : Script
+        Its part that executes the work.
+    """
+
+    bench: Bench
+    script: Script
+
+    def offer(self, work: Steps) -> None:
+        """Start work after a reset."""
+        self.script.start(work)
+
+    async def run(self, work: Steps) -> None:
+        """Reset, run work to its end, and check its results."""
+        await self.bench.reset()
+        self.offer(work)
+        await self.script.finish()
+        await self.check()
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Compare the results of the work with the model's."""

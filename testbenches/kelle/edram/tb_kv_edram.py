@@ -10,7 +10,7 @@ from golden.kelle.edram.kv_edram import rows_of, values_of, vector_rows
 from golden.llm import open_trace
 from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdramParameters
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.kelle.script import Script, Steps
+from testbenches.kelle.script import Script, ScriptBench, Steps
 from testbenches.packing import from_integers, to_integers
 from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import Stream
@@ -54,7 +54,7 @@ def real_entries(p: KvEdramParameters) -> Iterator[tuple[int, np.ndarray, np.nda
             yield first + word, keys[word], values[word]
 
 
-class Cache:
+class Cache(ScriptBench):
     """A bench that drives and monitors every port, and a model of the stored rows.
 
     The model follows all transfers at the ports. Refreshes must not change its content.
@@ -161,24 +161,13 @@ class Cache:
         await self.bench.step()
         return cycles
 
-    def check(self) -> None:
-        """Require an answer to each read."""
+    async def check(self) -> None:
+        """Require an answer to each read; `sample` compares every row."""
         for number, side in enumerate(SIDES):
             # The answer to the last read may still be due.
             answers = len(self.got[number]) + (self.due[number] is not None)
             taken = self.sources[f"{side}_read"].taken
             assert answers == taken, f"{taken} {side} reads, {answers} answers"
-
-    def offer(self, work: Steps) -> None:
-        """Start work that the ports' transfers control."""
-        self.script.start(work)
-
-    async def run(self, work: Steps) -> None:
-        """Reset, and run work to its end; every row that is read is compared at once."""
-        await self.bench.reset()
-        self.offer(work)
-        await self.script.finish()
-        self.check()
 
     def idle(self, *names: str) -> Steps:
         """Wait until the named ports have transferred everything and all answers."""
@@ -206,7 +195,7 @@ async def real_rows(dut: Any, refresh: str) -> None:
     for side in SIDES:
         cache.sources[f"{side}_read"].send(addresses)
     cycles = await cache.finish("keys_read", "values_read")
-    cache.check()
+    await cache.check()
     for number, side in enumerate(SIDES):
         got = cache.got[number]
         bits = from_integers(got, cache.width)
@@ -247,7 +236,7 @@ async def urgent_refresh_takes_every_cycle(dut: Any) -> None:
     cycles = np.array([cache.bench.cycle - start - 2])
     cache.bench.compare("cycles of the sweep", np.array([sweep]), cycles)
     await cache.finish(*cache.sources)
-    cache.check()
+    await cache.check()
 
 
 def collisions(cache: Cache) -> Steps:

@@ -38,7 +38,7 @@ async def refreshed_words_stay(dut: Any) -> None:
     for side in SIDES:
         cache.sources[f"{side}_read"].send(addresses)
     await cache.finish("keys_read", "values_read")
-    cache.check()
+    await cache.check()
 
 
 @cocotb.test()
@@ -68,7 +68,7 @@ async def forgotten_words_fade(dut: Any) -> None:
     for side in SIDES:
         cache.sources[f"{side}_read"].send(addresses)
     await cache.finish("keys_read", "values_read")
-    cache.check()
+    await cache.check()
     bits = len(SIDES) * len(addresses) * p.banks * width
     rate = np.array([flips / bits])
     assert 0.5 * RETENTION.rate < rate[0] < 1.5 * RETENTION.rate, f"{rate[0]} of all bits flipped"

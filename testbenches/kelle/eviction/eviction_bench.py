@@ -18,7 +18,7 @@ from hdl.kelle.eviction.eviction_parameters import (
     wavefront_layout,
 )
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.kelle.script import Script, Steps
+from testbenches.kelle.script import Script, ScriptBench, Steps
 from testbenches.packing import from_integers, pack, to_integer, unpack
 
 
@@ -99,7 +99,7 @@ class Expected:
     score_updates: list[ScoreUpdate] = field(default_factory=list)
 
 
-class Decode:
+class Decode(ScriptBench):
     """A bench that acts as the scheduler, with the golden model.
 
     Later inputs depend on the placements, so that work is a script.
@@ -142,14 +142,7 @@ class Decode:
     def offer(self, work: Steps) -> None:
         """Start work after a reset."""
         self.forget()
-        self.script.start(work)
-
-    async def run(self, work: Steps) -> None:
-        """Reset, run work to its end, and compare all outputs and slots."""
-        await self.bench.reset()
-        self.offer(work)
-        await self.script.finish()
-        await self.finish()
+        super().offer(work)
 
     async def prefill(self, kept: list[Kept]) -> None:
         """Load the tokens that a prefill keeps."""
@@ -272,7 +265,7 @@ class Decode:
         self.expected.values.append((head, place.slot))
         return place
 
-    async def finish(self) -> None:
+    async def check(self) -> None:
         """Wait for the values and stores, then read all slots back and compare everything."""
         p, bench = self.p, self.bench
         expected = self.expected

@@ -100,7 +100,7 @@ async def real_decode(dut: Any) -> None:
     for now, given in plans(decode, scores, first, steps):
         await decode.step(now, given)
     cycles = bench.cycle - start
-    await decode.finish()
+    await decode.check()
     if not p.evict_before:
         compare_with_policy(decode, scores, first, steps)
     # Lower bound: each head completes one tile per `rows` cycles.
@@ -137,7 +137,7 @@ async def full_prefills(dut: Any) -> None:
         await search_before(decode, first)
         for now, given in plans(decode, scores, first, steps):
             await decode.step(now, given)
-        await decode.finish()
+        await decode.check()
 
 
 def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, steps: int) -> None:
@@ -184,7 +184,7 @@ async def positions_run_out(dut: Any) -> None:
         now = min(max(last - slots - p.window, 0) + step, last)
         await decode.step(now, random_plan(decode, 4 * slots))
     assert decode.model.no_victim
-    await decode.finish()
+    await decode.check()
 
 
 def random_tokens(decode: Decode, tokens: int) -> Steps:
