@@ -81,10 +81,7 @@ def finds(copy: Path, finder: str) -> bool:
 def proof_finds(copy: Path, test_file: str) -> bool:
     """Return whether a test file fails in a faulty copy of the checkout."""
     command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test_file]
-    status = _python(copy, command)
-    if status not in (0, 1):
-        raise RuntimeError(f"{test_file} could not run on the fault: pytest ended with {status}")
-    return status == 1
+    return _python(copy, command, test_file, passed=0, failed=1)
 
 
 def simulation_finds(copy: Path, finder: str) -> bool:
@@ -98,10 +95,7 @@ def simulation_finds(copy: Path, finder: str) -> bool:
         "request = Request(seed=1, target=quick_form(entry.top, preset))\n"
         "sys.exit(0 if simulate(entry, dimensions, request).passed else 3)\n"
     )
-    status = _python(copy, ["-c", program])
-    if status not in (0, 3):
-        raise RuntimeError(f"{finder} could not run on the fault: status {status}")
-    return status == 3
+    return _python(copy, ["-c", program], finder, passed=0, failed=3)
 
 
 def requested(finder: str) -> tuple[Entry, str, Any]:
@@ -125,11 +119,13 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, directory / package, ignore=ignored, dirs_exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", directory)
-    # The captured tensors are shared; every design is rebuilt.
-    build = directory / "build"
+    # The captured tensors are shared; every design is rebuilt. A link to a missing folder would
+    # prevent the copy from creating that folder.
+    build, tensors = directory / "build", BUILD / "llm"
     build.mkdir(exist_ok=True)
+    tensors.mkdir(parents=True, exist_ok=True)
     if not (build / "llm").exists():
-        (build / "llm").symlink_to(BUILD / "llm")
+        (build / "llm").symlink_to(tensors)
     # Verilator's runtime is the same for every design, and its compilation takes seconds.
     (build / "simulators").mkdir(exist_ok=True)
     for runtime in (BUILD / "simulators").glob("runtime-*"):
@@ -139,7 +135,8 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
     return directory
 
 
-def _python(copy: Path, arguments: Sequence[str]) -> int:
+def _python(copy: Path, arguments: Sequence[str], finder: str, *, passed: int, failed: int) -> bool:
+    """Run Python in a copy of the checkout, and return whether its exit status is `failed`."""
     # One failure is sufficient.
     own = {
         "PYTHONPATH": str(copy),
@@ -150,8 +147,15 @@ def _python(copy: Path, arguments: Sequence[str]) -> int:
         [sys.executable, *arguments],
         cwd=copy,
         env=os.environ | own,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
         check=False,
     )
-    return child.returncode
+    if child.returncode not in (passed, failed):
+        raise RuntimeError(
+            f"{finder} could not run on the fault: status {child.returncode}\n"
+            f"{child.stdout[-2000:]}"
+        )
+    return child.returncode == failed
