@@ -105,14 +105,15 @@ class SelectorBench:
         p, rng = self.p, self.rng
         slots = p.eviction.evictor.slots
         most = min(p.prefill_tokens, 4 * slots)
-        tokens = rng.choice([1, slots - 1, slots, slots + 1, most, int(rng.integers(1, most + 1))])
+        lengths = [1, slots - 1, slots, slots + 1, most, int(rng.integers(1, most + 1))]
+        tokens = min(int(rng.choice(lengths)), most)
         shape = p.eviction.evictor.input_shape
         low, high = (-(1 << shape.width - 1), (1 << shape.width - 1) - 1)
         if not shape.signed:
             low, high = 0, (1 << shape.width) - 1
         heads = []
         for _ in range(p.eviction.kv_heads):
-            size = (int(rng.integers(1, 3)), int(tokens), int(tokens))
+            size = (int(rng.integers(1, 3)), tokens, tokens)
             unit = 1 << p.eviction.evictor.shift
             style = rng.integers(4)
             if style == 0:
@@ -140,12 +141,14 @@ async def real_prefill(dut: Any) -> None:
     tokens = min(p.prefill_tokens, 640 if bench.context["full"] else 2 * slots)
     await bench.reset()
     slices, cycles = await unit.follow(Text(real_scores(p, tokens), "tiles"))
-    tiles = -(-tokens // p.rows)
-    wanted = slices + heads * (1 + width * (tiles + 3) + tokens + 3) + 2 + heads * slots
+    # A text within the budget is kept as a whole, without a search.
+    kept = min(tokens, slots)
+    passes, tiles = (width if tokens > slots else 0), -(-tokens // p.rows)
+    wanted = slices + heads * (1 + passes * (tiles + 3) + tokens + 3) + 2 + heads * kept
     assert cycles == wanted, f"cycles must be {wanted}, not {cycles}"
     bench.record(
         cycles=cycles,
-        ideal_cycles=slices + heads * (width * tiles + tokens + slots),
+        ideal_cycles=slices + heads * (passes * tiles + tokens + kept),
         selection_cycles=cycles - slices,
         tensors=f"SmolLM2 layer {LAYER}: {heads} heads, {tokens} tokens",
     )
