@@ -18,7 +18,9 @@ CATALOGS = ("hdl.catalog", *sorted({f"hdl.{entry.paper}.catalog" for entry in CA
 """Modules that import all units. `presets` covers their effect on a test of one unit."""
 
 
-def test_sources(values: Iterable[Any], file: Path) -> str | None:
+def test_sources(
+    values: Iterable[Any], file: Path, units: Iterable[str] | None = None
+) -> str | None:
     """Return a digest of all that a test of single units depends on.
 
     It covers the units' modules, their testbenches and golden models, the runner, the test's own
@@ -30,13 +32,15 @@ def test_sources(values: Iterable[Any], file: Path) -> str | None:
         The test's parameters: entries of the catalog, or a fault, which names its units.
     file : pathlib.Path
         The test's file.
+    units : Iterable[str], optional
+        Further units, for a test that is marked `depends`; none if it is not marked.
 
     Returns
     -------
     str or None
-        None if no parameter names a unit.
+        None if no parameter names a unit, and the test is not marked.
     """
-    tops: set[str] = set()
+    tops = set(units or ())
     files, changed = {file}, set[Path]()
     for value in values:
         if isinstance(value, Entry):
@@ -48,7 +52,7 @@ def test_sources(values: Iterable[Any], file: Path) -> str | None:
                 else:
                     tops.add(finder.split()[0])
             changed.add(value.edit.source(ROOT))
-    if not tops:
+    if not tops and units is None:
         return None
     return _digest(frozenset(tops), frozenset(files), frozenset(changed))
 

@@ -58,7 +58,10 @@ def sources_digest() -> str:
 def sources_of(item: pytest.Item) -> str:
     """Return a digest of what a test depends on: of its units' sources, or of all sources."""
     values = getattr(item, "callspec", None)
-    return test_sources(values.params.values() if values else (), item.path) or sources_digest()
+    marks = list(item.iter_markers("depends"))
+    units = [unit for mark in marks for unit in mark.args] if marks else None
+    own = test_sources(values.params.values() if values else (), item.path, units)
+    return own or sources_digest()
 
 
 @cache

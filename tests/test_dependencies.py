@@ -75,3 +75,10 @@ def test_fault_depends_on_the_units_that_find_it() -> None:
 def test_parameters_without_a_unit_have_no_digest() -> None:
     assert sources([], FILE) is None
     assert sources([1, "softmax"], FILE) is None
+
+
+def test_marked_test_has_the_digest_of_its_units() -> None:
+    softmax = sources([entry_named("softmax")], FILE)
+    assert sources([], FILE, ["softmax"]) == softmax
+    assert sources([], FILE, []) not in (None, softmax)
+    assert sources([], FILE, []) != sources([], FILE.with_name("test_simulation.py"), [])

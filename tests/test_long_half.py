@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from hdl.errors import UserError
 from hdl.paths import ROOT
 from systola import regression
 from tests import long_half
+from tests.dependencies import test_sources as sources
 from tests.long_half import (
     MUTANTS,
     SHARD_SECONDS,
@@ -22,6 +24,8 @@ from tests.long_half import (
     chosen,
     read_record,
     shards,
+    sources_digest,
+    sources_of,
     write_record,
 )
 from tests.processor_time import ROWS, ProcessorTime, used
@@ -118,6 +122,22 @@ class Item(SimpleNamespace):
     def get_closest_marker(self, name: str) -> Any:
         return self.full if name == "full" else None
 
+    def iter_markers(self, name: str) -> Iterator[Any]:
+        assert name == "depends"
+        return iter([SimpleNamespace(args=units) for units in self.depends])
+
+
+def test_marked_test_depends_on_its_units() -> None:
+    def digest(*depends: tuple[str, ...]) -> str:
+        item: Any = Item(path=Path(__file__), depends=depends)
+        return sources_of(item)
+
+    unmarked = digest()
+    assert unmarked == sources_digest()
+    assert digest(("softmax",)) == sources([], Path(__file__), ["softmax"])
+    assert digest(("softmax",), ("argmax",)) == digest(("argmax", "softmax"))
+    assert len({unmarked, digest(()), digest(("softmax",)), digest(("argmax",))}) == 4
+
 
 def test_resumption_omits_tests_that_passed_with_these_sources(
     plugin: LongHalf, monkeypatch: pytest.MonkeyPatch
@@ -129,7 +149,7 @@ def test_resumption_omits_tests_that_passed_with_these_sources(
 
     def left() -> list[str]:
         items: Any = [
-            Item(nodeid=name, full=True, path=Path(__file__), user_properties=[])
+            Item(nodeid=name, full=True, path=Path(__file__), depends=(), user_properties=[])
             for name in ("new", "long")
         ]
         plugin.pytest_collection_modifyitems(config, items)

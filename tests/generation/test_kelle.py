@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from golden.kelle.whole_model import first_states
+from golden.llm.language_model import open_language_model
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from synth.waveforms import read_waveforms
@@ -16,7 +17,7 @@ from systola.generation.kelle import KelleSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
 from testbenches.kelle.host import Host
-from tests.generation.test_generate import (
+from tests.generation.random_models import (
     WordModel,
     generated,
     interrupted,
@@ -25,7 +26,7 @@ from tests.generation.test_generate import (
     running,
 )
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = [pytest.mark.depends("kelle"), pytest.mark.usefixtures("compiled_once")]
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9]
@@ -161,3 +162,19 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
                 assert host.prediction == (expected.token, int(expected.sums.max()))
     finally:
         host.close()
+
+
+@pytest.mark.full
+def test_smollm2_generates(tmp_path: Path) -> None:
+    """Thirty-two tokens on a quarter of the array, of which the last ones evict in every head."""
+    model = open_language_model()
+    preset = replace(entry_named("kelle").parameters("smollm2"), rows=16, bands=8)
+    parameters = KelleSystem.fitted(model, replace(preset, slots=32, window=16))
+    settings = Settings(budget=128, reserved=32)
+    system = KelleSystem(model, parameters, settings, tmp_path)
+    run = running(system, model.tokens_of("The capital of France is"), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")
+    evictions = [len(figures["evictions"]) for figures in run.progress.figures]
+    assert evictions[-4:] == [model.shape.layers * parameters.kv_heads] * 4

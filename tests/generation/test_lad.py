@@ -11,6 +11,7 @@ import pytest
 from golden.lad.linear.half_matrix import HalfMatrix
 from golden.lad.linear.linear_module import linear
 from golden.lad.whole_model import HalfModel, WholeModel
+from golden.llm.language_model import open_language_model
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from systola.generation.lad import LadSystem
@@ -20,7 +21,7 @@ from testbenches.lad.head_rows import HeadRows
 from testbenches.lad.host import Host
 from testbenches.lad.vectors import random_codes
 from testbenches.lad.weight_bytes import file_items
-from tests.generation.test_generate import (
+from tests.generation.random_models import (
     PROMPT,
     RandomModel,
     generated,
@@ -34,7 +35,7 @@ SETTINGS = Settings(budget=128, reserved=32)
 SHAPE = {"hidden_size": 8, "heads": 2, "kv_heads": 1, "context_length": 40}
 TINY = entry_named("lad").parameters("tiny")
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = [pytest.mark.depends("lad"), pytest.mark.usefixtures("compiled_once")]
 
 
 def small_model(**changes: Any) -> RandomModel:
@@ -167,3 +168,19 @@ def test_fast_sums_are_the_linear_module_s(head_size: int) -> None:
         matrix, inputs = random_codes(rng, (rows, columns)), random_codes(rng, (columns,))
         expected = linear(matrix, inputs[np.newaxis], head_size=head_size)[0]
         assert np.array_equal(HalfMatrix(matrix, head_size)(inputs), expected)
+
+
+@pytest.mark.full
+def test_smollm2_generates(tmp_path: Path) -> None:
+    """Thirty-two tokens, of which the last ones leave positions to the intermediate caches."""
+    model = open_language_model()
+    parameters = LadSystem.fitted(model, entry_named("lad").parameters("smollm2"))
+    settings = Settings(budget=128, reserved=32)
+    # What LAD makes of the other prompt ends after thirty tokens.
+    system = LadSystem(model, parameters, settings, tmp_path)
+    run = running(system, model.tokens_of("Once upon a time, there was"), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" a small town")
+    last = run.progress.figures[-1]["decided"]
+    assert last["updated modes"] and last["active positions"] < last["positions"]

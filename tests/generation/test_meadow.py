@@ -1,19 +1,20 @@
 """Text generation by a small random model in MEADOW's Verilog, and its errors."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from golden.llm.language_model import LanguageModel
+from golden.llm.language_model import LanguageModel, open_language_model
 from hdl.catalog import entry_named
 from systola.generation.meadow import MeadowSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
 from testbenches.meadow.host import Host
-from tests.generation.test_generate import (
+from tests.generation.random_models import (
     WordModel,
     generated,
     interrupted,
@@ -21,6 +22,8 @@ from tests.generation.test_generate import (
     random_model,
     running,
 )
+
+pytestmark = pytest.mark.depends("meadow")
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9, 2]
@@ -146,3 +149,17 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path, seed: int) -> None:
 def test_dimensions_that_meadow_has_not_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(Exception, match=message):
         MeadowSystem.fitted(small_model(**changes), entry_named("meadow").parameters("tiny"))
+
+
+@pytest.mark.full
+def test_smollm2_generates(tmp_path: Path) -> None:
+    """Thirty-two tokens, by one lane of the twelve: each token is one lane's."""
+    model = open_language_model()
+    parameters = MeadowSystem.fitted(model, entry_named("meadow").parameters("smollm2"))
+    assert parameters == entry_named("meadow").parameters("smollm2")
+    settings = Settings(budget=128, reserved=32)
+    system = MeadowSystem(model, replace(parameters, lanes=1), settings, tmp_path)
+    run = running(system, model.tokens_of("The capital of France is"), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")

@@ -18,8 +18,8 @@ from systola.generation.model_memory import ModelFile, model_arrays
 from systola.generation.p3llm import P3llmSystem
 from systola.generation.system import Settings, System
 from systola.generation.veda import VedaSystem
+from tests.generation.random_models import generated, running
 from tests.generation.small_model import VOCABULARY, write_small_model
-from tests.generation.test_generate import generated, running
 
 SETTINGS = Settings(budget=7, reserved=3)
 SYSTEMS: dict[type[System], dict[str, Any]] = {

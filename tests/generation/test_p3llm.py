@@ -1,12 +1,14 @@
 """Text generation by a small random model in P3-LLM's Verilog, and its errors."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from golden.llm.language_model import open_language_model
 from golden.p3llm.whole_model import WeightMethod
 from hdl.catalog import entry_named
 from systola.generation import p3llm
@@ -14,7 +16,7 @@ from systola.generation.p3llm import P3llmSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
 from testbenches.p3llm.host import Host
-from tests.generation.test_generate import (
+from tests.generation.random_models import (
     WordModel,
     generated,
     interrupted,
@@ -24,7 +26,7 @@ from tests.generation.test_generate import (
 )
 from tests.p3llm.test_whole_model import SHAPE
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = [pytest.mark.depends("p3llm"), pytest.mark.usefixtures("compiled_once")]
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5]
@@ -162,3 +164,18 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
                 assert host.prediction[0] == expected.token
     finally:
         host.close()
+
+
+@pytest.mark.full
+def test_smollm2_generates(tmp_path: Path) -> None:
+    """Thirty-two tokens from 4-bit weights, keys and values in the banks."""
+    model = open_language_model()
+    parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters("smollm2"))
+    preset = entry_named("p3llm").parameters("smollm2")
+    assert replace(parameters, layers=2, vocabulary_size=0) == preset
+    settings = Settings(budget=128, reserved=32)
+    system = P3llmSystem(model, parameters, settings, tmp_path)
+    run = running(system, model.tokens_of("The capital of France is"), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")

@@ -1,122 +1,40 @@
 """Text generation by a small random model in VEDA's Verilog, and its errors."""
 
 import json
-import zlib
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from golden.llm.language_model import LanguageModel
+from golden.llm.language_model import LanguageModel, open_language_model
 from hdl.catalog import entry_named
 from hdl.errors import UserError
-from hdl.model_shape import ModelShape
 from hdl.veda.instructions import Space
-from systola.generation.run import Interrupted, Run
-from systola.generation.system import Mismatch, Settings, System
+from systola.generation.run import Run
+from systola.generation.system import Mismatch, Settings
 from systola.generation.veda import VedaSystem
 from testbenches.veda.model_lines import address, bytes_of_line, fixed_space
-
-SHAPE = ModelShape(
-    hidden_size=18,
-    intermediate_size=12,
-    heads=4,
-    kv_heads=2,
-    head_size=4,
-    layers=2,
-    vocabulary_size=45,
-    context_length=64,
-    rope_base=10_000.0,
-    norm_epsilon=1e-5,
+from tests.generation.random_models import (
+    PROMPT,
+    SHAPE,
+    RandomModel,
+    generated,
+    interrupted,
+    predicted,
+    random_model,
+    running,
 )
-"""Two heads share keys and values, and the feed-forward layer does not fill the arrays."""
+
+pytestmark = pytest.mark.depends("veda")
 
 SETTINGS = Settings(budget=7, reserved=3)
-PROMPT = [3, 1, 4, 1, 5]
-
-
-class RandomModel(LanguageModel):
-    """A model of normal numbers, whose text is its tokens' numbers."""
-
-    def tokens_of(self, text: str) -> list[int]:
-        return [int(word) for word in text.split()]
-
-    def text_of(self, tokens: list[int]) -> str:
-        return " ".join(str(token) for token in tokens)
-
-
-class WordModel(RandomModel):
-    """The same, with a number for each word of a text."""
-
-    def tokens_of(self, text: str) -> list[int]:
-        return [zlib.crc32(word.encode()) % self.shape.vocabulary_size for word in text.split()]
-
-
-def random_model(seed: int = 0, **changes: Any) -> RandomModel:
-    s = ModelShape(**(asdict(SHAPE) | changes))
-    rng = np.random.default_rng(seed)
-    inner = s.heads * s.head_size
-    shapes = {
-        "query": (inner, s.hidden_size),
-        "key": (s.kv_heads * s.head_size, s.hidden_size),
-        "value": (s.kv_heads * s.head_size, s.hidden_size),
-        "output": (s.hidden_size, inner),
-        "gate": (s.intermediate_size, s.hidden_size),
-        "up": (s.intermediate_size, s.hidden_size),
-        "down": (s.hidden_size, s.intermediate_size),
-    }
-    tensors: dict[tuple[int | None, str], Any] = {}
-    for layer in range(s.layers):
-        for name, shape in shapes.items():
-            tensors[layer, name] = rng.normal(size=shape) / np.sqrt(shape[1])
-        for name in ("input_norm", "feed_forward_norm"):
-            tensors[layer, name] = rng.normal(1, 0.1, s.hidden_size)
-    tensors[None, "embedding"] = rng.normal(size=(s.vocabulary_size, s.hidden_size))
-    tensors[None, "projection"] = rng.normal(size=(s.vocabulary_size, s.hidden_size))
-    tensors[None, "final_norm"] = rng.normal(1, 0.1, s.hidden_size)
-    return RandomModel(
-        Path("random.gguf"),
-        f"seed {seed} " + "0" * 12,
-        s,
-        frozenset(),
-        lambda layer, name: tensors[layer, name].astype(np.float32),
-    )
-
-
-def predicted(system: System, prompt: list[int], tokens: list[int]) -> list[int]:
-    """Return the tokens with the largest logits of `System.logits`, after prompt and tokens."""
-    logits = system.logits([*prompt, *tokens[:-1]])
-    return logits[len(prompt) - 1 :].argmax(axis=1).tolist()
-
-
-def running(system: System, prompt: list[int], tokens: int) -> Run:
-    """Return a run of a system, which is prepared here; its folder is the system's."""
-    system.folder.mkdir(parents=True, exist_ok=True)
-    system.prepare(lambda words: None)
-    return Run(
-        system=system,
-        model=system.model,
-        prompt=prompt,
-        tokens=tokens,
-        settings=system.settings,
-        folder=system.folder,
-        about={},
-    )
 
 
 def prepared(folder: Path, model: LanguageModel, tokens: int, prompt: list[int] = PROMPT) -> Run:
     parameters = VedaSystem.fitted(model, entry_named("veda").parameters("tiny"))
     return running(VedaSystem(model, parameters, SETTINGS, folder), prompt, tokens)
-
-
-def generated(run: Run) -> list[int]:
-    tokens: list[int] = []
-    run.go(tokens.append, lambda block, progress: None)
-    assert tokens == run.progress.tokens
-    return tokens
 
 
 def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
@@ -135,27 +53,6 @@ def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     record = json.loads(run.checkpoint.record.read_text())
     assert record["finished"] and record["generated"] == tokens
     assert not list(tmp_path.glob("cache-*"))
-
-
-def interrupted(
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    blocks: int,
-    before: Callable[..., None] = lambda *arguments: None,
-) -> None:
-    """Interrupt a run in the block after `blocks`; the message states how to continue."""
-    own, done = run.system.run, []
-
-    def interrupting(*arguments: Any) -> Any:
-        done.append(arguments)
-        if len(done) > blocks:
-            before(*arguments)
-            raise KeyboardInterrupt
-        return own(*arguments)
-
-    monkeypatch.setattr(run.system, "run", interrupting)
-    with pytest.raises(Interrupted, match="the same command continues from there"):
-        generated(run)
 
 
 def test_long_prompt_is_trimmed_to_the_budget(tmp_path: Path) -> None:
@@ -254,3 +151,19 @@ def test_rejects_matrices_beyond_fp16(
     monkeypatch.setattr(VedaSystem, "compile", lambda self, report: None)
     with pytest.raises(UserError, match=f"the matrices of a model for VEDA must fit FP16; {words}"):
         prepared(tmp_path, larger(random_model(), name, 1e6), 1)
+
+
+@pytest.mark.full
+def test_smollm2_generates(tmp_path: Path) -> None:
+    """Thirty-two tokens, of which the last ones each evict a token in every layer."""
+    model = open_language_model()
+    parameters = VedaSystem.fitted(model, entry_named("veda").parameters("smollm2"))
+    assert parameters == entry_named("veda").parameters("smollm2_vocabulary")
+    settings = Settings(budget=24, reserved=8)
+    # What VEDA, with a small cache, makes of the other prompt ends after thirty tokens.
+    system = VedaSystem(model, parameters, settings, tmp_path)
+    run = running(system, model.tokens_of("Once upon a time, there was"), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    evictions = [len(figures["evictions"]) for figures in run.progress.figures]
+    assert evictions[-12:] == [model.shape.layers] * 12

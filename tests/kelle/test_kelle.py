@@ -31,6 +31,8 @@ from testbenches.kelle.tb_kelle_retention import WALKS, retention
 from testbenches.quick_form import quick_form
 from testbenches.runner import Request, prepare, run_testbench, simulate
 
+pytestmark = pytest.mark.depends("kelle")
+
 ENTRY = entry_named("kelle")
 TINY: KelleParameters = ENTRY.parameters("tiny")
 SMOLLM2: KelleParameters = ENTRY.parameters("smollm2")

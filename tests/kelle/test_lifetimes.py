@@ -12,6 +12,8 @@ from testbenches.kelle.probed_kelle import ProbedKelle
 from testbenches.kelle.step_cycles import HEAD_LATENCY
 from testbenches.runner import Request, prepare, run_testbench
 
+pytestmark = pytest.mark.depends("kelle")
+
 ENTRY = entry_named("kelle")
 
 

@@ -13,7 +13,7 @@ from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from systola.generation.kelle import KelleSystem
-from tests.generation.test_generate import random_model
+from tests.generation.random_models import random_model
 
 SHAPE = {"hidden_size": 32, "head_size": 8, "context_length": 64}
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -15,7 +15,7 @@ from hdl.errors import UserError
 from hdl.meadow.parameters import MeadowParameters
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from systola.generation.meadow import MeadowSystem
-from tests.generation.test_generate import random_model
+from tests.generation.random_models import random_model
 
 SHAPE = {"hidden_size": 16, "intermediate_size": 32, "context_length": 16}
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -16,6 +16,8 @@ from testbenches.harness_memory import Dram
 from testbenches.p3llm.system_models import drawn_cache, drawn_codes
 from testbenches.packing import pack, unpack
 
+pytestmark = pytest.mark.depends("p3llm")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:

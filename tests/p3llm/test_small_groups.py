@@ -9,6 +9,8 @@ from hdl.p3llm.parameters import P3llmParameters
 from testbenches.p3llm.system_models import Model
 from tests.p3llm.test_small_layer import run_layer, run_steps, smallest
 
+pytestmark = pytest.mark.depends()
+
 
 def several_groups(batch: int, *, vocabulary: int = 0) -> P3llmParameters:
     """Three groups of a hidden state, one of the heads, two between the feed-forward matrices."""

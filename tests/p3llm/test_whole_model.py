@@ -18,7 +18,7 @@ from golden.p3llm.whole_model import (
 from hdl.catalog import entry_named
 from hdl.p3llm.parameters import P3llmParameters
 from testbenches.p3llm.system_models import drawn_cache, drawn_vocabulary, drawn_weights
-from tests.generation.test_generate import random_model
+from tests.generation.random_models import random_model
 
 PRESETS = entry_named("p3llm").presets
 

@@ -16,6 +16,8 @@ from testbenches.formal import ProofError
 from testbenches.shell.axi_rules import LANES, WIDE, ReadRules
 from tests.shell.proof_events import event_cases
 
+pytestmark = pytest.mark.depends()
+
 
 @pytest.mark.parametrize(
     ("parameters", "flushes", "depth"),

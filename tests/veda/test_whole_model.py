@@ -8,6 +8,8 @@ from golden.veda.decoder_layer import folded
 from golden.veda.whole_model import Block, WholeModel, next_block, prompt_blocks
 from hdl.catalog import entry_named
 
+pytestmark = pytest.mark.depends("veda")
+
 
 @pytest.mark.parametrize("prompt", [1, 2, 5, 9, 10, 33, 40])
 @pytest.mark.parametrize("reserved", [0, 3, 8, 32])

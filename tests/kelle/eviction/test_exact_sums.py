@@ -9,6 +9,8 @@ from golden.llm import open_trace
 from hdl.catalog import entry_named
 from hdl.kelle.parameters import KelleParameters
 
+pytestmark = pytest.mark.depends("kelle")
+
 KELLE = entry_named("kelle")
 SMOLLM2: KelleParameters = KELLE.parameters("smollm2")
 

@@ -23,6 +23,8 @@ from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import ColumnOperation
 
+pytestmark = pytest.mark.depends("p3llm")
+
 PRESETS = entry_named("p3llm").presets
 
 POSITION = 600
