@@ -317,9 +317,9 @@ def _run(
     if "power" in sections and not _TOTAL.search(sections["power"]):
         # The paths are complete; constants caused the crash or the missing number.
         libraries, constants = hide_constants(netlist, libraries)
-        told = result.stdout.split("@@ power")[0]
+        paths_only = result.stdout.split("@@ power")[0]
         result, power = _measure(program, netlist, libraries, (), f"{constants}\n{commands}", wires)
-        report = told + result.stdout + result.stderr
+        report = paths_only + result.stdout + result.stderr
         sections |= power
     errors = [line for line in report.splitlines() if line.startswith("Error")]
     (directory / f"{stem}.sta.log").write_text(report)

@@ -184,15 +184,15 @@ def test_what_was_emitted_before_changes_nothing(
     assert texts(Outer(), tmp_path / "again", "outer") == first
     monkeypatch.setattr(emit, "_emitted", {})
     texts(Inner(width=8, step=2), tmp_path / "inner")
-    assert texts(Outer(), tmp_path / "behind", "outer") == first
+    assert texts(Outer(), tmp_path / "second", "outer") == first
 
 
 def test_lines_of_python_are_those_of_the_design(tmp_path: Path) -> None:
     """A known module has none, and one that has some is not kept."""
     unit = entry_named("rms_norm").build
     Emission(top=unit("tiny"))
-    told = Emission(top=unit("tiny"), sources=True)
-    assert all('attribute \\src "hdl/' in module.rtlil for module in told.modules)
+    emission = Emission(top=unit("tiny"), sources=True)
+    assert all('attribute \\src "hdl/' in module.rtlil for module in emission.modules)
     assert all("src" not in module.rtlil for module in Emission(top=unit("tiny")).modules)
 
 

@@ -45,7 +45,7 @@ def offences(file: str, source: str) -> list[str]:
     for name in imported(source):
         other, *path = name.split(".")
         if other in ABOVE.get(tree, ()):
-            found.add(f"{file} imports {name}: {tree} stands below {other}")
+            found.add(f"{file} imports {name}: {tree} is below {other}")
         if other not in ABOVE or not path:
             continue
         if path[0] in PAPERS and rest[0] in PAPERS and path[0] != rest[0]:

@@ -144,7 +144,7 @@ def quantised_model(
         factors.append(smoothing_factors(keys))
         cache = Cache.empty(factors[-1]).extended(keys, vectors)
         attended = layer.attended(queries, cache, positions)
-        states = layer.behind(states, attended)
+        states = layer.fed_forward(states, attended)
         found = {name: matrix.quantised for name, matrix in matrices.items()}
         layers.append(Weights(**found, norms=layer.norms))
     report(model.shape.layers)
@@ -351,7 +351,7 @@ class FastLayer:
         sums = e4m3_integers(inputs) @ _operands(cache.keys[kv], cache.key_zeros[kv]).T
         return rows_scores(real(Mode.QK, sums), scales, cache.key_scales[kv], self.p)
 
-    def behind(self, states: Singles, attended: Halves) -> Singles:
+    def fed_forward(self, states: Singles, attended: Halves) -> Singles:
         """Return the hidden states after the layer, float32 [tokens, width]."""
         states = states + self.output.product(attended)
         here = rows_normed(states, self.norms[1], self.p)
@@ -444,16 +444,16 @@ class WholeModel:
         """Process the embedded states of the next tokens [tokens, width] in all layers."""
         first = self.caches[0].keys.shape[1]
         positions = first + np.arange(len(states))
-        behind = []
+        outputs = []
         for number, layer in enumerate(self._layers):
             keys, vectors, queries = layer.projected(states, positions)
             cache = self.caches[number] = self.caches[number].extended(keys, vectors)
             attended = layer.attended(queries, cache, positions)
-            states = layer.behind(states, attended)
-            behind.append(states)
+            states = layer.fed_forward(states, attended)
+            outputs.append(states)
         sums = None
         if predict:
             norm, p = self.model.vocabulary.norm, self.parameters
             sums = self._projection.product(rows_normed(states, norm, p))
             sums = sums[:, : p.vocabulary_size]
-        return BlockResult(np.stack(behind), sums)
+        return BlockResult(np.stack(outputs), sums)

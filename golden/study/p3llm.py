@@ -61,8 +61,8 @@ def outcome_of(
     ]
     holds = verdicts([comparison for comparison, _, _ in judged])
     claims = [
-        Claim(what=comparison.name, paper=paper, ours=comparison.shown(), holds=_held(said, kind))
-        for (comparison, kind, paper), said in zip(judged, holds, strict=True)
+        Claim(what=comparison.name, paper=paper, ours=comparison.shown(), holds=_held(found, kind))
+        for (comparison, kind, paper), found in zip(judged, holds, strict=True)
     ]
     tables = [
         p3llm_tables.ablation(steps),

@@ -76,9 +76,9 @@ def test_a_worker_of_another_checkout_is_named(two_workers: Any) -> None:
 def test_difference_is_described() -> None:
     here = Checkout(sources="aa", packages="bb", commit="c1")
     assert not here.difference(here)
-    said = here.difference(Checkout(sources="ab", packages="bc", commit="c2"))
-    assert "sources ab at c2, not c1" in said
-    assert "other versions of packages" in said
+    message = here.difference(Checkout(sources="ab", packages="bc", commit="c2"))
+    assert "sources ab at c2, not c1" in message
+    assert "other versions of packages" in message
 
 
 def test_an_address_without_a_scheduler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
