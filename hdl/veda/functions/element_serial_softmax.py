@@ -22,8 +22,9 @@ class ElementSerialSoftmax(Unit):
 
     **Latency** ``exp_stages + binades + multiply_stages + 22`` cycles from a head's last score to
     its first probability, with ``binades = ceil(log2(scores))``. **Throughput** one score and one
-    probability per cycle, also from head to head; a head with fewer than ``binades + 16`` scores
-    takes ``binades + 16`` cycles.
+    probability per cycle, with `heads` of at least 2 also from head to head; a head with fewer than
+    ``binades + 16`` scores takes ``binades + 16`` cycles. With one head, the buffer is full until
+    the head's first exponential is read, and the next head waits as long.
 
     **Numerics** ``2**x = 2**w * (1 + f)`` as in `FloatExp2`; m is the largest w so far, and ``d' =
     d * 2**(m - m') + 2**x / 2**m'``. A stored exponential has ten mantissa bits and its distance
