@@ -19,7 +19,7 @@ from synth.operators import compared_circuits
 from synth.papers import Paper, read_papers
 from synth.plots import Bar, bars_plot, peers_plot
 from synth.results import Measured, Record
-from synth.svg import VARIABLES, svg
+from synth.svg import DARK, VARIABLES, svg
 from synth.system_sections import cycles_bars, cycles_rows, shares_bars, system
 from synth.unit_rows import COLUMNS, SHOWN, by_unit, unit_row
 
@@ -86,6 +86,7 @@ def write_report(
     page = directory / "report.html"
     text = environment.get_template("report.html").render(
         colors=VARIABLES,
+        dark=DARK,
         galleries=[gallery for gallery in galleries if gallery.pictures],
         systems=[
             system(paper, units, studies.get(paper.name, nothing), directory) for paper in papers

@@ -14,6 +14,18 @@ from matplotlib.figure import Figure
 INK, MUTED, LINES, SHEET = "#1f2933", "#5f6b77", "#d5dae0", "#fefefe"
 OURS, THEIRS, KEPT = "#b8402a", "#6b7f93", "#d69a8c"
 
+SYSTEMS = {
+    "kelle": "#0072b2",
+    "veda": "#d55e00",
+    "lad": "#00875f",
+    "p3llm": "#a6559d",
+    "meadow": "#8f6f00",
+}
+"""Colour of each system by its paper's folder: the same one in every plot and table."""
+
+SHAPES = {"kelle": "o", "veda": "s", "lad": "^", "p3llm": "D", "meadow": "v"}
+"""Marker of each system, for readers who do not distinguish the colours."""
+
 FILLS = {"compute": "#fbe3dc", "memory": "#dfeaf6", "control": "#e6efdf", "outside": "#f4f5f6"}
 """Fill colours of a diagram's boxes by kind."""
 
@@ -25,9 +37,30 @@ VARIABLES = {
     "ours": OURS,
     "theirs": THEIRS,
     "kept": KEPT,
+    **SYSTEMS,
     **FILLS,
 }
 """Colours by the names of their variables, ``--ink`` and so on."""
+
+DARK = {
+    "ink": "#e4e8ec",
+    "muted": "#9aa6b2",
+    "lines": "#353c44",
+    "sheet": "#15191d",
+    "ours": "#e8806a",
+    "theirs": "#8fa3b8",
+    "kept": "#8a5347",
+    "kelle": "#56b4e9",
+    "veda": "#ef8a3c",
+    "lad": "#3fc79a",
+    "p3llm": "#d694ce",
+    "meadow": "#d9b53c",
+    "compute": "#43241d",
+    "memory": "#1c3047",
+    "control": "#24361c",
+    "outside": "#1f252b",
+}
+"""The same variables on a page with a dark theme."""
 
 
 def svg(figure: Figure, title: str) -> str:
