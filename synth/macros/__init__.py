@@ -1,0 +1,1 @@
+"""Lists of memory macros, wrappers made of macros, and the mapping of designs to them."""
