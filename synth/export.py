@@ -7,6 +7,8 @@ One design can contain the exports of several units: their tops have different n
 equal names have equal contents if they are written for the same target.
 """
 
+import hashlib
+import json
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
@@ -21,6 +23,7 @@ from hdl.paths import ROOT
 from hdl.target import Target
 from synth.asic import check_period
 from synth.axi_stream import find_streams, write_wrapper
+from synth.macros.mapping import COLUMNS, MacroMapping
 from synth.synthesis import EXTERNAL
 from synth.timing import write_sdc
 
@@ -51,6 +54,8 @@ class Design:
         Its memories.
     documents : tuple[Path, ...]
         Its manifest, C header and SystemVerilog package.
+    mapping : MacroMapping, optional
+        The memories, mapped to macros; all memories are Verilog if absent.
     target : Target
         The target of the Verilog.
     period_ps : float
@@ -63,6 +68,7 @@ class Design:
     ports: Sequence[Port]
     memories: tuple[Storage, ...] = ()
     documents: tuple[Path, ...] = ()
+    mapping: MacroMapping | None = None
     target: Target = Target.ASIC
     period_ps: float = DEFAULT_PERIOD_PS
 
@@ -72,8 +78,28 @@ class Design:
 
     @property
     def files(self) -> list[str]:
-        """Names of the Verilog files."""
-        return [path.name for path in self.verilog if path.suffix == ".v"]
+        """Names of the Verilog files, each before those that use it."""
+        wrappers = self.mapping.wrappers if self.mapping else ()
+        names = [path.name for path in self.verilog if path.suffix == ".v"]
+        return [*(f"{wrapper.name}.v" for wrapper in wrappers), *names]
+
+    @property
+    def inferred(self) -> list[Storage]:
+        """The memories that a flow finds in the Verilog, in descending order of size."""
+        if self.mapping is None:
+            found = list(self.memories)
+        else:
+            found = [
+                Storage(memory.name, memory.width, memory.depth)
+                for memory in self.mapping.memories
+                if not memory.wrappers
+            ]
+            found += [
+                Storage(f"{wrapper.name}.current", 1, wrapper.depth)
+                for wrapper in self.mapping.wrappers
+                if wrapper.copies == 2
+            ]
+        return sorted(found, key=lambda memory: -memory.bits)
 
     @property
     def has_clock(self) -> bool:
@@ -103,6 +129,18 @@ def check_flow(for_: str) -> None:
         raise UserError(f"FOR must be one of {', '.join(EXPORTS)}, not {for_!r}")
 
 
+def check_macros(for_: str) -> None:
+    """Check that a flow takes memory macros.
+
+    Raises
+    ------
+    UserError
+        If it does not.
+    """
+    if for_ not in MACRO_FLOWS:
+        raise UserError(f"MACROS requires FOR to be one of {', '.join(MACRO_FLOWS)}, not {for_!r}")
+
+
 def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
     """Write a design as a project for another flow.
 
@@ -127,6 +165,8 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
         `hdl.output_folder` rejects the directory.
     """
     check_flow(for_)
+    if design.mapping:
+        check_macros(for_)
     if not design.has_clock:
         raise UserError(f"TOP must have a clock to be exported; {design.top} has none")
     with output_folder(directory) as new:
@@ -137,6 +177,9 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
                 shutil.copyfile(path, rtl / path.name)
         for path in design.documents:
             shutil.copyfile(path, new / path.name)
+        if design.mapping:
+            design.mapping.write(rtl, new / "macros")
+            _renew_manifest(new / f"{design.top}.json", [rtl / name for name in design.files])
         command, remarks = EXPORTS[for_](design, new)
         (new / "README.md").write_text(_readme(design, for_, command, remarks))
         names = sorted(path.relative_to(new) for path in new.rglob("*") if path.is_file())
@@ -160,15 +203,22 @@ def _orfs(design: Design, directory: Path) -> tuple[str, str]:
         "The file list and the constraints are checked; the flow itself was not run. Make splits "
         "paths at spaces: the path of this folder must contain none."
     )
-    return command, f"{checked}\n\n{_memory_limit(design)}".strip()
+    _append(directory / "config.mk", _orfs_macros(design))
+    return command, "\n\n".join(filter(None, [checked, _memory_limit(design), _macros(design)]))
 
 
 def large_memories(design: Design, for_: str) -> list[Storage]:
     """Return the memories that are too large for a flow, in descending order of size."""
     if for_ != "orfs":
         return []
-    large = [memory for memory in design.memories if memory.bits > ORFS_MEMORY_BITS]
-    return sorted(large, key=lambda memory: -memory.bits)
+    return [memory for memory in design.inferred if memory.bits > ORFS_MEMORY_BITS]
+
+
+def _orfs_macros(design: Design) -> str:
+    """Return the lines of ``config.mk`` on macros; empty if there are none."""
+    if not design.mapping or not design.mapping.used:
+        return ""
+    return _template("orfs_macros.mk", macros=_names(design.mapping))
 
 
 def _memory_limit(design: Design) -> str:
@@ -181,8 +231,8 @@ def _memory_limit(design: Design) -> str:
     )
     return f"""\
 **The flow stops at these memories.** Each has more than {ORFS_MEMORY_BITS:,} bits, the limit of
-`SYNTH_MEMORY_MAX_BITS`. This export has no SRAM macros that would replace them. With a higher
-`SYNTH_MEMORY_MAX_BITS` the flow builds them from flip-flops.
+`SYNTH_MEMORY_MAX_BITS`. `MACROS=` replaces memories by SRAM macros. With a higher
+`SYNTH_MEMORY_MAX_BITS` the flow builds these memories from flip-flops.
 
 | memory | bits per word | words | bits |
 |---|---|---|---|
@@ -201,9 +251,60 @@ def _librelane(design: Design, directory: Path) -> tuple[str, str]:
     )
     _sdc(design, directory)
     checked = "The YAML and its file list are checked; the flow itself was not run."
-    bits = sum(memory.bits for memory in design.memories)
+    bits = sum(memory.bits for memory in design.inferred)
     built = "The flow builds memories from flip-flops: {:,} bits in a copy of each module."
-    return "librelane config.yaml", f"{checked} {built.format(bits) if bits else ''}".strip()
+    if design.mapping and design.mapping.used:
+        views = [_template("librelane_macro.yaml", macro=one.name) for one in design.mapping.used]
+        _append(directory / "config.yaml", "".join(["MACROS:\n", *views]))
+    checked = f"{checked} {built.format(bits) if bits else ''}".strip()
+    return "librelane config.yaml", "\n\n".join(filter(None, [checked, _macros(design)]))
+
+
+def _macros(design: Design) -> str:
+    """Return the paragraphs on the mapping to macros; empty without one."""
+    mapping = design.mapping
+    if mapping is None:
+        return ""
+    rows = [COLUMNS, ("---",) * len(COLUMNS), *(memory.row for memory in mapping.memories)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"""\
+## Memories
+
+Macros of `{mapping.macros.name}`: {mapping.summary}.
+
+{_macro_files(mapping)}{table}"""
+
+
+def _macro_files(mapping: MacroMapping) -> str:
+    """Return the paragraph on the files that the user must add."""
+    if not mapping.used:
+        return ""
+    return f"""\
+`macros/` has, for each macro, a black box `<macro>.v` and a model `<macro>_model.v` for simulation
+without delays. **Add the physical files**, which this export does not have, for these macros:
+{_names(mapping)}
+
+- OpenROAD-flow-scripts: `<macro>.lef` and `<macro>.lib` in the folders `MACRO_LEF_DIR` and
+  `MACRO_LIB_DIR` of `config.mk`, by default those of the platform; `ADDITIONAL_GDS`, or
+  `GDS_ALLOW_EMPTY` for macros without a layout. The flow takes the pins from the Liberty files.
+- LibreLane: `<macro>.gds`, `<macro>.lef` and `<macro>.lib` in `macros/`.
+
+"""
+
+
+def _names(mapping: MacroMapping) -> str:
+    """Return the names of the macros that occur."""
+    return " ".join(macro.name for macro in mapping.used)
+
+
+def _renew_manifest(path: Path, verilog: Sequence[Path]) -> None:
+    """Write the changed Verilog's files and digest into the manifest, if there is one."""
+    if not path.exists():
+        return
+    values = json.loads(path.read_text())
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in verilog)).hexdigest()
+    values["verilog"] = {"files": [file.name for file in verilog], "sha256": digest}
+    path.write_text(json.dumps(values, indent=1) + "\n")
 
 
 def _vivado(design: Design, directory: Path) -> tuple[str, str]:
@@ -299,16 +400,29 @@ EXPORTS: dict[str, Callable[[Design, Path], tuple[str, str]]] = {
 }
 
 
+MACRO_FLOWS = ("orfs", "librelane")
+"""Flows that take memory macros."""
+
 TARGETS = {"vivado": Target.FPGA}
 """Target of the Verilog by flow; `Target.ASIC` for all other flows."""
 
 
 def _fill(template: str, path: Path, **values: str) -> None:
     """Write a file from a template."""
-    text = (TEMPLATES / template).read_text()
+    path.write_text(_template(template, **values))
+
+
+def _template(name: str, **values: str) -> str:
+    """Return the text of a template."""
+    text = (TEMPLATES / name).read_text()
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", value)
-    path.write_text(text)
+    return text
+
+
+def _append(path: Path, text: str) -> None:
+    """Append a text to a file."""
+    path.write_text(path.read_text() + text)
 
 
 def _sdc(design: Design, directory: Path) -> None:
@@ -338,7 +452,13 @@ def _readme(design: Design, for_: str, command: str, remarks: str) -> str:
             for paragraph in remarks.split("\n\n")
         ),
         f"""\
-The Verilog is written for {design.target}. Files in `rtl/` of several such exports that have one
-name are the same module: a design that uses these exports lists it once.""",
+The Verilog is written for {_written_for(design)}. Files in `rtl/` of several such exports that
+have one name are the same module: a design that uses these exports lists it once.""",
     ]
     return "\n\n".join(paragraphs) + "\n"
+
+
+def _written_for(design: Design) -> str:
+    """Return the target, and the list of macros."""
+    macros = f" and the macros of {design.mapping.macros.name}" if design.mapping else ""
+    return f"{design.target}{macros}"

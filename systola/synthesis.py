@@ -153,6 +153,10 @@ def fpga(unit: Chosen, device: str, seed: int) -> None:
 @out_option("build/<top>/<preset>/export/<for>")
 @click.option("--target", default=None, help="asic or fpga; fpga for Vivado, else asic.")
 @name_option("<top>_<preset>")
+@click.option(
+    "--macros",
+    help="TOML list of memory macros, such as fakeram45.toml; for orfs and librelane.",
+)
 def export(
     unit: Chosen,
     for_: str,
@@ -160,6 +164,7 @@ def export(
     out: Path | None,
     target: str | None,
     name: str | None,
+    macros: str | None,
 ) -> None:
     """Write a unit as a project for another flow."""
     from hdl.emitted import emit_unit
@@ -169,16 +174,28 @@ def export(
         TARGETS,
         Design,
         check_flow,
+        check_macros,
         large_memories,
         write_export,
     )
+    from synth.macros.macro_list import find_macro_list
+    from synth.macros.mapping import COLUMNS, manifest_counts, map_memories
 
     check_period(period)
     check_flow(for_)
+    if macros is not None:
+        check_macros(for_)
+    macro_list = None if macros is None else find_macro_list(macros)
     wanted = find_target(target) if target else TARGETS.get(for_, Target.ASIC)
     # One design may contain two configurations of a unit, so the default name is unique to both.
     name = name or unit.configured_name
     emitted = emit_unit(unit.entry, unit.dimensions, wanted, name=name)
+    mapping = macro_list and map_memories(
+        emitted.modules,
+        macro_list,
+        counts=manifest_counts(emitted.verilog[-1].with_name(f"{name}.json")),
+        target=wanted,
+    )
     design = Design(
         top=name,
         summary=unit.entry.summary,
@@ -186,6 +203,7 @@ def export(
         ports=emitted.ports,
         memories=emitted.memories,
         documents=emitted.documents,
+        mapping=mapping,
         target=wanted,
         period_ps=DEFAULT_PERIOD_PS if period is None else period,
     )
@@ -194,6 +212,12 @@ def export(
     for path in written:
         table.add_row(str(path.relative_to(written[-1].parent)), str(path.stat().st_size))
     console.print(table)
+    if mapping:
+        table = Table(*COLUMNS, title=f"memories, macros of {mapping.macros.name}")
+        for memory in mapping.memories:
+            table.add_row(*memory.row)
+        console.print(table)
+        console.print(mapping.summary)
     if large := large_memories(design, for_):
         table = Table("memory too large for the flow", "bits")
         for memory in large:

@@ -37,6 +37,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (("export", "--top", TOP, "--for", "orfs", "--period", "0"), "PERIOD must be"),
         (("export", "--top", TOP, "--for", "orfs", "--name", "3d"), "NAME must name a module"),
         (("export", "--top", TOP, "--for", "orfs", "--name", ""), "NAME must name a module"),
+        (("export", "--top", TOP, "--for", "orfs", "--macros", "none.toml"), "MACROS must name a"),
+        (("export", "--top", TOP, "--for", "orfs", "--macros", ""), "MACROS must name a TOML"),
+        (
+            ("export", "--top", TOP, "--for", "vivado", "--macros", "fakeram45.toml"),
+            "MACROS requires FOR to be one of orfs, librelane, not 'vivado'",
+        ),
     ],
 )
 def test_illegal_input_is_rejected_in_one_sentence(run, arguments, message: str) -> None:
