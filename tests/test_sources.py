@@ -97,7 +97,7 @@ def test_rejects_a_module_that_does_not_exist() -> None:
     ("result", "decisive"),
     [
         ("golden.llm.capture", "golden.llm.model"),
-        ("golden.study.losses", "golden.study.policies"),
+        ("golden.study.losses", "golden.policies.cache"),
         ("golden.study.lad_measured", "golden.lad.piecewise_linear_exp"),
         ("golden.study.p3llm_passes", "golden.p3llm.tensor_formats"),
         ("systola.generation.veda", "testbenches.veda.model_lines"),

@@ -7,30 +7,55 @@ decoding with the cache, while linear layers process whole texts.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from golden.study.policies import (
-    Policy,
-    Replay,
-    ScorePolicy,
-    ScoreReplay,
-    Unit,
-    VotingPolicy,
-    VotingReplay,
-)
+from golden.policies.cache import Cache
+from golden.policies.protocol import CachePolicy, Query
+from golden.policies.scores import ScorePolicy
+from golden.policies.voting import Voting
 from golden.study.retention import Retention
 from hdl.parameters import require
 
 BLOCK = 128
 NAME = "systola_replayed"
 
-Replays = list[tuple[slice, Replay]]
-Observer = Callable[[int, int, Tensor], None]
-"""Called with layer, query and the cached tokens, bool [lanes, KV heads, query + 1]."""
+
+class Observer:
+    """What a replay reports; a subclass overrides what it uses."""
+
+    def scores(self, layer: int, rows: slice, raw: Tensor) -> None:
+        """Receive the scores of a block of queries, [lanes, heads, queries, rows.stop]."""
+
+    def stepped(self, layer: int, query: Query, cache: Cache) -> None:
+        """Receive a query and the cache after it; a query has one lane, the policy's own."""
+
+
+class Fallbacks(Observer):
+    """Count the voters of VEDA whose threshold is negative.
+
+    Members
+    -------
+    share : float
+        Their share of all voters.
+    """
+
+    def __init__(self) -> None:
+        self._negative = self._voters = 0
+
+    def stepped(self, layer: int, query: Query, cache: Cache) -> None:
+        """Count the voters of a query."""
+        if isinstance(cache.policy, Voting) and query.now >= cache.policy.reserved:
+            limits = cache.policy.threshold(query.prob)
+            self._negative += int((limits < 0).sum())
+            self._voters += limits.numel()
+
+    @property
+    def share(self) -> float:
+        """Share of voters with a negative threshold."""
+        return self._negative / max(self._voters, 1)
 
 
 class ReplayedAttention:
@@ -38,42 +63,31 @@ class ReplayedAttention:
 
     Parameters
     ----------
-    policies : Sequence[Policy]
-        One policy per sequence; policies of one class must be adjacent.
+    policies : Sequence[CachePolicy]
+        One policy per sequence.
     retention : Retention, optional
         Bit errors in cached keys and values; a query's own key and value are not yet affected.
     observer : Observer, optional
-        Called after each step with the cached tokens.
+        Receives scores and steps.
     done : Callable, optional
         Called after each layer.
-
-    Members
-    -------
-    replays : list[tuple[slice, Replay]]
-        The policies' state for the last layer, and the lanes that it covers.
-    fallback_share : float
-        Share of VEDA's voters whose threshold was negative, over the layers so far.
     """
 
     def __init__(
         self,
-        policies: Sequence[Policy],
+        policies: Sequence[CachePolicy],
         *,
         retention: Retention | None = None,
         observer: Observer | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
         self.policies = tuple(policies)
-        self.replays: Replays = []
         self._retention = retention
         self._observer = observer
         self._done = done
-        self._fallbacks = self._voters = 0
-
-    @property
-    def fallback_share(self) -> float:
-        """Share of voters with a negative threshold."""
-        return self._fallbacks / max(self._voters, 1)
+        if retention:
+            scored = all(isinstance(policy, ScorePolicy) for policy in policies)
+            require(scored, "bit errors need policies with importance scores", policies)
 
     def __call__(
         self,
@@ -87,16 +101,13 @@ class ReplayedAttention:
         **_: Any,
     ) -> tuple[Tensor, None]:
         """Attend: query [lanes, heads, tokens, size]; key, value with fewer heads."""
-        shared = 1
-        if any(isinstance(p, ScorePolicy) and p.unit is Unit.QUERY_HEAD for p in self.policies):
-            # Every query head has a separate cache, and so a separate copy of the keys.
-            require(self._retention is None, "bit errors must be of shared caches", "query heads")
-            shared = query.shape[1] // key.shape[1]
-            key, value = (part.repeat_interleave(shared, 1) for part in (key, value))
         lanes, kv_heads, tokens, size = key.shape
+        heads = query.shape[1]
         queries = (query * scaling).view(lanes, kv_heads, -1, tokens, size)
-        self.replays = begin(self.policies, kv_heads, tokens, query.dtype, shared)
-        alive = torch.ones(lanes, kv_heads, tokens, dtype=torch.bool)
+        caches = [
+            Cache(policy, 1, policy.unit.caches(heads, kv_heads), tokens)
+            for policy in self.policies
+        ]
         if self._retention:
             stored = self._retention.read(module.layer_idx, key, value)
         else:
@@ -111,7 +122,10 @@ class ReplayedAttention:
                 own = (block * key[:, :, None, rows]).sum(-1)
                 for raw in scores:
                     raw.diagonal(start, -2, -1).copy_(own)
-            shares = self._rows(module.layer_idx, rows, alive, scores)
+            shares = self._rows(
+                module.layer_idx, rows, caches, [raw.flatten(1, 2) for raw in scores]
+            )
+            shares = [share.unflatten(1, (kv_heads, -1)) for share in shares]
             if self._retention:
                 # The query's own value has not been stored yet and has no bit errors.
                 own = torch.stack([share.diagonal(start, -2, -1) for share in shares]).sum(0)
@@ -124,58 +138,63 @@ class ReplayedAttention:
                 )
             else:
                 outputs.append(shares[0] @ value[:, :, None, seen])
-        for _lanes, replay in self.replays:
-            if isinstance(replay, VotingReplay):
-                self._fallbacks += replay.fallbacks
-                self._voters += replay.voters
         if self._done:
             self._done()
         output = torch.cat(outputs, dim=-2).view(lanes, -1, tokens, size)
         return output.transpose(1, 2), None
 
-    def _rows(self, layer: int, rows: slice, alive: Tensor, scores: list[Tensor]) -> list[Tensor]:
+    def _rows(
+        self, layer: int, rows: slice, caches: list[Cache], scores: list[Tensor]
+    ) -> list[Tensor]:
         """Replay a block of queries; return the probabilities of each stored copy's tokens."""
+        if self._observer:
+            self._observer.scores(layer, rows, scores[0])
         shares = [torch.zeros_like(raw) for raw in scores]
-        for now in range(rows.start, rows.stop):
-            known, row = alive[..., : now + 1], now - rows.start
-            raw = scores[0][..., row, : now + 1]
-            strong = None
-            if len(scores) > 1:
-                # Refresh controllers classify the tokens by the scores before this step.
-                parts = [replay.important(known[lanes]) for lanes, replay in self.replays]
-                strong = torch.cat(parts)[:, :, None]
-                raw = torch.where(strong, raw, scores[1][..., row, : now + 1])
-            raw = raw.masked_fill(~known[:, :, None], -torch.inf)
-            prob = raw.softmax(-1)
-            if strong is None:
-                shares[0][..., row, : now + 1] = prob
-            else:
-                shares[0][..., row, : now + 1] = prob * strong
-                shares[1][..., row, : now + 1] = prob * ~strong
-            for lanes, replay in self.replays:
-                replay.step(now, known[lanes], raw[lanes], prob[lanes])
-            if self._observer:
-                self._observer(layer, now, known)
+        for lane, cache in enumerate(caches):
+            count = cache.positions.shape[1]
+            # [1, caches, query heads of a cache, queries, tokens]
+            given, made = (
+                [part[lane].unflatten(0, (count, -1))[None] for part in parts]
+                for parts in (scores, shares)
+            )
+            for now in range(rows.start, rows.stop):
+                row = now - rows.start
+                self._query(
+                    layer,
+                    now,
+                    cache,
+                    [raw[..., row, :] for raw in given],
+                    [share[..., row, :] for share in made],
+                )
         return shares
 
-
-def begin(
-    policies: Sequence[Policy], kv_heads: int, tokens: int, dtype: torch.dtype, shared: int = 1
-) -> Replays:
-    """Return initial replays, one per run of adjacent policies of a class, and their lanes."""
-    replays: Replays = []
-    first = 0
-    for kind, run in groupby(policies, key=type):
-        members = list(run)
-        lanes = slice(first, first + len(members))
-        first = lanes.stop
-        if kind is ScorePolicy:
-            scored = [policy for policy in members if isinstance(policy, ScorePolicy)]
-            replays.append((lanes, ScoreReplay(scored, kv_heads, tokens, dtype, shared)))
+    def _query(
+        self, layer: int, now: int, cache: Cache, scores: list[Tensor], shares: list[Tensor]
+    ) -> None:
+        """Replay one query of one lane; write the probabilities of its tokens to `shares`."""
+        positions = cache.arrive(now)
+        if cache.in_order:
+            given = [raw[..., : now + 1] for raw in scores]
         else:
-            voted = [policy for policy in members if isinstance(policy, VotingPolicy)]
-            replays.append((lanes, VotingReplay(voted, tokens, dtype)))
-    return replays
+            places = positions[:, :, None].expand(*scores[0].shape[:3], -1)
+            given = [raw.gather(-1, places) for raw in scores]
+        raw, strong = given[0], None
+        if len(given) > 1:
+            # Refresh controllers classify the tokens by the scores before this step.
+            assert isinstance(cache.policy, ScorePolicy)
+            strong = cache.policy.important(cache.importance, positions)[:, :, None]
+            raw = torch.where(strong, raw, given[1])
+        prob = raw.softmax(-1)
+        parts = [prob] if strong is None else [prob * strong, prob * ~strong]
+        for share, part in zip(shares, parts, strict=True):
+            if cache.in_order:
+                share[..., : now + 1] = part
+            else:
+                share.scatter_(-1, places, part)
+        query = Query(now, positions, raw, prob)
+        cache.step(query)
+        if self._observer:
+            self._observer.stepped(layer, query, cache)
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """The study of Kelle: AERP, bit errors, popular tokens, few bits, and Section 8's arithmetic."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
+from golden.policies.scores import H2O, Aerp, FullCache, Source, StreamingLLM, TrackedAerp
 from golden.study.comparisons import decided
 from golden.study.kelle_claims import arithmetic
 from golden.study.outcome import Claim, Outcome, Plot, Table
-from golden.study.policies import Source, Split, aerp, full_cache, h2o, streaming_llm
 from golden.study.popularity import Popularity
 from golden.study.precision import quantised
 from golden.study.retention import FlipRates, WordFormat, two_dimensional, uniform
@@ -16,11 +17,11 @@ from golden.study.subject import Lanes, Subject, perplexities
 AERP_PROB, AERP_RAW = "AERP, probabilities", "AERP, raw scores"
 AERP_INTEGER = "AERP, the accelerator's integers"
 POLICIES = {
-    "StreamingLLM": streaming_llm,
-    "H2O": h2o,
-    AERP_PROB: lambda n: aerp(n, Source.PROB),
-    AERP_RAW: lambda n: aerp(n, Source.RAW),
-    AERP_INTEGER: lambda n: aerp(n, Source.INTEGER),
+    "StreamingLLM": StreamingLLM,
+    "H2O": H2O,
+    AERP_PROB: Aerp,
+    AERP_RAW: partial(Aerp, source=Source.RAW),
+    AERP_INTEGER: partial(Aerp, source=Source.INTEGER),
 }
 SCALES = {
     "per layer": WordFormat.INT16_LAYER,
@@ -29,8 +30,8 @@ SCALES = {
 }
 """Granularity of the scales; the accelerator has one scale per layer."""
 SPLITS = {
-    "integers, median per head": Split.HEAD,
-    "integers, tracked median per head": Split.CENTRE,
+    "integers, median per head": partial(Aerp, source=Source.INTEGER),
+    "integers, tracked median per head": TrackedAerp,
 }
 """Rules that select high-score tokens, for importance in the accelerator's integers."""
 BUDGETS = (64, 128, 256, 512)
@@ -80,8 +81,8 @@ def study(subject: Subject, *, full: bool) -> Outcome:
 
 
 def _policies(subject: Subject, budgets: tuple[int, ...]) -> tuple[Table, list[Claim], Losses]:
-    lanes: Lanes = {"full cache": full_cache()}
-    lanes |= {f"{name} {n}": make(n) for name, make in POLICIES.items() for n in budgets}
+    lanes: Lanes = {"full cache": FullCache()}
+    lanes |= {f"{name} {n}": make(budget=n) for name, make in POLICIES.items() for n in budgets}
     losses = subject.losses("cache policies", lanes)
     ours = perplexities(losses)
     table = Table(
@@ -140,7 +141,7 @@ def claims_of(stated: dict[str, tuple[str, str, str]], losses: Losses) -> list[C
 
 
 def _flips(subject: Subject) -> Section:
-    split, budget = full_cache(Source.PROB), aerp(FLIPPED_BUDGET, Source.PROB)
+    split, budget = FullCache(source=Source.PROB), Aerp(budget=FLIPPED_BUDGET)
     small = f"AERP {FLIPPED_BUDGET}"
     high = HIGH_RATE
     cases = {
@@ -168,14 +169,14 @@ def _flips(subject: Subject) -> Section:
         # The accelerator's importances, number format and groups, and the same without its groups.
         **{
             f"{small}, 2DRP {p:g}, {name}": (
-                aerp(FLIPPED_BUDGET, Source.INTEGER, split=split),
+                make(budget=FLIPPED_BUDGET),
                 two_dimensional(p, WordFormat.INT16_LAYER),
             )
             for p in (LOW_RATE, RATE)
-            for name, split in SPLITS.items()
+            for name, make in SPLITS.items()
         },
         f"{small}, none, integers": (
-            aerp(FLIPPED_BUDGET, Source.INTEGER),
+            Aerp(budget=FLIPPED_BUDGET, source=Source.INTEGER),
             uniform(0.0, WordFormat.INT16_LAYER),
         ),
     }
@@ -232,7 +233,7 @@ def _flips(subject: Subject) -> Section:
 
 def _precision(subject: Subject, exact: Losses) -> Section:
     evicting = f"AERP {BUDGETS[-1]}"
-    lanes: Lanes = {"full cache": full_cache(), evicting: aerp(BUDGETS[-1], Source.PROB)}
+    lanes: Lanes = {"full cache": FullCache(), evicting: Aerp(budget=BUDGETS[-1])}
     runs = {"float32": exact}
     for name, weights, activations, cache in (("W8A16", 8, 16, 16), ("W4A8", 4, 8, 8)):
         with quantised(
@@ -267,7 +268,7 @@ def _precision(subject: Subject, exact: Losses) -> Section:
 
 def _popularity(subject: Subject) -> tuple[Table, list[Claim]]:
     heads = subject.model.config.num_key_value_heads
-    policy = aerp(POPULAR_BUDGET, Source.PROB, PREFILL)
+    policy = Aerp(budget=POPULAR_BUDGET, prefill=PREFILL)
     seen = Popularity(policy, heads, later=LATER)
     subject.observe("popular tokens", policy, seen)
     shares = seen.shares()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from golden.policies.protocol import CachePolicy
 from golden.study.attention import Observer, ReplayedAttention, attending
-from golden.study.policies import Policy
 from golden.study.retention import FlipRates, Retention
 
 LOGITS = 128
@@ -20,13 +20,13 @@ SIGNIFICANT = 2.0
 def measure_losses(
     model: Any,
     windows: np.ndarray,
-    policies: Sequence[Policy],
+    policies: Sequence[CachePolicy],
     *,
     rates: Sequence[FlipRates] | None = None,
     seed: int = 1,
     observer: Observer | None = None,
     done: Callable[[], None] | None = None,
-) -> tuple[np.ndarray, float]:
+) -> np.ndarray:
     """Return the model's loss at each predicted token under each policy.
 
     Parameters
@@ -35,8 +35,8 @@ def measure_losses(
         A causal language model of `transformers`.
     windows : numpy.ndarray
         Token numbers [windows, tokens].
-    policies : Sequence[Policy]
-        Policies; those of one class must be adjacent.
+    policies : Sequence[CachePolicy]
+        Policies.
     rates : Sequence[FlipRates], optional
         Bit errors, one for each policy.
     seed : int
@@ -46,12 +46,10 @@ def measure_losses(
 
     Returns
     -------
-    tuple[numpy.ndarray, float]
-        Negative log-likelihoods in nats, float64 [policies, windows, tokens - 1]; and the share of
-        VEDA's voters that used the fallback.
+    numpy.ndarray
+        Negative log-likelihoods in nats, float64 [policies, windows, tokens - 1].
     """
     losses = np.empty((len(policies), len(windows), windows.shape[1] - 1))
-    shares = []
     with torch.inference_mode():
         for number, window in enumerate(windows):
             text = torch.tensor(window, dtype=torch.long)
@@ -63,15 +61,31 @@ def measure_losses(
                 states = model.model(
                     input_ids=text.expand(len(policies), -1), use_cache=False
                 ).last_hidden_state
-            shares.append(attention.fallback_share)
-            for first in range(0, len(text) - 1, LOGITS):
-                here = slice(first, min(first + LOGITS, len(text) - 1))
-                expected = text[here.start + 1 : here.stop + 1]
-                for lane in range(len(policies)):
-                    logits = model.lm_head(states[lane, here])
-                    lost = torch.nn.functional.cross_entropy(logits, expected, reduction="none")
-                    losses[lane, number, here] = lost.numpy()
-    return losses, float(np.mean(shares))
+            for lane in range(len(policies)):
+                losses[lane, number] = token_losses(model, states[lane], text)
+    return losses
+
+
+def token_losses(model: Any, states: torch.Tensor, text: torch.Tensor) -> np.ndarray:
+    """Return the negative log-likelihood of each token of a text except the first, in nats.
+
+    Parameters
+    ----------
+    model
+        A causal language model of `transformers`.
+    states : torch.Tensor
+        [tokens, hidden_size], the last hidden states of the text.
+    text : torch.Tensor
+        int64 [tokens].
+    """
+    losses = np.empty(len(text) - 1)
+    for first in range(0, len(losses), LOGITS):
+        here = slice(first, min(first + LOGITS, len(losses)))
+        logits = model.lm_head(states[here]).double()
+        expected = text[here.start + 1 : here.stop + 1]
+        lost = torch.nn.functional.cross_entropy(logits, expected, reduction="none")
+        losses[here] = lost.numpy()
+    return losses
 
 
 def perplexity_of(losses: np.ndarray) -> float:

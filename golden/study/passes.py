@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from golden.llm.store import TensorStore
-from golden.study.policies import Policy
+from golden.policies.protocol import CachePolicy
 from golden.study.retention import FlipRates
 from hdl.paths import locked
 from hdl.sources import code_digest
@@ -39,7 +39,7 @@ class Passes:
     def losses(
         self,
         window: np.ndarray,
-        policies: Sequence[Policy],
+        policies: Sequence[CachePolicy],
         rates: Sequence[FlipRates] | None,
         variant: str,
         measure: Callable[[], np.ndarray],
@@ -50,7 +50,7 @@ class Passes:
         ----------
         window : numpy.ndarray
             Token numbers [tokens].
-        policies : Sequence[Policy]
+        policies : Sequence[CachePolicy]
             One policy per lane.
         rates : Sequence[FlipRates], optional
             Bit errors of each lane.

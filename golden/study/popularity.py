@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
-from golden.study.policies import ScorePolicy
+from golden.policies.cache import Cache
+from golden.policies.protocol import Query
+from golden.policies.scores import ScorePolicy
+from golden.study.attention import Observer
 from hdl.parameters import require
 
 
-class Popularity:
+class Popularity(Observer):
     """An observer of `ReplayedAttention` with one lane.
 
     Parameters
@@ -38,15 +40,20 @@ class Popularity:
         self._counts: dict[int, list[int]] = {0: [], **{steps: [] for steps in later}}
         self._popular = np.zeros(0, bool)
 
-    def __call__(self, layer: int, now: int, alive: Tensor) -> None:
-        """Record the tokens that the heads keep after query `now`."""
-        steps = now - self._first
+    def stepped(self, layer: int, query: Query, cache: Cache) -> None:
+        """Record the tokens that the heads keep after a query."""
+        steps = query.now - self._first
         if steps not in self._counts:
             return
-        kept = 2 * alive[0, :, self._chosen].sum(0).numpy() > self._heads
+        alive = np.zeros((self._heads, query.now + 1), bool)
+        for head, (positions, kept) in enumerate(
+            zip(cache.positions[0], cache.kept()[0], strict=True)
+        ):
+            alive[head, positions[kept].numpy()] = True
+        kept_by_most = 2 * alive[:, self._chosen].sum(0) > self._heads
         if steps == 0:
-            self._popular = kept
-        self._counts[steps].append(int((kept & self._popular).sum()))
+            self._popular = kept_by_most
+        self._counts[steps].append(int((kept_by_most & self._popular).sum()))
 
     @property
     def popular(self) -> float:

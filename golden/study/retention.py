@@ -2,8 +2,9 @@
 
 A word contains FP16, or a two's complement integer of 16 bits with one scale per layer (as in the
 accelerator), per head or per channel. Bit errors are independent. Their probability depends on the
-half of the word and on whether the token is a high-score token. `golden.study.policies.Split`
-selects these tokens: the paper's half of each head, or the accelerator's histogram of all heads.
+half of the word and on whether the token is a high-score token. The
+policy selects these tokens by its method `important`: the paper's half of each head, or the
+accelerator's tracked median.
 """
 
 from collections.abc import Sequence

@@ -8,16 +8,16 @@ import numpy as np
 
 from golden.llm import text_named
 from golden.llm.model import GGUF_SHA256, load_model, load_tokens
-from golden.study.attention import Observer
+from golden.policies.protocol import CachePolicy
+from golden.study.attention import Fallbacks, Observer
 from golden.study.losses import measure_losses, perplexity_of
 from golden.study.passes import Passes, code_of
-from golden.study.policies import Policy
 from golden.study.retention import FlipRates
 from hdl.paths import BUILD
 
 Progress = Callable[[str, int], Callable[[], None]]
 """Called with a pass's name and number of steps; returns a function to call at each step."""
-Lanes = dict[str, Policy]
+Lanes = dict[str, CachePolicy]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +57,7 @@ class Subject:
         what : str
             Name of the pass for `progress`.
         lanes : Lanes
-            Policies by name; those of one class must be adjacent.
+            Policies by name.
         rates : Sequence[FlipRates], optional
             Bit errors, one for each policy.
         variant : str
@@ -75,7 +75,7 @@ class Subject:
                 text = texts[number : number + 1]
                 return measure_losses(
                     self.model, text, policies, rates=rates, seed=number + 1, done=done
-                )[0]
+                )
 
             if self.passes is None:
                 losses.append(measure())
@@ -85,15 +85,16 @@ class Subject:
                 losses.append(self.passes.losses(window, policies, rates, key, measure))
         return dict(zip(lanes, np.concatenate(losses, 1), strict=True))
 
-    def observe(self, what: str, policy: Policy, observer: Observer) -> None:
+    def observe(self, what: str, policy: CachePolicy, observer: Observer) -> None:
         """Call an observer with the tokens that a policy keeps of the first window."""
         done = self.progress(what, self.model.config.num_hidden_layers)
         measure_losses(self.model, self.windows[:1], [policy], observer=observer, done=done)
 
-    def fallback_share(self, what: str, policy: Policy) -> float:
+    def fallback_share(self, what: str, policy: CachePolicy) -> float:
         """Return the share of VEDA's voters that use the fallback, over the first window."""
-        done = self.progress(what, self.model.config.num_hidden_layers)
-        return measure_losses(self.model, self.windows[:1], [policy], done=done)[1]
+        counted = Fallbacks()
+        self.observe(what, policy, counted)
+        return counted.share
 
 
 def news(windows: int, context: int, progress: Progress) -> Subject:

@@ -3,10 +3,12 @@
 from dataclasses import asdict
 from functools import partial
 
+from golden.policies.protocol import Unit
+from golden.policies.scores import H2O, FullCache, StreamingLLM
+from golden.policies.voting import Voting
 from golden.study.comparisons import decided
 from golden.study.losses import ordering
 from golden.study.outcome import Claim, Outcome, Plot, Table
-from golden.study.policies import Unit, VotingPolicy, full_cache, h2o, streaming_llm
 from golden.study.subject import Lanes, Subject, perplexities
 from golden.study.veda_cycles import (
     GENERATED,
@@ -18,14 +20,13 @@ from golden.study.veda_cycles import (
 from golden.study.veda_measured import COMMANDS, MeasuredHead, measured_heads
 from hdl.paths import BUILD
 
-H2O = {unit: f"H2O per {unit.value}" for unit in Unit}
+H2O_PER = {unit: f"H2O per {unit.value}" for unit in Unit}
 """H2O with one cache per head, as in the original paper, or one cache for several heads."""
 POLICIES = {
-    "StreamingLLM": streaming_llm,
-    **{name: partial(h2o, unit=unit) for unit, name in H2O.items()},
-    "voting": lambda n: VotingPolicy(budget=n),
+    "StreamingLLM": StreamingLLM,
+    **{name: partial(H2O, unit=unit) for unit, name in H2O_PER.items()},
+    "voting": Voting,
 }
-"""Policies of one class are adjacent."""
 CONSTANTS = ((0.5, 0.2), (1.0, 0.0), (1.0, 0.1), (1.0, 0.4), (1.5, 0.2))
 SENSITIVE = 128
 MULTIPLIERS = 128
@@ -59,9 +60,9 @@ def study(subject: Subject, *, full: bool) -> Outcome:
 def _policies(
     subject: Subject, budgets: tuple[int, ...]
 ) -> tuple[Table, list[Claim], Plot, dict[str, float]]:
-    lanes: Lanes = {"full cache": full_cache()}
+    lanes: Lanes = {"full cache": FullCache()}
     for name, make in POLICIES.items():
-        lanes |= {f"{name} {n}": make(n) for n in budgets}
+        lanes |= {f"{name} {n}": make(budget=n) for n in budgets}
     losses = subject.losses("cache policies", lanes)
     ours = perplexities(losses)
     rows = [(str(n), *(f"{ours[f'{name} {n}']:.2f}" for name in POLICIES)) for n in budgets]
@@ -113,13 +114,13 @@ def _policies(
 
 
 def _constants(subject: Subject) -> tuple[Table, list[Claim]]:
-    lanes: Lanes = {"a 1, b 0.2": VotingPolicy(budget=SENSITIVE)}
-    lanes |= {f"a {a:g}, b {b:g}": VotingPolicy(budget=SENSITIVE, a=a, b=b) for a, b in CONSTANTS}
-    lanes["a 1, b 0.2, no fallback"] = VotingPolicy(budget=SENSITIVE, fallback=False)
-    lanes["a 1, b 0.2, R 0"] = VotingPolicy(budget=SENSITIVE, reserved=0)
+    lanes: Lanes = {"a 1, b 0.2": Voting(budget=SENSITIVE)}
+    lanes |= {f"a {a:g}, b {b:g}": Voting(budget=SENSITIVE, a=a, b=b) for a, b in CONSTANTS}
+    lanes["a 1, b 0.2, no fallback"] = Voting(budget=SENSITIVE, fallback=False)
+    lanes["a 1, b 0.2, R 0"] = Voting(budget=SENSITIVE, reserved=0)
     losses = subject.losses("voting constants", lanes)
     ours = perplexities(losses)
-    share = subject.fallback_share("fallback", VotingPolicy(budget=SENSITIVE))
+    share = subject.fallback_share("fallback", Voting(budget=SENSITIVE))
     chosen = losses["a 1, b 0.2"]
     decisions = decided({n: (chosen, lost) for n, lost in losses.items() if lost is not chosen})
     rows = [

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from golden.llm.perplexity import perplexity
+from golden.policies.protocol import CachePolicy
+from golden.policies.scores import H2O, Aerp, FullCache, Source, StreamingLLM
+from golden.policies.voting import Voting
 from golden.study.losses import measure_losses, ordering, perplexity_of
-from golden.study.policies import Policy, Source, VotingPolicy, aerp, full_cache, h2o, streaming_llm
 from golden.study.retention import FlipRates, WordFormat, uniform
 
 BUDGET = 36
@@ -65,45 +67,50 @@ def decoded_losses(
 @pytest.mark.parametrize(
     ("policy", "source", "sinks", "window"),
     [
-        (aerp(BUDGET, Source.PROB), Source.PROB, 9, 18),
-        (h2o(BUDGET), Source.PROB, 0, 18),
-        (streaming_llm(BUDGET), Source.NONE, 4, 1),
+        (Aerp(budget=BUDGET), Source.PROB, 9, 18),
+        (H2O(budget=BUDGET), Source.PROB, 0, 18),
+        (StreamingLLM(budget=BUDGET), Source.NONE, 4, 1),
     ],
 )
 def test_a_pass_is_decoding_with_a_cache(
-    model: Any, windows: np.ndarray, policy: Policy, source: Source, sinks: int, window: int
+    model: Any, windows: np.ndarray, policy: CachePolicy, source: Source, sinks: int, window: int
 ) -> None:
-    losses, _share = measure_losses(model, windows, [full_cache(), policy])
+    losses = measure_losses(model, windows, [FullCache(), policy])
     decoded = decoded_losses(model, windows[0], source=source, sinks=sinks, window=window)
     np.testing.assert_allclose(losses[1, 0], decoded, atol=2e-4)
     assert np.abs(losses[0, 0] - decoded)[BUDGET + 2 :].max() > 1e-2
 
 
 def test_full_cache_is_the_model_itself(model: Any, windows: np.ndarray) -> None:
-    losses, _share = measure_losses(model, windows, [full_cache()])
+    losses = measure_losses(model, windows, [FullCache()])
     truth = perplexity(model, windows[0], context=windows.shape[1])
     assert perplexity_of(losses) == pytest.approx(truth, rel=1e-5)
     assert model.config._attn_implementation == "eager"
 
 
 def test_lanes_do_not_disturb_each_other(model: Any, windows: np.ndarray) -> None:
-    policies: list[Policy] = [aerp(40, Source.RAW), h2o(56), VotingPolicy(budget=40)]
-    together, _share = measure_losses(model, windows, policies)
+    policies: list[CachePolicy] = [
+        Aerp(budget=40, source=Source.RAW),
+        H2O(budget=56),
+        Voting(budget=40),
+        Aerp(budget=40),
+    ]
+    together = measure_losses(model, windows, policies)
     for lane, policy in enumerate(policies):
-        alone, _share = measure_losses(model, windows, [policy])
+        alone = measure_losses(model, windows, [policy])
         np.testing.assert_allclose(together[lane], alone[0], atol=2e-4)
 
 
 def test_no_errors_cost_nothing_and_errors_cost_something(model: Any, windows: np.ndarray) -> None:
-    policies = [full_cache(Source.PROB)] * 4
+    policies = [FullCache(source=Source.PROB)] * 4
     rates = [
         uniform(0.0),
         uniform(0.0, WordFormat.FP16),
         FlipRates(hst_lsb=0.05, lst_lsb=0.05),
         FlipRates(hst_msb=0.05, lst_msb=0.05),
     ]
-    losses, _share = measure_losses(model, windows, policies, rates=rates)
-    plain, _share = measure_losses(model, windows, policies[:1])
+    losses = measure_losses(model, windows, policies, rates=rates)
+    plain = measure_losses(model, windows, policies[:1])
     changes = np.abs(losses - plain).mean((1, 2))
     assert changes[0] < 1e-3 and changes[1] < 5e-3
     assert 2 * changes[0] < changes[2] < changes[3] / 5

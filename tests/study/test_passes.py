@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from golden.policies.protocol import CachePolicy
+from golden.policies.scores import H2O, FullCache
 from golden.study.passes import Passes, code_of
-from golden.study.policies import Policy, full_cache, h2o
 from golden.study.retention import uniform
 from golden.study.subject import Subject
 
@@ -30,7 +31,7 @@ def test_a_pass_is_measured_once(tmp_path: Path) -> None:
     measure, calls = counted([1.5, 2.5])
     for _ in range(2):
         # A second object is a second run of the verb.
-        kept = Passes(tmp_path, "code").losses(WINDOW, [full_cache()], None, "", measure)
+        kept = Passes(tmp_path, "code").losses(WINDOW, [FullCache()], None, "", measure)
         assert kept.tolist() == [1.5, 2.5]
     assert len(calls) == 1
 
@@ -39,14 +40,14 @@ def test_a_pass_is_measured_once(tmp_path: Path) -> None:
     "change",
     [
         {"window": WINDOW[::-1]},
-        {"policies": [h2o(24)]},
+        {"policies": [H2O(budget=24)]},
         {"rates": [uniform(0.1)]},
         {"variant": "W4A8"},
         {"code": "other"},
     ],
 )
 def test_whatever_it_depends_on_makes_another_pass(tmp_path: Path, change: dict[str, Any]) -> None:
-    told = {"window": WINDOW, "policies": [full_cache()], "rates": None, "variant": ""}
+    told = {"window": WINDOW, "policies": [FullCache()], "rates": None, "variant": ""}
     measure, calls = counted([1.0])
     Passes(tmp_path, "code").losses(**told, measure=measure)
     code = change.get("code", "code")
@@ -57,10 +58,10 @@ def test_whatever_it_depends_on_makes_another_pass(tmp_path: Path, change: dict[
 
 def test_corrupted_pass_is_measured_again(tmp_path: Path) -> None:
     measure, calls = counted([1.0])
-    Passes(tmp_path, "code").losses(WINDOW, [full_cache()], None, "", measure)
+    Passes(tmp_path, "code").losses(WINDOW, [FullCache()], None, "", measure)
     (file,) = tmp_path.glob("*.npz")
     file.write_bytes(file.read_bytes()[:-7])
-    Passes(tmp_path, "code").losses(WINDOW, [full_cache()], None, "", measure)
+    Passes(tmp_path, "code").losses(WINDOW, [FullCache()], None, "", measure)
     assert len(calls) == 2
 
 
@@ -71,9 +72,9 @@ def test_the_code_is_the_models_too() -> None:
 def test_a_subject_keeps_what_it_measures(model: Any, tmp_path: Path) -> None:
     windows = np.random.default_rng(3).integers(0, 97, (2, 48))
     alone = Subject(model=model, windows=windows, progress=lambda what, steps: lambda: None)
-    lanes: dict[str, Policy] = {"full cache": full_cache(), "H2O": h2o(24)}
+    lanes: dict[str, CachePolicy] = {"full cache": FullCache(), "H2O": H2O(budget=24)}
     rates = [uniform(0.05)] * 2
-    policies: dict[str, Policy] = {name: full_cache(h2o(24).source) for name in lanes}
+    policies: dict[str, CachePolicy] = {name: FullCache(source=H2O().source) for name in lanes}
     keeping = replace(alone, passes=Passes(tmp_path, "code"))
     for _ in range(2):
         for named, wrong in ((lanes, None), (policies, rates)):
