@@ -130,7 +130,16 @@ class Wrapper:
     def _control(self) -> list[str]:
         """Return the logic that derives the copies' reads and writes from those of the memory."""
         high, copies = self.address_bits - 1, self.copies
-        lines = [f"  wire [{copies - 1}:0] reads, writes;"]
+        lines = [
+            "  // In simulation, an unknown bit counts as 0, as in the replaced memory.",
+            "  function is_one(input value);",
+            "    if (value) is_one = 1'h1;",
+            "    else is_one = 1'h0;",
+            "  endfunction",
+            "  wire read = is_one(read_enable);",
+            "  wire write = is_one(write_enable);",
+            f"  wire [{copies - 1}:0] reads, writes;",
+        ]
         if self.waits:
             lines += [
                 "  // The write of the cycle before, which the macros execute in this cycle.",
@@ -138,14 +147,14 @@ class Wrapper:
                 f"  reg [{high}:0] address;",
                 f"  reg [{self.width - 1}:0] data;",
                 "  always @(posedge clk) begin",
-                "    waiting <= write_enable;",
-                "    if (write_enable) begin",
+                "    waiting <= write;",
+                "    if (write) begin",
                 "      address <= write_address;",
                 "      data <= write_data;",
                 "    end",
                 "  end",
                 "  wire hit = waiting & (address == read_address);",
-                "  assign reads = read_enable & ~hit;",
+                "  assign reads = read & ~hit;",
                 "  assign writes = waiting;",
             ]
             return lines
@@ -154,23 +163,19 @@ class Wrapper:
             f"  wire [{self.width - 1}:0] data = write_data;",
         ]
         if copies == 1:
-            return [*lines, "  assign reads = read_enable;", "  assign writes = write_enable;"]
+            return [*lines, "  assign reads = read;", "  assign writes = write;"]
         return [
             *lines,
-            "  // The copy that holds the current value of each word. In simulation, a word that",
-            "  // was never written is in copy 0.",
+            "  // The copy that holds the current value of each word; copy 0 if never written.",
             f"  reg current [{self.depth - 1}:0];",
             "  wire looked_up = current[read_address];",
-            "  reg read_copy;",
-            "  always @*",
-            "    if (looked_up) read_copy = 1'h1;",
-            "    else read_copy = 1'h0;",
+            "  wire read_copy = is_one(looked_up);",
             "  // A write changes the copy that is not read, or copy 0 without a read.",
-            "  wire write_copy = read_enable & ~read_copy;",
+            "  wire write_copy = read & ~read_copy;",
             "  always @(posedge clk)",
-            "    if (write_enable) current[write_address] <= write_copy;",
-            "  assign reads = {read_enable & read_copy, read_enable & ~read_copy};",
-            "  assign writes = {write_enable & write_copy, write_enable & ~write_copy};",
+            "    if (write) current[write_address] <= write_copy;",
+            "  assign reads = {read & read_copy, read & ~read_copy};",
+            "  assign writes = {write & write_copy, write & ~write_copy};",
         ]
 
     def _array(self) -> list[str]:
@@ -257,7 +262,7 @@ class Wrapper:
             lines += [
                 "  // The macros of the last read.",
                 f"  reg [{bits - 1}:0] selected;",
-                f"  always @(posedge clk) if (read_enable) selected <= {{{', '.join(parts)}}};",
+                f"  always @(posedge clk) if (read) selected <= {{{', '.join(parts)}}};",
                 f"  reg [{self.width - 1}:0] word;",
                 "  always @* begin",
                 "    case (selected)",
@@ -273,10 +278,10 @@ class Wrapper:
             lines += [f"      default: word = {self.width}'hx;", "    endcase", "  end"]
         if not self.keeps:
             return [*lines, "  assign read_data = word;", "endmodule"]
-        fetched = "read_enable & ~hit" if self.waits else "read_enable"
+        fetched = "read & ~hit" if self.waits else "read"
         forward = [
             "    // The waiting word is the one to read.",
-            "    if (read_enable & hit) kept <= data;",
+            "    if (read & hit) kept <= data;",
             "    else if (fetched) kept <= word;",
         ]
         return [

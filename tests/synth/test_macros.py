@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,17 +16,22 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.memory import Memory as InferredMemory
 from amaranth.lib.wiring import In, Out
 
+from hdl.catalog import entry_named
 from hdl.emit import Emission, Port, write_verilog
+from hdl.emitted import emit_unit
 from hdl.errors import UserError
 from hdl.memory.memory import Memory
 from hdl.memory.row_buffer import RowBuffer
 from hdl.unit import Unit
 from hdl.yosys import run_yosys
+from synth.debian import icarus
 from synth.export import Design, large_memories, write_export
 from synth.macros.macro_list import MacroList, find_macro_list, read_macro_list
 from synth.macros.mapping import MacroMapping, map_memories
 from synth.macros.wrapper import cheapest
 from testbenches.lint import lint_files
+from testbenches.runner import Request, prepare, run_testbench
+from tests.test_emitted_values import needs_icarus, run_icarus
 
 ONE_PORT = """
 [[macros]]
@@ -229,6 +236,61 @@ def test_a_wrapper_equals_the_memory(kind: str, tmp_path: Path) -> None:
     assert is_equal(Memory(depth=5, width=4), tmp_path, macros, depth=5)
 
 
+BENCH = """
+module bench;
+  reg clk = 0, read_enable;
+  reg [1:0] write_enable;
+  reg [6:0] read_address, write_address;
+  reg [39:0] write_data;
+  wire [39:0] expected, found;
+  source source_unit(.clk(clk), .rst(1'h0), .read_enable(read_enable),
+      .read_address(read_address), .read_data(expected), .write_enable(write_enable),
+      .write_address(write_address), .write_data(write_data));
+  mapped mapped_unit(.clk(clk), .rst(1'h0), .read_enable(read_enable),
+      .read_address(read_address), .read_data(found), .write_enable(write_enable),
+      .write_address(write_address), .write_data(write_data));
+  integer cycle, errors, known;
+  function [6:0] address(input integer number);
+    // Half of the accesses are to two words, of which one is the last.
+    address = number[8] ? (number[9] ? 99 : 0) : number[30:10] % 100;
+  endfunction
+  initial begin
+    errors = 0;
+    known = 0;
+    for (cycle = 0; cycle < 4000; cycle = cycle + 1) begin
+      if (cycle > 2) begin
+        read_enable = $random;
+        write_enable = $random;
+        read_address = address($random);
+        write_address = address($random);
+        write_data = {$random, $random};
+      end
+      #1 clk = 1;
+      #1 clk = 0;
+      #1 if (expected !== found) errors = errors + 1;
+      if (^expected !== 1'hx) known = known + 1;
+    end
+    $display("%0d errors, %0d", errors, known);
+  end
+endmodule
+"""
+"""Random accesses, with unknown inputs in the first cycles; unknown bits must agree, too."""
+
+
+@needs_icarus
+@pytest.mark.parametrize("kind", LISTINGS)
+def test_random_accesses_agree_in_four_states(kind: str, tmp_path: Path) -> None:
+    macros = listing(LISTINGS[kind], tmp_path, depth=32, width=16)
+    unit = Memory(depth=100, width=40, granularity=20)
+    emitted(unit, "source", tmp_path)
+    emitted(unit, "mapped", tmp_path, macros)
+    (tmp_path / "bench.v").write_text(BENCH)
+    files = [*tmp_path.glob("source/*.v"), *tmp_path.glob("mapped/*.v")]
+    files += [*tmp_path.glob("macros/*_model.v"), tmp_path / "bench.v"]
+    found = re.fullmatch(r"(\d+) errors, (\d+)\n", run_icarus("2005", files, tmp_path))
+    assert found and int(found[1]) == 0 and int(found[2]) > 3500
+
+
 @pytest.mark.parametrize(
     ("kind", "depth", "memory"),
     [
@@ -253,14 +315,14 @@ def test_sizes_and_write_enables(
         ("one port", "(address[2:1] == row)", "(address[2:1] == row ^ 1)"),
         ("one port", "3'h5: word = outputs[27:24]", "3'h5: word = outputs[21:18]"),
         ("one port", "current[write_address] <= write_copy", "current[write_address] <= 1'h0"),
-        ("one port", "read_enable & ~read_copy;", "read_enable & read_copy;"),
+        ("one port", "write_copy = read & ~read_copy", "write_copy = read & read_copy"),
         ("one port", ".m({3{1'h1}})", ".m(3'h3)"),
         ("one port", "padded[column * 3 +: 3]", "padded[0 +: 3]"),
         ("one port", "fetched ? word : kept", "word"),
         ("one port, held, active low", ".web(~(writing))", ".web(writing)"),
-        ("old", "if (read_enable) selected", "selected"),
+        ("old", "if (read) selected", "selected"),
         ("undefined", "(address == read_address)", "1'h0"),
-        ("undefined", "if (read_enable & hit) kept <= data;", "if (1'h0) kept <= data;"),
+        ("undefined", "if (read & hit) kept <= data;", "if (1'h0) kept <= data;"),
         ("two ports for both", ".m0(~({1{1'h1}}))", ".m0(1'h1)"),
     ],
 )
@@ -487,3 +549,44 @@ def test_librelane_gets_the_macros_files(tmp_path: Path) -> None:
     # The black box has the pins with which the wrapper instantiates the macro.
     passes = ["read_verilog rtl/*.v macros/" + f"{name}.v", "hierarchy -check -top store", "proc"]
     run_yosys([*passes, "check -assert"], directory=folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("top", "simulator"),
+    [
+        ("kv_edram", "icarus"),
+        ("voting_engine", "icarus"),
+        ("e4m3_quantiser", "verilator"),
+        ("kelle", "verilator"),
+        ("veda", "verilator"),
+    ],
+)
+def test_a_units_own_testbench_passes_with_macros(top: str, simulator: str, tmp_path: Path) -> None:
+    """All memories of the unit are macros, the smallest ones included."""
+    if simulator == "icarus" and not icarus(fetch=False):
+        pytest.skip("needs Icarus Verilog")
+    entry = entry_named(top)
+    macros = replace(find_macro_list("fakeram45.toml"), minimum_bits=0, maximum_ratio=0)
+    unit = emit_unit(entry, "tiny", directory=tmp_path / "rtl")
+    mapping = map_memories(unit.modules, macros, counts={})
+    assert mapping.memories and all(memory.wrappers for memory in mapping.memories)
+    mapped = tmp_path / "mapped"
+    mapped.mkdir()
+    for file in unit.verilog:
+        shutil.copy(file, mapped)
+    wrappers = mapping.write(mapped, tmp_path / "macros")
+    names = [*wrappers, *(file.name for file in unit.verilog)]
+    _preset, parameters = entry.named("tiny")
+    prepare(entry, parameters)
+    result = run_testbench(
+        top=top,
+        preset="tiny",
+        parameters=parameters,
+        testbench=entry.testbench,
+        ports=unit.ports,
+        verilog=[*tmp_path.glob("macros/*_model.v"), *(mapped / name for name in names)],
+        home=tmp_path,
+        request=Request(seed=1, simulator=simulator, seconds=3000),
+    )
+    assert result.passed and result.tests, result.first_failure
