@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.errors import UserError, unknown
-from hdl.verilog_names import require_module_name
+from hdl.verilog_names import KEYWORDS
 
 LISTS = Path(__file__).parent
 """Folder of the lists that the package contains."""
@@ -219,10 +219,6 @@ def read_macro_list(path: Path) -> MacroList:
 def _macro(values: Mapping[str, Any], where: str) -> Macro:
     """Return the macro that a table describes."""
     name = _word(values.get("name"), f"name of a macro in {where}")
-    try:
-        require_module_name(name)
-    except ValueError as error:
-        raise UserError(f"name of a macro in {where}: {error}") from error
     where = f"{name} in {where}"
     _check_keys(values, _MACRO_KEYS, where)
     depth = _integer(values.get("depth"), "depth", where, least=2)
@@ -277,7 +273,7 @@ def _macro(values: Mapping[str, Any], where: str) -> Macro:
 def _port(values: Mapping[str, Any], where: str) -> MacroPort:
     """Return the port that a table describes."""
     kind = values.get("kind")
-    if kind not in _REQUIRED:
+    if not isinstance(kind, str) or kind not in _REQUIRED:
         raise UserError(unknown(f"kind of a port of {where}", str(kind), _REQUIRED))
     where = f"port {kind} of {where}"
     roles = _REQUIRED[kind] | _OPTIONAL[kind]
@@ -290,7 +286,7 @@ def _port(values: Mapping[str, Any], where: str) -> MacroPort:
     pins = {role: _word(values[role], f"{role} of {where}") for role in PINS if role in values}
     low = values.get("active_low", [])
     legal = [role for role in ("enable", "write", "mask") if role in pins]
-    if not isinstance(low, list) or not set(low) <= set(legal):
+    if not isinstance(low, list) or any(role not in legal for role in low):
         raise UserError(f"active_low of {where} must list some of {', '.join(legal)}, not {low!r}")
     return MacroPort(kind=kind, active_low=frozenset(low), **pins)
 
@@ -314,6 +310,7 @@ def _integer(value: Any, key: str, where: str, *, least: int) -> int:
 
 
 def _word(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
-        raise UserError(f"{where} must be a Verilog identifier, not {value!r}")
+    legal = isinstance(value, str) and re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII)
+    if not legal or value in KEYWORDS:
+        raise UserError(f"{where} must be a Verilog identifier and no keyword, not {value!r}")
     return value

@@ -15,6 +15,7 @@ writes.
 **Output that is not held.** A register keeps the word after the cycle in which a macro outputs it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hdl import __version__
@@ -330,13 +331,15 @@ def model(macro: Macro) -> str:
 
     The output is unknown where the list of macros does not define it.
     """
+    prefix = _free_prefix(macro)
+    words = f"{prefix}words"
     lines = [
         f"// {macro.name}: behaviour of a memory macro, {macro.depth} words of {macro.width} bits.",
         "// For simulation only.",
         *_pin_lines(macro),
-        f"  reg [{macro.width - 1}:0] words [{macro.depth - 1}:0];",
+        f"  reg [{macro.width - 1}:0] {words} [{macro.depth - 1}:0];",
     ]
-    names = [f"port{index}" for index in range(len(macro.ports))]
+    names = [f"{prefix}port{index}" for index in range(len(macro.ports))]
     for port, name in zip(macro.ports, names, strict=True):
         lines += _model_signals(macro, port, name)
     for port, name in zip(macro.ports, names, strict=True):
@@ -344,14 +347,14 @@ def model(macro: Macro) -> str:
         if port.kind != "r":
             lines += [
                 f"    if ({name}_writes)",
-                f"      words[{port.address}] <= (words[{port.address}] & ~{name}_mask) |",
+                f"      {words}[{port.address}] <= ({words}[{port.address}] & ~{name}_mask) |",
                 f"          ({port.data_in} & {name}_mask);",
             ]
         if port.data_out:
-            lines.append(f"    if ({name}_reads) {name}_word <= words[{port.address}];")
+            lines.append(f"    if ({name}_reads) {name}_word <= {words}[{port.address}];")
             if not macro.holds_output:
                 lines.append(f"    else {name}_word <= {macro.width}'hx;")
-            lines += _collisions(macro, port, name, names)
+            lines += _collisions(macro, port, name, dict(zip(names, macro.ports, strict=True)))
         lines.append("  end")
     return "\n".join([*lines, "endmodule", ""])
 
@@ -386,19 +389,30 @@ def _model_signals(macro: Macro, port: MacroPort, name: str) -> list[str]:
     return lines
 
 
-def _collisions(macro: Macro, port: MacroPort, name: str, names: list[str]) -> list[str]:
+def _collisions(
+    macro: Macro, port: MacroPort, name: str, ports: Mapping[str, MacroPort]
+) -> list[str]:
     """Return the statements on reads of a word that another port writes in the same cycle."""
     lines: list[str] = []
-    for other, writer in zip(macro.ports, names, strict=True):
+    for writer, other in ports.items():
         if other is port or other.kind == "r" or macro.collision == "old":
             continue
-        new = f"(words[{port.address}] & ~{writer}_mask) | ({other.data_in} & {writer}_mask)"
+        word = f"{_free_prefix(macro)}words[{port.address}]"
+        new = f"({word} & ~{writer}_mask) | ({other.data_in} & {writer}_mask)"
         value = new if macro.collision == "new" else f"{macro.width}'hx"
         lines += [
             f"    if ({name}_reads & {writer}_writes & ({port.address} == {other.address}))",
             f"      {name}_word <= {value};",
         ]
     return lines
+
+
+def _free_prefix(macro: Macro) -> str:
+    """Return a prefix for names that differ from the macro's pins."""
+    prefix = "model_"
+    while any(pin.startswith(prefix) for port in macro.ports for pin in port.pins.values()):
+        prefix += "_"
+    return prefix
 
 
 def _pin_lines(macro: Macro) -> list[str]:

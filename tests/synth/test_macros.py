@@ -30,6 +30,7 @@ from synth.macros.macro_list import MacroList, find_macro_list, read_macro_list
 from synth.macros.mapping import MacroMapping, map_memories
 from synth.macros.wrapper import cheapest
 from testbenches.lint import lint_files
+from testbenches.quick_form import quick_form
 from testbenches.runner import Request, prepare, run_testbench
 from tests.test_emitted_values import needs_icarus, run_icarus
 
@@ -104,7 +105,7 @@ active_low = ["mask"]
 [[macros.ports]]
 kind = "{second}"
 clock = "clk1"
-enable = "ce1"
+enable = "model_words"
 address = "a1"
 data_out = "q1"
 {more}
@@ -444,13 +445,16 @@ MACRO_ERRORS = [
     ("granularity = 1", "granularity = 2", "must divide the width 3, not 2"),
     ("mask_granularity = 1", "", "mask_granularity of ram in rams.toml must be 1 to .* not None"),
     ('mask = "m"', "", "each writing port of ram in rams.toml must have a pin mask"),
-    ('name = "ram"', 'name = "wire"', "name of a macro in rams.toml: .*wire"),
+    ('name = "ram"', 'name = "wire"', "name of a macro .* and no keyword, not 'wire'"),
     ('name = "ram"', 'name = "a b"', "name of a macro in rams.toml must be a Verilog identifier"),
     ('"rw"', '"wr"', "kind of a port of ram in rams.toml must be one of r, w, rw, not 'wr'"),
+    ('"rw"', "[]", r"kind of a port of ram in rams.toml must be one of r, w, rw, not '\[\]'"),
+    ('"d"', '"wire"', "data_in of port rw of ram in rams.toml .* no keyword, not 'wire'"),
+    ('mask = "m"', 'mask = "m"\nactive_low = [[]]', r"active_low .* write, mask, not \[\[\]\]"),
     ('"rw"', '"r"', "a key of port r of ram in rams.toml must be one of .*, not 'write'"),
     ('"d"', '"a"', "pins of ram in rams.toml must have distinct names, not 2 of a"),
     ('data_in = "d"', "", "port rw of ram in rams.toml must have the pins data_in"),
-    ('"d"', "7", "data_in of port rw of ram in rams.toml must be a Verilog identifier, not 7"),
+    ('"d"', "7", "data_in of port rw of ram in rams.toml must be a Verilog identifier .* not 7"),
     ('mask = "m"', 'mask = "m"\nactive_low = ["address"]', "active_low of port rw .* some of"),
     ("depth = 4", 'depth = 4\ncollision = "odd"', "collision of ram .* old, new, not 'odd'"),
     ("depth = 4", "depth = 4\nholds_output = 1", "holds_output of ram .* true or false, not 1"),
@@ -568,8 +572,9 @@ def test_a_units_own_testbench_passes_with_macros(top: str, simulator: str, tmp_
         pytest.skip("needs Icarus Verilog")
     entry = entry_named(top)
     macros = replace(find_macro_list("fakeram45.toml"), minimum_bits=0, maximum_ratio=0)
-    unit = emit_unit(entry, "tiny", directory=tmp_path / "rtl")
-    mapping = map_memories(unit.modules, macros, counts={})
+    target = quick_form(top, "tiny")
+    unit = emit_unit(entry, "tiny", target, directory=tmp_path / "rtl")
+    mapping = map_memories(unit.modules, macros, counts={}, target=target)
     assert mapping.memories and all(memory.wrappers for memory in mapping.memories)
     mapped = tmp_path / "mapped"
     mapped.mkdir()
