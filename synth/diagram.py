@@ -35,6 +35,9 @@ class Box:
         Lower left corner; width and height.
     kind : str
         Key of `synth.svg.FILLS`, which selects the colour.
+    units : Sequence[str]
+        Modules of `hdl` that the box shows, such as ``kelle.array.systolic_array``; none if the
+        box is outside the accelerator.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Box:
     at: Sequence[float]
     size: Sequence[float]
     kind: str
+    units: Sequence[str] = ()
     note: str = ""
 
     @property

@@ -1,34 +1,65 @@
-"""Galleries of plots in the report, with legends for their numbers."""
+"""Galleries of plots in the report, with notes for their numbers."""
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from synth.cells import Cell, Read, Table
-from synth.operators import Circuit
 from synth.results import Record
+from synth.svg import least_width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """One numbered line below a plot.
+
+    Parameters
+    ----------
+    text, link : str
+        The line, and the file of its figure.
+    command : str
+        The command that measures the figure.
+    color : str
+        Name of a variable of `synth.svg.VARIABLES`; empty for the colour of notes.
+    """
+
+    text: str
+    link: str = ""
+    command: str = ""
+    color: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """One plot as the text of an SVG image, with the legend of its numbers."""
+    """One plot as the text of an SVG image, with its numbered notes."""
 
     title: str
     svg: str
-    circuits: Sequence[Circuit] = ()
-    formulas: Sequence[tuple[str, str, str]] = ()
+    notes: Sequence[Note] = ()
+    caption: str = ""
+
+    @property
+    def least(self) -> int:
+        """The width in pixels from which each text is legible."""
+        return least_width(self.svg)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """Plots of one kind, in a number of `columns`."""
+    """Plots of one kind, in a number of `columns`; `table` has their figures."""
 
     title: str
     note: str
     columns: int
     pictures: Sequence[Picture]
     table: Table | None = None
+
+    @property
+    def anchor(self) -> str:
+        """The identifier of the section."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
 def explored(sweeps: Sequence[Record], directory: Path) -> Gallery:

@@ -2,25 +2,27 @@
 
 A file contains the paper's title and ``[[headline]]`` tables with its claims. An implemented paper
 also has ``[[cycles]]`` (measured cycles and the paper's formula), ``[[part]]`` (parts of its area),
+``[areas]`` (areas of a netlist on a page), ``[occupancy]`` (the cycles of a step by kind of work),
 and ``[diagram]`` (the boxes of its figure). A new paper is a new file.
 """
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from synth.diagram import Diagram
+from synth.occupancy import Occupancy, Work
 
 PAPERS = Path(__file__).with_name("reference") / "papers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """One claim of the paper, and the measured figure.
+    """One claim of the paper, and the measured figure: one of `ratio`, `quantity` and `ours`.
 
     Parameters
     ----------
@@ -36,6 +38,11 @@ class Headline:
         That page, and the command that measures the figure.
     quotes : Sequence[str]
         Text on that page; `ours` itself if empty.
+
+    Raises
+    ------
+    ValueError
+        If there is no measured figure, or more than one.
     """
 
     claim: str
@@ -47,6 +54,13 @@ class Headline:
     page: str = ""
     command: str = ""
     quotes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.ratio, self.quantity, self.ours))) != 1:
+            raise ValueError(
+                f"the claim {self.claim!r} must have one of ratio, quantity and ours: a claim that "
+                "nothing measures is not in the report"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +100,42 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Areas:
+    """Areas of a netlist by part, from a page of `docs/`.
+
+    Parameters
+    ----------
+    netlist : str
+        What was synthesised.
+    total : int
+        The whole area in um2.
+    page, command : str
+        Page below `docs/` that has all areas, and the command that measures them.
+    parts : Mapping[str, int]
+        Area of each part in um2; the remainder is the last part, ``rest``.
+    """
+
+    netlist: str
+    total: int
+    page: str
+    command: str
+    parts: Mapping[str, int]
+
+    def by_part(self) -> dict[str, float]:
+        """Return the areas with the remainder.
+
+        Raises
+        ------
+        ValueError
+            If the parts are larger than the netlist.
+        """
+        rest = self.total - sum(self.parts.values())
+        if rest < 0:
+            raise ValueError(f"the parts of {self.netlist} are {-rest} um2 larger than it")
+        return {**self.parts, "rest": float(rest)}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Paper:
     """One paper; `name` is the folder of its units."""
 
@@ -97,6 +147,8 @@ class Paper:
     headlines: Sequence[Headline] = ()
     cycles: Sequence[Cycles] = ()
     parts: Sequence[Part] = ()
+    areas: Areas | None = None
+    occupancy: Occupancy | None = None
     diagram: Diagram | None = None
 
 
@@ -114,9 +166,16 @@ def _read(file: Path) -> Paper:
         headlines=[Headline(**table) for table in tables.pop("headline", ())],
         cycles=[Cycles(**table) for table in tables.pop("cycles", ())],
         parts=[Part(**table) for table in tables.pop("part", ())],
+        areas=Areas(**areas) if (areas := tables.pop("areas", None)) else None,
+        occupancy=_occupancy(table) if (table := tables.pop("occupancy", None)) else None,
         diagram=Diagram.of(table) if (table := tables.pop("diagram", None)) else None,
         **tables,
     )
+
+
+def _occupancy(table: dict[str, Any]) -> Occupancy:
+    """Return the cycles of a step."""
+    return Occupancy(work=[Work(**work) for work in table.pop("work")], **table)
 
 
 def divided(parts: Sequence[Part], modules: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -1,14 +1,16 @@
 """Plots of the report and of `docs/`.
 
 Labels cannot overlap. Circuits are numbered, and a table contains their names; each number is
-placed at a free position. Each bar has a row with labels to its left and right.
+placed at a free position. Each bar has its labels above it.
 """
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
@@ -19,7 +21,7 @@ from synth.svg import INK, KEPT, LINES, MUTED, OURS, SHEET, THEIRS
 MARKERS = {"plain": "o", "area": "s", "speed": "^"}
 """Markers by recipe; circuits of other projects are mapped by ``plain``."""
 
-_SMALL, _SIZE = 10, 11
+FONT, _SIZE = 10, 11
 _DIRECTIONS = 16
 
 
@@ -30,45 +32,97 @@ class Bar:
     Parameters
     ----------
     name, words : str
-        Labels to the left and to the right.
+        Labels above the bar, to the left and to the right.
     value : float
         Length of the bar.
-    reference : float, optional
-        The paper's figure, plotted as a mark.
+    color : str
+        Colour of the bar.
+    opacity : float
+        1 for full colour.
     kept : bool
-        Whether the figure is from `docs/figures.json`; its bar has a pale colour.
+        Whether the figure is from the repository; its bar is pale.
     """
 
     name: str
     words: str
     value: float
-    reference: float | None = None
+    color: str = OURS
+    opacity: float = 1.0
     kept: bool = False
+
+
+WIDTH = 4.9
+"""Inches: at this width text is legible on a screen of 390 pixels."""
+
+_PALE = 0.55
+_LINE, _BAR = 0.18, 0.34
+"""Inches: height of a line of text, and of a bar with the space around it."""
+
+_LETTERS = 46
+"""Letters of both labels on one line; a longer name continues on the next one."""
 
 
 def bars_plot(bars: Sequence[Bar], *, label: str, limits: tuple[float, float]) -> Figure:
     """Return a plot with one row per bar, on an axis between the limits."""
-    figure = Figure(figsize=(7.6, 0.75 + 0.3 * len(bars)), layout="constrained")
-    axes = figure.subplots()
-    rows = range(len(bars))
     low, high = limits
-    axes.set(xlim=limits, ylim=(len(bars) - 0.4, -0.6), xlabel=label)
-    lengths = [min(bar.value, high) - low for bar in bars]
-    colors = [KEPT if bar.kept else OURS for bar in bars]
-    axes.barh(rows, lengths, left=low, height=0.62, color=colors)
-    for row, bar in enumerate(bars):
-        if bar.reference is not None:
-            axes.plot(bar.reference, row, "D", markersize=6, color=THEIRS, markeredgecolor=SHEET)
-        axes.annotate(
-            bar.words, (1, row), xycoords=("axes fraction", "data"), xytext=(8, 0),
-            textcoords="offset points", fontsize=_SMALL, color=MUTED, va="center",
-        )  # fmt: skip
-    _plain(axes)
-    axes.set_yticks(rows, [bar.name for bar in bars], fontsize=_SIZE, color=INK)
-    axes.tick_params(axis="y", length=0)
+    names = [bar.name for bar in bars]
+    _figure, axes, rows = stacked_rows(names, [bar.words for bar in bars])
+    for bar, row in zip(bars, rows, strict=True):
+        length = min(bar.value, high) - low
+        opacity = _PALE * bar.opacity if bar.kept else bar.opacity
+        axes.barh(row, length, 0.15, left=low, color=bar.color, alpha=opacity, linewidth=0)
+    axes.set(xlim=limits, xlabel=label)
+    plain(axes)
     axes.grid(axis="x", color=LINES, linewidth=0.8)
     axes.spines["left"].set_visible(False)
-    return figure
+    return _figure
+
+
+def stacked_rows(
+    names: Sequence[str], words: Sequence[str], *, above: float = 0.05
+) -> tuple[Figure, Axes, list[float]]:
+    """Return a figure of rows with labels above them, its axes, and each row's centre.
+
+    Parameters
+    ----------
+    names, words : Sequence[str]
+        Labels of each row to the left and to the right.
+    above : float
+        Inches that are free above the first row.
+    """
+    wrapped = [
+        textwrap.wrap(name, max(_LETTERS - len(other), 12)) or [""]
+        for name, other in zip(names, words, strict=True)
+    ]
+    tops, depth = [], 0.0
+    for lines in wrapped:
+        tops.append(depth)
+        depth += _LINE * len(lines) + _BAR
+    below = 0.5
+    height = above + depth + below
+    figure = Figure(figsize=(WIDTH, height))
+    axes = figure.add_axes((0.02, below / height, 0.95, depth / height))
+    axes.set_ylim(depth, 0)
+    axes.set_yticks([])
+    rows = [top + _LINE * len(lines) + 0.11 for top, lines in zip(tops, wrapped, strict=True)]
+    for top, lines, other in zip(tops, wrapped, words, strict=True):
+        for x, text, side, color in (
+            (0, "\n".join(lines), "left", INK),
+            (1, other, "right", MUTED),
+        ):
+            axes.text(
+                x, top + 0.02, text, transform=axes.get_yaxis_transform(), fontsize=FONT,
+                color=color, ha=side, va="top", linespacing=_LINE * 72 / FONT / 1.2,
+            )  # fmt: skip
+    return figure, axes, rows
+
+
+def put_above(figure: Figure, keys: Sequence[Artist], *, font: int) -> None:
+    """Place a legend at the upper edge of a figure."""
+    figure.legend(
+        handles=keys, loc="upper left", ncols=1, frameon=False, fontsize=font, labelcolor=MUTED,
+        borderaxespad=0.1, labelspacing=0.2, handlelength=1.2, handletextpad=0.5,
+    )  # fmt: skip
 
 
 def peers_plot(circuits: Sequence[Circuit]) -> Figure:
@@ -127,7 +181,7 @@ def draw_points(
         axes.set_title(title, fontsize=_SIZE, color=MUTED, loc="left")
         axes.set_xlabel(x)
         axes.set_ylabel(y)
-        _plain(axes)
+        plain(axes)
         axes.grid(color=LINES, linewidth=0.6)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -159,8 +213,8 @@ def lines_plot(
         axes.set_yscale("log")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.legend(frameon=False, fontsize=_SMALL, labelcolor=MUTED)
-    _plain(axes)
+    axes.legend(frameon=False, fontsize=FONT, labelcolor=MUTED)
+    plain(axes)
     axes.grid(color=LINES, linewidth=0.6)
     return figure
 
@@ -176,9 +230,9 @@ def _draw_circuits(axes: Axes, circuits: Sequence[Circuit]) -> None:
             axes.plot(
                 area, delay, MARKERS[recipe], color=color, markersize=7, markeredgecolor=SHEET
             )
-    axes.set_xlabel("area, µm²", fontsize=_SMALL)
-    axes.set_ylabel("delay, ps", fontsize=_SMALL)
-    _plain(axes)
+    axes.set_xlabel("area, µm²", fontsize=FONT)
+    axes.set_ylabel("delay, ps", fontsize=FONT)
+    plain(axes)
     axes.grid(color=LINES, linewidth=0.6)
     axes.locator_params(nbins=5)
 
@@ -266,14 +320,14 @@ def _around(x: float, y: float, half_width: float, half_height: float | None = N
     return Bbox.from_extents(x - half_width, y - half_height, x + half_width, y + half_height)
 
 
-def _plain(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
     """Remove the decoration of the axes that a plot does not need."""
     axes.set_facecolor("none")
     axes.set_axisbelow(True)
-    axes.tick_params(labelsize=_SMALL, color=LINES, labelcolor=MUTED)
+    axes.tick_params(labelsize=FONT, color=LINES, labelcolor=MUTED)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(LINES)
-    axes.xaxis.label.set(color=MUTED, fontsize=_SMALL)
-    axes.yaxis.label.set(color=MUTED, fontsize=_SMALL)
+    axes.xaxis.label.set(color=MUTED, fontsize=FONT)
+    axes.yaxis.label.set(color=MUTED, fontsize=FONT)

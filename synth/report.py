@@ -13,14 +13,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hdl.paths import replace_text
 from synth.cells import Cell, Read, Table
 from synth.figures import FIGURES, Figures, completed
-from synth.gallery import Gallery, Picture, explored
+from synth.five_systems import five_systems
+from synth.gallery import Gallery, Note, Picture, explored
 from synth.long_tests import long_tests
+from synth.occupancy import occupancy_plot
 from synth.operators import compared_circuits
 from synth.papers import Paper, read_papers
 from synth.plots import Bar, bars_plot, peers_plot
 from synth.results import Measured, Record
-from synth.svg import DARK, VARIABLES, svg
-from synth.system_sections import cycles_bars, cycles_rows, shares_bars, system
+from synth.svg import DARK, SYSTEMS, THEIRS, VARIABLES, svg
+from synth.system_sections import (
+    area_picture,
+    cycles_bars,
+    cycles_notes,
+    occupancy_picture,
+    system,
+)
 from synth.unit_rows import COLUMNS, SHOWN, by_unit, unit_row
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -69,10 +77,11 @@ def write_report(
     papers = [paper for paper in read_papers() if paper.name in built]
     titles = {paper.name: paper.title for paper in papers}
     galleries = [
-        _peers(operators, directory),
-        _shares(papers, units),
-        _utilisation(entries, units),
+        _occupancy(papers, directory),
+        _areas(papers, units, directory),
         _cycles(papers, directory),
+        _utilisation(entries, units, titles),
+        _peers(operators, directory),
         explored(sweeps, directory),
     ]
     nothing = Record(file=directory)
@@ -87,6 +96,8 @@ def write_report(
     text = environment.get_template("report.html").render(
         colors=VARIABLES,
         dark=DARK,
+        comparison=five_systems(directory),
+        legend={name: title for name, title in titles.items() if name in SYSTEMS},
         galleries=[gallery for gallery in galleries if gallery.pictures],
         systems=[
             system(paper, units, studies.get(paper.name, nothing), directory) for paper in papers
@@ -147,7 +158,10 @@ def _peers(operators: Record, directory: Path) -> Gallery:
             Picture(
                 title=work,
                 svg=svg(peers_plot(circuits), f"Area and delay: {work}"),
-                circuits=circuits,
+                notes=[
+                    Note(text=circuit.name, color="ours" if circuit.ours else "")
+                    for circuit in circuits
+                ],
             )
             for work, circuits in groups.items()
         ],
@@ -157,50 +171,72 @@ def _peers(operators: Record, directory: Path) -> Gallery:
     )
 
 
-def _shares(papers: Sequence[Paper], units: Mapping[str, Sequence[Measured]]) -> Gallery:
-    """Return the plots of each system's area by part."""
-    pictures = []
-    for paper in papers:
-        if bars := shares_bars(paper, units.get(paper.name, ())):
-            plot = bars_plot(bars, label="% of the area, without memories", limits=(0, 100))
-            drawing = svg(plot, f"Shares of area of {paper.title}")
-            pictures.append(Picture(title=paper.title, svg=drawing))
+def _occupancy(papers: Sequence[Paper], directory: Path) -> Gallery:
+    """Return the plots of the cycles in which each system's limiting unit works."""
+    known = [(paper.name, paper.title, paper.occupancy) for paper in papers]
+    systems = [(name, title, own) for name, title, own in known if own]
+    pictures = [occupancy_picture(paper, directory) for paper in papers]
+    if systems:
+        drawing = svg(occupancy_plot(systems), "Occupancy of the systems")
+        pictures.insert(0, Picture(title="All systems", svg=drawing))
     note = (
-        "Logic of the area-optimised netlist at SmolLM2's dimensions, mapped module by module. All "
-        "shares exclude memories; diamonds are the papers' shares."
+        "Share of the cycles of a step in which the limiting unit works on linear layers or "
+        "attention. The limiting unit is the array or the memory port that the ideal cycles count. "
+        "The steps of the systems differ, and so do their ports: compare shares, not cycles."
     )
-    return Gallery(title="Shares of area", note=note, columns=2, pictures=pictures)
+    shown = [picture for picture in pictures if picture]
+    return Gallery(title="Occupancy", note=note, columns=3, pictures=shown)
 
 
-def _utilisation(entries: Sequence[Any], units: Mapping[str, Sequence[Measured]]) -> Gallery:
-    """Return the plot of each unit's utilisation."""
-    bars = []
+def _areas(
+    papers: Sequence[Paper], units: Mapping[str, Sequence[Measured]], directory: Path
+) -> Gallery:
+    """Return the treemaps of each system's area by part."""
+    pictures = [area_picture(paper, units.get(paper.name, ()), directory) for paper in papers]
+    note = (
+        "Logic of the area-optimised netlist in NanGate 45 nm by part; memories and wires are "
+        "excluded. A rectangle is in proportion to its area within one system. The netlists have "
+        "unlike dimensions, and some are older than the present Verilog: the page of each has the "
+        "reason."
+    )
+    shown = [picture for picture in pictures if picture]
+    return Gallery(title="Area by part", note=note, columns=3, pictures=shown)
+
+
+def _utilisation(
+    entries: Sequence[Any], units: Mapping[str, Sequence[Measured]], titles: Mapping[str, str]
+) -> Gallery:
+    """Return the plots of each unit's utilisation, one per paper."""
+    bars: dict[str, list[Bar]] = {}
     for entry in entries:
         real = (result for result in units.get(entry.top, ()) if result.preset in SHOWN)
         result = next((result for result in real if result.sim.values.get("utilization")), None)
         if result is not None:
             values = result.sim.values
-            bars.append(
+            bars.setdefault(entry.paper, []).append(
                 Bar(
                     name=entry.top,
                     words=f"{values['utilization']:.1%}, {result.preset}",
                     value=100 * values["utilization"],
+                    color=SYSTEMS.get(entry.paper, THEIRS),
                     kept=result.sim.kept,
                 )
             )
     note = (
-        "Cycles that the steady work of a unit needs at least, over those it took in simulation on "
-        "a real model's tensors. Units that no simulation of real dimensions has been kept of are "
-        "not shown."
+        "Ideal cycles over measured cycles of a unit's steady work, on a real model's tensors. "
+        "Units without a stored simulation at real dimensions are not shown."
     )
-    plot = bars_plot(bars, label="% of the ideal", limits=(0, 100)) if bars else None
-    pictures = [Picture(title="", svg=svg(plot, "Utilisation of the units"))] if plot else []
-    return Gallery(title="Utilisation", note=note, columns=1, pictures=pictures)
+    pictures = []
+    for paper, own in bars.items():
+        title = titles.get(paper, f"shared: {paper}")
+        plot = bars_plot(own, label="% of the ideal", limits=(0, 100))
+        pictures.append(Picture(title=title, svg=svg(plot, f"Utilisation of units: {title}")))
+    return Gallery(title="Utilisation", note=note, columns=3, pictures=pictures)
 
 
 def _cycles(papers: Sequence[Paper], directory: Path) -> Gallery:
     """Return the plots of measured cycles in excess of the papers' formulas."""
-    note = "How many cycles the hardware took beyond the formula, measured of formula to the right."
+    note = "Measured cycles in excess of the paper's formula; the labels are measured and formula."
     pictures = []
     for paper in papers:
         if bars := cycles_bars(paper):
@@ -208,8 +244,8 @@ def _cycles(papers: Sequence[Paper], directory: Path) -> Gallery:
             limits = 0, max(1.05 * max(bar.value for bar in bars), 1.0)
             plot = bars_plot(bars, label="% of cycles beyond the formula's", limits=limits)
             drawing = svg(plot, f"Cycles of {paper.title} beyond its formulas")
-            formulas = cycles_rows(paper.cycles, directory)
-            pictures.append(Picture(title=paper.title, svg=drawing, formulas=formulas))
+            notes = cycles_notes(paper.cycles, directory)
+            pictures.append(Picture(title=paper.title, svg=drawing, notes=notes))
     return Gallery(
-        title="Cycles compared with the papers' formulas", note=note, columns=2, pictures=pictures
+        title="Cycles compared with the papers' formulas", note=note, columns=3, pictures=pictures
     )

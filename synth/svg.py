@@ -6,6 +6,7 @@ layout uses DejaVu Sans, which is wider than the fonts that browsers select.
 """
 
 import io
+import math
 import re
 
 import matplotlib
@@ -79,3 +80,14 @@ def svg(figure: Figure, title: str) -> str:
     for name, color in VARIABLES.items():
         drawing = drawing.replace(color, f"var(--{name}, {color})")
     return drawing.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+
+
+SMALLEST = 9.0
+"""Pixels: the smallest font size that is legible on a screen."""
+
+
+def least_width(drawing: str) -> int:
+    """Return the width in pixels from which each text of a drawing is legible; 0 without text."""
+    box = re.search(r'viewBox="0 0 ([\d.]+) ', drawing)
+    fonts = [float(size) for size in re.findall(r"font(?:-size)?: (?:\d+ )?([\d.]+)px", drawing)]
+    return math.ceil(float(box[1]) * SMALLEST / min(fonts)) if box and fonts else 0

@@ -7,22 +7,23 @@ from pathlib import Path
 from synth.cells import Cell, Read, Table, page_link
 from synth.diagram import draw_diagram
 from synth.figures import parts_of
+from synth.gallery import Note, Picture
+from synth.occupancy import occupancy_bars
 from synth.papers import Cycles, Headline, Paper
-from synth.plots import Bar
+from synth.plots import Bar, bars_plot
 from synth.results import Measured, Record
-from synth.svg import svg
+from synth.svg import SYSTEMS, THEIRS, svg
+from synth.treemap import treemap
 from synth.unit_rows import SHOWN, main_synthesis
-
-_NOTHING = Cell(text="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One paper's section; `diagram` is the text of an SVG image, or empty."""
+    """One paper's section, with its diagram if the paper is built."""
 
     paper: Paper
     link: str
-    diagram: str
+    diagram: Picture | None
     headlines: Table
     study: Table | None
 
@@ -35,9 +36,14 @@ def system(
         paper=paper,
         link=page_link(f"{paper.name}/README.md", directory),
         diagram=(
-            svg(draw_diagram(paper.diagram), f"{paper.title}, after its {paper.diagram.figure}")
+            Picture(
+                title="",
+                svg=svg(
+                    draw_diagram(paper.diagram), f"{paper.title}, after its {paper.diagram.figure}"
+                ),
+            )
             if paper.diagram
-            else ""
+            else None
         ),
         headlines=Table(
             columns=("what", "paper", "here", "from"),
@@ -47,27 +53,54 @@ def system(
     )
 
 
-def shares_bars(paper: Paper, results: Sequence[Measured]) -> list[Bar]:
-    """Return the shares of a system's parts in its logic area, in percent; empty if unknown."""
+def part_areas(paper: Paper, results: Sequence[Measured]) -> dict[str, float]:
+    """Return the areas of a system's parts in um2: of a synthesis, or else of the paper's file."""
     real = [result for result in results if result.preset in SHOWN]
     records = [main_synthesis(result) for result in real if result.synth]
-    record = next((record for record in records if parts_of(record.values)), None)
-    if record is None:
-        return []
-    areas = parts_of(record.values)
+    parts = next((parts for record in records if (parts := parts_of(record.values))), {})
+    return parts or (paper.areas.by_part() if paper.areas else {})
+
+
+def area_picture(paper: Paper, results: Sequence[Measured], directory: Path) -> Picture | None:
+    """Return the treemap of a system's logic by part; None if no areas are known."""
+    areas = {name: area for name, area in part_areas(paper, results).items() if area > 0}
+    if not areas:
+        return None
+    ordered = sorted(areas.items(), key=lambda item: -item[1])
     whole = sum(areas.values())
-    theirs = sum(part.paper for part in paper.parts)
-    papers = {part.name: part.paper / theirs for part in paper.parts if part.paper}
-    return [
-        Bar(
-            name=name,
-            words=f"{area / whole:.1%}, {area:,.0f} µm²",
-            value=100 * area / whole,
-            reference=100 * papers[name] if name in papers else None,
-            kept=record.kept,
+    theirs = {part.name: part.paper for part in paper.parts if part.paper}
+    of_theirs = sum(theirs.values())
+    known = paper.areas
+    notes = [
+        Note(
+            text=f"{name}: {area:,.0f} µm², {area / whole:.1%}"
+            + (f" (paper: {theirs[name] / of_theirs:.0%})" if name in theirs else ""),
+            link=page_link(known.page, directory) if known else "",
         )
-        for name, area in areas.items()
+        for name, area in ordered
     ]
+    return Picture(
+        title=f"{paper.title}: {whole:,.0f} µm²",
+        svg=svg(treemap(ordered, SYSTEMS[paper.name]), f"Area of {paper.title} by part"),
+        notes=notes,
+        caption=known.netlist if known else "",
+    )
+
+
+def occupancy_picture(paper: Paper, directory: Path) -> Picture | None:
+    """Return the plot of a system's cycles by kind of work; None if they are not known."""
+    known = paper.occupancy
+    if known is None:
+        return None
+    bars = occupancy_bars(paper.name, known)
+    limits = 0, max(bar.value for bar in bars)
+    plot = bars_plot(bars, label=f"% of {known.total:,} cycles", limits=limits)
+    return Picture(
+        title=f"{paper.title}: {known.share:.1%}",
+        svg=svg(plot, f"Cycles of a step of {paper.title} by kind of work"),
+        notes=[Note(text=known.unit, link=page_link(known.page, directory), command=known.command)],
+        caption=known.step,
+    )
 
 
 def cycles_bars(paper: Paper) -> list[Bar]:
@@ -77,15 +110,19 @@ def cycles_bars(paper: Paper) -> list[Bar]:
             name=f"{number}  {item.what}",
             words=f"{item.cycles:,} of {item.ideal:,}",
             value=100 * (item.cycles / item.ideal - 1),
+            color=SYSTEMS.get(paper.name, THEIRS),
             kept=True,
         )
         for number, item in enumerate(paper.cycles, 1)
     ]
 
 
-def cycles_rows(items: Sequence[Cycles], directory: Path) -> list[tuple[str, str, str]]:
+def cycles_notes(items: Sequence[Cycles], directory: Path) -> list[Note]:
     """Return each formula, the command that measures its cycles, and the page with the result."""
-    return [(item.formula, item.command, page_link(item.page, directory)) for item in items]
+    return [
+        Note(text=item.formula, link=page_link(item.page, directory), command=item.command)
+        for item in items
+    ]
 
 
 def _headline(
@@ -96,12 +133,10 @@ def _headline(
         ours, source = _ratio(headline, units, directory)
     elif headline.quantity:
         ours, source = _quantity(headline, units, directory)
-    elif headline.ours:
+    else:
         link = page_link(headline.page, directory)
         ours = Cell(text=headline.ours, link=link, kept=True)
         source = Cell(text=headline.command)
-    else:
-        ours, source = Cell(text="not built"), _NOTHING
     words = Cell(text=headline.claim), Cell(text=headline.paper)
     return [*words, replace(ours, number=False), source]
 

@@ -6,7 +6,8 @@ import pytest
 
 from hdl.catalog import CATALOG, entry_named
 from hdl.paths import ROOT
-from synth.papers import Cycles, Part, divided, read_papers
+from synth.occupancy import SHADES, Occupancy, Work
+from synth.papers import Areas, Cycles, Headline, Paper, Part, divided, read_papers
 
 PAPERS = read_papers()
 BUILT = {entry.paper for entry in CATALOG}
@@ -46,6 +47,40 @@ def test_commands_name_units_and_presets_that_exist(paper: str, item) -> None:
     else:
         entry = entry_named(words["TOP"])
         assert words["PRESET"] in entry.presets
+
+
+def on_page(number: int, page: str) -> bool:
+    """Whether a page contains a number, with commas or without."""
+    text = (ROOT / "docs" / page).read_text()
+    return bool(re.search(rf"(?<![\d,.])({number}|{number:,})(?![\d]|,\d)", text))
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_cycles_and_areas_of_a_system_are_on_their_pages(paper: Paper) -> None:
+    if known := paper.occupancy:
+        for number in (known.total, *(work.cycles for work in known.work)):
+            assert on_page(number, known.page), number
+        assert {work.kind for work in known.work} <= set(SHADES)
+    if areas := paper.areas:
+        own = areas.parts.values()
+        assert areas.total == sum(own) or on_page(areas.total, areas.page)
+        assert not [number for number in own if not on_page(number, areas.page)]
+
+
+def test_work_and_parts_are_not_larger_than_the_whole() -> None:
+    with pytest.raises(ValueError, match="2 cycles more than the step"):
+        Occupancy(
+            step="a step", unit="a port", total=8, page="", command="",
+            work=[Work(name="x", kind="linear", cycles=5, times=2)],
+        )  # fmt: skip
+    areas = Areas(netlist="one", total=8, page="", command="", parts={"x": 9})
+    with pytest.raises(ValueError, match="1 um2 larger"):
+        areas.by_part()
+
+
+def test_a_claim_without_a_measurement_is_refused() -> None:
+    with pytest.raises(ValueError, match="'it is fast' must have one of ratio, quantity and ours"):
+        Headline(claim="it is fast", paper="very")
 
 
 def test_measured_headlines_name_units() -> None:

@@ -1,4 +1,5 @@
 import re
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -6,11 +7,13 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from synth.figures import completed, kept_figures
+from synth.occupancy import occupancy_bars, occupancy_plot
 from synth.operators import compared_circuits
-from synth.papers import read_papers
+from synth.papers import Paper, read_papers
 from synth.plots import Bar, all_peers_plot, bars_plot, peers_plot, place_numbers
-from synth.svg import OURS, VARIABLES, svg
-from synth.system_sections import cycles_bars, shares_bars
+from synth.svg import OURS, SYSTEMS, VARIABLES, least_width, svg
+from synth.system_sections import cycles_bars, part_areas
+from synth.treemap import squarify, treemap
 from tests.synth.drawings import faults_of, words_of
 
 GROUPS = compared_circuits(kept_figures()["operators"]["costs"])
@@ -63,7 +66,7 @@ def test_a_crowd_is_refused() -> None:
 def test_labels_do_not_overlap_next_to_bars_of_any_length() -> None:
     bars = [
         Bar(name="a_unit_with_a_very_long_name" * 2, words="1,595,756 of 1,589,248", value=99.0),
-        Bar(name="b", words="0", value=0.0, reference=40.0, kept=True),
+        Bar(name="b", words="0", value=0.0, kept=True),
         Bar(name="c", words="beyond", value=140.0),
     ]
     figure = bars_plot(bars, label="% of the ideal", limits=(0, 100))
@@ -73,22 +76,55 @@ def test_labels_do_not_overlap_next_to_bars_of_any_length() -> None:
     assert lengths == pytest.approx([0.99 * whole, 0, whole])
 
 
-def test_the_shares_and_cycles_that_are_kept_can_be_read() -> None:
-    results = completed([], kept_figures())
-    for paper in read_papers():
-        if not paper.parts:
-            continue
-        of_system = [result for result in results if result.top == paper.name]
-        shares = shares_bars(paper, of_system)
-        if not any(result.top == paper.name for result in results):
-            # Its units exist, but the system itself does not yet.
-            assert not shares
-            continue
-        assert sum(bar.value for bar in shares) == pytest.approx(100)
-        theirs = [bar.reference for bar in shares if bar.reference is not None]
-        assert sum(theirs) == pytest.approx(100)
-        assert not list(faults_of(bars_plot(shares, label="%", limits=(0, 100))))
-        assert not list(faults_of(bars_plot(cycles_bars(paper), label="%", limits=(0, 10))))
+@pytest.mark.parametrize("paper", read_papers(), ids=lambda paper: paper.name)
+def test_labels_do_not_overlap_in_the_plots_of_a_system(paper: Paper) -> None:
+    assert not list(faults_of(bars_plot(cycles_bars(paper), label="%", limits=(0, 10))))
+    if paper.occupancy:
+        bars = occupancy_bars(paper.name, paper.occupancy)
+        assert sum(bar.value for bar in bars) == pytest.approx(100)
+        assert not list(faults_of(bars_plot(bars, label="%", limits=(0, 100))))
+    of_system = [result for result in completed([], kept_figures()) if result.top == paper.name]
+    if areas := part_areas(paper, of_system):
+        ordered = sorted(areas.items(), key=lambda item: -item[1])
+        shown = [item for item in ordered if item[1] > 0]
+        assert not list(faults_of(treemap(shown, SYSTEMS[paper.name])))
+
+
+def test_labels_do_not_overlap_in_the_plot_of_all_occupancies() -> None:
+    known = [(p.name, p.title, p.occupancy) for p in read_papers() if p.occupancy]
+    assert len(known) == 5
+    assert not list(faults_of(occupancy_plot(known)))
+
+
+figures = st.lists(st.floats(1, 1000), min_size=1, max_size=14)
+
+
+@settings(deadline=None, max_examples=60)
+@given(figures)
+def test_rectangles_have_the_areas_of_the_figures_and_do_not_overlap(values: list[float]) -> None:
+    ordered = sorted(values, reverse=True)
+    places = list(squarify(ordered, (0.0, 0.0, 4.0, 3.0)))
+    for value, (left, bottom, width, height) in zip(ordered, places, strict=True):
+        assert width * height == pytest.approx(12 * value / sum(ordered))
+        assert left >= -1e-9 and left + width <= 4 + 1e-9
+        assert bottom >= -1e-9 and bottom + height <= 3 + 1e-9
+    for (x, y, width, height), (x_2, y_2, width_2, height_2) in combinations(places, 2):
+        across = min(x + width, x_2 + width_2) - max(x, x_2)
+        along = min(y + height, y_2 + height_2) - max(y, y_2)
+        assert across < 1e-9 or along < 1e-9
+
+
+def test_a_treemap_refuses_figures_that_increase() -> None:
+    with pytest.raises(ValueError, match="must be positive and decrease"):
+        list(squarify([1.0, 2.0], (0, 0, 1, 1)))
+
+
+def test_the_least_width_is_that_of_the_smallest_text() -> None:
+    drawing = (
+        '<svg viewBox="0 0 360 100"><text style="font-size: 12px"/><text style="font: 700 6px x"/>'
+    )
+    assert least_width(drawing) == 540
+    assert least_width('<svg viewBox="0 0 360 100">') == 0
 
 
 def test_a_drawing_is_the_same_in_every_run_and_stands_alone() -> None:

@@ -10,14 +10,19 @@ import pytest
 from hdl.catalog import CATALOG
 from synth import report
 from synth.figures import kept_figures
+from synth.five_systems import five_systems
 from synth.liberty import GENERIC, read_library
 from synth.long_tests import FILE, long_tests
 from synth.papers import Headline, Paper, read_papers
 from synth.report import write_report
 from synth.results import Record, collect, collect_studies
+from synth.svg import least_width
 from synth.synthesis import measure_design
 from synth.unit_rows import operations_each_cycle
 from tests.synth.designs import Counter, emit
+
+NARROW = 390 - 2 * 16
+"""Pixels for a picture on a screen of 390 pixels with the page's margins."""
 
 NO_OPERATORS = Record(file=Path("operators.json"))
 VOID = {"meta", "br"}
@@ -138,9 +143,47 @@ def test_new_clone_shows_stored_figures_with_marks(fresh: Page) -> None:
     assert not [words for words in fresh.words if words == "-" or re.search(r"\de[+-]\d", words)]
     text = fresh.file.read_text()
     assert "are kept in the repository" in text
-    for words in ("Shares of area", "Utilisation", "ITA softmax", "2.75 %", "95.7 %"):
+    for words in (
+        "Five systems on one model",
+        "Occupancy",
+        "Area by part",
+        "Utilisation",
+        "ITA softmax",
+        "2.75 %",
+        "95.7 %",
+    ):
         assert words in text
+    assert text.index('id="five-systems"') == text.index("<section id=") + len("<section ")
+    assert "not measured</td>" not in text.split('id="kelle"')[1].split('id="units"')[0]
     assert text.count("<svg") >= 10 + 2 + 1 + 2 + 2
+
+
+def test_each_picture_is_legible_on_a_narrow_screen(fresh: Page) -> None:
+    drawings = re.findall(r"<svg.*?</svg>", fresh.file.read_text(), flags=re.S)
+    widths = [re.search(r'style="min-width: (\d+)px"', drawing) for drawing in drawings]
+    assert len(drawings) > 30 and all(widths)
+    for drawing, width in zip(drawings, widths, strict=True):
+        assert width and int(width[1]) >= least_width(drawing)
+    # The plots of the report itself fit the screen without scrolling.
+    narrow = [drawing for drawing in drawings if least_width(drawing) <= NARROW]
+    assert len(narrow) >= len(drawings) - 5 - len(five_systems(fresh.file.parent).pictures)
+
+
+def test_the_first_section_has_the_tables_and_pictures_of_the_comparison(tmp_path: Path) -> None:
+    page = tmp_path / "comparison.md"
+    (tmp_path / "one.svg").write_text("<?xml?>\n<svg><text/></svg>")
+    page.write_text(
+        "# Comparison\n\nOne [model](m.md), `all` systems.\n\n![a plot](one.svg)\n\n"
+        "<!-- rows: written by `make report DOCS=1` -->\n| | A |\n|---|---|\n| cycles | 1,234 |\n"
+        "<!-- end of rows -->\n"
+    )
+    found = five_systems(tmp_path, page)
+    assert found.note == "One model, all systems."
+    assert [(picture.title, picture.svg) for picture in found.pictures] == [
+        ("a plot", "<svg><text/></svg>")
+    ]
+    (row,) = found.tables["rows"].rows
+    assert [cell.text for cell in row] == ["cycles", "1,234"] and row[1].kept and row[1].link
 
 
 def test_each_unit_has_one_row_and_every_link_leads_somewhere(fresh: Page) -> None:
@@ -206,7 +249,7 @@ def test_a_paper_that_is_added_has_its_section(
         name="added",
         order=9,
         title="An added paper",
-        headlines=[Headline(claim="it is fast", paper="very")],
+        headlines=[Headline(claim="it is fast", paper="very", ours="slow", page="peers.md")],
         diagram=replace(kelle.diagram, figure="Figure 99") if kelle.diagram else None,
     )
     monkeypatch.setattr(report, "read_papers", lambda: [kelle, added])
