@@ -15,9 +15,11 @@ from matplotlib.figure import Figure
 
 from hdl.errors import UserError
 from hdl.paths import ROOT
+from synth.digests import MARK
 from synth.svg import INK, KEPT, LINES, MUTED, OURS, SHEET, svg
 
 FIGURES = ROOT / "docs" / "comparison.json"
+LEGEND = f"\n\n{MARK} A figure of earlier Verilog decides this value."
 PAGE = ROOT / "docs" / "comparison.md"
 PLOT = ROOT / "docs" / "comparison.svg"
 TITLE = "SmolLM2-135M: perplexity and off-chip bytes per token, lower is better"
@@ -44,8 +46,18 @@ FIGURE_NAMES = {
     "fastest_um2",
     "fastest_mhz",
     "memory_bits",
+    "edram_bits",
+    "multipliers_per_product",
 }
-MEMORY_NAMES = {"where", "port_bytes", "paper_bytes_per_cycle", "paper_memory", "clock_mhz"}
+MEMORY_NAMES = {
+    "where",
+    "kind",
+    "port_bytes",
+    "paper_bytes_per_cycle",
+    "paper_clock_mhz",
+    "paper_memory",
+    "clock_mhz",
+}
 
 System = Mapping[str, Any]
 Value = float | str | None
@@ -79,10 +91,48 @@ def checked(data: dict[str, Any]) -> dict[str, Any]:
         ):
             if unknown := sorted(set(names) - legal):
                 raise UserError(f"{key}: {kind} must not contain {unknown[0]!r}")
+        if absent := sorted(set(system.get("old", ())) - set(system["figures"])):
+            raise UserError(f"{key}: old must list figures of the system, not {absent[0]!r}")
         where = memory.get("where")
         if "bytes_per_token" in system["figures"] and where not in (OFF_CHIP, BANKS):
             raise UserError(f"{key}: memory.where must be {OFF_CHIP!r} or {BANKS!r}, not {where!r}")
     return data
+
+
+class _Watched(dict[str, Any]):
+    """Figures that record which names were read."""
+
+    def __init__(self, figures: Mapping[str, Any]) -> None:
+        super().__init__(figures)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
+def cell(system: System, of: Callable[[System], Value], shown: str) -> str:
+    """Return the text of a cell, with a mark if a figure of earlier Verilog decides it.
+
+    Parameters
+    ----------
+    system : System
+        The system; its list ``old`` names the figures of earlier Verilog.
+    of : Callable[[System], Value]
+        The row's value of a system.
+    shown : str
+        Format of a number.
+    """
+    watched = _Watched(system["figures"])
+    value = of({**system, "figures": watched})
+    value = system["absent"] if value is None else value
+    text = value if isinstance(value, str) else shown.format(value)
+    numeric = not isinstance(value, str)
+    return f"{text} {MARK}" if numeric and watched.read & set(system.get("old", ())) else text
 
 
 def figure(system: System, name: str) -> Value:
@@ -222,19 +272,14 @@ def tables(data: dict[str, Any]) -> dict[str, str]:
     lines = [["", *(system["name"] for system in systems.values())]]
     lines.append(["---"] * len(lines[0]))
     for label, of, shown in ROWS:
-        cells = [label]
-        for system in systems.values():
-            value = of(system)
-            value = system["absent"] if value is None else value
-            cells.append(value if isinstance(value, str) else shown.format(value))
-        lines.append(cells)
+        lines.append([label, *(cell(system, of, shown) for system in systems.values())])
     commands = [
         f"| {system['name']} | {what} | `{command}` |"
         for system in systems.values()
         for what, command in system["commands"].items()
     ]
     return {
-        "comparison": "\n".join("| " + " | ".join(cells) + " |" for cells in lines),
+        "comparison": "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + LEGEND,
         "commands": "\n".join(["| system | figure | command |", "|---|---|---|", *commands]),
     }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
-from synth import comparison
+from synth import comparison, normalised
 from synth.digests import MARK, Digests, form_of, is_old, kept_digests
 from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, figures_text, kept_figures, merged
 from synth.operators import Costs, compared_circuits, operators_of_pages, short_name
@@ -60,7 +60,10 @@ def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Pa
     return {
         docs / "units.md": {"units": _units(entries, shown)},
         docs / "peers.md": {"peers": _peers(costs)},
-        comparison.PAGE: comparison.tables(comparison.kept()),
+        comparison.PAGE: {
+            **comparison.tables(comparison.kept()),
+            **normalised.tables(comparison.kept()),
+        },
         **{
             docs / f"{page}.md": {"cost": _operators(units, costs)}
             for page, units in operators_of_pages().items()

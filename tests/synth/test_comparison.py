@@ -24,7 +24,9 @@ def cells(data: dict[str, Any]) -> Rows:
     names = [name.strip() for name in head.split("|")[2:-1]]
     found: Rows = {}
     for line in lines:
-        label, *values = (cell.strip() for cell in line.split("|")[1:-1])
+        if not line.startswith("|"):
+            break
+        label, *values = (cell.strip().removesuffix(" †") for cell in line.split("|")[1:-1])
         label += " 2" if (label, names[0]) in found else ""
         found |= {(label, name): value for name, value in zip(names, values, strict=True)}
     return found
@@ -47,9 +49,14 @@ def unknown_figure(data: dict[str, Any]) -> None:
     data["systems"]["veda"]["figures"]["bytes"] = 1
 
 
+def unknown_old_figure(data: dict[str, Any]) -> None:
+    data["systems"]["kelle"]["old"].append("edram")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     (
+        (unknown_old_figure, "kelle: old must list figures of the system, not 'edram'"),
         (without_place, "p3llm: memory.where must be 'off-chip' or 'banks', not None"),
         (unknown_place, "lad: memory.where must be 'off-chip' or 'banks', not 'somewhere'"),
         (unknown_figure, "veda: figures must not contain 'bytes'"),
@@ -184,3 +191,16 @@ def test_excluded_energies_on_the_page_follow_from_the_cost_model(data: dict[str
     sram = moved * 2 * SRAM_PJ_A_BYTE * 1e-9
     page = " ".join(comparison.PAGE.read_text().split())
     assert f"take {dram:.1f} mJ in DRAM and {sram:.1f} mJ in SRAM" in page
+
+
+def test_a_value_that_an_old_figure_decides_has_a_mark(data: dict[str, Any]) -> None:
+    data["systems"]["lad"]["old"] = ["bytes_per_token"]
+    table = comparison.tables(data)["comparison"]
+    marked = {
+        line.split(" | ")[0].strip("| "): line.split(" | ")[5] for line in table.splitlines()[:-2]
+    }
+    assert marked["off-chip bytes/token"] == "280,846,386 †"
+    assert marked["off-chip bytes/cycle, measured"] == "706 †"
+    assert marked["ideal cycles/token at the paper's bandwidth"] == "1,097,056 †"
+    assert marked["multipliers"] == "448"
+    assert table.endswith("† A figure of earlier Verilog decides this value.")
