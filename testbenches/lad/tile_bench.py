@@ -344,12 +344,12 @@ async def check_interruptions(bench: LadTileBench) -> None:
 async def check_all_active(bench: LadTileBench) -> None:
     """Begin heads whose positions are all active in every step."""
     p, rng = bench.p, bench.bench.numpy_rng
-    size, length = p.vector.head_size, p.slots - 8
+    size, length = p.vector.head_size, max(p.slots - 8, 0)
     begun = bench.groups[: 2 * bench.outside.tiles]
     # Equal scores are in the top interval; the modes differ, and their counters cannot be exceeded.
     keys = np.zeros((p.slots, size), np.uint16)
     work: Work = []
-    for _ in range(6):
+    for _ in range(min(6, p.slots - length)):
         for group in begun:
             value = codes(rng.standard_normal(size))
             work += [(head, codes(rng.standard_normal(size)), keys[0], value) for head in group]

@@ -144,12 +144,19 @@ def real_steps(
         beta = codes(b[interval] - b[mode])[chosen]
         update = np.zeros(len(chosen), bool)
         update[rng.choice(len(chosen), min(updates, len(chosen)), replace=False)] = True
+        limit_updates(p, update)
         corrections = Corrections(
             codes(values(alpha) * score[chosen]), alpha, beta, update, keys[chosen], vectors[chosen]
         )
         caches = encode(p.cache_format, exact)
         steps.append(Step(query, int(maximum), corrections, caches))
     return steps
+
+
+def limit_updates(p: AttentionComputationModuleParameters, update: NDArray[np.bool_]) -> None:
+    """Clear the updates, one bit per position, for which their lane has no room."""
+    for lane in range(p.lanes):
+        update[lane :: p.lanes] &= np.cumsum(update[lane :: p.lanes]) <= p.updates
 
 
 def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generator) -> list[Step]:
@@ -166,8 +173,7 @@ def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generat
             return np.where(rng.random(shape) < 0.5, trimmed(rng, numbers), numbers)
 
         update = rng.random(count) < rng.choice([0.0, 0.3, 0.8])
-        for lane in range(p.lanes):
-            update[lane :: p.lanes] &= np.cumsum(update[lane :: p.lanes]) <= p.updates
+        limit_updates(p, update)
         corrections = Corrections(
             draw(count), draw(count), draw(count), update, draw(count, size), draw(count, size)
         )
