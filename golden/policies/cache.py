@@ -36,7 +36,7 @@ class Cache:
         self._positions = torch.zeros(lanes, caches, size, dtype=torch.int64)
         self._importance = torch.zeros(lanes, caches, size, dtype=torch.float64)
         self._used = 0
-        self._free: Tensor | None = None
+        self._victim: Tensor | None = None
         self.in_order = True
 
     @property
@@ -50,14 +50,23 @@ class Cache:
         return self._importance[..., : self._used]
 
     def arrive(self, now: int) -> Tensor:
-        """Store the token `now`; return the positions that its query attends to."""
-        if self._free is None:
-            self._positions[..., self._used] = now
-            self._importance[..., self._used] = 0
+        """Store the token `now`; return the positions that its query attends to.
+
+        They are a view, which is valid until the next arrival.
+        """
+        place = self._victim
+        if place is None:
+            place = torch.full((*self._positions.shape[:2], 1), self._used)
             self._used += 1
-        else:
-            self._positions.scatter_(-1, self._free, now)
-            self._importance.scatter_(-1, self._free, 0)
+        elif self.policy.moves:
+            # The token that arrived last is in the last slot; it moves to its victim's.
+            own = slice(self._used - 1, self._used)
+            for stored in (self._positions, self._importance):
+                stored.scatter_(-1, place, stored[..., own].clone())
+            place = torch.full_like(place, self._used - 1)
+        self._positions.scatter_(-1, place, now)
+        self._importance.scatter_(-1, place, 0)
+        self._victim = None
         return self.positions
 
     def step(self, query: Query) -> None:
@@ -72,20 +81,17 @@ class Cache:
         if query.now + 1 == rule.prefill:
             kept = rule.trim(importance, protected)
             self._used = rule.budget
-            for stored in (self._positions, self._importance):
-                stored[..., : self._used] = stored.gather(-1, kept)
-            return
-        victim = rule.evict(importance, protected)
-        if not rule.moves:
-            self._free = victim
-            return
-        # The arriving token is always in the last slot, which is free after the move.
-        own = self._used - 1
-        self._positions.scatter_(-1, victim, query.now)
-        self._importance.scatter_(-1, victim, importance[..., own:])
-        self._free = torch.full_like(victim, own)
+            # New tensors, since the query has a view of the old positions.
+            self._positions, self._importance = (
+                torch.zeros_like(stored).index_copy(
+                    -1, torch.arange(self._used), stored.gather(-1, kept)
+                )
+                for stored in (self._positions, self._importance)
+            )
+        else:
+            self._victim = rule.evict(importance, protected)
 
     def kept(self) -> Tensor:
         """Return the used slots that hold a token after the step, bool [lanes, caches, slots]."""
         kept = torch.ones_like(self.positions, dtype=torch.bool)
-        return kept if self._free is None else kept.scatter_(-1, self._free, False)
+        return kept if self._victim is None else kept.scatter_(-1, self._victim, False)
