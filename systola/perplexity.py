@@ -1,4 +1,4 @@
-"""The verb ``perplexity``: the bit-exact model of an accelerator against the model in float32."""
+"""The verb ``perplexity``: an accelerator's arithmetic, or a cache policy, against float32."""
 
 import hashlib
 import json
@@ -29,6 +29,7 @@ from systola.options import choose, console, path_shown
 
 if TYPE_CHECKING:
     from golden.llm.language_model import LanguageModel
+    from golden.policies.registry import Named
 
 FLOAT = "float32"
 """The value of TOP for the language model itself."""
@@ -38,13 +39,15 @@ NOT_FOLLOWED = ("golden", "hdl.catalog", "systola.generate", "systola.options")
 
 
 @click.command()
-@click.option("--top", required=True, help=f"{FLOAT}, or accelerator: {', '.join(SYSTEMS)}.")
+@click.option("--top", help=f"{FLOAT}, or accelerator: {', '.join(SYSTEMS)}.")
+@click.option("--policy", help="Cache policy of the model in float32: a name, or a file (.py).")
 @click.option("--windows", type=int, default=8, help="Windows of the text, 8 if absent.")
 @click.option("--context", type=int, default=256, help="Tokens per window, 256 if absent.")
 @click.option("--text", default="news", help="news, prose, or a UTF-8 file; news if absent.")
 @system_options
 def perplexity(
-    top: str,
+    top: str | None,
+    policy: str | None,
     windows: int,
     context: int,
     text: str,
@@ -55,8 +58,12 @@ def perplexity(
     parameters: Path | None,
     settings: str,
 ) -> None:
-    """Measure the perplexity of an accelerator's bit-exact model and of the model in float32."""
-    if top not in (FLOAT, *SYSTEMS):
+    """Measure the perplexity of an accelerator or a cache policy, and of the model in float32."""
+    if (top is None) == (policy is None):
+        raise UserError(
+            "one of TOP and POLICY must be given, " + ("not both" if top else "not none")
+        )
+    if top not in (None, FLOAT, *SYSTEMS):
         raise UserError(unknown("TOP", top, (FLOAT, *SYSTEMS)))
     if windows < 1:
         raise UserError(f"WINDOWS must be at least 1, not {windows}")
@@ -64,15 +71,16 @@ def perplexity(
         raise UserError(f"CONTEXT must be at least 2, not {context}")
     if top == FLOAT and (budget, reserved) != (None, None):
         raise UserError(f"BUDGET and RESERVED are not for {FLOAT}")
-    if top == FLOAT and (preset or parameters or settings):
-        raise UserError(f"PRESET, PARAMETERS and SET are not for {FLOAT}")
+    if (policy or top == FLOAT) and (preset or parameters or settings):
+        raise UserError(f"PRESET, PARAMETERS and SET are not for {policy or FLOAT}")
     environment.require("llm", "data", "study")
     # These modules import torch, which takes a second.
     from golden.llm.language_model import open_language_model
     from golden.llm.model import DataFileError
 
-    system_class = None if top == FLOAT else adapter_of(top)
+    system_class = adapter_of(top) if top in SYSTEMS else None
     kept = system_class and cache_settings(system_class, budget, reserved)
+    named = _policy(policy, budget, reserved) if policy else None
     try:
         with console.status("opening the model"):
             language = open_language_model(model)
@@ -80,11 +88,14 @@ def perplexity(
     except DataFileError as error:
         raise UserError(str(error)) from error
     cut = _windows(tokens, windows, context)
-    subjects: list[Subject] = [FloatModel(language)]
+    reference = FloatModel(language)
+    subjects: list[Subject] = [reference]
     if system_class:
-        chosen = choose(top, preset, parameters, settings)
+        chosen = choose(system_class.top, preset, parameters, settings)
         system = fitted_system(system_class, language, chosen, kept)
         subjects.append(GoldenModel(system))
+    if named:
+        subjects.append(PolicyModel(reference, named))
     for subject in subjects:
         if context > subject.longest:
             raise UserError(
@@ -100,20 +111,35 @@ def perplexity(
         transient=True,
     )
     with bars:
-        losses = [_losses(subject, cut, bars) for subject in subjects]
+        found = [_measure(subject, cut, bars) for subject in subjects]
     measured = Perplexity(
-        top=top,
+        top=subjects[-1].name,
+        reference="full cache" if named else FLOAT,
         identity=subjects[-1].identity,
         text=text,
         context=context,
-        losses=losses[-1],
-        float_losses=losses[0],
+        losses=[float(window["loss"]) for window in found[-1]],
+        float_losses=[float(window["loss"]) for window in found[0]],
+        samples=[window["sample"].tolist() for window in found[-1] if "sample" in window],
     )
     console.print(measured.table())
     name = hashlib.sha256(repr(measured).encode()).hexdigest()[:12]
-    file = BUILD / "perplexity" / f"{top}-{name}.json"
+    stem = subjects[-1].name if top else f"policy-{subjects[-1].name}"
+    file = BUILD / "perplexity" / f"{stem}-{name}.json"
     replace_text(file, json.dumps(measured.record(), indent=1) + "\n")
     console.print(f"wrote {path_shown(file)}", markup=False)
+
+
+def _policy(name: str, budget: int | None, reserved: int | None) -> "Named":
+    """Return the policy that POLICY selects, with its budget."""
+    from golden.policies.registry import policy_named
+
+    return policy_named(name).adjusted(budget, reserved)
+
+
+Arrays = dict[str, NDArray[Any]]
+Tick = Callable[[float], None]
+"""Called with the share of a window that is done since the last call."""
 
 
 class Subject(Protocol):
@@ -137,8 +163,8 @@ class Subject(Protocol):
         """Do once what all windows need."""
         ...
 
-    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
-        """Return the logits after each token, shape (tokens, vocabulary_size)."""
+    def window(self, tokens: list[int], tick: Tick) -> Arrays:
+        """Return `loss` in nats/token, and what else is kept of the window."""
         ...
 
 
@@ -156,14 +182,75 @@ class FloatModel:
         """Load the model."""
         from golden.llm.model import load_model
 
-        self._decoder = load_model(self._model.file)
+        self.decoder = load_model(self._model.file)
 
-    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
-        """Return the logits after each token, shape (tokens, vocabulary_size)."""
+    def window(self, tokens: list[int], tick: Tick) -> Arrays:
+        """Return the loss; logits of a part of the tokens are in memory at a time."""
         import torch
 
+        from golden.study.losses import token_losses
+
+        text = torch.tensor(tokens)
         with torch.inference_mode():
-            return self._decoder(torch.tensor([tokens])).logits[0].double().numpy()
+            states = self.decoder.model(input_ids=text[None], use_cache=False).last_hidden_state[0]
+            return {"loss": token_losses(self.decoder, states, text).mean()}
+
+
+class PolicyModel:
+    """The language model in float32 with a cache policy, by its fast form.
+
+    Parameters
+    ----------
+    model : FloatModel
+        The model with a full cache.
+    named : Named
+        The policy.
+    """
+
+    def __init__(self, model: FloatModel, named: "Named") -> None:
+        self._model, self._policy = model, named.policy
+        self.name, self.longest = named.name, model.longest
+        code = code_digest("golden.study.losses", "golden.study.sample", "golden.policies.registry")
+        self.identity = {**model.identity, **named.identity(), "policies": code}
+
+    def prepare(self, report: Callable[[str], None]) -> None:
+        """Load the model, unless it is loaded."""
+        if not hasattr(self._model, "decoder"):
+            self._model.prepare(report)
+
+    def window(self, tokens: list[int], tick: Tick) -> Arrays:
+        """Return the loss, and a comparison of one cache's decisions with other forms.
+
+        Raises
+        ------
+        UserError
+            If the fast form in float64 decides otherwise than the second source.
+        """
+        from golden.study.losses import measure_losses
+        from golden.study.sample import Sample
+
+        decoder, total = self._model.decoder, sum(tokens)
+        layers = decoder.config.num_hidden_layers
+        sample = Sample(self._policy, total % layers, total, len(tokens))
+        losses = measure_losses(
+            decoder,
+            np.array([tokens]),
+            [self._policy],
+            observer=sample,
+            done=lambda: tick(1 / layers),
+        )
+        checked = sample.check()
+        if not checked.double.equal:
+            raise UserError(
+                f"the fast form of {self.name} must decide as its second source in float64, not "
+                f"differ in {checked.double.evictions - checked.double.same} of "
+                f"{checked.double.evictions} evictions of layer {total % layers}"
+            )
+        parts = (checked.single, checked.exact)
+        return {
+            "loss": losses.mean(),
+            "sample": np.array([[part.evictions, part.same] for part in parts]),
+        }
 
 
 class GoldenModel:
@@ -178,9 +265,9 @@ class GoldenModel:
         """Build the golden model, or take its cached file."""
         self._system.prepare_golden(report)
 
-    def logits(self, tokens: list[int]) -> NDArray[np.floating]:
-        """Return the logits after each token, shape (tokens, vocabulary_size)."""
-        return self._system.logits(tokens)
+    def window(self, tokens: list[int], tick: Tick) -> Arrays:
+        """Return the loss."""
+        return {"loss": np.array(window_loss(self._system.logits(tokens), tokens))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +277,9 @@ class Perplexity:
     Parameters
     ----------
     top : str
-        The system.
+        The system or policy.
+    reference : str
+        Name of the model in float32, for the table.
     identity : dict[str, Any]
         See `Subject`.
     text : str
@@ -199,14 +288,19 @@ class Perplexity:
         Tokens per window.
     losses, float_losses : list[float]
         Mean negative log-likelihood of each window, in nats/token.
+    samples : list
+        Per window of a policy: evictions of one cache, and those equal to the second source's;
+        the same for the bit-exact form, zeros if there is none.
     """
 
     top: str
+    reference: str
     identity: dict[str, Any]
     text: str
     context: int
     losses: list[float]
     float_losses: list[float]
+    samples: list[list[list[int]]]
 
     def record(self) -> dict[str, Any]:
         """Return all members, the perplexities, and the mean loss with its standard error."""
@@ -231,9 +325,14 @@ class Perplexity:
         table.add_row("perplexity", f"{found['perplexity']:.4f}")
         table.add_row("loss", _interval(found["loss"], found["loss_error"]))
         if self.top != FLOAT:
-            table.add_row("perplexity, float32", f"{found['float_perplexity']:.4f}")
+            table.add_row(f"perplexity, {self.reference}", f"{found['float_perplexity']:.4f}")
             added = _interval(found["added_loss"], found["added_loss_error"])
-            table.add_row("loss over float32", added)
+            table.add_row(f"loss over {self.reference}", added)
+        if self.samples:
+            single, exact = np.sum(self.samples, axis=0).tolist()
+            table.add_row("evictions equal to float64", "{1:,} of {0:,}".format(*single))
+            if exact[0]:
+                table.add_row("evictions equal to bit-exact", "{1:,} of {0:,}".format(*exact))
         return table
 
 
@@ -285,15 +384,15 @@ def window_loss(logits: NDArray[np.floating], tokens: list[int]) -> float:
     return float(-chances[np.arange(len(tokens) - 1), tokens[1:]].mean())
 
 
-def _losses(subject: Subject, windows: list[list[int]], bars: Progress) -> list[float]:
-    """Return the loss of each window in nats/token; losses of earlier runs are kept."""
+def _measure(subject: Subject, windows: list[list[int]], bars: Progress) -> list[Arrays]:
+    """Return what is kept of each window; windows of earlier runs are read."""
     from golden.llm.store import TensorStore
 
     store = TensorStore(BUILD / "perplexity" / "windows")
     task = bars.add_task(f"windows by {subject.name}", total=len(windows))
     code = code_digest(__name__, without=NOT_FOLLOWED)
-    prepared, losses = False, []
-    for window in windows:
+    prepared, found = False, []
+    for number, window in enumerate(windows):
         inputs = repr([subject.identity, code, window])
         group = hashlib.sha256(inputs.encode()).hexdigest()[:16]
         if not store.intact(group):
@@ -301,12 +400,13 @@ def _losses(subject: Subject, windows: list[list[int]], bars: Progress) -> list[
                 subject.prepare(lambda words: bars.update(task, description=words))
                 prepared = True
                 bars.update(task, description=f"windows by {subject.name}")
-            loss = window_loss(subject.logits(window), window)
+            made = subject.window(window, lambda share: bars.advance(task, share))
             with locked(store.folder / "lock"):
-                store.write(group, {"loss": np.array(loss)})
-        losses.append(float(store.read(group, "loss")))
-        bars.advance(task)
-    return losses
+                store.write(group, {name: np.asarray(array) for name, array in made.items()})
+        with np.load(store.path(group)) as kept:
+            found.append({name: kept[name] for name in kept.files})
+        bars.update(task, completed=number + 1)
+    return found
 
 
 COMMANDS: tuple[click.Command, ...] = (perplexity,)

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,17 @@ def run(top: str, *options: str) -> Result:
     return CliRunner().invoke(main, ["perplexity", "--top", top, *options])
 
 
+def run_policy(*options: str) -> Result:
+    return CliRunner().invoke(main, ["perplexity", *options])
+
+
+def record_of(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    match = re.search(r"wrote (\S+)", result.output)
+    assert match is not None
+    return json.loads((ROOT / match[1]).read_text())
+
+
 def test_loss_is_that_of_torch() -> None:
     import torch
 
@@ -52,10 +64,7 @@ def test_standard_error_is_that_of_the_mean() -> None:
 
 def test_record_has_the_losses_of_all_windows(small: list[str]) -> None:
     result = run("lad", *small, "--preset", "tiny", "--windows", "3")
-    assert result.exit_code == 0, result.output
-    match = re.search(r"wrote (\S+)", result.output)
-    assert match is not None
-    record = json.loads((ROOT / match[1]).read_text())
+    record = record_of(result)
     assert len(record["losses"]) == len(record["float_losses"]) == 3
     assert record["tokens"] == 45
     assert record["perplexity"] == pytest.approx(math.exp(np.mean(record["losses"])))
@@ -66,13 +75,13 @@ def test_record_has_the_losses_of_all_windows(small: list[str]) -> None:
 
 def test_finished_windows_are_kept(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
-    own = verb.window_loss
+    own = verb.FloatModel.window
 
-    def loss(*arguments: object) -> float:
+    def window(*arguments: Any) -> verb.Arrays:
         counted.append(1)
-        return own(*arguments)  # type: ignore[arg-type]
+        return own(*arguments)
 
-    monkeypatch.setattr(verb, "window_loss", loss)
+    monkeypatch.setattr(verb.FloatModel, "window", window)
     # A text of its own, so that no earlier run has kept its windows.
     other = Path(small[3]).with_name("other.txt")
     other.write_text(TEXT[::-1].replace("0", "7"))
@@ -117,3 +126,59 @@ def test_text_that_is_not_utf_8_is_refused(small: list[str], tmp_path: Path) -> 
     (tmp_path / "text").write_bytes(b"1 2 \xff 3")
     result = run("float32", *small, "--text", str(tmp_path / "text"))
     assert result.exit_code == 2 and "is not at byte 4" in result.output
+
+
+def test_full_cache_is_the_model_in_float32(small: list[str]) -> None:
+    record = record_of(run_policy(*small, "--policy", "full_cache", "--windows", "2"))
+    assert record["losses"] == pytest.approx(record["float_losses"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["h2o", "voting", "aerp_integers", "streaming_llm"])
+def test_policy_evicts_as_its_second_source(small: list[str], name: str) -> None:
+    options = ["--policy", name, "--budget", "8", "--windows", "3"]
+    options += ["--reserved", "4"] if name == "voting" else []
+    record = record_of(run_policy(*small, *options))
+    evictions, same = np.sum(record["samples"], axis=0)[0]
+    assert evictions == same == 3 * (16 - 8 - 1)
+    assert np.abs(np.subtract(record["losses"], record["float_losses"])).min() > 0
+
+
+def test_wrong_fast_form_is_refused(small: list[str], tmp_path: Path) -> None:
+    """The second source of this file keeps everything, which the fast form does not."""
+    (tmp_path / "wrong.py").write_text(
+        """
+import numpy as np
+
+from golden.policies.scores import H2O
+
+
+class Wrong(H2O):
+    def second_source(self, scores):
+        return (np.arange(now + 1) for now in range(scores.shape[1]))
+
+
+policy = Wrong()
+"""
+    )
+    result = run_policy(*small, "--policy", str(tmp_path / "wrong.py"), "--budget", "8")
+    assert result.exit_code == 2
+    assert "the fast form of wrong must decide as its second source" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "one of TOP and POLICY must be given, not none"),
+        (["--policy", "h2o", "--top", "veda"], "one of TOP and POLICY must be given, not both"),
+        (["--policy", "h20"], "did you mean 'h2o'"),
+        (["--policy", "none.py"], "POLICY must be a file that exists, not 'none.py'"),
+        (["--policy", "h2o", "--set", "a=1"], "PRESET, PARAMETERS and SET are not for h2o"),
+        (["--policy", "h2o", "--reserved", "4"], "RESERVED is not for h2o"),
+        (["--policy", "voting", "--budget", "8"], "budget must be at least reserved = 32, not 8"),
+    ],
+)
+def test_bad_policy_is_one_sentence(small: list[str], options: list[str], message: str) -> None:
+    result = run_policy(*small, *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
