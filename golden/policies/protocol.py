@@ -59,26 +59,35 @@ class Query:
 
 @runtime_checkable
 class CachePolicy(Protocol):
-    """What the cache calls. A policy is a frozen dataclass; `Policy` has defaults of most members.
+    """What the cache calls; `Policy` has defaults of most members. A policy is a frozen dataclass.
 
     Members
     -------
-    budget : int
-        Number of tokens that a cache holds between two queries.
-    prefill : int
-        Number of first tokens that attend to each other without eviction; after the last of them
-        the cache is trimmed to its budget. With 0, eviction begins when the cache is full.
-    unit : Unit
-        Heads that share a cache.
     moves : bool
         Whether an arriving token moves to the slot of the token that it evicts. Otherwise it takes
         the slot that the previous eviction has left.
     """
 
-    budget: int
-    prefill: int
-    unit: Unit
-    moves: bool
+    moves: ClassVar[bool]
+
+    @property
+    def budget(self) -> int:
+        """Number of tokens that a cache holds between two queries."""
+        ...
+
+    @property
+    def prefill(self) -> int:
+        """Number of first tokens that attend to each other without eviction.
+
+        After the last of them the cache is trimmed to its budget. With 0, eviction begins when the
+        cache is full.
+        """
+        ...
+
+    @property
+    def unit(self) -> Unit:
+        """Heads that share a cache."""
+        ...
 
     def begin(self, lanes: int, caches: int, tokens: int) -> "CachePolicy":
         """Return the policy that processes one layer; a new object if it has a state of its own."""

@@ -47,7 +47,7 @@ TRIAL = 512
 
 @dataclass(frozen=True)
 class Named:
-    """A policy and where it comes from.
+    """A policy and its name.
 
     Parameters
     ----------
@@ -171,7 +171,8 @@ def checked(policy: Any, what: str) -> Any:
         If the object is no frozen dataclass, lacks a member of `CachePolicy`, or if a member has
         other parameters or returns another shape or type.
     """
-    if inspect.isclass(policy) or not is_dataclass(policy):
+    dataclass_object = is_dataclass(policy) and not inspect.isclass(policy)
+    if not dataclass_object:
         raise UserError(f"{what} must be an object of a dataclass, not {policy!r}")
     for name in ("budget", "prefill", "unit", "moves"):
         if not hasattr(policy, name):

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -128,12 +128,12 @@ class ScorePolicy(Policy):
 
     def _in_base_2(
         self, scores: NDArray[np.floating]
-    ) -> tuple[NDArray[np.float64], ScoreSource, SystolicEvictorParameters]:
+    ) -> tuple[NDArray[Any], ScoreSource, SystolicEvictorParameters]:
         return scores * math.log2(math.e), ScoreSource.RAW, eviction_of(self).evictor
 
     def _replayed(
         self,
-        scores: NDArray[np.floating],
+        scores: NDArray[Any],
         source: ScoreSource,
         evictor: SystolicEvictorParameters | None,
     ) -> Attended:
