@@ -73,9 +73,9 @@ def compare(one: Iterable[Positions], other: Iterable[Positions]) -> Agreement:
     before: tuple[Positions, Positions] | None = None
     for pair in zip(one, other, strict=True):
         if before:
-            gone = [np.setdiff1d(old, new) for old, new in zip(before, pair, strict=True)]
-            evictions += len(gone[0]) > 0
-            same += len(gone[0]) > 0 and np.array_equal(*gone)
+            ours, theirs = (np.setdiff1d(old, new) for old, new in zip(before, pair, strict=True))
+            evictions += len(ours) > 0
+            same += len(ours) > 0 and np.array_equal(ours, theirs)
         before = pair
     assert before is not None
     return Agreement(evictions, same, len(before[0]), len(np.intersect1d(*before)))

@@ -174,14 +174,13 @@ def checked(policy: Any, what: str) -> Any:
     dataclass_object = is_dataclass(policy) and not inspect.isclass(policy)
     if not dataclass_object:
         raise UserError(f"{what} must be an object of a dataclass, not {policy!r}")
-    for name in ("budget", "prefill", "unit", "moves"):
-        if not hasattr(policy, name):
+    values = {name: getattr(policy, name, None) for name in ("budget", "prefill", "unit", "moves")}
+    for name, value in values.items():
+        if value is None:
             raise UserError(f"{what} must have the member {name}, as golden.policies.protocol has")
-    if not isinstance(policy.unit, Unit):
-        raise UserError(f"{what}: unit must be a member of Unit, not {policy.unit!r}")
-    for name in ("budget", "prefill"):
-        if not isinstance(getattr(policy, name), int):
-            raise UserError(f"{what}: {name} must be an integer, not {getattr(policy, name)!r}")
+        kind = {"unit": Unit, "moves": bool}.get(name, int)
+        if not isinstance(value, kind):
+            raise UserError(f"{what}: {name} must be of type {kind.__name__}, not {value!r}")
     for name in MEMBERS:
         own = getattr(policy, name, None)
         if not callable(own):
