@@ -1,10 +1,13 @@
 """Edits find their place by syntax, and refuse what is ambiguous or absent."""
 
 import ast
+import builtins
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from hdl.paths import ROOT
 from testbenches.faults import read_faults
 from testbenches.source_edits import Edit
 
@@ -108,3 +111,33 @@ def test_list_of_faults_with_unknown_entries_is_refused(tmp_path: Path) -> None:
         ValueError, match="must have found_by and faults, not found_by, faults, other"
     ):
         read_faults(file)
+
+
+def names(tree: ast.AST) -> set[str]:
+    """Return the names that a tree reads or defines."""
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return found | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+
+
+@cache
+def known_names(file: Path) -> set[str]:
+    """Return the names that a file reads, defines or imports."""
+    tree = ast.parse(file.read_text())
+    found = names(tree) | set(vars(builtins))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+    return found
+
+
+def test_faults_use_only_names_of_their_file() -> None:
+    """With another name, elaboration fails, and the check that must find the fault does not run."""
+    unknown = []
+    for file in sorted((ROOT / "tests").rglob("*_faults.toml")):
+        for fault in read_faults(file):
+            known = known_names(fault.edit.source(ROOT))
+            if new := names(ast.parse(fault.edit.wrong)) - known:
+                unknown.append(f"{file.name}: {fault.meaning}: {', '.join(sorted(new))}")
+    assert not unknown
