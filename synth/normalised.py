@@ -106,7 +106,14 @@ def seconds_per_token(cycles: float, mhz: float, bytes_: float, gb_s: float) -> 
     mhz, gb_s : float
         Clock in MHz and bandwidth in GB/s.
     """
-    return max(cycles / (mhz * 1e6), bytes_ / (gb_s * 1e9))
+    return max(computation_and_transfer(cycles, mhz, bytes_, gb_s))
+
+
+def computation_and_transfer(
+    cycles: float, mhz: float, bytes_: float, gb_s: float
+) -> tuple[float, float]:
+    """Return the two times of a token in seconds; parameters as in `seconds_per_token`."""
+    return cycles / (mhz * 1e6), bytes_ / (gb_s * 1e9)
 
 
 def tokens_per_second(system: System, mhz: float | None, gb_s: float | None) -> Value:
@@ -140,8 +147,11 @@ def limit(system: System, gb_s: float | None) -> Value:
         return NOT_OFF_CHIP if gb_s is not None else "cycles with bank times"
     mhz, bandwidth = clock(system, "fastest_mhz"), paper_gb_s(system) if gb_s is None else gb_s
     assert isinstance(mhz, int | float) and bandwidth is not None
-    transfer = system["figures"]["bytes_per_token"] / (bandwidth * 1e9)
-    return "memory" if transfer > system["figures"]["cycles"] / (mhz * 1e6) else "cycles"
+    figures = system["figures"]
+    computation, transfer = computation_and_transfer(
+        figures["cycles"], mhz, figures["bytes_per_token"], bandwidth
+    )
+    return "memory" if transfer > computation else "cycles"
 
 
 def bandwidth_share(system: System) -> Value:

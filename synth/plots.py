@@ -66,7 +66,7 @@ def bars_plot(bars: Sequence[Bar], *, label: str, limits: tuple[float, float]) -
     """Return a plot with one row per bar, on an axis between the limits."""
     low, high = limits
     names = [bar.name for bar in bars]
-    _figure, axes, rows = stacked_rows(names, [bar.words for bar in bars])
+    figure, axes, rows = stacked_rows(names, [bar.words for bar in bars])
     for bar, row in zip(bars, rows, strict=True):
         length = min(bar.value, high) - low
         opacity = _PALE * bar.opacity if bar.kept else bar.opacity
@@ -75,7 +75,7 @@ def bars_plot(bars: Sequence[Bar], *, label: str, limits: tuple[float, float]) -
     plain(axes)
     axes.grid(axis="x", color=LINES, linewidth=0.8)
     axes.spines["left"].set_visible(False)
-    return _figure
+    return figure
 
 
 def stacked_rows(

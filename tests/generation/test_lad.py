@@ -179,8 +179,7 @@ def test_smollm2_generates(tmp_path: Path) -> None:
     # What LAD makes of the other prompt ends after thirty tokens.
     system = LadSystem(model, parameters, settings, tmp_path)
     run = running(system, model.tokens_of("Once upon a time, there was"), 32)
-    run.go(lambda token: None, lambda block, moving: None)
-    assert len(run.progress.tokens) == 32
+    assert len(generated(run)) == 32
     assert run.continuation(run.progress.tokens).startswith(" a small town")
     last = run.progress.figures[-1]["decided"]
     assert last["updated modes"] and last["active positions"] < last["positions"]

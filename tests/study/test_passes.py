@@ -47,12 +47,12 @@ def test_a_pass_is_measured_once(tmp_path: Path) -> None:
     ],
 )
 def test_whatever_it_depends_on_makes_another_pass(tmp_path: Path, change: dict[str, Any]) -> None:
-    told = {"window": WINDOW, "policies": [FullCache()], "rates": None, "variant": ""}
+    arguments = {"window": WINDOW, "policies": [FullCache()], "rates": None, "variant": ""}
     measure, calls = counted([1.0])
-    Passes(tmp_path, "code").losses(**told, measure=measure)
+    Passes(tmp_path, "code").losses(**arguments, measure=measure)
     code = change.get("code", "code")
-    told |= {name: value for name, value in change.items() if name != "code"}
-    Passes(tmp_path, code).losses(**told, measure=measure)
+    arguments |= {name: value for name, value in change.items() if name != "code"}
+    Passes(tmp_path, code).losses(**arguments, measure=measure)
     assert len(calls) == 2
 
 
