@@ -19,6 +19,7 @@ from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact
+from testbenches.kelle.accelerator import WAITING
 from testbenches.kelle.decode import Decode, intervals, longest, shortened
 from testbenches.kelle.script import Steps
 from testbenches.kelle.step_cycles import step_bound
@@ -299,6 +300,20 @@ async def late_outputs(dut: Any) -> None:
     slices = len(decode.steps) * decode.p.hidden_slices
     await bench.run(until=lambda: len(sink.received) == slices)
     await decode.check()
+
+
+@cocotb.test()
+@only_if(quick, "each step waits for a slow memory")
+async def late_input_vectors(dut: Any) -> None:
+    """Answer a request for an input vector only after the next token has waited for it."""
+    decode = Decode(dut, "late input vectors")
+    accelerator = decode.accelerator
+    accelerator.answer_after = WAITING
+    await decode.start(longest(decode.p), decode.full)
+    for now in decode.text(decode.full, 20):
+        await decode.step(now)
+    await decode.check()
+    record_fact("late input vectors", "answered", accelerator.answered)
 
 
 @cocotb.test()
