@@ -12,6 +12,8 @@ from testbenches.arith.float_operands import chunks, pairs, random_codes, random
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, VARIANTS, assert_same, canonical
 
+pytestmark = pytest.mark.depends()
+
 FORMATS = [pytest.param(BINARY16, id="binary16"), pytest.param(BINARY32, id="binary32")]
 
 

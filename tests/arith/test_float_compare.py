@@ -13,6 +13,8 @@ from testbenches.arith.float_operands import pairs, random_codes
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, assert_same
 
+pytestmark = pytest.mark.depends()
+
 FP16 = np.arange(1 << 16, dtype=np.uint64)
 
 

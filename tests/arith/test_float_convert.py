@@ -12,6 +12,8 @@ from testbenches.arith.float_operands import chunks, corners, random_codes
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, assert_same, canonical
 
+pytestmark = pytest.mark.depends()
+
 BFLOAT16 = FloatFormat(exponent_bits=8, mantissa_bits=7, bias=127)
 FP16 = np.arange(1 << 16, dtype=np.uint64)
 

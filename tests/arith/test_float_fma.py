@@ -12,6 +12,8 @@ from testbenches.arith.float_operands import chunks, corners, random_codes, rand
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, PARTS, VARIANTS, assert_same, canonical, one_in
 
+pytestmark = pytest.mark.depends()
+
 
 def hard_triples(
     number_format: FloatFormat, count: int, generator: np.random.Generator

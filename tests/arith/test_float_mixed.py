@@ -12,6 +12,8 @@ from testbenches.arith.float_operands import chunks, corners, random_codes, rand
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, VARIANTS, assert_same, canonical, one_in
 
+pytestmark = pytest.mark.depends()
+
 
 def hard_triples(count: int, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Return random factors, and an addend near their product."""

@@ -15,6 +15,8 @@ from testbenches.arith.float_operands import chunks, pairs, random_codes
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, VARIANTS, assert_same, canonical
 
+pytestmark = pytest.mark.depends()
+
 
 def test_all_pairs_of_corners() -> None:
     a, b = pairs(BINARY16)

@@ -12,6 +12,8 @@ from testbenches.arith.float_operands import chunks, normal_products, pairs, ran
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, assert_same, canonical
 
+pytestmark = pytest.mark.depends()
+
 
 def check(a: np.ndarray, b: np.ndarray) -> None:
     """Compare the hardware with SoftFloat."""

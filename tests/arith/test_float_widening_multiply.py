@@ -12,6 +12,8 @@ from testbenches.arith.float_operands import chunks, pairs, random_codes
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, assert_same, canonical
 
+pytestmark = pytest.mark.depends()
+
 
 def check(a: np.ndarray, b: np.ndarray) -> None:
     """Compare model and hardware with SoftFloat's FP32 product of the widened factors."""

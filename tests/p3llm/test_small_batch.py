@@ -8,6 +8,8 @@ import pytest
 from testbenches.p3llm.system_models import Model
 from tests.p3llm.test_small_layer import run_layer, run_steps, smallest
 
+pytestmark = pytest.mark.depends()
+
 
 def alone(model: Model, request: int) -> Model:
     """Return the model of one request: its caches, and what a layer has for all."""

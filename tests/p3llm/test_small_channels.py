@@ -6,6 +6,8 @@ import pytest
 from testbenches.p3llm.system_models import Model
 from tests.p3llm.test_small_layer import run_layer, run_steps, smallest
 
+pytestmark = pytest.mark.depends()
+
 
 @pytest.mark.full
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
 from hdl.target import Target, writing_for
 from testbenches.p3llm.system_models import Model
 
+pytestmark = pytest.mark.depends()
+
 LONGEST = 4000
 """Timeout in cycles."""
 

@@ -11,6 +11,8 @@ from testbenches.p3llm.system_models import Model
 from tests.p3llm.test_small_groups import several_groups
 from tests.p3llm.test_small_layer import run_layer, smallest
 
+pytestmark = pytest.mark.depends()
+
 
 def pre_rope(
     heads: int, kv_heads: int = 1, lanes: int = 2, *, batch: int = 1, channels: int = 1

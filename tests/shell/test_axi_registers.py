@@ -24,6 +24,8 @@ from testbenches.formal import AnySeq, Assert, Assume
 from testbenches.runner import Request, run_testbench
 from testbenches.shell.axi_rules import stable
 
+pytestmark = pytest.mark.depends("axi_registers")
+
 TINY: AxiRegistersParameters = entry_named("axi_registers").parameters("tiny")
 COUNT = 4
 

@@ -10,6 +10,8 @@ from testbenches.bounded import first_failure, prove_bounded
 from testbenches.shell.axi_rules import LANES, WIDE, WriteRules
 from tests.shell.proof_events import event_cases
 
+pytestmark = pytest.mark.depends()
+
 
 @pytest.mark.parametrize(
     ("parameters", "flushes", "depth"),

@@ -14,6 +14,8 @@ from testbenches.packing import from_integers, unpack
 from testbenches.veda.decode_texts import mixed_layers
 from tests.testbenches.test_harness import run_veda
 
+pytestmark = pytest.mark.depends("systolic_evictor", "veda")
+
 CHILD = """\
 module child(clk, a, b);
   input clk;

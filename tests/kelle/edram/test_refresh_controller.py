@@ -18,6 +18,8 @@ from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
 from testbenches.formal import MemoryRegisters, ProofError, prove
 from testbenches.kelle.edram.refresh_properties import RefreshBound
 
+pytestmark = pytest.mark.depends("kelle")
+
 TINY = RefreshParameters(entries=3, words=2, score_bits=1, tick_bits=5, interval_bits=2)
 
 
