@@ -31,12 +31,12 @@ VECTORS_IN_FLIGHT = 4
 class Veda(Unit):
     """Execute decode steps and prompts by layers: norms, matrices, attention, votes, eviction.
 
-    The hidden state passes through a layer serially, one element at a time. A matrix of inner
-    products precedes each norm but the first layer's first one: its results are added to the state
-    as they are computed, and the norm accumulates the squares of the new state. A matrix of outer
-    products follows each norm, and uses the normalised elements one by one. Accordingly the
-    attention's scores are inner products and its outputs are outer products, and no matrix, key or
-    value is ever transposed.
+    The hidden state passes through a layer serially, one element at a time. Each norm follows a
+    matrix of inner products, except the first norm of states that enter from outside: the matrix's
+    results are added to the state as they are computed, and the norm accumulates the squares of the
+    new state. A matrix of outer products follows each norm, and uses the normalised elements one by
+    one. Accordingly the attention's scores are inner products and its outputs are outer products,
+    and no matrix, key or value is ever transposed.
 
     For each instruction the accelerator writes a token's keys and values into the token's slot and
     multiplies the queries of all heads by the keys of all cached tokens. The softmax proceeds in
@@ -55,15 +55,16 @@ class Veda(Unit):
     **Latency** of an attention about ``2 * length * rounds + rounds * (fold + 1) + groups * drain +
     60`` cycles; `length` is the number of cached tokens, `rounds` the number of heads per lane, and
     `groups` that of groups of `scored_heads` heads; `fold` and `drain` are properties of
-    `FlexiblePeArrayParameters`. A layer adds all lines of its matrices, ``fold + 1`` cycles for
-    each row of results, and about 190 cycles for each of its two norms. **Throughput** one beat per
-    cycle: a line of every memory channel, which together have one FP16 operand for each processing
-    element. The end of a layer overlaps with the beginning of the next. Voting takes no cycles.
+    `FlexiblePeArrayParameters`, 6 and 18 cycles at the paper's dimensions. A layer adds all lines
+    of its matrices, ``fold + 1`` cycles for each row of results, and about 190 cycles for each of
+    its two norms. **Throughput** one beat per cycle: a line of every memory channel, which together
+    have one FP16 operand for each processing element. The end of a layer overlaps with the
+    beginning of the next. Voting takes no cycles.
 
     **Numerics** as in `FlexiblePeArray`, `SpecialFunctionUnit`, `ResidualStream` and
     `VotingEngine`: all outputs of units are FP16, sums are FP29 (7 exponent bits, 21 fraction bits,
-    in which every product of two FP16 numbers is exact). The matrices must include the weights of
-    the norms and ``1 / sqrt(head_size)``.
+    in which every product of two FP16 numbers is exact). The softmax is to the base 2. The matrices
+    must include the weights of the norms, and that of the queries ``log2(e) / sqrt(head_size)``.
 
     Parameters
     ----------
