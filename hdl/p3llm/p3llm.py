@@ -50,9 +50,14 @@ class P3llm(Unit):
     cache of a request holds up to `slots` tokens, which the host must not exceed.
 
     `ColumnOperation.MULTIPLY` reads a column, 64 codes of 4 bits, from one bank of each compute
-    unit. The unit multiplies it in two cycles by the inputs of two requests, or of two query heads
-    of a key/value head. The three products of Figure 6 (b) are the members of
-    `operand_decoder.Mode`.
+    unit. In the first of two cycles the unit multiplies the 64 codes by the inputs of one request
+    or query head. In the second it multiplies them by those of another request, or of another query
+    head of the same key/value head, if there is one. The three products of Figure 6 (b) are the
+    members of `operand_decoder.Mode`, which selects the formats.
+
+    No port sets a threshold, and none writes weights: the host stores weights, their scales and the
+    smoothing factors in the arrays of the banks (`golden.p3llm.dram_image`). The NPU computes the
+    scales of activations, queries, keys and values when it quantises them.
 
     **Latency** two cycles per column of all units, and the time that banks and NPU add to it; see
     docs/p3llm/p3llm.md. **Throughput** one layer at a time. **Numerics**
@@ -69,13 +74,15 @@ class P3llm(Unit):
     -------
     instructions : In(stream)
         `layer`, and for each request the `position` of its token: the number of cached tokens. The
-        value after the last layer selects the LM head.
+        value after the last layer selects the LM head. Accepted when the last state or prediction
+        of the previous instruction has been transferred.
     states_in, states_out : In, Out(stream)
-        Hidden states in binary32, `lanes` elements per slice; `last`. A step of the LM head outputs
-        no state.
+        Hidden states in binary32, request by request, `lanes` elements per slice in ascending
+        order; `last` with the last slice of each request. Of more than two requests, each pair is
+        output before the next pair is input. A step of the LM head outputs no state.
     predictions : Out(stream)
-        With a vocabulary: the `token` with the largest logit, and this logit as `sum` in binary32.
-        Ties resolve to the lowest token; ``-0`` equals ``0``.
+        With a vocabulary, for each request in order: the `token` with the largest logit, and this
+        logit as `sum` in binary32. Ties resolve to the lowest token; ``-0`` equals ``0``.
     bank_command, bank_command_1, ... : Out(struct)
         Commands for the arrays of the banks, as in `PimChannel`; one port per pseudo-channel.
     bank_data, bank_data_1, ... : In(ArrayLayout)
