@@ -38,24 +38,28 @@ class Meadow(Unit):
     gate, one instruction less: `up_proj` and its activation), and `down_proj` added to the hidden
     states. A prefill block of many tokens and a decode step of one token use the same instructions.
     After the last layer, a norm and one GEMM for each slice of the LM head follow. These GEMMs
-    discard their results (`COMPARE`) and update the argmax; `PREDICT` outputs it.
+    discard their results (`COMPARE`) and update the argmax; `PREDICT` outputs it and clears it. The
+    host makes the program (`Program`). No port has settings: scales, shifts and addresses are
+    fields of instructions and of matrices.
 
     Attention can also run stage by stage, as the paper's baseline does: queries by `GEMM`, scores
     by a GEMM of the queries with the cached keys, `SOFTMAX` of rows of scores, head outputs by a
     GEMM of the probabilities with the cached values. Scores and probabilities are then stored in
     external memory. Every value is equal to that of `TPHS`.
 
-    Weights are fetched ahead of instructions. A separate stream describes the matrices. Packets of
-    IDs are fetched, and the weight path replaces each ID by its chunk of weights from the matrix's
-    unique matrix, until the tile's double buffers are full. Each matrix is read once per
-    instruction, whatever the number of token groups.
+    Weights are fetched ahead of instructions. A separate stream describes the matrices, which the
+    host has packed. Packets of IDs are fetched, and the weight path replaces each ID by its chunk
+    of weights from the matrix's unique matrix, until the tile's double buffers are full. The unique
+    matrix is loaded before, one chunk per cycle, while the previous matrix streams. Each matrix is
+    read once per instruction, whatever the number of token groups.
 
     **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
     about 60 cycles, and the time of three groups of tokens in the pipeline. **Throughput** a GEMM
     takes ``head_size / 2 * slice_words`` cycles per group of tokens and output tile, or the time to
-    read its weights, whichever is longer; at most ``head_size`` weights per cycle. An output tile
-    is ``head_size`` outputs, which two halves of a lane's elements compute in pairs; `slice_words`
-    is the number of words of a row that one element multiplies, ``inputs / (slices * head_size)``.
+    read its weights, whichever is longer; at most ``head_size`` weights per cycle, and at most
+    those that the unpacker outputs (`MeadowParameters.unpacker_items`). An output tile is
+    ``head_size`` outputs, which two halves of a lane's elements compute in pairs; `slice_words` is
+    the number of words of a row that one element multiplies, ``inputs / (slices * head_size)``.
 
     **Numerics** those of `HybridTile`, `Normaliser` and `Combiner`: linear layers are exact
     sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits. The argmax
@@ -69,31 +73,38 @@ class Meadow(Unit):
     Members
     -------
     instructions : In(stream)
-        `kind`, and for a GEMM its `matrix`. `block` is a command of `HybridTile`; every kind uses
-        its `tokens`, and the sequencer derives its `mode` from kind and matrix. Activation memory:
-        `source` and `words` locate the rows that are read, one per token; `target` and `stride`
-        locate the rows that are written. `combine` and `lift` as in `Combiner`. `cached` writes the
-        results of a GEMM to `cache_writes`, one head per output tile, instead of the activation
-        memory; scores are written so too. Without a gate, `block.output_scale` is the `scale` of
-        `Combiner`. In external memory, `vector_address` locates hidden states, a norm's weights, or
-        the table of exponentials. `key_address` and `value_address` locate the first key/value
-        head; `shared` is the number of key/value heads, which are `spacing` words apart. Results
-        that are `cached` are written to `value_address`. Rows of scores and of probabilities are
-        read from `key_address`: then `words` is the length in words of a row that is read, `stride`
-        that of a row that is written, and the heads are contiguous; with `wide` a probability has
-        two bytes. `epsilon` as in `RowScaler`. A GEMM with `COMPARE` has one token and no `cached`.
-        With token exponents, `combined` specifies that the combiner wrote the rows of a GEMM of
-        weights, and not the normaliser.
+        An operation, `kind`. `block` is a command of `HybridTile`: every kind uses its `tokens`;
+        its `context` counts the cached tokens and those of the block, which have the last
+        positions; the sequencer derives its `mode`. Of a GEMM, `matrix` is the right-hand operand,
+        `combine` and `lift` are as in `Combiner`, and without a gate ``block.output_scale`` is the
+        `scale` of `Combiner`. A GEMM with `COMPARE` has one token and no `cached`.
+
+        Activation memory: `source` and `words` locate the rows that are read, one per token;
+        `target` and `stride` locate the rows that are written. With token exponents, `combined`
+        specifies that the combiner wrote the rows that a GEMM of weights reads, and not the
+        normaliser.
+
+        External memory: `vector_address` locates hidden states, a norm's weights, or the table of
+        exponentials. `key_address` and `value_address` locate the first key/value head; `shared` is
+        the number of key/value heads, which are `spacing` words apart. With `cached`, the results
+        of a GEMM are written to `cache_writes` from `value_address` on, one head per output tile,
+        and not to the activation memory. `epsilon` is as in `RowScaler`.
+
+        Attention stage by stage: scores and probabilities are written from `value_address` on, and
+        read from `key_address` on. `words` is then the length in words of a row that is read,
+        `stride` that of a row that is written, and the heads are contiguous. With `wide` a
+        probability has two bytes.
     matrices : In(stream)
         As in `WeightPath`: one description for each `TPHS` and each `GEMM` with weights, in the
         order of the instructions.
     vector_reads : Out(port)
-        Words of 24-bit elements: hidden states; a norm's weights and exponentials in the lower 16
-        bits.
+        Words of ``head_size`` elements of 24 bits: hidden states, each token's elements in order; a
+        norm's weights and exponentials in the lower 16 bits. Addresses of every port count words.
     state_writes : Out(port)
-        Hidden states that `STORE` writes.
+        Hidden states that `STORE` writes, in the same form.
     key_reads, value_reads, cache_writes : Out(port)
-        The key/value cache, one word per head and position; rows of scores and probabilities.
+        The key/value cache, one word of ``head_size`` INT8 elements per head and position; rows of
+        scores and probabilities. A request must see all words of earlier `cache_writes`.
     table_reads, packet_reads : Out(port)
         Unique matrices and packets of the weights.
     bias_reads : Out(port)
