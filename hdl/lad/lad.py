@@ -52,6 +52,10 @@ class Lad(Unit):
     ``(layer * kv_heads + kv_head) * batch + sample``, then of the query head within its key/value
     head.
 
+    Before a text, the caches A to F of all heads are 0 outside; no other row needs an initial
+    value. With `tile.prefetched`, a new text begins with a reset. No port has settings or
+    thresholds: they are constants of the parameters.
+
     With a `vocabulary`, a token that `predicts` continues after the last layer: the states are
     normalised and multiplied by the LM head, piece by piece, and the argmax is output.
 
@@ -76,10 +80,12 @@ class Lad(Unit):
         samples; per layer the weights of the first norm, then those of the second; if the token
         predicts, the weights of the last norm.
     weights : In(stream)
-        As in `LinearModule`. Per layer four matrices: the rows of queries, keys and values; the
-        output projection; `gate_proj` and `up_proj`; `down_proj`. Queries are divided by the square
-        root of the head size. If the token predicts, `LadParameters.pieces` pieces of the LM head
-        follow, each with the same number of groups.
+        FP16, `tile.linear.units` rows of a matrix per transfer, `head_size` elements of each: the
+        first slice of all rows, then the second, and so on. Per layer four matrices: the rows of
+        queries, keys and values, for each of the `periods`; the output projection; `gate_proj` and
+        `up_proj`; `down_proj`. Queries are divided by the square root of the head size. If the
+        token predicts, `LadParameters.pieces` pieces of the LM head follow, each with the same
+        number of groups. Rows after a matrix's last one, in its last group, are ignored.
     states : Out(stream)
         The hidden states after the last layer, in the order of the input; `not_positive` if any
         denominator of the token was not above 0. With a vocabulary, the states after every layer,
