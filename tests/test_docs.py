@@ -16,7 +16,12 @@ FOLDERS = {"constraints", "docs", "golden", "hdl", "synth", "systola", "testbenc
 SOURCES = {".py", ".toml", ".cpp", ".h"}
 """Suffixes of files that only the repository has, so that a name with one of them is a path."""
 
-WRITTEN = {"<top>.h", "parameters.toml", "tova.py"}
+WRITTEN = {
+    "<top>.h",
+    "compare.py",
+    "parameters.toml",
+    "tova.py",
+}
 """What a verb writes below `build/`, or the reader of a tutorial, under such a name."""
 
 PAPERS = sorted({entry.paper for entry in CATALOG} - {"nonlinear", "shell"})

@@ -1,7 +1,10 @@
 """The tutorials' code runs, and their changes apply to the sources that they name."""
 
 import re
+import runpy
+import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,23 +12,74 @@ from click.testing import CliRunner
 
 from golden.policies.agreement import compare
 from golden.policies.registry import policy_named
+from hdl import emitted
 from hdl.paths import ROOT
+from synth.export import check_flow
+from synth.fpga import find_device
+from systola import synthesis
 from systola.cli import main
+from systola.make import options
+from systola.options import choose
 from tests.generation.small_model import write_small_model
 
-PAGE = (ROOT / "docs/tutorials/policy.md").read_text()
+TUTORIALS = {file.stem: file.read_text() for file in (ROOT / "docs/tutorials").glob("*.md")}
+PAGE = TUTORIALS["policy"]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S)
+
+
+def saved(page: str, folder: Path) -> dict[str, Path]:
+    """Save the files of a page as the reader saves them; return them by name."""
+    found = re.findall(
+        r"[Ss]ave (?:this|it) as `([^`]+)`[^`]*:\n\n```python\n(.*?)^```", page, re.M | re.S
+    )
+    for name, code in found:
+        (folder / name).write_text(code)
+    return {name: folder / name for name, _code in found}
+
+
+def shown(page: str, command: str) -> str:
+    """Return the output that a page shows after a command."""
+    block = r"```text\n(.*?)^```"
+    (output,) = re.findall(
+        rf"^{re.escape(command)}\n```\n+(?:[^`\n][^\n]*\n+)*{block}", page, re.M | re.S
+    )
+    return output
+
+
+COMMANDS = sorted(
+    {
+        (name, line)
+        for name, page in TUTORIALS.items()
+        for block in blocks("text", page)
+        for line in block.splitlines()
+        if line.startswith("make ")
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=map(" ".join, COMMANDS))
+def test_command_names_options_units_and_presets_that_exist(page: str, command: str) -> None:
+    verb, *words = shlex.split(command)[1:]
+    given = dict(word.split("=", 1) for word in words)
+    main.commands[verb].make_context(verb, options(given))
+    if "TOP" in given:
+        choose(given["TOP"], given.get("PRESET"), None, given.get("SET", ""))
+    check_flow(given.get("FOR", "orfs"))
+    find_device(given.get("DEVICE", "xcup"))
+
+
+def test_each_tutorial_has_commands_and_code() -> None:
+    assert {name for name, _command in COMMANDS} == set(TUTORIALS) - {"project"}
+    assert all(blocks("python", page) for page in TUTORIALS.values())
 
 
 @pytest.fixture
 def tova(tmp_path: Path) -> Path:
     """The policy, saved as the reader saves it."""
-    file = tmp_path / "tova.py"
-    file.write_text(blocks("python")[0])
-    return file
+    return saved(PAGE, tmp_path)["tova.py"]
 
 
 def test_policy_has_under_sixty_lines_and_is_accepted(tova: Path) -> None:
@@ -81,3 +135,43 @@ def test_changes_of_the_rule_apply_to_the_sources() -> None:
     assert (rtl.count(old), rtl.count(new), model.count(removed)) == (1, 0, 1)
     for name, code in (("rtl", rtl.replace(old, new)), ("model", model.replace(removed, ""))):
         compile(code, name, "exec")
+
+
+def table_rows(text: str) -> set[tuple[str, ...]]:
+    """Return the rows of the tables that a verb prints."""
+    lines = re.findall(r"^│(.*)│$", text, re.M)
+    return {tuple(cell.strip() for cell in line.split("│")) for line in lines}
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout's folder, in which the verbs write to ``build``."""
+    for module in (emitted, synthesis):
+        monkeypatch.setattr(module, "BUILD", tmp_path / "build")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "build"
+
+
+@pytest.mark.parametrize("content", [None, "module top; endmodule\n"])
+def test_messages_on_libraries_are_the_verbs(content: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "cells.lib"
+    if content:
+        file.write_text(content)
+    result = CliRunner().invoke(main, ["synth", "--top", "argmax", "--liberty", str(file)])
+    messages = re.findall(r"^Error: (LIBERTY .*)$", TUTORIALS["library"], re.M)
+    assert result.exit_code == 2
+    wanted = messages[bool(content)].replace("/pdk/cells.lib", str(file))
+    assert len(messages) == 2 and wanted in " ".join(result.output.split())
+
+
+@pytest.mark.full
+def test_figures_of_the_default_library_are_the_verbs(build: Path, capsys: Any) -> None:
+    page = TUTORIALS["library"]
+    result = CliRunner().invoke(main, ["synth", "--top", "argmax", "--preset", "tiny"])
+    assert result.exit_code == 0, result.output
+    if "Debian package qflow-tech-osu018" not in result.output or "fmax" not in result.output:
+        pytest.skip("OSU018 or OpenSTA is not available")
+    rows = table_rows(shown(page, "make synth TOP=argmax PRESET=tiny"))
+    assert len(rows) == 10 and rows <= table_rows(result.output)
+    runpy.run_path(str(saved(page, build.parent)["compare.py"]))
+    assert capsys.readouterr().out in blocks("text", page)
