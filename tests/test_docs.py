@@ -19,7 +19,10 @@ SOURCES = {".py", ".toml", ".cpp", ".h"}
 WRITTEN = {
     "<top>.h",
     "compare.py",
+    "greedy.py",
     "parameters.toml",
+    "simulate.py",
+    "tb_greedy.py",
     "tova.py",
 }
 """What a verb writes below `build/`, or the reader of a tutorial, under such a name."""

@@ -1,8 +1,11 @@
 """The tutorials' code runs, and their changes apply to the sources that they name."""
 
+import os
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from hdl import emitted
 from hdl.paths import ROOT
 from synth.export import check_flow
 from synth.fpga import find_device
+from synth.measure import build_unit
 from systola import synthesis
 from systola.cli import main
 from systola.make import options
@@ -175,3 +179,42 @@ def test_figures_of_the_default_library_are_the_verbs(build: Path, capsys: Any) 
     assert len(rows) == 10 and rows <= table_rows(result.output)
     runpy.run_path(str(saved(page, build.parent)["compare.py"]))
     assert capsys.readouterr().out in blocks("text", page)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The reader's project, as working directory."""
+    assert set(saved(TUTORIALS["project"], tmp_path)) == {
+        "greedy.py",
+        "tb_greedy.py",
+        "simulate.py",
+    }
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_design_of_a_project_is_emitted_and_its_model_runs(project: Path, capsys: Any) -> None:
+    runpy.run_path(str(project / "greedy.py"), run_name="__main__")
+    assert capsys.readouterr().out == shown(TUTORIALS["project"], "venv/bin/python greedy.py")
+    assert "module greedy(" in (project / "rtl" / "greedy.v").read_text()
+    (unit,) = re.findall(r"synth\.measure '(.*)'", TUTORIALS["project"])
+    assert build_unit(unit).signature.members["tokens"]
+
+
+def test_term_that_the_page_deletes_is_in_the_design_once() -> None:
+    (term,) = re.findall(r"delete `(.*)` in `greedy.py`", TUTORIALS["project"])
+    assert TUTORIALS["project"].count(f"self.tokens.ready {term})") == 1
+
+
+@pytest.mark.full
+def test_simulation_of_a_project_passes(project: Path) -> None:
+    child = subprocess.run(
+        [sys.executable, "simulate.py"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stdout + child.stderr
+    assert child.stdout == shown(TUTORIALS["project"], "venv/bin/python simulate.py")
