@@ -18,9 +18,13 @@ SOURCES = {".py", ".toml", ".cpp", ".h"}
 
 WRITTEN = {
     "<top>.h",
+    "argmax.h",
+    "beat.py",
+    "board/registers.h",
     "compare.py",
     "greedy.py",
     "parameters.toml",
+    "row_argmax.py",
     "simulate.py",
     "tb_greedy.py",
     "tova.py",

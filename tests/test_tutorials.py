@@ -1,5 +1,6 @@
 """The tutorials' code runs, and their changes apply to the sources that they name."""
 
+import importlib.util
 import os
 import re
 import runpy
@@ -11,12 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amaranth.sim import Simulator
 from click.testing import CliRunner
 
+from golden.nonlinear.argmax import argmax
 from golden.policies.agreement import compare
 from golden.policies.registry import policy_named
 from hdl import emitted
+from hdl.catalog import entry_named
 from hdl.paths import ROOT
+from hdl.shell.register_map import registers
 from synth.export import check_flow
 from synth.fpga import find_device
 from synth.measure import build_unit
@@ -24,6 +29,7 @@ from systola import synthesis
 from systola.cli import main
 from systola.make import options
 from systola.options import choose
+from testbenches.packing import pack, to_integer
 from tests.generation.small_model import write_small_model
 
 TUTORIALS = {file.stem: file.read_text() for file in (ROOT / "docs/tutorials").glob("*.md")}
@@ -218,3 +224,165 @@ def test_simulation_of_a_project_passes(project: Path) -> None:
     )
     assert child.returncode == 0, child.stdout + child.stderr
     assert child.stdout == shown(TUTORIALS["project"], "venv/bin/python simulate.py")
+
+
+def test_manifest_defines_the_bits_of_a_payload(build: Path, capsys: Any) -> None:
+    page = TUTORIALS["board"]
+    (command,) = (line for name, line in COMMANDS if name == "board" and "verilog" in line)
+    given = dict(word.split("=") for word in command.split()[2:])
+    result = CliRunner().invoke(main, ["verilog", *options(given)])
+    assert result.exit_code == 0, result.output
+    names = {file.name for file in (build / "argmax/tiny/rtl_fpga").iterdir()}
+    assert {"argmax.v", "argmax.f", "argmax.json", "argmax.h", "argmax_pkg.sv"} <= names
+    found = runpy.run_path(str(saved(page, build.parent)["beat.py"]))
+    assert capsys.readouterr().out == shown(page, ".venv/bin/python beat.py")
+    layout = entry_named("argmax").parameters("tiny").slice_layout
+    row = {name: np.array(value) for name, value in found["row"].items()}
+    assert found["packed"](found["slices"]["type"], found["row"]) == to_integer(pack(layout, row))
+
+
+@pytest.fixture
+def row_argmax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of the design with the AXI shell."""
+    monkeypatch.chdir(tmp_path)
+    file = saved(TUTORIALS["board"], tmp_path)["row_argmax.py"]
+    spec = importlib.util.spec_from_file_location("row_argmax", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_design_with_the_shell_is_exported(row_argmax: Any, tmp_path: Path) -> None:
+    runpy.run_path(row_argmax.__file__, run_name="__main__")
+    assert (tmp_path / "board/vivado/synth.tcl").is_file()
+    header = (tmp_path / "board/registers.h").read_text()
+    macros = set(re.findall(r"`(SYSTOLA_\w+)`", TUTORIALS["board"]))
+    assert len(macros) == 2 and macros <= set(re.findall(r"#define (\w+)", header))
+    text = (tmp_path / "board/vivado/rtl/row_argmax.v").read_text()
+    ports = set(re.findall(r"^  (?:in|out)put (?:\[.*\] )?(\w+);", text, re.M))
+    assert {re.sub(r"_(axi)_(ar|r|).*", r"_\1_\2*", port) for port in ports} == {
+        *("clk", "rst", "s_axi_*", "s_axi_ar*", "s_axi_r*", "m_axi_ar*", "m_axi_r*"),
+        "interrupt_request",
+    }
+
+
+class Board:
+    """A host at AXI4-Lite and a memory at AXI4, around the design of the page."""
+
+    def __init__(self, module: Any) -> None:
+        self.dut, self.bytes = module.RowArgmax(), module.MEMORY.data_bytes
+        self.offsets = {one.name: one.offset for one in registers(module.HOST)}
+        self.memory = np.random.default_rng(1).integers(0, 256, 1 << 14, np.uint8)
+        self.bursts: list[tuple[int, int]] = []
+
+    async def transfer(self, ctx: Any, valid: Any, ready: Any, *values: Any) -> Any:
+        """Wait for a transfer whose other side the caller drives; return the values."""
+        while True:
+            *_, sent, taken, result = await ctx.tick().sample(
+                valid, ready, values[0] if values else valid
+            )
+            if sent and taken:
+                return result
+
+    async def serve(self, ctx: Any) -> None:
+        """Return the data of read bursts, one beat in two cycles."""
+        axi = self.dut.m_axi
+        while True:
+            ctx.set(axi.arready, 1)
+            *_, valid, address, length = await ctx.tick().sample(axi.arvalid, axi.araddr, axi.arlen)
+            if not valid:
+                continue
+            ctx.set(axi.arready, 0)
+            self.bursts.append((address, length + 1))
+            for beat in range(length + 1):
+                at = address + beat * self.bytes
+                ctx.set(
+                    axi.rdata, int.from_bytes(self.memory[at : at + self.bytes].tobytes(), "little")
+                )
+                ctx.set(axi.rlast, beat == length)
+                ctx.set(axi.rvalid, 1)
+                await self.transfer(ctx, axi.rvalid, axi.rready)
+                ctx.set(axi.rvalid, 0)
+                await ctx.tick()
+
+    async def write(self, ctx: Any, register: str, value: int) -> int:
+        """Write a register; return the response."""
+        axi = self.dut.s_axi
+        ctx.set(axi.awaddr, self.offsets[register])
+        ctx.set(axi.wdata, value)
+        ctx.set(axi.wstrb, 15)
+        ctx.set(axi.bready, 1)
+        for channel in ("aw", "w"):
+            valid, ready = getattr(axi, f"{channel}valid"), getattr(axi, f"{channel}ready")
+            ctx.set(valid, 1)
+            await self.transfer(ctx, valid, ready)
+            ctx.set(valid, 0)
+        return (await self.transfer(ctx, axi.bvalid, axi.bready, axi.bresp)).value
+
+    async def read(self, ctx: Any, register: str) -> int:
+        """Read a register."""
+        axi = self.dut.s_axi
+        ctx.set(axi.araddr, self.offsets[register])
+        ctx.set(axi.arvalid, 1)
+        await self.transfer(ctx, axi.arvalid, axi.arready)
+        ctx.set(axi.arvalid, 0)
+        ctx.set(axi.rready, 1)
+        return await self.transfer(ctx, axi.rvalid, axi.rready, axi.rdata)
+
+    def run(self, host: Any) -> None:
+        """Simulate until the host ends, at most 3,000 cycles."""
+        simulator = Simulator(self.dut)
+        simulator.add_clock(1e-8)
+        simulator.add_testbench(self.serve, background=True)
+        simulator.add_testbench(self.limit, background=True)
+        simulator.add_testbench(host)
+        simulator.run()
+
+    async def limit(self, ctx: Any) -> None:
+        """Fail if the work does not end."""
+        for _ in range(3000):
+            await ctx.tick()
+        raise AssertionError("the work must end")
+
+
+ACCESSES = re.findall(r"^\| (read|write) \| `(\w+)` \| (.*) \|$", TUTORIALS["board"], re.M)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_accesses_of_the_page_give_the_argmax(row_argmax: Any, flushed: bool) -> None:
+    """Also after a flush in the middle of a row."""
+    board = Board(row_argmax)
+    numbers = {
+        name: int(value.split(",")[0], 0) for kind, name, value in ACCESSES if kind == "write"
+    }
+    start, words = numbers["base_0_low"], numbers["token_in"]
+    row = board.memory[start : start + words * board.bytes].view("<u2")
+    index, _code = argmax(row_argmax.ROW.number_format, row)
+    assert [name for _kind, name, _value in ACCESSES][-1] == "token_out" and len(ACCESSES) == 7
+
+    async def host(ctx: Any) -> None:
+        if flushed:
+            for name, value in (("token_in", words), ("control", 1)):
+                assert await board.write(ctx, name, value) == 0
+            await ctx.tick().repeat(30)
+            assert board.bursts and await board.read(ctx, "status") == 1
+            assert await board.write(ctx, "control", 2) == 0
+            while await board.read(ctx, "status"):
+                pass
+            board.bursts.clear()
+        assert await board.write(ctx, "base_0_low", start + 4) == 2
+        for kind, name, value in ACCESSES:
+            if kind == "write":
+                assert await board.write(ctx, name, numbers[name]) == 0
+            elif name == "status":
+                while await board.read(ctx, name):
+                    pass
+            elif name == "token_out":
+                assert await board.read(ctx, name) == index
+            else:
+                assert await board.read(ctx, name) == int(value, 0)
+        assert await board.read(ctx, "token_levels") >> 16 == 0
+
+    board.run(host)
+    assert len(board.bursts) == 2 and sum(beats for _address, beats in board.bursts) == words
