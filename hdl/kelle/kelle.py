@@ -101,13 +101,13 @@ class Kelle(Unit):
 
     A decode step takes the arriving token's position from `positions`, the layer's input hidden
     state from `hidden`, and the weights from `weights`, in the order of the program
-    (`control.sequencer.Scheduler`). It gives the layer's output hidden state to `outputs`. With
-    several `sequences`, each gives one position and one hidden state, in order; the weights are
-    transferred once. In every key/value head, the arriving token takes a free slot, or else the
-    slot of the token that it evicts: the one with the lowest sum of scores, ties to the lowest
-    slot, except for the first `sinks` and the youngest `window` tokens of the text
-    (`eviction.systolic_evictor`, a part of `EvictionController`). The evicted token still takes
-    part in the attention of this step.
+    (`control.sequencer.Scheduler`). It gives the layer's output hidden state to `outputs`; software
+    returns it on `hidden` for the next layer. With a `batch` of several sequences, each gives one
+    position and one hidden state, in order; the weights are transferred once. In every key/value
+    head, the arriving token takes a free slot, or else the slot of the token that it evicts: the
+    one with the lowest sum of scores, ties to the lowest slot, except for the first `sinks` and the
+    youngest `window` tokens of the text (`eviction.systolic_evictor`, a part of
+    `EvictionController`). The evicted token still takes part in the attention of this step.
 
     The tokens that a prefill keeps are transferred before the first step: the unit selects them by
     `prefill_scores`, or they are selected elsewhere and given to `prefill`. The host then looks up
@@ -124,9 +124,11 @@ class Kelle(Unit):
     are written, and no prefill is offered.
 
     **Latency** of a step: for each tile of weights the larger of ``load_cycles`` and the number of
-    vectors that are multiplied by it; for each tile of keys or values ``load_cycles`` twice, once
-    per byte; ``load_cycles`` is that of `SystolicArrayParameters`, rows / bands for weights of 8
-    bits. **Throughput** one step at a time.
+    vectors that are multiplied by it; for each tile of keys or values, once for each of their two
+    bytes, the larger of ``load_cycles`` and the number of query heads per key/value head. The norms
+    and the latencies of the parts add to this sum. ``load_cycles`` is that of
+    `SystolicArrayParameters`, rows / bands for weights of 8 bits. **Throughput** one step at a
+    time.
 
     **Numerics** integers: weights of 8 or 4 bits, activations of 16 or 8, exact sums, each
     requantised once (rounded to nearest, ties to even, saturating) by the scale and shift of its
@@ -144,9 +146,10 @@ class Kelle(Unit):
     Members
     -------
     settings : In(settings)
-        Refresh intervals, as `RefreshSettings` checks them.
+        Refresh intervals, as `RefreshSettings` checks them; must always be valid.
     epsilon : In
-        Epsilon of the norms, as in `RmsNorm` or `LayerNorm`; constant during a step.
+        Epsilon of the norms, times `hidden_size`, in squared steps of the hidden state, as in
+        `RmsNorm` or `LayerNorm`; constant during a step.
     layer : In
         Layer of the offered token, prefill scores or kept tokens, until they are transferred.
     sequence_number : In
@@ -166,11 +169,13 @@ class Kelle(Unit):
         `address`, `keys`, `values`: rows of the KV eDRAM to write. The next step begins only when
         all rows that `vector_stores` requested have been written.
     positions, hidden, weights : In(stream)
-        Positions of a step; its hidden states, in slices of `rows` elements of 16 bits; its beats
-        of weights, each a row of weights for every band of the array. With a `weight_memory`,
-        `weights` takes words of `channel_bytes` bytes instead, of which the unit assembles beats.
+        Positions of a step, from 0 for a text's first token; its hidden states, in ascending slices
+        of `rows` elements of 16 bits; its beats of weights, each a row of weights for every band of
+        the array. With a `weight_memory`, `weights` takes words of `channel_bytes` bytes instead,
+        of which the unit assembles beats.
     outputs : Out(stream)
-        Slices of the layer's output hidden states.
+        Slices of the layer's output hidden states, each as soon as it is complete for
+        all sequences.
     normalised : Out(stream)
         Slices of the attention block's inputs, after the norm. The step waits until they are taken.
     predictions : Out(stream)
