@@ -339,7 +339,7 @@ def tables(data: dict[str, Any]) -> dict[str, str]:
         users = [one["name"] for one in systems.values() if one["memory"]["kind"] == kind]
         memories.append([kind, ", ".join(users), f"{per_bit:.2f}", DRAM_SOURCES[kind]])
     named = {"normalised": lines, "formulas": formulas, "memories": memories}
-    texts = {name: _markdown(table) for name, table in named.items()}
+    texts = {name: markdown(table) for name, table in named.items()}
     return {**texts, "normalised": texts["normalised"] + LEGEND}
 
 
@@ -348,7 +348,7 @@ def _value(row: Row, weights: int, system: System) -> Value:
     return row.of(system, weights)
 
 
-def _markdown(lines: list[list[str]]) -> str:
+def markdown(lines: list[list[str]]) -> str:
     """Return a Markdown table whose first line is its head."""
     head, *body = ("| " + " | ".join(line) + " |" for line in lines)
     return "\n".join([head, "|" + "---|" * len(lines[0]), *body])

@@ -3,7 +3,8 @@
 A file contains the paper's title and ``[[headline]]`` tables with its claims. An implemented paper
 also has ``[[cycles]]`` (measured cycles and the paper's formula), ``[[part]]`` (parts of its area),
 ``[areas]`` (areas of a netlist on a page), ``[occupancy]`` (the cycles of a step by kind of work),
-and ``[diagram]`` (the boxes of its figure). A new paper is a new file.
+``[[cause]]`` (the cycles of a token above its bound, by cause), and ``[diagram]`` (the boxes of
+its figure). A new paper is a new file.
 """
 
 import math
@@ -16,13 +17,20 @@ from typing import Any
 
 from synth.diagram import Diagram
 from synth.occupancy import Occupancy, Work
+from synth.waterfall import Cause
 
 PAPERS = Path(__file__).with_name("reference") / "papers"
+
+NOT_MEASURED = "not measured"
+VERDICTS = ("reproduced", "partly", "contradicted", NOT_MEASURED)
+"""What a measurement can show about a claim."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """One claim of the paper, and the measured figure: one of `ratio`, `quantity` and `ours`.
+    """One claim of the paper, and the measured figure: `ratio`, `quantity`, or `ours`.
+
+    A headline with a `verdict` is a row of `docs/claims.md` (`synth.claims`).
 
     Parameters
     ----------
@@ -32,17 +40,23 @@ class Headline:
         Two units whose area ratio is the measured figure.
     quantity : tuple[str, str], optional
         A unit, and a member of its delay-optimised netlist; `form` formats it.
-    ours : str
-        Otherwise: the measured figure on a page below ``docs/``.
-    page, command : str
-        That page, and the command that measures the figure.
+    ours, published : str
+        Otherwise: the figure measured on SmolLM2, and the one at the published dimensions.
+    page, published_page, command : str
+        Page below ``docs/`` that has `ours`, and the one that has `published` if it is another; the
+        command that measures the figure.
     quotes : Sequence[str]
-        Text on that page; `ours` itself if empty.
+        Text on these pages; `ours` and `published` if empty.
+    needs : str
+        What the claim presupposes: model, memory, baseline.
+    verdict, reason : str
+        One of `VERDICTS`, and why it is not ``reproduced``.
 
     Raises
     ------
     ValueError
-        If there is no measured figure, or more than one.
+        If there is no measured figure, or more than one, unless the verdict is ``not measured``; if
+        the verdict is unknown, or has no reason.
     """
 
     claim: str
@@ -51,16 +65,36 @@ class Headline:
     quantity: Sequence[str] = ()
     form: str = "{}"
     ours: str = ""
+    published: str = ""
     page: str = ""
+    published_page: str = ""
     command: str = ""
     quotes: Sequence[str] = ()
+    needs: str = ""
+    verdict: str = ""
+    reason: str = ""
 
     def __post_init__(self) -> None:
-        if sum(map(bool, (self.ratio, self.quantity, self.ours))) != 1:
+        figures = sum(map(bool, (self.ratio, self.quantity, self.here)))
+        if figures != (self.verdict != NOT_MEASURED):
             raise ValueError(
-                f"the claim {self.claim!r} must have one of ratio, quantity and ours: a claim that "
-                "nothing measures is not in the report"
+                f"the claim {self.claim!r} must have one of ratio, quantity and ours, and none if "
+                f"its verdict is {NOT_MEASURED!r}"
             )
+        if self.verdict and self.verdict not in VERDICTS:
+            raise ValueError(
+                f"the verdict on {self.claim!r} must be one of {', '.join(VERDICTS)}, "
+                f"not {self.verdict!r}"
+            )
+        if self.verdict and not self.needs:
+            raise ValueError(f"the verdict on {self.claim!r} must have what the claim needs")
+        if self.verdict not in ("", VERDICTS[0]) and not self.reason:
+            raise ValueError(f"the verdict {self.verdict!r} on {self.claim!r} must have a reason")
+
+    @property
+    def here(self) -> str:
+        """The figures of the pages, on SmolLM2 and at the published dimensions."""
+        return "; ".join(filter(None, (self.ours, self.published)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +183,7 @@ class Paper:
     parts: Sequence[Part] = ()
     areas: Areas | None = None
     occupancy: Occupancy | None = None
+    causes: Sequence[Cause] = ()
     diagram: Diagram | None = None
 
 
@@ -168,6 +203,7 @@ def _read(file: Path) -> Paper:
         parts=[Part(**table) for table in tables.pop("part", ())],
         areas=Areas(**areas) if (areas := tables.pop("areas", None)) else None,
         occupancy=_occupancy(table) if (table := tables.pop("occupancy", None)) else None,
+        causes=[Cause(**table) for table in tables.pop("cause", ())],
         diagram=Diagram.of(table) if (table := tables.pop("diagram", None)) else None,
         **tables,
     )

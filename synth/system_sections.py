@@ -9,7 +9,7 @@ from synth.diagram import draw_diagram
 from synth.figures import parts_of
 from synth.gallery import Note, Picture
 from synth.occupancy import occupancy_bars
-from synth.papers import Cycles, Headline, Paper
+from synth.papers import NOT_MEASURED, Cycles, Headline, Paper
 from synth.plots import Bar, bars_plot
 from synth.results import Measured, Record
 from synth.svg import SYSTEMS, THEIRS, svg
@@ -47,7 +47,11 @@ def system(
         ),
         headlines=Table(
             columns=("what", "paper", "here", "from"),
-            rows=[_headline(headline, units, directory) for headline in paper.headlines],
+            rows=[
+                _headline(headline, units, directory)
+                for headline in paper.headlines
+                if headline.verdict != NOT_MEASURED
+            ],
         ),
         study=_study(study, directory) if study.values else None,
     )
@@ -134,8 +138,8 @@ def _headline(
     elif headline.quantity:
         ours, source = _quantity(headline, units, directory)
     else:
-        link = page_link(headline.page, directory)
-        ours = Cell(text=headline.ours, link=link, kept=True)
+        link = page_link(headline.page or headline.published_page, directory)
+        ours = Cell(text=headline.here, link=link, kept=True)
         source = Cell(text=headline.command)
     words = Cell(text=headline.claim), Cell(text=headline.paper)
     return [*words, replace(ours, number=False), source]

@@ -14,7 +14,7 @@ BUILT = {entry.paper for entry in CATALOG}
 STATED = [
     (paper.name, item)
     for paper in PAPERS
-    for item in (*paper.cycles, *(headline for headline in paper.headlines if headline.ours))
+    for item in (*paper.cycles, *(headline for headline in paper.headlines if headline.here))
 ]
 
 
@@ -28,13 +28,19 @@ def test_every_paper_that_is_built_has_all_that_its_section_shows() -> None:
 
 @pytest.mark.parametrize(("paper", "item"), STATED, ids=str)
 def test_stated_figure_is_on_its_page(paper: str, item) -> None:
-    page = (ROOT / "docs" / item.page).read_text()
     if isinstance(item, Cycles):
+        page = (ROOT / "docs" / item.page).read_text()
         assert f"{item.cycles:,}" in page
         assert all(f"{factor:,}" in page for factor in item.factors)
     else:
-        for quote in item.quotes or [item.ours]:
-            assert quote in page
+        ours, published = (
+            (ROOT / "docs" / name).read_text() if name else ""
+            for name in (item.page, item.published_page or item.page)
+        )
+        for quote in item.quotes or filter(None, (item.ours, item.published)):
+            assert quote in ours + published
+        for text, page in ((item.ours, ours), (item.published, published)):
+            assert not [x for x in re.findall(r"\d[\d,.]*\d", text) if x not in page]
 
 
 @pytest.mark.parametrize(("paper", "item"), STATED, ids=str)
@@ -42,6 +48,8 @@ def test_commands_name_units_and_presets_that_exist(paper: str, item) -> None:
     words = dict(w.split("=", 1) for w in shlex.split(item.command) if re.match(r"\w+=", w))
     if "study" in item.command:
         assert words in ({"PAPER": paper}, {"PAPER": paper, "FULL": "1"})
+    elif "perplexity" in item.command:
+        assert words["TOP"] == paper
     elif module := re.match(r"python -m (\S+)", item.command):
         assert find_spec(module[1]) is not None
     else:
@@ -78,9 +86,20 @@ def test_work_and_parts_are_not_larger_than_the_whole() -> None:
         areas.by_part()
 
 
-def test_a_claim_without_a_measurement_is_refused() -> None:
-    with pytest.raises(ValueError, match="'it is fast' must have one of ratio, quantity and ours"):
-        Headline(claim="it is fast", paper="very")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    (
+        ({}, "'it is fast' must have one of ratio, quantity and ours"),
+        ({"ours": "slow", "ratio": ("sfu", "veda")}, "must have one of ratio, quantity and ours"),
+        ({"verdict": "not measured", "ours": "slow"}, "and none if its verdict is 'not measured'"),
+        ({"ours": "slow", "verdict": "no"}, "must be one of reproduced, partly, .*, not 'no'"),
+        ({"ours": "slow", "verdict": "reproduced"}, "must have what the claim needs"),
+        ({"ours": "slow", "verdict": "partly", "needs": "x"}, "'partly' .* must have a reason"),
+    ),
+)
+def test_a_claim_without_a_measurement_or_a_reason_is_refused(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Headline(claim="it is fast", paper="very", **fields)
 
 
 def test_measured_headlines_name_units() -> None:
