@@ -15,7 +15,7 @@ from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
-from synth import comparison, normalised
+from synth import claims, comparison, composed, normalised, waterfall
 from synth.digests import MARK, Digests, form_of, is_old, kept_digests
 from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, figures_text, kept_figures, merged
 from synth.operators import Costs, compared_circuits, operators_of_pages, short_name
@@ -64,6 +64,8 @@ def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Pa
             **comparison.tables(comparison.kept()),
             **normalised.tables(comparison.kept()),
         },
+        claims.PAGE: claims.tables(read_papers()),
+        docs / "composed.md": composed.tables(comparison.kept()),
         **{
             docs / f"{page}.md": {"cost": _operators(units, costs)}
             for page, units in operators_of_pages().items()
@@ -127,6 +129,8 @@ def write_documents(
     plot = svg(all_peers_plot(groups), "Area and delay of circuits that do the same work")
     files = {FIGURES: figures_text(figures), PEERS_PLOT: plot, **texts}
     files[comparison.PLOT] = comparison.drawing(comparison.kept())
+    causes = {paper.name: paper.causes for paper in read_papers()}
+    files[waterfall.PLOT] = waterfall.drawing(comparison.kept(), causes)
     for file, text in files.items():
         replace_text(file, text)
     return list(files)
