@@ -99,7 +99,7 @@ def checked(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-class _Watched(dict[str, Any]):
+class Watched(dict[str, Any]):
     """Figures that record which names were read."""
 
     def __init__(self, figures: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ def cell(system: System, of: Callable[[System], Value], shown: str) -> str:
     shown : str
         Format of a number.
     """
-    watched = _Watched(system["figures"])
+    watched = Watched(system["figures"])
     value = of({**system, "figures": watched})
     value = system["absent"] if value is None else value
     text = value if isinstance(value, str) else shown.format(value)

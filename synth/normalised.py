@@ -186,8 +186,8 @@ def area_mm2(system: System) -> float:
     return system["figures"]["fastest_um2"] / 1e6 + memory_mm2(system)
 
 
-def speed_per_area(system: System, gb_s: float) -> Value:
-    """Return tokens/s at the own clock and a bandwidth, per mm2 of logic and memories."""
+def speed_per_area(system: System, gb_s: float | None) -> Value:
+    """Return tokens/s per mm2 of logic and memories; own clock, None for the paper's memory."""
     speed = tokens_per_second(system, None, gb_s)
     return speed / area_mm2(system) if isinstance(speed, int | float) else speed
 
