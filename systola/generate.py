@@ -5,7 +5,7 @@ import errno
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hdl.errors import UserError, unknown
-from hdl.paths import BUILD, IN_CHECKOUT
+from hdl.paths import BUILD, IN_CHECKOUT, replace_text
+from hdl.target import Target
 from systola import environment
 from systola.options import (
     UserPath,
@@ -208,8 +209,10 @@ def _generate(
         require_tokens(text, tokens, system.longest)
         system.prompt_blocks(len(text))
         system.prepare(status.update)
+        digest = _compiled_digest(chosen.entry, system)
     about = {
         "command": _shown(command),
+        "verilog_digest": digest,
         "file": _shown(model.file.name),
         "text of the prompt": prompt,
     }
@@ -245,6 +248,24 @@ def fitted_system(system_class: Any, model: Any, chosen: Any, settings: Any) -> 
     folder = BUILD / chosen.top / chosen.entry.named(dimensions)[0] / "generate"
     folder.mkdir(parents=True, exist_ok=True)
     return system_class(model, fitted, settings, folder)
+
+
+def generated_blocks(blocks: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Return the blocks of a run's record whose means are its figures per token."""
+    # The first predicted token includes the prompt's work in some systems.
+    return [block for block in blocks if block["token"] is not None][1:] or blocks[-1:]
+
+
+def _compiled_digest(entry: Any, system: Any) -> str:
+    """Return the digest of a prepared system's Verilog, which is kept next to its program."""
+    from hdl.emitted import emit_unit
+
+    program = system.harness.program
+    # The program's path changes with its Verilog.
+    file = program.with_name(f"{program.name}.verilog_digest")
+    if not file.is_file():
+        replace_text(file, emit_unit(entry, system.p, Target.FPGA).digest)
+    return file.read_text()
 
 
 def _shown(text: str) -> str:
@@ -357,8 +378,7 @@ class _Finished:
         """Return the table of the run."""
         run = self.run
         figures = run.progress.figures
-        # The first predicted token includes the prompt's work in some systems.
-        steps = [f for f in figures if f["token"] is not None][1:] or figures[-1:]
+        steps = generated_blocks(figures)
 
         def mean(value: Any) -> float:
             return sum(value(own) for own in steps) / len(steps)
