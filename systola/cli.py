@@ -17,6 +17,7 @@ from hdl.errors import UserError, unknown
 from hdl.paths import BUILD, IN_CHECKOUT, ROOT
 from hdl.target import find_target
 from systola import environment
+from systola.compare import COMMANDS as COMPARISON
 from systola.explore import COMMANDS as EXPLORATION
 from systola.generate import COMMANDS as GENERATION
 from systola.layout import COMMANDS as LAYOUT
@@ -198,8 +199,8 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool, name: st
 
 
 for command in (
-    *SYNTHESIS, *LAYOUT, *MUTATION, *STUDIES, *GENERATION, *PERPLEXITY, *PACKING, *EXPLORATION,
-    *SITE, *REGRESSION,
+    *SYNTHESIS, *LAYOUT, *MUTATION, *STUDIES, *GENERATION, *PERPLEXITY, *COMPARISON, *PACKING,
+    *EXPLORATION, *SITE, *REGRESSION,
 ):  # fmt: skip
     main.add_command(command)
 

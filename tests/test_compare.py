@@ -1,0 +1,447 @@
+"""The verb `compare`: its figures, its marks, its commands, and its refusals.
+
+The results are files that a test writes. Expected values are computed from these by arithmetic.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hdl.catalog import entry_named
+from hdl.model_shape import ModelShape
+from hdl.settings import parse_settings
+from hdl.target import Target
+from synth import present_verilog
+from synth.comparison import kept
+from synth.liberty import GENERIC
+from systola import compare as verb
+from systola import generate
+from systola.cli import main
+from systola.comparing.design import Choice, Command, Design, choices
+from systola.comparing.figures import edram_bits
+from systola.generate import SYSTEMS
+from systola.options import console, path_shown
+
+SHAPE = ModelShape(
+    hidden_size=576,
+    intermediate_size=1536,
+    heads=9,
+    kv_heads=3,
+    head_size=64,
+    layers=30,
+    vocabulary_size=49152,
+    context_length=8192,
+    rope_base=entry_named("kelle").parameters("smollm2").rope_base,
+    norm_epsilon=1e-5,
+)
+MODEL = SimpleNamespace(shape=SHAPE, digest="model")
+CHANGED = {
+    "veda": "slots=256",
+    "meadow": "lanes=2",
+    "kelle": "window=32",
+    "lad": "tile.prefetched=8",
+    "p3llm": "vocabulary_bits=8",
+}
+"""A parameter of each system that the language model does not determine."""
+
+PRESENT, EARLIER = "present", "earlier"
+SYSTEMS_KEPT = kept()["systems"]
+
+
+@pytest.fixture(autouse=True)
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty build directory; the model has SmolLM2's dimensions and no tensors."""
+    for name in ("systola.generate.BUILD", "systola.comparing.figures.BUILD"):
+        monkeypatch.setattr(name, tmp_path)
+    monkeypatch.setattr(verb, "HOME", tmp_path / "compare")
+    monkeypatch.setattr("golden.llm.language_model.open_language_model", lambda: MODEL)
+    monkeypatch.setattr("systola.comparing.figures.present_verilog", lambda *_: PRESENT)
+    identity = property(lambda self: identity_of(self, PRESENT))
+    monkeypatch.setattr("systola.generation.system.System.golden_identity", identity)
+    monkeypatch.setattr(console, "width", 300)
+    return tmp_path
+
+
+def identity_of(system: Any, code: str) -> dict[str, Any]:
+    budget = system.settings.budget if system.budgets else None
+    return {"parameters": repr(system.p), "budget": budget, "code": code}
+
+
+def design(top: str, settings: str = "") -> Design:
+    chosen = choices([top], [], parse_settings(settings), None, SYSTEMS_KEPT)[-1]
+    return Design.open(chosen, MODEL, SYSTEMS_KEPT[top])
+
+
+def write(file: Path, values: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(values))
+
+
+def write_run(
+    own: Design,
+    *,
+    tokens: int = 4,
+    cycles: int = 1_000_000,
+    digest: str | None = PRESENT,
+    waves: bool = False,
+    name: str = "1",
+) -> None:
+    """Write a run of a prompt of five tokens; a cached token costs 500 cycles and 1,000 bytes."""
+    blocks = [
+        {
+            "first": first,
+            "token": None if first < 4 else 7,
+            "cycles": cycles + 500 * first,
+            "bytes_read": 99_000_000 + 1000 * first,
+            "bytes_written": 1_000_000,
+        }
+        for first in range(4 + tokens)
+    ]
+    # The first predicted token has the work of the prompt.
+    blocks[4]["cycles"] *= 10
+    settings = own.system.settings
+    record = {
+        "finished": True,
+        "model": MODEL.digest,
+        "parameters": repr(own.system.p),
+        "settings": {"budget": settings.budget, "reserved": settings.reserved, "waves": waves},
+        "blocks": blocks,
+    }
+    record |= {"verilog_digest": digest} if digest else {}
+    write(own.system.folder / f"run-{name}" / "record.json", record)
+
+
+def write_netlists(own: Design, *, area: float = 500_000.0, digest: str = PRESENT) -> None:
+    """Write two netlists and the power of the first one, 2,000 pJ/cycle."""
+    home, library = own.system.folder.parent, {"liberty": "NangateOpenCellLibrary"}
+    points = [
+        {"area_um2": area, "fmax_mhz": 250.0},
+        {"area_um2": area + 300_000.0, "fmax_mhz": 500.0},
+    ]
+    own_digest = {"verilog_digest": digest, **library}
+    synth = {"points": points, "memory_bits": 2_000_000, **own_digest}
+    write(home / "synth" / "NangateOpenCellLibrary" / "synth.json", synth)
+    power = {"points": [{"dynamic_pj": 1900.0, "leakage_pj": 100.0}], **own_digest}
+    write(home / "power.json", power)
+
+
+def write_perplexity(own: Design, build: Path, value: float, code: str = PRESENT) -> None:
+    values = {
+        "identity": identity_of(own.system, code),
+        "text": "news",
+        "context": 256,
+        "losses": [3.0] * 8,
+        "perplexity": value,
+    }
+    write(build / "perplexity" / f"{own.choice.top}-{code}.json", values)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["compare", *arguments])
+
+
+def record_of(result: Result, build: Path) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    match = re.search(r"wrote \S*?([\w-]+\.json)", result.output)
+    assert match is not None
+    return json.loads((build / "compare" / match[1]).read_text())
+
+
+def cells(record: dict[str, Any], column: int = 0) -> dict[str, tuple[Any, list[str]]]:
+    """Return value and marks by the beginning of a row's label."""
+    return {
+        row["row"].split(",")[0]: (row["cells"][column]["value"], row["cells"][column]["marks"])
+        for row in record["rows"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "milliseconds", "limit"),
+    # 1,003,000 cycles at 500 MHz; 100,006,000 bytes at 64 and at 25.6 GB/s.
+    [("64", 1.003 / 0.5, "cycles"), ("25.6", 100.006 / 25.6, "memory")],
+)
+def test_rows_follow_from_the_results(
+    bandwidth: str, milliseconds: float, limit: str, build: Path
+) -> None:
+    own = design("veda")
+    write_run(own)
+    write_netlists(own)
+    write_perplexity(own, build, 36.5)
+    result = run("--top", "veda", "--bandwidth", bandwidth)
+    record = record_of(result, build)
+    found = {label: value for label, (value, _) in cells(record).items()}
+    # Tokens with 5, 6 and 7 cached ones.
+    assert found["cycles/token"] == 1_003_000
+    assert found["off-chip bytes/token"] == 100_006_000
+    assert found["perplexity"] == 36.5
+    assert found["tokens that a layer caches"] == 128
+    assert found["tokens/s"] == pytest.approx(1000 / milliseconds)
+    assert found["limited by: own clock"] == limit
+    square_mm = 0.8 + 2_000_000 * 206.910 * 219.800 / (2048 * 39) / 1e6
+    assert found["delay-optimised logic and memories"] == pytest.approx(square_mm)
+    assert found["tokens/s per mm2"] == pytest.approx(1000 / milliseconds / square_mm)
+    # 2,000 pJ/cycle; 3.9 pJ/bit in HBM2; two accesses of 20 pJ for 64 bits on the chip.
+    logic, dram, chip = 1.003 * 2, 100.006 * 8 * 3.9 / 1e3, 100.006 * 8 * 2 * 20 / 64 / 1e3
+    assert found["energy of the area-optimised logic only"] == pytest.approx(logic)
+    whole = found["energy of area-optimised logic"]
+    assert whole == pytest.approx(logic + dram + chip)
+    assert not any(marks for _, marks in cells(record).values())
+    assert record["missing"] == {} and verb.MISSING not in result.output
+    page = next((build / "compare").glob("veda-*.md")).read_text()
+    assert "| cycles/token | 1,003,000 |" in page
+
+
+@pytest.mark.parametrize(
+    ("context", "cached", "marks"),
+    # Tokens with 5 to 7 cached ones were measured; a layer caches 128.
+    [("6", 6, []), ("64", 64, ["§"]), ("1000", 128, ["§"])],
+)
+def test_cached_tokens_have_a_cost(
+    context: str, cached: int, marks: list[str], build: Path
+) -> None:
+    own = design("veda")
+    write_run(own)
+    record = record_of(run("--top", "veda", "--context", context), build)
+    cycles, bytes_ = (cells(record)[label] for label in ("cycles/token", "off-chip bytes/token"))
+    assert cycles == (pytest.approx(1_000_000 + 500 * cached), marks)
+    assert bytes_ == (pytest.approx(100_000_000 + 1000 * cached), marks)
+    figure = record["designs"][0]["figures"]["cycles"]
+    assert figure["extrapolated"] == ("5 to 7 cached tokens" if marks else "")
+
+
+def test_one_number_of_cached_tokens_gives_no_cost(build: Path) -> None:
+    write_run(design("veda"), tokens=2)
+    record = record_of(run("--top", "veda", "--context", "64"), build)
+    assert cells(record)["cycles/token"] == (None, [])
+    command = "make generate TOP=veda PROMPT='The capital of France is' TOKENS=32"
+    assert record["missing"][command] == "VEDA, generate"
+
+
+def test_kept_figures_have_a_mark_and_old_ones_two(build: Path) -> None:
+    record = record_of(run(), build)
+    for column, top in enumerate(SYSTEMS):
+        figures = SYSTEMS_KEPT[top]["figures"]
+        found = cells(record, column)
+        assert found["cycles/token"] == (figures["cycles"], ["‡"])
+        assert found["area-optimised logic"] == (figures["area_um2"], ["†", "‡"])
+        evicts = isinstance(figures["perplexity_128"], float)
+        own = figures["perplexity_128" if evicts else "perplexity"]
+        assert found["perplexity"] == (own, ["‡"])
+        if top != "p3llm":
+            energy = found["energy of the area-optimised logic only"]
+            assert energy == (pytest.approx(figures["energy_mj"]), ["†", "‡"])
+    assert cells(record, 4)["energy of the area-optimised logic only"] == ("none legal", [])
+    # Of each system, netlists, waveform and power are old.
+    assert len(record["missing"]) == 3 * len(SYSTEMS)
+
+
+def test_kept_figures_of_other_designs_are_not_used(build: Path) -> None:
+    found = cells(record_of(run("--top", "kelle", "--budget", "512"), build))
+    figures = SYSTEMS_KEPT["kelle"]["figures"]
+    assert found["perplexity"] == (figures["perplexity"], ["‡"])
+    assert found["cycles/token"] == found["area-optimised logic"] == (None, [])
+
+
+def test_stale_figures_have_a_mark_and_a_command(build: Path) -> None:
+    own = design("veda")
+    write_run(own, digest=EARLIER)
+    write_netlists(own, digest=EARLIER)
+    write_perplexity(own, build, 36.5, EARLIER)
+    record = record_of(run("--top", "veda"), build)
+    found = cells(record)
+    assert found["cycles/token"] == (1_003_000, ["†"])
+    assert found["perplexity"] == (36.5, ["†"])
+    for label in ("area-optimised logic", "tokens/s", "energy of area-optimised logic"):
+        assert found[label][1] == ["†"]
+    kinds = ["perplexity", "generate", "synth", "waves", "power"]
+    assert list(record["missing"].values()) == [f"VEDA, {kind}" for kind in kinds]
+
+
+def test_present_results_precede_stale_ones(build: Path) -> None:
+    own = design("veda")
+    write_run(own, tokens=9, cycles=2_000_000, digest=EARLIER, name="1")
+    write_run(own, tokens=9, cycles=3_000_000, digest=None, name="2")
+    write_run(own, tokens=4, name="3")
+    write_perplexity(own, build, 30.0, PRESENT)
+    write_perplexity(own, build, 40.0, EARLIER)
+    found = cells(record_of(run("--top", "veda"), build))
+    assert found["cycles/token"] == (1_003_000, [])
+    assert found["perplexity"] == (30.0, [])
+
+
+def test_results_of_other_settings_are_not_used(build: Path) -> None:
+    write_run(design("veda"))
+    write_netlists(design("veda"))
+    record = record_of(run("--top", "veda", "--budget", "64"), build)
+    found = cells(record)
+    assert found["perplexity"] == found["cycles/token"] == (None, [])
+    # The netlist does not depend on the budget.
+    assert found["area-optimised logic"] == (500_000, [])
+    assert list(record["missing"]) == [
+        "make perplexity TOP=veda BUDGET=64",
+        "make generate TOP=veda PROMPT='The capital of France is' TOKENS=3 BUDGET=64",
+    ]
+
+
+def test_difference_states_which_is_better(build: Path) -> None:
+    before, after = design("meadow"), design("meadow", "lanes=2")
+    write_run(before, cycles=2_000_000)
+    write_run(after, cycles=1_500_000)
+    write_netlists(before)
+    write_netlists(after, area=600_000.0)
+    write_perplexity(after, build, SYSTEMS_KEPT["meadow"]["figures"]["perplexity"])
+    result = run("--top", "meadow", "--set", "lanes=2")
+    rows = {row["row"].split(",")[0]: row for row in record_of(result, build)["rows"]}
+    cycles = rows["cycles/token"]
+    assert [own["value"] for own in cycles["cells"]] == [2_003_000, 1_503_000]
+    assert cycles["difference"] == f"-500,000 ({-500_000 / 2_003_000:+.1%})"
+    assert (cycles["verdict"], cycles["better"]) == ("better", "lower")
+    area = rows["area-optimised logic"]
+    assert (area["difference"], area["verdict"]) == ("+100,000 (+20.0%)", "worse")
+    speed = rows["tokens/s"]
+    assert (speed["verdict"], speed["better"]) == ("equal", "higher")
+    assert rows["perplexity"]["verdict"] == "equal"
+    assert rows["bytes/token at the DRAM banks (not off-chip)"]["verdict"] == ""
+    assert "SET=lanes=2" not in result.output and "lanes=2" in result.output
+
+
+def test_run_skips_what_has_figures_and_names_what_fails(
+    build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, called = design("veda"), list[str]()
+
+    def call(command: str) -> int:
+        verb_ = Command.read(command).verb
+        called.append(verb_)
+        if verb_ == "generate":
+            write_run(own, waves=True)
+            # Another process finishes the synthesis in the meantime.
+            write_netlists(own)
+        return int(verb_ == "perplexity")
+
+    monkeypatch.setattr(verb, "_call", call)
+    monkeypatch.setattr(verb, "_require_nangate45", lambda _: None)
+    write_run(own, digest=EARLIER)
+    write_perplexity(own, build, 36.5, EARLIER)
+    result = run("--top", "veda", "--run", "1")
+    assert called == ["perplexity", "generate"]
+    assert result.exit_code == 1
+    assert "failed: make perplexity TOP=veda\n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("liberty", "message"),
+    [
+        ("nothing.lib", "nothing.lib"),
+        (str(GENERIC), "LIBERTY must be NanGate45, NangateOpenCellLibrary, not"),
+    ],
+)
+def test_run_refuses_another_library_before_any_command(
+    liberty: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "_call", pytest.fail)
+    result = run("--top", "veda", "--run", "1", "--liberty", liberty)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize("top", SYSTEMS)
+@pytest.mark.parametrize("changed", [False, True])
+def test_commands_select_the_design(top: str, changed: bool) -> None:
+    """By the parameters that the commands' own words select."""
+    own = design(top, CHANGED[top] if changed else "")
+    assert (own.system.p != design(top).system.p) == changed
+    commands = {kind: Command.read(text) for kind, text in own.commands("my.lib", None).items()}
+    for kind in ("synth", "power"):
+        assert Choice.of(commands[kind]).parameters() == own.system.p
+        assert commands[kind].variables["LIBERTY"] == "my.lib"
+    for kind in ("perplexity", "generate", "waves"):
+        again = Design.open(Choice.of(commands[kind]), MODEL, SYSTEMS_KEPT[top])
+        assert again.equals(own)
+    assert commands["power"].variables["VCD"] == str(path_shown(own.system.folder / "waves.vcd"))
+    assert commands["waves"].variables["WAVES"] == "1"
+
+
+def test_kept_commands_are_of_one_design() -> None:
+    """Netlists and power of the run's parameters; the words of all other commands are legal."""
+    for top in SYSTEMS:
+        own = design(top)
+        for command in map(Command.read, SYSTEMS_KEPT[top]["commands"].values()):
+            parameters = Choice.of(command).parameters()
+            if command.verb in ("synth", "power"):
+                assert parameters == own.system.p, (top, command)
+
+
+def test_bits_of_the_edram_are_the_kept_ones() -> None:
+    assert edram_bits(design("kelle")) == SYSTEMS_KEPT["kelle"]["figures"]["edram_bits"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--top", "kelly"], "did you mean 'kelle'"),
+        (["--top", "veda", "--preset", "tinny"], "PRESET of veda must be one of"),
+        (["--top", "veda", "--preset", "smollm2 paper tiny"], "PRESET must be one preset, or two"),
+        (["--top", "veda kelle", "--set", "slots=64"], "need one TOP, not veda kelle"),
+        (["--top", "veda", "--set", "no_such=1"], "no_such"),
+        (["--top", "veda", "--budget", "1"], "BUDGET must be at least 2, not 1"),
+        (["--top", "veda", "--budget", "100000"], "BUDGET must be from 2 to the"),
+        (["--top", "kelle", "--set", "slots=64", "--budget", "64"], "SET must not set slots"),
+        (["--bandwidth", "0"], "BANDWIDTH must be above 0 GB/s and finite, not 0"),
+        (["--bandwidth", "nan"], "BANDWIDTH must be above 0 GB/s and finite, not nan"),
+        (["--top", "veda", "--context", "0"], "CONTEXT must be from 1 to"),
+        (["--top", "meadow", "--context", "512"], "CONTEXT must be from 1 to 511, the tokens"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output.replace("\n", " ")
+    assert "Traceback" not in result.output
+
+
+def test_verilog_is_emitted_once_per_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted: list[str] = []
+
+    def present(entry: Any, form: Any) -> str:
+        emitted.append(form.name)
+        return f"digest {len(emitted)}"
+
+    monkeypatch.setattr(present_verilog, "present_digest", present)
+    monkeypatch.setattr(present_verilog, "DIGESTS", tmp_path / "digests.json")
+    entry = entry_named("probability_quantiser")
+    changed = entry.dimensions("tiny", {"lanes": "4"})
+    digest: Callable[..., str] = present_verilog.present_verilog
+    for target, expected in (
+        (Target.ASIC, "digest 1"),
+        (Target.FPGA, "digest 2"),
+        (Target.ASIC, "digest 1"),
+    ):
+        assert digest(entry, changed, target, lambda _: None) == expected
+    assert len(emitted) == 2
+    # Other sources have another key.
+    monkeypatch.setattr(present_verilog, "sources_key", lambda *_: "other")
+    assert digest(entry, changed, Target.ASIC, lambda _: None) == "digest 3"
+
+
+def test_digest_of_a_run_is_kept_next_to_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emitted: list[Any] = []
+
+    def emit(_entry: Any, parameters: Any, target: Target) -> Any:
+        emitted.append((parameters, target))
+        return SimpleNamespace(digest=f"digest {len(emitted)}")
+
+    monkeypatch.setattr("hdl.emitted.emit_unit", emit)
+    for program, expected in (("a", "digest 1"), ("a", "digest 1"), ("b", "digest 2")):
+        harness = SimpleNamespace(program=tmp_path / program)
+        system = SimpleNamespace(harness=harness, p="parameters")
+        assert generate._compiled_digest("entry", system) == expected
+    assert emitted == [("parameters", Target.FPGA)] * 2
