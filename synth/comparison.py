@@ -111,6 +111,7 @@ class Watched(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
+        """Return a figure, or the default, and record its name."""
         self.read.add(name)
         return super().get(name, default)
 
