@@ -15,7 +15,7 @@ from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
-from synth import claims, comparison, composed, normalised, waterfall
+from synth import claims, comparison, composed, normalised, rooflines, waterfall
 from synth.digests import MARK, Digests, form_of, is_old, kept_digests
 from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, figures_text, kept_figures, merged
 from synth.operators import Costs, compared_circuits, operators_of_pages, short_name
@@ -129,6 +129,7 @@ def write_documents(
     plot = svg(all_peers_plot(groups), "Area and delay of circuits that do the same work")
     files = {FIGURES: figures_text(figures), PEERS_PLOT: plot, **texts}
     files[comparison.PLOT] = comparison.drawing(comparison.kept())
+    files[rooflines.PLOT] = rooflines.drawing(comparison.kept())
     causes = {paper.name: paper.causes for paper in read_papers()}
     files[waterfall.PLOT] = waterfall.drawing(comparison.kept(), causes)
     for file, text in files.items():

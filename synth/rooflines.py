@@ -1,0 +1,99 @@
+"""Pictures of the normalised rows: tokens/s by bandwidth and by area, energy by perplexity.
+
+Every value is that of `synth.normalised`; nothing is measured for the pictures.
+"""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import StrMethodFormatter
+
+from hdl.paths import ROOT
+from synth.comparison import System
+from synth.normalised import accelerators, area_mm2, energy_mj, paper_gb_s, tokens_per_second
+from synth.plots import FONT, WIDTH, plain
+from synth.svg import LINES, MUTED, SHAPES, SYSTEMS, svg
+
+PLOT = ROOT / "docs" / "normalised.svg"
+TITLE = (
+    "SmolLM2-135M: tokens/s by bandwidth and by area, higher is better; "
+    "energy per token by perplexity, lower is better"
+)
+BANDWIDTHS = tuple(float(gb_s) for gb_s in np.geomspace(1, 1000, 61))
+"""Bandwidths of a roofline in GB/s."""
+COMMON_GB_S = 64.0
+"""Bandwidth of the speeds by area: Kelle's memory, and the most that P3-LLM's banks deliver."""
+
+
+def speed(system: System, gb_s: float) -> float:
+    """Return tokens/s at most, at the own clock and a bandwidth; of P3-LLM at that of its banks."""
+    value = tokens_per_second(system, None, gb_s)
+    if not isinstance(value, int | float):
+        value = tokens_per_second(system, None, None)
+    assert isinstance(value, int | float)
+    return value
+
+
+def normalised_plot(data: dict[str, Any]) -> Figure:
+    """Return the three panels.
+
+    Parameters
+    ----------
+    data : dict[str, Any]
+        The figures of the comparison.
+
+    Returns
+    -------
+    Figure
+        A roofline per system with a marker at the paper's memory; tokens/s by area; energy by
+        perplexity, of the systems whose energy is known.
+    """
+    figure = Figure(figsize=(WIDTH, 10.4), layout="constrained")
+    by_bandwidth, by_area, by_quality = figure.subplots(3, 1)
+    keys = []
+    # Lines and markers that lie on each other remain visible: later lines are thinner, and markers
+    # are hollow.
+    widths = np.linspace(3.6, 1.2, len(SYSTEMS))
+    for (key, system), width in zip(accelerators(data).items(), widths, strict=True):
+        style = {"color": SYSTEMS[key], "marker": SHAPES[key], "markersize": 8}
+        style |= {"markerfacecolor": "none", "markeredgewidth": 1.8}
+        keys.append(Line2D([], [], label=system["name"], linewidth=width, **style))
+        line = [speed(system, gb_s) for gb_s in BANDWIDTHS]
+        own = paper_gb_s(system)
+        # The bandwidth of P3-LLM's banks is not a choice: its line is level, and has no marker.
+        shape = "-" if own else "--"
+        by_bandwidth.plot(BANDWIDTHS, line, shape, color=SYSTEMS[key], linewidth=width, label=key)
+        if own:
+            by_bandwidth.plot([own], [speed(system, own)], linestyle="", **style)
+        by_area.plot(
+            [area_mm2(system)], [speed(system, COMMON_GB_S)], linestyle="", label=key, **style
+        )
+        energy = energy_mj(system)
+        if isinstance(energy, int | float):
+            by_quality.plot(
+                [system["figures"]["perplexity"]], [energy], linestyle="", label=key, **style
+            )
+    by_bandwidth.set(xscale="log", yscale="log", xlabel="GB/s; markers: the papers' memories")
+    by_bandwidth.set_ylabel("tokens/s, at most (higher is better)")
+    by_area.set(xscale="log", xlim=(1, 30), ylim=(0, None))
+    by_area.set_xlabel("mm2 of logic and memories (lower is better)")
+    by_area.set_ylabel(f"tokens/s at {COMMON_GB_S:g} GB/s (higher is better)")
+    by_quality.set(xlim=(30, None), ylim=(0, None), xlabel="perplexity (lower is better)")
+    by_quality.set_ylabel("mJ/token (lower is better)")
+    for axis in (by_bandwidth.xaxis, by_bandwidth.yaxis, by_area.xaxis):
+        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    for axes in (by_bandwidth, by_area, by_quality):
+        plain(axes)
+        axes.grid(color=LINES, linewidth=0.6)
+    figure.legend(
+        handles=keys, loc="outside upper left", ncols=3, frameon=False, fontsize=FONT,
+        labelcolor=MUTED,
+    )  # fmt: skip
+    return figure
+
+
+def drawing(data: dict[str, Any]) -> str:
+    """Return the plot as SVG."""
+    return svg(normalised_plot(data), TITLE)
