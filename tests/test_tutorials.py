@@ -18,14 +18,12 @@ from click.testing import CliRunner
 from golden.nonlinear.argmax import argmax
 from golden.policies.agreement import compare
 from golden.policies.registry import policy_named
-from hdl import emitted
 from hdl.catalog import entry_named
 from hdl.paths import ROOT
 from hdl.shell.register_map import registers
 from synth.export import check_flow
 from synth.fpga import find_device
 from synth.measure import build_unit
-from systola import synthesis
 from systola.cli import main
 from systola.make import options
 from systola.options import choose
@@ -156,8 +154,8 @@ def table_rows(text: str) -> set[tuple[str, ...]]:
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout's folder, in which the verbs write to ``build``."""
-    for module in (emitted, synthesis):
-        monkeypatch.setattr(module, "BUILD", tmp_path / "build")
+    for module in ("hdl.emitted", "systola.options", "systola.synthesis"):
+        monkeypatch.setattr(f"{module}.BUILD", tmp_path / "build")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "build"
 
