@@ -48,7 +48,7 @@ class VotingEngineParameters(Parameters):
     count_bits : int
         Bits of a vote count.
     reserved : int
-        The paper's R: the first tokens of a text, which cast no vote; the scheduler enforces this.
+        The paper's R: the first tokens of a text, which cast no vote: `vote` is 0 in their steps.
     protect_sink : bool
         Exclude the first `reserved` slots from eviction.
 
