@@ -81,11 +81,12 @@ class Lad(Unit):
         predicts, the weights of the last norm.
     weights : In(stream)
         FP16, `tile.linear.units` rows of a matrix per transfer, `head_size` elements of each: the
-        first slice of all rows, then the second, and so on. Per layer four matrices: the rows of
-        queries, keys and values, for each of the `periods`; the output projection; `gate_proj` and
-        `up_proj`; `down_proj`. Queries are divided by the square root of the head size. If the
-        token predicts, `LadParameters.pieces` pieces of the LM head follow, each with the same
-        number of groups. Rows after a matrix's last one, in its last group, are ignored.
+        first slice of every group of rows of the matrix, then the second slice of every group, and
+        so on. Per layer four matrices: the rows of queries, keys and values, for each of the
+        `periods`; the output projection; `gate_proj` and `up_proj`; `down_proj`. Queries are
+        divided by the square root of the head size. If the token predicts, `LadParameters.pieces`
+        pieces of the LM head follow, each with the same number of groups. Rows after a matrix's
+        last one, in its last group, are ignored.
     states : Out(stream)
         The hidden states after the last layer, in the order of the input; `not_positive` if any
         denominator of the token was not above 0. With a vocabulary, the states after every layer,
