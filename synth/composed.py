@@ -15,7 +15,7 @@ from synth.normalised import (
     area_mm2,
     computation_and_transfer,
     markdown,
-    tokens_per_second,
+    speed_or_banks,
 )
 
 LANES = 128
@@ -181,10 +181,7 @@ def _rivals(data: dict[str, Any]) -> str:
         if "memory" not in system:
             continue
         # P3-LLM's banks deliver at most 128 bytes/cycle at 500 MHz, which is this bandwidth.
-        speed = tokens_per_second(system, None, GB_S)
-        if not isinstance(speed, int | float):
-            speed = tokens_per_second(system, None, None)
-        assert isinstance(speed, int | float)
+        speed = speed_or_banks(system, GB_S)
         loss = system["figures"]["perplexity"] / float32 - 1
         rows.append(_rival(system["name"], speed, area_mm2(system), loss))
     head = ["", "tokens/s, at most", "mm2", "tokens/s per mm2", "perplexity over float32"]

@@ -193,7 +193,10 @@ def renew(
     changed = []
     for entry in entries:
         before = kept_digests(file).get(entry.top, {})
-        forms = dict(_renewed(entry, forms_of(entry.top, figures), before, progress))
+        forms = {
+            form.name: renewed(entry, form, [before], progress)
+            for form in forms_of(entry.top, figures)
+        }
         changed += [
             f"{entry.top} / {name}"
             for name, digest in forms.items()
@@ -201,7 +204,7 @@ def renew(
         ]
         # Another process may have written other units since the file was read.
         with locked(BUILD / "digests.lock"):
-            _write({**kept_digests(file), entry.top: forms}, file)
+            write_digests({**kept_digests(file), entry.top: forms}, file)
     return changed
 
 
@@ -211,25 +214,35 @@ def present_digest(entry: Entry, form: Form) -> str:
         return emit_unit(entry, form.preset, form.target, directory=Path(folder)).digest
 
 
-def _renewed(
+def renewed(
     entry: Entry,
-    forms: Iterable[Form],
-    before: Mapping[str, Digest],
+    form: Form,
+    known: Iterable[Mapping[str, Digest]],
     progress: Callable[[str], None],
-) -> Iterator[tuple[str, Digest]]:
-    """Yield the present digest of each form of a unit, by the form's name."""
-    for form in forms:
-        parameters, sources = parameters_key(entry, form.preset), sources_key(entry, form.preset)
-        known = before.get(form.name)
-        if known is None or (known.parameters, known.sources) != (parameters, sources):
-            progress(f"{entry.top} / {form.name}")
-            known = Digest(
-                verilog=present_digest(entry, form), parameters=parameters, sources=sources
-            )
-        yield form.name, known
+) -> Digest:
+    """Return the first known digest of a form that has the present key; emit the form without one.
+
+    Parameters
+    ----------
+    entry : Entry
+        The unit.
+    form : Form
+        The form.
+    known : Iterable[Mapping[str, Digest]]
+        Known digests of the unit by the form's name.
+    progress : Callable
+        Called with the unit and form that is emitted.
+    """
+    parameters, sources = parameters_key(entry, form.preset), sources_key(entry, form.preset)
+    for digests in known:
+        own = digests.get(form.name)
+        if own is not None and (own.parameters, own.sources) == (parameters, sources):
+            return own
+    progress(f"{entry.top} / {form.name}")
+    return Digest(verilog=present_digest(entry, form), parameters=parameters, sources=sources)
 
 
-def _write(digests: Digests, file: Path) -> None:
+def write_digests(digests: Digests, file: Path) -> None:
     """Write one line per digest, so that two branches rarely change the same line."""
     units = {
         top: {name: vars(own) for name, own in forms.items()}

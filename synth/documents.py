@@ -128,10 +128,11 @@ def write_documents(
     groups = compared_circuits(figures["operators"].get("costs", {}))
     plot = svg(all_peers_plot(groups), "Area and delay of circuits that do the same work")
     files = {FIGURES: figures_text(figures), PEERS_PLOT: plot, **texts}
-    files[comparison.PLOT] = comparison.drawing(comparison.kept())
-    files[rooflines.PLOT] = rooflines.drawing(comparison.kept())
+    compared = comparison.kept()
+    files[comparison.PLOT] = comparison.drawing(compared)
+    files[rooflines.PLOT] = rooflines.drawing(compared)
     causes = {paper.name: paper.causes for paper in read_papers()}
-    files[waterfall.PLOT] = waterfall.drawing(comparison.kept(), causes)
+    files[waterfall.PLOT] = waterfall.drawing(compared, causes)
     for file, text in files.items():
         replace_text(file, text)
     return list(files)

@@ -141,6 +141,15 @@ def tokens_per_second(system: System, mhz: float | None, gb_s: float | None) -> 
     return 1 / seconds_per_token(cycles, used, system["figures"]["bytes_per_token"], bandwidth)
 
 
+def speed_or_banks(system: System, gb_s: float) -> float:
+    """Return tokens/s at most, at the own clock and a bandwidth; of P3-LLM at that of its banks."""
+    value = tokens_per_second(system, None, gb_s)
+    if not isinstance(value, int | float):
+        value = tokens_per_second(system, None, None)
+    assert isinstance(value, int | float)
+    return value
+
+
 def limit(system: System, gb_s: float | None) -> Value:
     """Return what bounds the speed at the own clock and a bandwidth, None for the paper's."""
     if system["memory"]["where"] == BANKS:

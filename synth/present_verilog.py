@@ -4,22 +4,14 @@
 kept in the build directory under the same keys.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from hdl.entry import Entry
-from hdl.paths import BUILD, locked, replace_text
+from hdl.paths import BUILD, locked
 from hdl.target import Target
-from synth.digests import (
-    Digest,
-    Form,
-    kept_digests,
-    parameters_key,
-    present_digest,
-    sources_key,
-)
+from synth.digests import Form, kept_digests, renewed, write_digests
 
 DIGESTS = BUILD / "digests.json"
 
@@ -43,18 +35,11 @@ def present_verilog(
     name, parameters = entry.named(dimensions)
     # Under the name of its module, a parameter object is a preset like others.
     entry, form = replace(entry, presets={name: parameters}), Form(name, target)
-    own = {"parameters": parameters_key(entry, name), "sources": sources_key(entry, name)}
-    for digests in (kept_digests(), kept_digests(DIGESTS)):
-        known = digests.get(entry.top, {}).get(form.name)
-        if known is not None and known == Digest(verilog=known.verilog, **own):
-            return known.verilog
-    progress(f"{entry.top} / {form.name}")
-    digest = Digest(verilog=present_digest(entry, form), **own)
-    with locked(DIGESTS.with_suffix(".lock")):
-        digests = kept_digests(DIGESTS)
-        digests.setdefault(entry.top, {})[form.name] = digest
-        texts = {
-            top: {key: vars(one) for key, one in forms.items()} for top, forms in digests.items()
-        }
-        replace_text(DIGESTS, json.dumps(texts, indent=1) + "\n")
+    known = [kept_digests().get(entry.top, {}), kept_digests(DIGESTS).get(entry.top, {})]
+    digest = renewed(entry, form, known, progress)
+    if digest not in [digests.get(form.name) for digests in known]:
+        with locked(DIGESTS.with_suffix(".lock")):
+            digests = kept_digests(DIGESTS)
+            digests.setdefault(entry.top, {})[form.name] = digest
+            write_digests(digests, DIGESTS)
     return digest.verilog

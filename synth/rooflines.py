@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import StrMethodFormatter
 
 from hdl.paths import ROOT
-from synth.comparison import System
-from synth.normalised import accelerators, area_mm2, energy_mj, paper_gb_s, tokens_per_second
+from synth.normalised import accelerators, area_mm2, energy_mj, paper_gb_s, speed_or_banks
 from synth.plots import FONT, WIDTH, plain
 from synth.svg import LINES, MUTED, SHAPES, SYSTEMS, svg
 
@@ -25,15 +24,6 @@ BANDWIDTHS = tuple(float(gb_s) for gb_s in np.geomspace(1, 1000, 61))
 """Bandwidths of a roofline in GB/s."""
 COMMON_GB_S = 64.0
 """Bandwidth of the speeds by area: Kelle's memory, and the most that P3-LLM's banks deliver."""
-
-
-def speed(system: System, gb_s: float) -> float:
-    """Return tokens/s at most, at the own clock and a bandwidth; of P3-LLM at that of its banks."""
-    value = tokens_per_second(system, None, gb_s)
-    if not isinstance(value, int | float):
-        value = tokens_per_second(system, None, None)
-    assert isinstance(value, int | float)
-    return value
 
 
 def normalised_plot(data: dict[str, Any]) -> Figure:
@@ -60,16 +50,15 @@ def normalised_plot(data: dict[str, Any]) -> Figure:
         style = {"color": SYSTEMS[key], "marker": SHAPES[key], "markersize": 8}
         style |= {"markerfacecolor": "none", "markeredgewidth": 1.8}
         keys.append(Line2D([], [], label=system["name"], linewidth=width, **style))
-        line = [speed(system, gb_s) for gb_s in BANDWIDTHS]
+        line = [speed_or_banks(system, gb_s) for gb_s in BANDWIDTHS]
         own = paper_gb_s(system)
         # The bandwidth of P3-LLM's banks is not a choice: its line is level, and has no marker.
         shape = "-" if own else "--"
         by_bandwidth.plot(BANDWIDTHS, line, shape, color=SYSTEMS[key], linewidth=width, label=key)
         if own:
-            by_bandwidth.plot([own], [speed(system, own)], linestyle="", **style)
-        by_area.plot(
-            [area_mm2(system)], [speed(system, COMMON_GB_S)], linestyle="", label=key, **style
-        )
+            by_bandwidth.plot([own], [speed_or_banks(system, own)], linestyle="", **style)
+        common = speed_or_banks(system, COMMON_GB_S)
+        by_area.plot([area_mm2(system)], [common], linestyle="", label=key, **style)
         energy = energy_mj(system)
         if isinstance(energy, int | float):
             by_quality.plot(

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from golden.llm.model import SMOLLM2
 from hdl.catalog import entry_named
-from hdl.model_shape import ModelShape
 from hdl.settings import parse_settings
 from hdl.target import Target
-from synth import present_verilog
+from synth import digests, present_verilog
 from synth.comparison import kept
 from synth.liberty import GENERIC
 from systola import compare as verb
@@ -28,19 +28,7 @@ from systola.comparing.figures import edram_bits
 from systola.generate import SYSTEMS
 from systola.options import console, path_shown
 
-SHAPE = ModelShape(
-    hidden_size=576,
-    intermediate_size=1536,
-    heads=9,
-    kv_heads=3,
-    head_size=64,
-    layers=30,
-    vocabulary_size=49152,
-    context_length=8192,
-    rope_base=entry_named("kelle").parameters("smollm2").rope_base,
-    norm_epsilon=1e-5,
-)
-MODEL = SimpleNamespace(shape=SHAPE, digest="model")
+MODEL = SimpleNamespace(shape=SMOLLM2, digest="model")
 CHANGED = {
     "veda": "slots=256",
     "meadow": "lanes=2",
@@ -413,7 +401,7 @@ def test_verilog_is_emitted_once_per_key(tmp_path: Path, monkeypatch: pytest.Mon
         emitted.append(form.name)
         return f"digest {len(emitted)}"
 
-    monkeypatch.setattr(present_verilog, "present_digest", present)
+    monkeypatch.setattr(digests, "present_digest", present)
     monkeypatch.setattr(present_verilog, "DIGESTS", tmp_path / "digests.json")
     entry = entry_named("probability_quantiser")
     changed = entry.dimensions("tiny", {"lanes": "4"})
@@ -426,7 +414,7 @@ def test_verilog_is_emitted_once_per_key(tmp_path: Path, monkeypatch: pytest.Mon
         assert digest(entry, changed, target, lambda _: None) == expected
     assert len(emitted) == 2
     # Other sources have another key.
-    monkeypatch.setattr(present_verilog, "sources_key", lambda *_: "other")
+    monkeypatch.setattr(digests, "sources_key", lambda *_: "other")
     assert digest(entry, changed, Target.ASIC, lambda _: None) == "digest 3"
 
 

@@ -123,6 +123,6 @@ def test_only_what_has_another_key_is_emitted(
         }
     }
     other = {entry.top: {SMALLEST.name: replace(kept[entry.top][SMALLEST.name], sources="0")}}
-    digests._write(other, file)
+    digests.write_digests(other, file)
     assert renew([entry], {}, print, file) == []
     assert len(emitted) == 2 and kept_digests(file) == kept
