@@ -16,6 +16,7 @@ from typing import Any
 from hdl.errors import UserError
 from hdl.paths import replace_text
 from synth.debian import opensta, osu018
+from synth.layout.checks import Checks, check, check_inputs, read_checks
 from synth.layout.clock import build_clock_tree
 from synth.layout.design_exchange import (
     Floorplan,
@@ -27,10 +28,12 @@ from synth.layout.design_exchange import (
 from synth.layout.extraction import Parasitics, extract, pin_boxes, write_spef
 from synth.layout.lef import NM, Lef, read_lef
 from synth.layout.netlist import LayoutNetlist, read_netlist
+from synth.layout.picture import Die, draw_die
 from synth.layout.placement import Placement, place, read_places, write_cells
+from synth.layout.power import PowerGrid, plan_power
 from synth.layout.routing import route, route_script
 from synth.layout.timing import LayoutTiming, analyse_layout
-from synth.layout.tools import find_placer, find_router
+from synth.layout.tools import find_checker, find_placer, find_router
 from synth.mapped_design import Netlist
 
 CELL_LIMIT = 6000
@@ -55,6 +58,10 @@ class Layout:
         The routes of the nets with at least two pins.
     wireless, wired : LayoutTiming or None
         Timing without wires and with an ideal clock, and with both; None without OpenSTA.
+    checks : Checks or None
+        DRC and LVS; None if they could not be made.
+    unchecked : str
+        The reason for missing checks.
     seconds : dict[str, float]
         Time of each stage that was not taken from an earlier run.
     file : Path
@@ -68,6 +75,8 @@ class Layout:
     routes: dict[str, Route]
     wireless: LayoutTiming | None
     wired: LayoutTiming | None
+    checks: Checks | None
+    unchecked: str
     seconds: dict[str, float]
     file: Path
     figures: dict[str, Any]
@@ -174,9 +183,10 @@ def lay_out(
     logic = len(design.cells)
     levels = build_clock_tree(design, placement, lef)
     plan = make_floorplan(placement, lef)
+    power = plan_power(design, placement, plan.origin, plan.die, lef)
 
     script = route_script(router, lef)
-    placed = write_placed(design, placement, plan, lef)
+    placed = write_placed(design, placement, plan, power, lef)
     replace_text(directory / "placed.def", placed)
     key = _key(placed, script, lef.path.read_text(errors="replace"))
     routed = directory / "routed.def"
@@ -192,19 +202,33 @@ def lay_out(
     verilog, spef = directory / f"{design.top}.v", directory / f"{design.top}.spef"
     replace_text(verilog, design.verilog())
     replace_text(spef, write_spef(design, parasitics))
+    progress("picture")
+    picture = directory / "die.png"
+    draw_die(
+        Die(design=design, placement=placement, plan=plan, power=power, routes=routes, lef=lef),
+        picture,
+    )
     progress("timing")
     wireless, wired = _timing(design, verilog, spef)
+    checks, unchecked = None, ""
+    try:
+        checks = _check(design, power, lef, directory, seconds, progress)
+    except UserError as error:
+        unchecked = str(error)
     figures = facts | {
         "density": density,
         "cells": logic,
         "clock_buffers": len(design.cells) - logic,
         "clock_levels": levels,
         "clock_sinks": netlist.flops,
+        "fillers": len(power.fillers),
+        "straps": {net.name: len(net.straps) for net in power.nets},
         **_geometry(design, placement, plan, routes),
         "cut": design.cut,
         "aliases": design.aliases,
         "wireless": _figures(wireless),
         "wired": _figures(wired),
+        "checks": checks and checks.figures(),
         "seconds": {stage: round(value, 1) for stage, value in seconds.items()},
     }
     replace_text(file, json.dumps(figures, indent=1) + "\n")
@@ -214,6 +238,8 @@ def lay_out(
         routes=routes,
         wireless=wireless,
         wired=wired,
+        checks=checks,
+        unchecked=unchecked,
         seconds=seconds,
         file=file,
         figures=figures,
@@ -243,6 +269,34 @@ def extract_all(
         boxes = {pin: pin_boxes(design, placement, plan, lef, pin) for pin in pins}
         found[net] = extract(routes[net], boxes, lef, net)
     return found
+
+
+def _check(
+    design: LayoutNetlist,
+    power: PowerGrid,
+    lef: Lef,
+    directory: Path,
+    seconds: dict[str, float],
+    progress: Callable[[str], None],
+) -> Checks:
+    """Return the results of DRC and LVS, from an earlier run of the same routed design if any.
+
+    Raises
+    ------
+    UserError
+        If a program is missing or fails, or Magic's technology of the library is not known.
+    """
+    checker = find_checker()
+    inputs = check_inputs(checker, design, power, lef)
+    routed, results = directory / "routed.def", directory / "checks.json"
+    key = _key(routed.read_text(), lef.path.read_text(errors="replace"), *inputs)
+    if not _is_done(results, key) or not (directory / f"{design.top}.gds").exists():
+        progress("DRC, LVS and GDS")
+        started = time.monotonic()
+        check(checker, inputs, design.top, directory).write(results)
+        seconds["checks"] = time.monotonic() - started
+        _done(results, key)
+    return read_checks(results)
 
 
 def _timing(
