@@ -123,7 +123,8 @@ def check(checker: Checker, inputs: list[str], top: str, directory: Path) -> Che
     return Checks(
         drc={rule: int(count) for count, rule in found},
         lvs=result[-1],
-        lvs_differences=_differences(work / "lvs.json", top),
+        lvs_differences=_differences(work / "lvs.json", top)
+        + len(_used(netlist, top) - _used((work / "extracted.spice").read_text(), top)),
     )
 
 
@@ -166,3 +167,11 @@ def _differences(path: Path, top: str) -> int:
             count += sum(len(side) for side in groups)
     first, second = circuit.get("pins", [[], []])
     return count + sum(one != two for one, two in zip(first, second, strict=False))
+
+
+def _used(netlist: str, top: str) -> set[str]:
+    """Return the ports of a design that a cell uses: netgen accepts an open port."""
+    lines = netlist.replace("\n+", " ").splitlines()
+    (start,) = [index for index, line in enumerate(lines) if line.startswith(f".subckt {top} ")]
+    used = {net for line in lines[start:] if line.startswith("X") for net in line.split()[1:-1]}
+    return used & set(lines[start].split()[2:])

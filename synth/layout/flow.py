@@ -16,6 +16,7 @@ from typing import Any
 from hdl.errors import UserError
 from hdl.paths import replace_text
 from synth.debian import opensta, osu018
+from synth.layout.calibration import model_clock
 from synth.layout.checks import Checks, check, check_inputs, read_checks
 from synth.layout.clock import build_clock_tree
 from synth.layout.design_exchange import (
@@ -54,6 +55,8 @@ class Layout:
         The netlist with the clock tree.
     placement : Placement
         The places of all cells.
+    power : PowerGrid
+        Fillers, straps and their vias.
     routes : dict[str, Route]
         The routes of the nets with at least two pins.
     wireless, wired : LayoutTiming or None
@@ -72,6 +75,7 @@ class Layout:
 
     design: LayoutNetlist
     placement: Placement
+    power: PowerGrid
     routes: dict[str, Route]
     wireless: LayoutTiming | None
     wired: LayoutTiming | None
@@ -210,6 +214,8 @@ def lay_out(
     )
     progress("timing")
     wireless, wired = _timing(design, verilog, spef)
+    progress("timing with the wire load model")
+    model = model_clock(netlist)
     checks, unchecked = None, ""
     try:
         checks = _check(design, power, lef, directory, seconds, progress)
@@ -228,6 +234,7 @@ def lay_out(
         "aliases": design.aliases,
         "wireless": _figures(wireless),
         "wired": _figures(wired),
+        "model": model,
         "checks": checks and checks.figures(),
         "seconds": {stage: round(value, 1) for stage, value in seconds.items()},
     }
@@ -235,6 +242,7 @@ def lay_out(
     return Layout(
         design=design,
         placement=placement,
+        power=power,
         routes=routes,
         wireless=wireless,
         wired=wired,
