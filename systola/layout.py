@@ -89,7 +89,7 @@ def layout(
         if not result.checks.matches:
             rows["LVS differences"] = f"{result.checks.lvs_differences:,}"
     for stage, seconds in result.seconds.items():
-        rows[f"{stage}, s"] = f"{seconds:.1f}"
+        rows[f"{stage}, processor s"] = f"{seconds:.1f}"
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)

@@ -6,8 +6,8 @@ time, store a key of their inputs next to their result.
 
 import hashlib
 import json
+import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +41,9 @@ CELL_LIMIT = 6000
 """Maximum number of cells: qrouter's time grows faster than linearly, from 13 s at 1,300 cells to
 200 s at 6,100 cells, and it did not finish 13,400 cells."""
 
+RESULTS = "checks.json"
+"""File of the results of DRC and LVS."""
+
 DENSITIES = (0.3, 0.9)
 """Minimum and maximum density; above, the rows lack space for the clock tree and the router."""
 
@@ -66,7 +69,7 @@ class Layout:
     unchecked : str
         The reason for missing checks.
     seconds : dict[str, float]
-        Time of each stage that was not taken from an earlier run.
+        Processor time of each stage, in this run or in the earlier one that made its result.
     file : Path
         ``layout.json``.
     figures : dict[str, Any]
@@ -167,8 +170,6 @@ def lay_out(
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "layout.json"
     file.unlink(missing_ok=True)
-    seconds: dict[str, float] = {}
-
     work = directory / "place"
     work.mkdir(exist_ok=True)
     places = work / f"{design.top}.pl1"
@@ -179,10 +180,9 @@ def lay_out(
         shutil.rmtree(work)
         work.mkdir()
         write_cells(design, lef, density, work)
-        started = time.monotonic()
+        started = _processor_seconds()
         place(design, placer, work)
-        seconds["placement"] = time.monotonic() - started
-        _done(places, key)
+        _done(places, key, started)
     placement = read_places(design, lef, places)
     logic = len(design.cells)
     levels = build_clock_tree(design, placement, lef)
@@ -195,10 +195,9 @@ def lay_out(
     key = _key(placed, script, lef.path.read_text(errors="replace"))
     routed = directory / "routed.def"
     if not _is_done(routed, key):
-        started = time.monotonic()
+        started = _processor_seconds()
         route(router, script, directory, progress)
-        seconds["routing"] = time.monotonic() - started
-        _done(routed, key)
+        _done(routed, key, started)
 
     progress("extraction")
     routes = read_routes(routed)
@@ -218,9 +217,12 @@ def lay_out(
     model = model_clock(netlist)
     checks, unchecked = None, ""
     try:
-        checks = _check(design, power, lef, directory, seconds, progress)
+        checks = _check(design, power, lef, directory, progress)
     except UserError as error:
         unchecked = str(error)
+    stages = {"placement": places, "routing": routed}
+    stages |= {"checks": directory / RESULTS} if checks else {}
+    seconds = {stage: _seconds(result) for stage, result in stages.items()}
     figures = facts | {
         "density": density,
         "cells": logic,
@@ -236,7 +238,7 @@ def lay_out(
         "wired": _figures(wired),
         "model": model,
         "checks": checks and checks.figures(),
-        "seconds": {stage: round(value, 1) for stage, value in seconds.items()},
+        "processor_seconds": seconds,
     }
     replace_text(file, json.dumps(figures, indent=1) + "\n")
     return Layout(
@@ -284,7 +286,6 @@ def _check(
     power: PowerGrid,
     lef: Lef,
     directory: Path,
-    seconds: dict[str, float],
     progress: Callable[[str], None],
 ) -> Checks:
     """Return the results of DRC and LVS, from an earlier run of the same routed design if any.
@@ -296,14 +297,13 @@ def _check(
     """
     checker = find_checker()
     inputs = check_inputs(checker, design, power, lef)
-    routed, results = directory / "routed.def", directory / "checks.json"
+    routed, results = directory / "routed.def", directory / RESULTS
     key = _key(routed.read_text(), lef.path.read_text(errors="replace"), *inputs)
     if not _is_done(results, key) or not (directory / f"{design.top}.gds").exists():
         progress("DRC, LVS and GDS")
-        started = time.monotonic()
+        started = _processor_seconds()
         check(checker, inputs, design.top, directory).write(results)
-        seconds["checks"] = time.monotonic() - started
-        _done(results, key)
+        _done(results, key, started)
     return read_checks(results)
 
 
@@ -365,10 +365,22 @@ def _is_done(result: Path, key: str) -> bool:
     note = result.with_name(f"{result.name}.key")
     if not result.exists() or not note.exists():
         return False
-    return note.read_text() == f"{key} {_key(result.read_text(errors='replace'))}\n"
+    return note.read_text().split()[:2] == [key, _key(result.read_text(errors="replace"))]
 
 
-def _done(result: Path, key: str) -> None:
-    """Note the inputs and the content of a stage's result."""
+def _done(result: Path, key: str, started: float) -> None:
+    """Note the inputs, the content and the processor time of a stage's result."""
     note = result.with_name(f"{result.name}.key")
-    replace_text(note, f"{key} {_key(result.read_text(errors='replace'))}\n")
+    spent = _processor_seconds() - started
+    replace_text(note, f"{key} {_key(result.read_text(errors='replace'))} {spent:.1f}\n")
+
+
+def _seconds(result: Path) -> float:
+    """Return the processor time of a stage that is done."""
+    return float(result.with_name(f"{result.name}.key").read_text().split()[2])
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of all programs that have ended."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
