@@ -141,8 +141,8 @@ def _filler(lef: Lef) -> Macro:
         if macro.width == lef.site and uses == ["GROUND", "POWER"]:
             return macro
     raise UserError(
-        f"LEF must define a filler cell of {lef.site / NM:g} um, the width of a site, "
-        f"but '{lef.path}' does not"
+        f"LEF must define a filler cell with a pin for power, a pin for ground and a width of "
+        f"{lef.site / NM:g} um, that of a site, but '{lef.path}' does not"
     )
 
 
