@@ -365,7 +365,8 @@ def _is_done(result: Path, key: str) -> bool:
     note = result.with_name(f"{result.name}.key")
     if not result.exists() or not note.exists():
         return False
-    return note.read_text().split()[:2] == [key, _key(result.read_text(errors="replace"))]
+    noted = note.read_text().split()
+    return len(noted) == 3 and noted[:2] == [key, _key(result.read_text(errors="replace"))]
 
 
 def _done(result: Path, key: str, started: float) -> None:
