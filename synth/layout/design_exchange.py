@@ -158,7 +158,9 @@ def write_placed(
             f"  + LAYER {strap.layer} ( {-half} 0 ) ( {half} {strap.width} )\n"
             f"  + PLACED ( {x} {y} ) N ;"
         )
-    nets = {net: pins for net, pins in design.pins().items() if len(pins) > 1}
+    # With its net, the router keeps other wires off the pin of a port that no cell uses.
+    ported = {net for _, net in design.ports.values()}
+    nets = {net: pins for net, pins in design.pins().items() if len(pins) > 1 or net in ported}
     lines += ["END PINS", f"NETS {len(nets)} ;"]
     for net, pins in nets.items():
         lines.append(f"- {net}")

@@ -200,7 +200,7 @@ def lay_out(
         _done(routed, key, started)
 
     progress("extraction")
-    routes = read_routes(routed)
+    routes = {net: found for net, found in read_routes(routed).items() if len(found.pins) > 1}
     parasitics = extract_all(design, placement, plan, lef, routes)
     verilog, spef = directory / f"{design.top}.v", directory / f"{design.top}.spef"
     replace_text(verilog, design.verilog())

@@ -89,6 +89,13 @@ def test_a_layout_has_no_errors(layout: Layout) -> None:
 
 
 @needs_tools
+def test_the_router_gets_the_net_of_an_unused_port(layout: Layout) -> None:
+    """Input `d` leads to the memory only; without a net, wires would cross its pin."""
+    text = (layout.file.parent / "placed.def").read_text()
+    assert "\n- d_0\n  ( PIN d_0 ) ;\n" in text
+
+
+@needs_tools
 def test_drc_counts_a_narrow_wire(layout: Layout, lef: Lef, tmp_path: Path) -> None:
     found = _recheck(
         layout, lef, tmp_path, routed=_with_wire(layout, "metal5 100 ( 1000 3000 ) ( 9000 3000 )")
