@@ -113,8 +113,15 @@ def default_wire_load(library: Library) -> WireLoad | None:
     )
 
 
-def placed_wire_load(netlist: Netlist) -> WireLoad:
+def placed_wire_load(netlist: Netlist, *, pitches: float = PITCHES) -> WireLoad:
     """Return the wire load of a netlist by the area that its cells take in a placement.
+
+    Parameters
+    ----------
+    netlist : Netlist
+        The mapped design.
+    pitches : float
+        Length per load in cell pitches.
 
     Raises
     ------
@@ -124,7 +131,7 @@ def placed_wire_load(netlist: Netlist) -> WireLoad:
     if not netlist.cells:
         raise UserError(f"WIRES=1 needs a netlist with cells, but {netlist.top} has none")
     pitch = (netlist.area_um2 / UTILISATION / netlist.cells) ** 0.5
-    return replace(_wire(netlist.library), name=MODEL, um_per_load=PITCHES * pitch)
+    return replace(_wire(netlist.library), name=MODEL, um_per_load=pitches * pitch)
 
 
 def _wire(library: Library) -> WireLoad:

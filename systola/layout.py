@@ -21,7 +21,7 @@ def layout(
     density: float,
     period: float | None,
 ) -> None:
-    """Place and route a small unit, and measure its clock with wires and a clock tree."""
+    """Place and route a small unit, check it, and measure its clock with wires."""
     from hdl.digest import verilog_digest
     from hdl.emitted import emit_unit
     from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
@@ -83,8 +83,13 @@ def layout(
         rows["clock latency, ps"] = f"{result.wired.latency_ps:,.0f}"
         if result.wired.hold_slack_ps is not None:
             rows["hold slack between registers, ps"] = f"{result.wired.hold_slack_ps:,.0f}"
+    if result.checks:
+        rows["DRC errors"] = f"{result.checks.drc_errors:,}"
+        rows["LVS"] = result.checks.lvs.rstrip(".")
+        if not result.checks.matches:
+            rows["LVS differences"] = f"{result.checks.lvs_differences:,}"
     for stage, seconds in result.seconds.items():
-        rows[f"{stage}, s"] = f"{seconds:.1f}"
+        rows[f"{stage}, processor s"] = f"{seconds:.1f}"
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)
@@ -92,6 +97,11 @@ def layout(
         console.print(f"{name} is not in the layout: {len(ports)} ports or pins replace it")
     if not result.wired:
         console.print(MISSING)
+    if result.checks:
+        for rule, places in result.checks.drc.items():
+            console.print(f"DRC: {places:,} places violate '{rule}'")
+    else:
+        console.print(f"no DRC, LVS and GDS: {result.unchecked}")
     console.print(f"wrote {path_shown(result.file)}")
 
 

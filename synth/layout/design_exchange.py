@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hdl.errors import UserError
-from synth.layout.lef import NM, Lef
+from synth.layout.lef import NM, Box, Lef
 from synth.layout.netlist import LayoutNetlist
 from synth.layout.placement import Placement
+from synth.layout.power import PowerGrid
 
 MARGIN = 10
 """Tracks between the core and the edge of the die."""
@@ -46,12 +47,14 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True)
 class Floorplan:
-    """The die in nm, and the layer and place of each port.
+    """The die in nm, its outermost tracks, and the layer and place of each port.
 
-    Cells are moved by `origin`, so that the tracks are at multiples of the pitches.
+    Cells are moved by `origin`, so that the tracks are at multiples of the pitches. The ports are
+    on the outermost tracks, one pitch from the edge of the die.
     """
 
     die: tuple[int, int, int, int]
+    tracks: tuple[int, int, int, int]
     origin: tuple[int, int]
     ports: dict[str, tuple[str, int, int]]
 
@@ -86,12 +89,36 @@ def make_floorplan(placement: Placement, lef: Lef) -> Floorplan:
         taken.add((side, track))
         place = (side, track * pitch) if horizontal else (track * pitch, side)
         ports[port] = (layer.name, *place)
-    return Floorplan(die=(left, bottom, right, top), origin=origin, ports=ports)
+    return Floorplan(
+        die=(left - pitch_x, bottom - pitch_y, right + pitch_x, top + pitch_y),
+        tracks=(left, bottom, right, top),
+        origin=origin,
+        ports=ports,
+    )
 
 
-def write_placed(design: LayoutNetlist, placement: Placement, plan: Floorplan, lef: Lef) -> str:
-    """Return the DEF of a placed design."""
-    left, bottom, right, top = plan.die
+def port_box(plan: Floorplan, port: str, lef: Lef) -> tuple[str, Box]:
+    """Return layer and box in nm of a port's pin.
+
+    The pin reaches from the outermost track to the edge of the die, so that it has its layer's
+    minimum area even if the wire continues on another layer.
+    """
+    name, x, y = plan.ports[port]
+    half = round(next(layer.width for layer in lef.layers if layer.name == name) * NM / 2)
+    inner, outer = plan.tracks, plan.die
+    return name, (
+        outer[0] if x == inner[0] else x - half,
+        outer[1] if y == inner[1] else y - half,
+        outer[2] if x == inner[2] else x + half,
+        outer[3] if y == inner[3] else y + half,
+    )
+
+
+def write_placed(
+    design: LayoutNetlist, placement: Placement, plan: Floorplan, power: PowerGrid, lef: Lef
+) -> str:
+    """Return the DEF of a placed design with its power grid."""
+    left, bottom, right, top = plan.tracks
     lines = [
         "VERSION 5.6 ;",
         "NAMESCASESENSITIVE ON ;",
@@ -99,7 +126,7 @@ def write_placed(design: LayoutNetlist, placement: Placement, plan: Floorplan, l
         'BUSBITCHARS "[]" ;',
         f"DESIGN {design.top} ;",
         f"UNITS DISTANCE MICRONS {NM} ;",
-        f"DIEAREA ( {left} {bottom} ) ( {right} {top} ) ;",
+        "DIEAREA ( {} {} ) ( {} {} ) ;".format(*plan.die),
     ]
     for layer in lef.layers:
         pitch = round(layer.pitch * NM)
@@ -108,31 +135,43 @@ def write_placed(design: LayoutNetlist, placement: Placement, plan: Floorplan, l
         start = -(-start // pitch) * pitch
         count = (end - start) // pitch + 1
         lines.append(f"TRACKS {axis} {start} DO {count} STEP {pitch} LAYER {layer.name} ;")
-    lines.append(f"COMPONENTS {len(design.cells)} ;")
-    for cell in design.cells.values():
-        at = placement.cells[cell.name]
+    kinds = {name: cell.kind for name, cell in design.cells.items()}
+    kinds |= dict.fromkeys(power.fillers, power.filler)
+    lines.append(f"COMPONENTS {len(kinds)} ;")
+    for name, at in (placement.cells | power.fillers).items():
         x, y = at.x + plan.origin[0], at.y + plan.origin[1]
-        lines.append(f"- {cell.name} {cell.kind} + PLACED ( {x} {y} ) {at.orientation} ;")
-    lines += ["END COMPONENTS", f"PINS {len(design.ports)} ;"]
+        lines.append(f"- {name} {kinds[name]} + PLACED ( {x} {y} ) {at.orientation} ;")
+    lines += ["END COMPONENTS", f"PINS {len(design.ports) + len(power.nets)} ;"]
     for port, (direction, net) in design.ports.items():
-        layer, x, y = plan.ports[port]
-        half = round(next(one.width for one in lef.layers if one.name == layer) * NM / 2)
+        _, x, y = plan.ports[port]
+        layer, (x0, y0, x1, y1) = port_box(plan, port, lef)
         lines.append(
             f"- {port} + NET {net} + DIRECTION {direction.upper()} + USE SIGNAL\n"
-            f"  + LAYER {layer} ( {-half} {-half} ) ( {half} {half} )\n"
+            f"  + LAYER {layer} ( {x0 - x} {y0 - y} ) ( {x1 - x} {y1 - y} )\n"
             f"  + PLACED ( {x} {y} ) N ;"
         )
-    nets = {net: pins for net, pins in design.pins().items() if len(pins) > 1}
+    for net in power.nets:
+        strap = net.straps[0]
+        half, (x, y) = strap.width // 2, strap.start
+        lines.append(
+            f"- {net.name} + NET {net.name} + SPECIAL + DIRECTION INOUT + USE {net.use}\n"
+            f"  + LAYER {strap.layer} ( {-half} 0 ) ( {half} {strap.width} )\n"
+            f"  + PLACED ( {x} {y} ) N ;"
+        )
+    # With its net, the router keeps other wires off the pin of a port that no cell uses.
+    ported = {net for _, net in design.ports.values()}
+    nets = {net: pins for net, pins in design.pins().items() if len(pins) > 1 or net in ported}
     lines += ["END PINS", f"NETS {len(nets)} ;"]
     for net, pins in nets.items():
         lines.append(f"- {net}")
         lines += [f"  ( {owner} {pin} )" for owner, pin in pins]
         lines[-1] += " ;"
-    return "\n".join([*lines, "END NETS", "END DESIGN", ""])
+    lines += ["END NETS", *power.special_nets(), "END DESIGN", ""]
+    return "\n".join(lines)
 
 
 def read_routes(path: Path) -> dict[str, Route]:
-    """Return the routes of a DEF file by net.
+    """Return the routes of a DEF file by net, without power and ground.
 
     Raises
     ------
@@ -155,7 +194,9 @@ def read_routes(path: Path) -> dict[str, Route]:
 
 
 def _read_net(statement: str, routes: dict[str, Route]) -> None:
-    """Add the route of one net."""
+    """Add the route of one net, unless it is power or ground."""
+    if re.search(r"\+ USE (?:POWER|GROUND)\b", statement):
+        return
     tokens = iter(statement.split())
     if next(tokens) != "-":
         raise UserError(f"a net of the routed DEF must begin with '-', not {statement[:40]!r}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from hdl.errors import UserError
-from synth.layout.design_exchange import Floorplan, Point, Route
+from synth.layout.design_exchange import Floorplan, Point, Route, port_box
 from synth.layout.lef import NM, Box, Lef
 from synth.layout.netlist import LayoutNetlist
 from synth.layout.placement import Placement
@@ -81,8 +81,7 @@ def pin_boxes(
     """Return the boxes of a pin or port on the die, with their layers."""
     owner, name = pin
     if owner == "PIN":
-        layer, x, y = plan.ports[name]
-        return [(layer, (x, y, x, y))]
+        return [port_box(plan, name, lef)]
     macro, at = lef.macro(design.cells[owner].kind), placement.cells[owner]
     left, bottom = at.x + plan.origin[0], at.y + plan.origin[1]
     boxes: list[tuple[str, Box]] = []

@@ -6,8 +6,8 @@ time, store a key of their inputs next to their result.
 
 import hashlib
 import json
+import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import Any
 from hdl.errors import UserError
 from hdl.paths import replace_text
 from synth.debian import opensta, osu018
+from synth.layout.calibration import model_clock
+from synth.layout.checks import Checks, check, check_inputs, read_checks
 from synth.layout.clock import build_clock_tree
 from synth.layout.design_exchange import (
     Floorplan,
@@ -27,15 +29,20 @@ from synth.layout.design_exchange import (
 from synth.layout.extraction import Parasitics, extract, pin_boxes, write_spef
 from synth.layout.lef import NM, Lef, read_lef
 from synth.layout.netlist import LayoutNetlist, read_netlist
+from synth.layout.picture import Die, draw_die
 from synth.layout.placement import Placement, place, read_places, write_cells
+from synth.layout.power import PowerGrid, plan_power
 from synth.layout.routing import route, route_script
 from synth.layout.timing import LayoutTiming, analyse_layout
-from synth.layout.tools import find_placer, find_router
+from synth.layout.tools import find_checker, find_placer, find_router
 from synth.mapped_design import Netlist
 
 CELL_LIMIT = 6000
 """Maximum number of cells: qrouter's time grows faster than linearly, from 13 s at 1,300 cells to
 200 s at 6,100 cells, and it did not finish 13,400 cells."""
+
+RESULTS = "checks.json"
+"""File of the results of DRC and LVS."""
 
 DENSITIES = (0.3, 0.9)
 """Minimum and maximum density; above, the rows lack space for the clock tree and the router."""
@@ -51,12 +58,18 @@ class Layout:
         The netlist with the clock tree.
     placement : Placement
         The places of all cells.
+    power : PowerGrid
+        Fillers, straps and their vias.
     routes : dict[str, Route]
         The routes of the nets with at least two pins.
     wireless, wired : LayoutTiming or None
         Timing without wires and with an ideal clock, and with both; None without OpenSTA.
+    checks : Checks or None
+        DRC and LVS; None if they could not be made.
+    unchecked : str
+        The reason for missing checks.
     seconds : dict[str, float]
-        Time of each stage that was not taken from an earlier run.
+        Processor time of each stage, in this run or in the earlier one that made its result.
     file : Path
         ``layout.json``.
     figures : dict[str, Any]
@@ -65,9 +78,12 @@ class Layout:
 
     design: LayoutNetlist
     placement: Placement
+    power: PowerGrid
     routes: dict[str, Route]
     wireless: LayoutTiming | None
     wired: LayoutTiming | None
+    checks: Checks | None
+    unchecked: str
     seconds: dict[str, float]
     file: Path
     figures: dict[str, Any]
@@ -154,8 +170,6 @@ def lay_out(
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "layout.json"
     file.unlink(missing_ok=True)
-    seconds: dict[str, float] = {}
-
     work = directory / "place"
     work.mkdir(exist_ok=True)
     places = work / f"{design.top}.pl1"
@@ -166,54 +180,76 @@ def lay_out(
         shutil.rmtree(work)
         work.mkdir()
         write_cells(design, lef, density, work)
-        started = time.monotonic()
+        started = _processor_seconds()
         place(design, placer, work)
-        seconds["placement"] = time.monotonic() - started
-        _done(places, key)
+        _done(places, key, started)
     placement = read_places(design, lef, places)
     logic = len(design.cells)
     levels = build_clock_tree(design, placement, lef)
     plan = make_floorplan(placement, lef)
+    power = plan_power(design, placement, plan.origin, plan.die, lef)
 
     script = route_script(router, lef)
-    placed = write_placed(design, placement, plan, lef)
+    placed = write_placed(design, placement, plan, power, lef)
     replace_text(directory / "placed.def", placed)
     key = _key(placed, script, lef.path.read_text(errors="replace"))
     routed = directory / "routed.def"
     if not _is_done(routed, key):
-        started = time.monotonic()
+        started = _processor_seconds()
         route(router, script, directory, progress)
-        seconds["routing"] = time.monotonic() - started
-        _done(routed, key)
+        _done(routed, key, started)
 
     progress("extraction")
-    routes = read_routes(routed)
+    routes = {net: found for net, found in read_routes(routed).items() if len(found.pins) > 1}
     parasitics = extract_all(design, placement, plan, lef, routes)
     verilog, spef = directory / f"{design.top}.v", directory / f"{design.top}.spef"
     replace_text(verilog, design.verilog())
     replace_text(spef, write_spef(design, parasitics))
+    progress("picture")
+    picture = directory / "die.png"
+    draw_die(
+        Die(design=design, placement=placement, plan=plan, power=power, routes=routes, lef=lef),
+        picture,
+    )
     progress("timing")
     wireless, wired = _timing(design, verilog, spef)
+    progress("timing with the wire load model")
+    model = model_clock(netlist)
+    checks, unchecked = None, ""
+    try:
+        checks = _check(design, power, lef, directory, progress)
+    except UserError as error:
+        unchecked = str(error)
+    stages = {"placement": places, "routing": routed}
+    stages |= {"checks": directory / RESULTS} if checks else {}
+    seconds = {stage: _seconds(result) for stage, result in stages.items()}
     figures = facts | {
         "density": density,
         "cells": logic,
         "clock_buffers": len(design.cells) - logic,
         "clock_levels": levels,
         "clock_sinks": netlist.flops,
+        "fillers": len(power.fillers),
+        "straps": {net.name: len(net.straps) for net in power.nets},
         **_geometry(design, placement, plan, routes),
         "cut": design.cut,
         "aliases": design.aliases,
         "wireless": _figures(wireless),
         "wired": _figures(wired),
-        "seconds": {stage: round(value, 1) for stage, value in seconds.items()},
+        "model": model,
+        "checks": checks and checks.figures(),
+        "processor_seconds": seconds,
     }
     replace_text(file, json.dumps(figures, indent=1) + "\n")
     return Layout(
         design=design,
         placement=placement,
+        power=power,
         routes=routes,
         wireless=wireless,
         wired=wired,
+        checks=checks,
+        unchecked=unchecked,
         seconds=seconds,
         file=file,
         figures=figures,
@@ -243,6 +279,32 @@ def extract_all(
         boxes = {pin: pin_boxes(design, placement, plan, lef, pin) for pin in pins}
         found[net] = extract(routes[net], boxes, lef, net)
     return found
+
+
+def _check(
+    design: LayoutNetlist,
+    power: PowerGrid,
+    lef: Lef,
+    directory: Path,
+    progress: Callable[[str], None],
+) -> Checks:
+    """Return the results of DRC and LVS, from an earlier run of the same routed design if any.
+
+    Raises
+    ------
+    UserError
+        If a program is missing or fails, or Magic's technology of the library is not known.
+    """
+    checker = find_checker()
+    inputs = check_inputs(checker, design, power, lef)
+    routed, results = directory / "routed.def", directory / RESULTS
+    key = _key(routed.read_text(), lef.path.read_text(errors="replace"), *inputs)
+    if not _is_done(results, key) or not (directory / f"{design.top}.gds").exists():
+        progress("DRC, LVS and GDS")
+        started = _processor_seconds()
+        check(checker, inputs, design.top, directory).write(results)
+        _done(results, key, started)
+    return read_checks(results)
 
 
 def _timing(
@@ -303,10 +365,23 @@ def _is_done(result: Path, key: str) -> bool:
     note = result.with_name(f"{result.name}.key")
     if not result.exists() or not note.exists():
         return False
-    return note.read_text() == f"{key} {_key(result.read_text(errors='replace'))}\n"
+    noted = note.read_text().split()
+    return len(noted) == 3 and noted[:2] == [key, _key(result.read_text(errors="replace"))]
 
 
-def _done(result: Path, key: str) -> None:
-    """Note the inputs and the content of a stage's result."""
+def _done(result: Path, key: str, started: float) -> None:
+    """Note the inputs, the content and the processor time of a stage's result."""
     note = result.with_name(f"{result.name}.key")
-    replace_text(note, f"{key} {_key(result.read_text(errors='replace'))}\n")
+    spent = _processor_seconds() - started
+    replace_text(note, f"{key} {_key(result.read_text(errors='replace'))} {spent:.1f}\n")
+
+
+def _seconds(result: Path) -> float:
+    """Return the processor time of a stage that is done."""
+    return float(result.with_name(f"{result.name}.key").read_text().split()[2])
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of all programs that have ended."""
+    spent = os.times()
+    return spent.children_user + spent.children_system

@@ -136,6 +136,20 @@ class Lef:
             raise UserError(f"LEF must define cell {cell}, but '{self.path}' does not")
         return self.macros[cell]
 
+    def rail(self, use: str) -> str:
+        """Return the name of the cells' pin of use ``POWER`` or ``GROUND``.
+
+        Raises
+        ------
+        UserError
+            If no cell has one.
+        """
+        for macro in self.macros.values():
+            for name, pin in macro.pins.items():
+                if pin.use == use:
+                    return name
+        raise UserError(f"LEF must define a pin of use {use} in '{self.path}'")
+
     def layer(self, direction: str, *, lowest: int = 0) -> Layer:
         """Return the first layer of a direction, from the layer with index `lowest` on."""
         return next(layer for layer in self.layers[lowest:] if layer.direction == direction)

@@ -19,11 +19,22 @@ _CONSTANTS = {"0": "constant_zero", "1": "constant_one"}
 
 @dataclass(kw_only=True)
 class Instance:
-    """One cell: name, cell of the library, and the net at each pin."""
+    """One cell.
+
+    Parameters
+    ----------
+    name, kind : str
+        Name of the cell, and its cell of the library.
+    nets : dict[str, str]
+        The net at each pin.
+    source : str
+        Source file of a register, empty for other cells.
+    """
 
     name: str
     kind: str
     nets: dict[str, str]
+    source: str = ""
 
 
 @dataclass(kw_only=True)
@@ -160,7 +171,11 @@ def read_netlist(netlist: Netlist) -> LayoutNetlist:
         own = re.sub(r"\W", "_", name)
         if own in design.cells:
             raise UserError(f"{netlist.top} must not have two cells with the name {own}")
-        design.cells[own] = Instance(name=own, kind=kind, nets=nets)
+        sources = cell["attributes"].get("src", "").split("|")
+        source = next((text for text in sources if text.startswith("hdl/")), "")
+        design.cells[own] = Instance(
+            name=own, kind=kind, nets=nets, source=source.partition(":")[0]
+        )
     return design
 
 

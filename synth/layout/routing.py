@@ -22,8 +22,8 @@ def route_script(router: Router, lef: Lef) -> str:
     values = {
         "library": str(router.library),
         "lef": str(lef.path),
-        "power": _rail(lef, "POWER"),
-        "ground": _rail(lef, "GROUND"),
+        "power": lef.rail("POWER"),
+        "ground": lef.rail("GROUND"),
     }
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", value)
@@ -74,12 +74,3 @@ def _state(log: Path) -> str:
         text = file.read().decode(errors="replace")
     left = re.findall(r"Nets remaining: (\d+)", text)
     return f"routing, {left[-1]} nets left in this pass" if left else "routing"
-
-
-def _rail(lef: Lef, use: str) -> str:
-    """Return the name of the cells' power or ground pin."""
-    for macro in lef.macros.values():
-        for name, pin in macro.pins.items():
-            if pin.use == use:
-                return name
-    raise UserError(f"LEF must define a pin of use {use} in '{lef.path}'")
