@@ -274,7 +274,8 @@ class ShellBench:
         expected = np.array(prediction_tokens(one or (0, 0) for one in predictions), np.int64)
         found = np.array(self.tokens, np.int64)
         if len(found) == len(expected):
-            found *= np.repeat([one is not None for one in predictions], WORDS_PER_PREDICTION)
+            defined = np.array([one is not None for one in predictions], np.int64)
+            found *= np.repeat(defined, WORDS_PER_PREDICTION)
         self.bench.compare("tokens", expected, found)
         self.check_memory(work)
 

@@ -304,11 +304,8 @@ async def flushes(dut: Any) -> None:
 async def resets(dut: Any) -> None:
     """Reset in the middle of bursts, with the memory: a later job is not affected."""
     one = ShellBench(dut, "resets", "random", "bursty")
-    work = (
-        short_work(one.bench.numpy_rng)
-        if four_states()
-        else text_work(one.p.meadow, one.bench.numpy_rng)
-    )
+    make = short_work if four_states() else text_work
+    work = make(one.p.meadow, one.bench.numpy_rng)
     for _ in range(2 if four_states() else 6):
         await one.bench.reset()
         one.load(work)

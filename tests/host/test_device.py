@@ -149,12 +149,12 @@ def test_a_job_of_an_earlier_process_is_stopped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "name"), [(0, "identification"), (4, "map_version"), (8, "digest")]
+    ("place", "name"), [(0, "identification"), (4, "map_version"), (8, "digest")]
 )
-def test_another_accelerator_is_refused_without_a_write(offset: int, name: str) -> None:
+def test_another_accelerator_is_refused_without_a_write(place: int, name: str) -> None:
     class Other(Board):
-        def read_register(self, offset_: int) -> int:
-            return 0xABC if offset_ == offset else super().read_register(offset_)
+        def read_register(self, offset: int) -> int:
+            return 0xABC if offset == place else super().read_register(offset)
 
     board = Other()
     with pytest.raises(UserError, match=f"register {name} .* must be 0x.*, not 0x00000abc"):
