@@ -54,8 +54,8 @@ class MeadowAxi(Unit):
 
     A flush ends a job in the same way.
 
-    **Latency** of a job: about 30 cycles in addition to its instructions, at a memory latency of
-    20. **Throughput** that of `Meadow`, if the memories deliver a word per port and cycle.
+    **Latency** of a job: that of its instructions, of one access to memory, and 10 cycles.
+    **Throughput** that of `Meadow`, if the memories deliver a word per port and cycle.
 
     Parameters
     ----------

@@ -131,16 +131,24 @@ def short_work(p: MeadowParameters, rng: np.random.Generator) -> Work:
 def measured_works(p: MeadowParameters) -> dict[str, Work]:
     """Return the work whose cycles are compared with and without the shell.
 
-    A text of random layers; in large dimensions a decode step of a layer of SmolLM2, with raw and
-    with packed weights.
+    A text of random layers, and a job of one instruction; in large dimensions a decode step of a
+    layer of SmolLM2, with raw and with packed weights.
     """
     if p.head_size < LARGE:
-        return {"text": text_work(p, np.random.default_rng(SEED), layers=2, steps=3)}
+        alone = LayerProgram(p, [])
+        alone.end()
+        text = text_work(p, np.random.default_rng(SEED), layers=2, steps=3)
+        return {"text": text, "one instruction": unpredicted(alone)}
     (layer,), states = real_layers(p, (LAYER,))
-    works = {}
-    for level in (Level.RAW, Level.REINDEXED):
-        work = works[level.name.lower()] = Work(decode_step(p, layer, states[:TOKENS], level))
-        work.cut()
-        # The prediction only marks the end.
-        work.jobs[0].predictions.append(None)
-    return works
+    return {
+        level.name.lower(): unpredicted(decode_step(p, layer, states[:TOKENS], level))
+        for level in (Level.RAW, Level.REINDEXED)
+    }
+
+
+def unpredicted(program: LayerProgram) -> Work:
+    """Return a program as one job, whose only prediction has no sum and marks the end."""
+    work = Work(program)
+    work.cut()
+    work.jobs[0].predictions.append(None)
+    return work
