@@ -1,10 +1,13 @@
 """Catalog of the AXI shell, with the dimensions of boards."""
 
 from hdl.entry import Entry
+from hdl.meadow import catalog as meadow
 from hdl.shell.axi_parameters import AxiMasterParameters
 from hdl.shell.axi_read_master import AxiReadMaster
 from hdl.shell.axi_registers import AxiRegisters
 from hdl.shell.axi_write_master import AxiWriteMaster
+from hdl.shell.meadow_axi import MeadowAxi
+from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
 from hdl.shell.register_map import AxiRegistersParameters
 
 MASTERS = {
@@ -62,6 +65,21 @@ REGISTERS = {
 }
 """Presets of the register block."""
 
+(MEADOW,) = (entry.presets for entry in meadow.UNITS if entry.top == "meadow")
+
+MEADOW_AXI = {
+    # States of two beats, two words of the cache per beat; few short bursts in flight.
+    "tiny": MeadowAxiParameters(
+        meadow=MEADOW["tiny"], data_bytes=8, burst_beats=16, outstanding=3, token_depth=3
+    ),
+    # One beat per word, as fast as the burst ports; biases, and a norm with biases.
+    "tiny_opt": MeadowAxiParameters(meadow=MEADOW["tiny_opt"], data_bytes=16),
+    # The boards of the masters' presets.
+    "smollm2": MeadowAxiParameters(meadow=MEADOW["smollm2"], data_bytes=64),
+    "paper": MeadowAxiParameters(meadow=MEADOW["paper"]),
+}
+"""Presets of MEADOW with the shell."""
+
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="serves a burst port of reads from an AXI4 memory",
@@ -82,6 +100,13 @@ UNITS: tuple[Entry, ...] = (
         source="Arm IHI 0022, AXI4-Lite",
         unit=AxiRegisters,
         presets=REGISTERS,
+    ),
+    Entry(
+        summary="MEADOW with AXI4 memory ports and registers for a host",
+        source="Arm IHI 0022, AXI4 and AXI4-Lite; MEADOW, Figure 2",
+        unit=MeadowAxi,
+        presets=MEADOW_AXI,
+        long=("smollm2", "paper"),
     ),
 )
 """Every unit of the shell."""

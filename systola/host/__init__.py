@@ -1,0 +1,1 @@
+"""Host library: runs an accelerator with the AXI shell, in simulation or on a board."""

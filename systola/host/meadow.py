@@ -1,0 +1,155 @@
+"""MEADOW with the AXI shell: loads a packed model, and runs blocks of tokens."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from golden.meadow.tile.requantisation import Integers
+from golden.shell.meadow_axi import padded, program_words
+from hdl.errors import UserError
+from hdl.meadow.control.program import Program
+from hdl.shell.meadow_axi_parameters import PROGRAM, MeadowAxiParameters
+from systola.host.device import Device, JobResult, place_regions
+from systola.host.transport import Transport
+from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
+from testbenches.meadow.packed_model import PackedModel
+
+TIMEOUT = 60.0
+"""Seconds after which a job is stopped."""
+
+
+class MeadowHost:
+    """A model in the memory of MEADOW with the AXI shell.
+
+    Parameters
+    ----------
+    transport : Transport
+        Access to registers and memory.
+    parameters : MeadowAxiParameters
+        Dimensions of the accelerator.
+    packed : PackedModel
+        The model.
+    timeout : float
+        Seconds after which a job is stopped.
+
+    Members
+    -------
+    length : int
+        Number of cached tokens; 0 begins a new text. A block that ended with an error is not
+        counted and can be repeated.
+    last : JobResult | None
+        Result of the last job.
+
+    Raises
+    ------
+    UserError
+        If the accelerator has other parameters, or the memory is too small. Then nothing is
+        written to memory.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        parameters: MeadowAxiParameters,
+        packed: PackedModel,
+        *,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self.parameters, self.packed, self.timeout = parameters, packed, timeout
+        self.transport = transport
+        self.length = 0
+        self.last: JobResult | None = None
+        if parameters.meadow.biases:
+            raise UserError("biases of a packed model's accelerator must be False, not True")
+        longest = self._program(tokens=1, predict=True)
+        images = {
+            region: padded(packed.images[region], size)
+            for region, size in parameters.regions.items()
+            if region not in PROGRAM
+        }
+        sizes = {
+            region: len(getattr(longest, region)) * size
+            if region in PROGRAM
+            else images[region].nbytes
+            for region, size in parameters.regions.items()
+        }
+        sources = [*(port.name for port in parameters.ports), "MEADOW"]
+        self.device = Device(transport, parameters.registers, sources)
+        self.regions = place_regions(sizes, transport.memory)
+        self.device.set_regions(list(self.regions.values()))
+        for region, words in images.items():
+            transport.write_memory(self.regions[region].first, words.tobytes())
+
+    def _program(self, *, tokens: int, predict: bool) -> Program:
+        """Return the program of a block that follows the cached tokens."""
+        packed = self.packed
+        program = Program(self.parameters.meadow, skip=True)
+        program.load(tokens, packed.states)
+        for layer, place in zip(packed.integers.layers, packed.layers, strict=True):
+            program.layer(layer, place, past=self.length, tokens=tokens)
+        if predict:
+            epsilon = packed.integers.vocabulary.epsilon
+            program.predict(packed.vocabulary, tokens=tokens, epsilon=epsilon)
+        else:
+            program.end()
+        return program
+
+    def run(self, states: Integers, *, predict: bool) -> int | None:
+        """Run all layers for a block's hidden states [tokens, hidden_size].
+
+        Returns
+        -------
+        int or None
+            With `predict`, the next token.
+
+        Raises
+        ------
+        UserError
+            If the block or the text is too long.
+        DeviceError
+            If the job ends with an error, or does not end in time.
+        """
+        p, tokens = self.parameters.meadow, len(states)
+        if not 1 <= tokens <= p.most_tokens:
+            raise UserError(f"a block must have 1 to {p.most_tokens} tokens, not {tokens}")
+        if self.length + tokens > p.slots:
+            raise UserError(
+                f"a text must have at most {p.slots} tokens, not {self.length + tokens}"
+            )
+        size = self.parameters.regions["vectors"]
+        rows = padded(bytes_of(states.reshape(-1, p.head_size), STATE_BYTES), size)
+        place = self.regions["vectors"].first + self.packed.states * size
+        self.transport.write_memory(place, rows.tobytes())
+        program = self._program(tokens=tokens, predict=predict)
+        parts = {name: getattr(program, name) for name in PROGRAM}
+        for name, payloads in parts.items():
+            words = program_words(payloads, self.parameters.regions[name])
+            self.transport.write_memory(self.regions[name].first, words.tobytes())
+        self.last = self.device.run([len(part) for part in parts.values()], self.timeout)
+        self.length += tokens
+        return self.last.tokens[0] if predict else None
+
+    def generate(
+        self, prompt: Sequence[int], tokens: int, embed: Callable[[Sequence[int]], Integers]
+    ) -> Iterator[int]:
+        """Generate the tokens that follow a prompt, from the present cache.
+
+        Parameters
+        ----------
+        prompt : Sequence[int]
+            Tokens of the prompt, at least one.
+        tokens : int
+            Number of tokens to generate.
+        embed : Callable
+            Returns the hidden states of tokens, as `IntegerModel.embedded`.
+        """
+        if not prompt:
+            raise UserError("the prompt must contain at least one token, not be empty")
+        most = self.parameters.meadow.most_tokens
+        blocks = [prompt[first : first + most] for first in range(0, len(prompt), most)]
+        for block in blocks[:-1]:
+            self.run(embed(block), predict=False)
+        block = blocks[-1]
+        for _ in range(tokens):
+            token = self.run(embed(block), predict=True)
+            assert token is not None
+            yield token
+            block = [token]

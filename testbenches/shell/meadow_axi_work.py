@@ -1,0 +1,154 @@
+"""Work of MEADOW with the AXI shell: programs of blocks, cut into jobs, and their results."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from golden.meadow.packing.weight_packer import Level
+from golden.meadow.tile.requantisation import Integers
+from golden.shell.meadow_axi import padded
+from hdl.meadow.parameters import MeadowParameters
+from hdl.shell.meadow_axi_parameters import PROGRAM, MeadowAxiParameters
+from testbenches.meadow.bandwidth import decode_step
+from testbenches.meadow.checked_program import LayerProgram
+from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
+from testbenches.meadow.random_layers import random_layers, random_vocabulary
+from testbenches.meadow.tb_meadow import real_layers
+
+SEED = 1
+"""Seed of the random text whose cycles are compared with and without the shell."""
+
+LARGE = 64
+"""Size of a head from which whole layers take long to simulate."""
+
+LAYER, TOKENS = 14, 64
+"""Layer of SmolLM2 in the measured decode step, and tokens of its context."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program of one start, and its predictions.
+
+    Members
+    -------
+    words : dict[str, list[int]]
+        Payloads of each part of the program.
+    predictions : list[tuple[int, int] | None]
+        Expected tokens and sums; None for a prediction without sums, whose value is undefined.
+    """
+
+    words: dict[str, list[int]]
+    predictions: list[tuple[int, int] | None] = field(default_factory=list)
+
+
+class Work:
+    """A program of blocks, cut into jobs, with the images and results of `LayerProgram`."""
+
+    def __init__(self, program: LayerProgram) -> None:
+        self.program = program
+        self.jobs: list[Job] = []
+        self._done = {name: 0 for name in (*PROGRAM, "predictions")}
+
+    def cut(self) -> None:
+        """End a job after the instructions so far."""
+        code = self.program.code
+        sources = {name: getattr(code, name) for name in PROGRAM}
+        sources["predictions"] = self.program.predictions
+        new = {name: all_[self._done[name] :] for name, all_ in sources.items()}
+        self._done = {name: len(all_) for name, all_ in sources.items()}
+        predictions = new.pop("predictions")
+        self.jobs.append(Job(new, predictions))
+
+    def images(self, p: MeadowAxiParameters) -> dict[str, Any]:
+        """Return the words of each region at the beginning; those of the program are empty."""
+        images = self.program.images
+        found = {}
+        for region, size in p.regions.items():
+            if region in PROGRAM:
+                longest = max(len(job.words[region]) for job in self.jobs)
+                found[region] = np.zeros((longest, size), np.uint8)
+            else:
+                found[region] = padded(getattr(images, region).words, size)
+        return found
+
+    def results(self, p: MeadowAxiParameters, images: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the words of the regions that the program writes, at the end.
+
+        Scores and probabilities, which follow the areas of heads in the cache, are masked.
+        """
+        program, meadow = self.program, p.meadow
+        vectors = images["vectors"].copy()
+        for address, states in program.expected:
+            rows = padded(
+                bytes_of(states.reshape(-1, meadow.head_size), STATE_BYTES), p.regions["vectors"]
+            )
+            vectors[address : address + len(rows)] = rows
+        cache = np.ma.masked_array(images["cache"].copy(), False)
+        heads = meadow.kv_heads * meadow.slots
+        for layer, caches in enumerate(program.caches):
+            for part, kept in enumerate(caches):
+                first = (2 * layer + part) * heads
+                area = cache.data[first : first + heads].reshape(meadow.kv_heads, meadow.slots, -1)
+                area[:, : kept.shape[1], : meadow.head_size] = kept.astype(np.int8).view(np.uint8)
+        cache[2 * len(program.caches) * heads :] = np.ma.masked
+        return {"vectors": vectors, "cache": cache}
+
+
+def random_program(
+    p: MeadowParameters, rng: np.random.Generator, count: int
+) -> tuple[LayerProgram, Integers]:
+    """Return a program of random layers and an LM head without blocks, and hidden states."""
+    layers, states = random_layers(p, rng, count)
+    return LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng)), states
+
+
+def text_work(
+    p: MeadowParameters, rng: np.random.Generator, *, layers: int = 1, steps: int = 1
+) -> Work:
+    """Return a prompt and some steps of one token, each a job with a prediction."""
+    program, states = random_program(p, rng, layers)
+    work, position = Work(program), 0
+    prompt = min(p.most_tokens, p.slots - steps, 5)
+    for tokens in (prompt, *[1] * steps):
+        block = states[position : position + tokens]
+        program.add_block(block, range(layers), predict=True)
+        work.cut()
+        position += tokens
+    return work
+
+
+def short_work(p: MeadowParameters, rng: np.random.Generator) -> Work:
+    """Return a job that loads hidden states and stores them at another address."""
+    program = LayerProgram(p, [])
+    work = Work(program)
+    program.add_block(rng.integers(-(1 << 20), 1 << 20, (2, p.hidden_size)), [])
+    work.cut()
+    return work
+
+
+def measured_works(p: MeadowParameters) -> dict[str, Work]:
+    """Return the work whose cycles are compared with and without the shell.
+
+    A text of random layers, and a job of one instruction; in large dimensions a decode step of a
+    layer of SmolLM2, with raw and with packed weights.
+    """
+    if p.head_size < LARGE:
+        alone = LayerProgram(p, [])
+        alone.end()
+        text = text_work(p, np.random.default_rng(SEED), layers=2, steps=3)
+        return {"text": text, "one instruction": unpredicted(alone)}
+    (layer,), states = real_layers(p, (LAYER,))
+    return {
+        level.name.lower(): unpredicted(decode_step(p, layer, states[:TOKENS], level))
+        for level in (Level.RAW, Level.REINDEXED)
+    }
+
+
+def unpredicted(program: LayerProgram) -> Work:
+    """Return a program as one job, whose only prediction has no sum and marks the end."""
+    work = Work(program)
+    work.cut()
+    work.jobs[0].predictions.append(None)
+    return work

@@ -1,0 +1,149 @@
+"""cocotb: the host library generates text with the RTL of MEADOW and the AXI shell."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import cocotb
+import numpy as np
+import pytest
+
+from golden.meadow.whole_model import IntegerModel, WholeModel
+from golden.shell.meadow_axi import Region
+from hdl.errors import UserError
+from hdl.shell.axi import Cause, Response
+from systola.host.device import DeviceError
+from systola.host.meadow import MeadowHost
+from systola.host.simulation import Simulation, run_host
+from systola.host.transport import Window
+from testbenches.meadow.packed_model import packed_model
+from testbenches.meadow.random_layers import STATE_STEP, random_layers, random_vocabulary
+from testbenches.shell.axi_memory import AxiReads
+from testbenches.shell.meadow_axi_bench import ShellBench
+
+MEMORY = Window(0x12_3450_0000, 0x12_3454_0000)
+
+
+class Board:
+    """The simulated accelerator with a random model.
+
+    `memory_bytes` is the size of the memory from the start of `MEMORY`.
+    """
+
+    def __init__(self, dut: Any, salt: str, *, memory_bytes: int | None = None) -> None:
+        self.one = ShellBench(dut, salt, "random", "bursty")
+        self.p = self.one.p
+        end = MEMORY.end if memory_bytes is None else MEMORY.first + memory_bytes
+        self.one.memory.place({"memory": Region(MEMORY.first, end)})
+        self.content = self.one.memory.images["memory"]
+        self.content[:] = self.one.rng.randbytes(len(self.content))
+        self.transport = Simulation(self.one, Window(MEMORY.first, end), self.content)
+        rng, p = self.one.bench.numpy_rng, self.p.meadow
+        layers, self.states = random_layers(p, rng, 2)
+        self.model = IntegerModel(layers, random_vocabulary(p, rng), STATE_STEP)
+        self.packed = packed_model(self.model, p)
+        self.table = rng.integers(-(1 << 12), 1 << 12, (p.vocabulary_size, p.hidden_size))
+
+    def embed(self, tokens: Any) -> Any:
+        """Return the hidden states of tokens."""
+        return self.table[list(tokens)]
+
+    async def use(self, work: Callable[[], None]) -> None:
+        """Reset, then run a function that uses the host library; check stray writes."""
+        await self.one.bench.reset()
+        await run_host(work)
+        assert not self.one.memory.strays
+
+
+@cocotb.test()
+async def text_equals_the_golden_model(dut: Any) -> None:
+    """Generate two texts; each token, with its sum, is that of the golden model."""
+    board = Board(dut, "text")
+    found, expected = list[tuple[int, int]](), list[tuple[int, int]]()
+    prompts = [3, 1, 4, 1, 5], list(range(board.p.meadow.most_tokens + 1))[:12]
+
+    def generate() -> None:
+        host = MeadowHost(board.transport, board.p, board.packed)
+        for prompt in prompts:
+            host.length = 0
+            for token in host.generate(prompt, 4, board.embed):
+                assert host.last is not None
+                found.append((token, host.last.tokens[1]))
+
+    await board.use(generate)
+    most = board.p.meadow.most_tokens
+    for prompt in prompts:
+        golden = WholeModel(board.p.meadow, board.model)
+        blocks = [prompt[first : first + most] for first in range(0, len(prompt), most)]
+        for block in blocks[:-1]:
+            golden.step(board.embed(block))
+        block = blocks[-1]
+        for _ in range(4):
+            result = golden.step(board.embed(block))
+            expected.append((result.token, int(result.sums[result.token]) % (1 << 32)))
+            block = [result.token]
+    board.one.bench.compare("tokens and sums", np.array(expected), np.array(found))
+
+
+@cocotb.test()
+async def wrong_digest_writes_nothing(dut: Any) -> None:
+    board = Board(dut, "digest")
+    before = bytes(board.content)
+    other = replace(board.p, outstanding=board.p.outstanding + 1)
+
+    def open_other() -> None:
+        with pytest.raises(UserError, match="digest of the accelerator must be 0x") as caught:
+            MeadowHost(board.transport, other, board.packed)
+        assert f"not {board.p.digest:#010x}" in str(caught.value)
+
+    await board.use(open_other)
+    assert board.content == before
+    assert await board.one.read("base_0_low") == 0
+
+
+@cocotb.test()
+async def small_memory_is_refused(dut: Any) -> None:
+    board = Board(dut, "small memory", memory_bytes=4096)
+    before = bytes(board.content)
+
+    def open_small() -> None:
+        with pytest.raises(UserError, match=r"the memory must have .* bytes .*, not 4,096"):
+            MeadowHost(board.transport, board.p, board.packed)
+
+    await board.use(open_small)
+    assert board.content == before
+
+
+@cocotb.test()
+async def a_block_is_repeated_after_an_error(dut: Any) -> None:
+    """A bus error, a job without end, and a second start are reported; the next job is correct."""
+    board = Board(dut, "errors")
+    golden = WholeModel(board.p.meadow, board.model)
+    expected = golden.step(board.embed([7, 8])).token
+
+    def repeat() -> None:
+        host = MeadowHost(board.transport, board.p, board.packed, timeout=0.5)
+        failing = board.one.responses["packet_reads"]
+        failing.fail(40, Response.SLVERR.value)
+        with pytest.raises(DeviceError, match=r"SLVERR at address 0x\w+ of the port packet_reads"):
+            host.run(board.embed([7, 8]), predict=True)
+        assert host.length == 0
+        # Instructions without their matrices never end.
+        count = len(host._program(tokens=2, predict=True).instructions)
+        with pytest.raises(DeviceError, match=r"must end within 0\.5 s; it was stopped") as caught:
+            host.device.run([count, 0], timeout=0.5)
+        assert caught.value.cause is Cause.NONE
+        host.device.start([count, 0])
+        for refused in (lambda: host.device.start([1, 1]), lambda: host.device.set_regions([])):
+            with pytest.raises(UserError, match=r"must be idle before .*, not busy"):
+                refused()
+        host.device.stop()
+        odd = [Region(board.p.data_bytes // 2, 64)]
+        with pytest.raises(UserError, match=f"must be multiples of {board.p.data_bytes} below"):
+            host.device.set_regions(odd)
+        host.timeout = 60
+        assert host.run(board.embed([7, 8]), predict=True) == expected
+
+    await board.use(repeat)
+    reads = [one for one in board.one.ports.values() if isinstance(one, AxiReads)]
+    assert all(one.idle for one in reads)
