@@ -150,6 +150,13 @@ UNITS: tuple[Entry, ...] = (
                 reserved=4,
                 protect_sink=True,
             ),
+            # A head whose threshold is negative casts no vote.
+            "tiny_without_fallback": VotingEngineParameters(
+                threshold=VoteThresholdParameters(slots=40, fallback=False),
+                heads=3,
+                count_bits=4,
+                reserved=4,
+            ),
             "smollm2": VotingEngineParameters(
                 threshold=VoteThresholdParameters(slots=512), heads=9, lanes=2
             ),

@@ -10,7 +10,7 @@ from hdl.arith.float_format import BINARY16
 from hdl.memory.memory import LARGEST_DEPTH
 from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.argmax import ArgmaxParameters
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
@@ -68,6 +68,8 @@ class VedaParameters(ModelDimensions, Parameters):
         Maximum number of tokens of a prompt that pass through a layer together, so that each line
         of its matrices is fetched once for all of them; at most `slots`. With 1 there is no
         weight buffer.
+    fallback : bool
+        The paper's rule for a head whose threshold is negative, as in `VoteThresholdParameters`.
 
     Raises
     ------
@@ -88,6 +90,7 @@ class VedaParameters(ModelDimensions, Parameters):
     context_length: Annotated[int, PowerOfTwo(2, 65536, "tokens")] = 4096
     vocabulary_size: Annotated[int, Range(0, 262144, "tokens")] = 0
     block: Annotated[int, Range(1, 64, "tokens")] = 1
+    fallback: bool = option(default=True)
 
     def __post_init__(self) -> None:
         """Check rules that involve several fields."""
@@ -268,7 +271,7 @@ class VedaParameters(ModelDimensions, Parameters):
     def voting(self) -> VotingEngineParameters:
         """Dimensions of the voting engine."""
         return VotingEngineParameters(
-            threshold=VoteThresholdParameters(slots=self.slots),
+            threshold=VoteThresholdParameters(slots=self.slots, fallback=self.fallback),
             heads=self.heads,
             lanes=self.lanes,
             # The instructions specify which tokens vote.
