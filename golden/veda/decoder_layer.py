@@ -129,7 +129,7 @@ def slice_operands(p: VedaParameters, vector: Codes) -> Codes:
 
 
 def inner_matrix(p: VedaParameters, matrix: Codes) -> Codes:
-    """Return the matrix that `slice_operands` multiplies: with biases, their slice comes first."""
+    """Return the matrix that `slice_operands` multiplies: with biases, their slice is first."""
     if not p.biases:
         return matrix
     zeros = np.zeros((p.array.width - 1, matrix.shape[1]), np.uint16)
