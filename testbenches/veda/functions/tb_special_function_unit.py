@@ -319,9 +319,9 @@ async def activation_at_full_rate(dut: Any) -> None:
 
 
 def heads_without_gaps(run: Run) -> bool:
-    """Return whether a head is longer than the pipelines, so that the next one is ready."""
-    p = run.parameters
-    return p.scores >= p.exp_stages + p.divide_stages
+    """Return whether a head takes as long as the reciprocal of its sum: the next one is ready."""
+    p = run.parameters.softmax
+    return p.scores > p.division_cycles
 
 
 @cocotb.test()
