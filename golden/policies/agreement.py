@@ -16,7 +16,7 @@ from golden.policies.cache import Cache
 from golden.policies.protocol import CachePolicy, Policy, Query, Unit
 from golden.policies.scores import Aerp, Source
 from golden.policies.voting import Voting
-from golden.veda.voting.vote_threshold import Outcome, vote_threshold, votes
+from golden.veda.voting.vote_threshold import vote_threshold, votes
 from golden.veda.voting.voting_engine import to_codes
 
 LAYERS = (0, 14, 29)
@@ -150,9 +150,7 @@ class VoteDifferences:
         fast = policy.votes(prob).numpy()
         for own, limit, head in zip(fast, limits, probabilities, strict=True):
             codes = to_codes(head)
-            outcome = vote_threshold(codes)
-            if not policy.fallback:
-                outcome = Outcome(outcome.threshold, False, outcome.lowest)
+            outcome = vote_threshold(codes, fallback=policy.fallback)
             theirs = votes(codes, outcome)
             self.votes += len(head)
             differing = np.flatnonzero(own != theirs)

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from golden.policies.protocol import LONGEST, Attended, Policy, Query, Unit
-from golden.veda.voting.vote_threshold import ThresholdCoefficients, vote_threshold
-from golden.veda.voting.voting_engine import exact_votes, to_codes
+from golden.veda.voting.vote_threshold import ThresholdCoefficients
+from golden.veda.voting.voting_engine import exact_votes
 from golden.veda.voting.voting_policy import (
     Integers,
     Reals,
@@ -16,7 +16,6 @@ from golden.veda.voting.voting_policy import (
     VotingPolicy,
     head_votes,
     replay,
-    threshold,
 )
 from hdl.parameters import require, require_range
 
@@ -70,8 +69,8 @@ class Voting(Policy):
 
     @property
     def hardware(self) -> str | None:
-        """The voting engine, which has the fallback."""
-        return "voting_engine" if self.fallback else None
+        """The voting engine; its parameter `threshold.fallback` selects the rule."""
+        return "voting_engine"
 
     def threshold(self, prob: Tensor) -> Tensor:
         """Return a/l - b*sigma of each head's probabilities, [..., 1]."""
@@ -97,25 +96,16 @@ class Voting(Policy):
     def second_source(self, scores: NDArray[np.floating]) -> Attended:
         """Run `golden.veda.voting.voting_policy` in float64."""
 
-        def votes(head: Reals) -> NDArray[np.bool_]:
-            if self.fallback:
-                return head_votes(head, a=self.a, b=self.b)
-            return head < threshold(head, a=self.a, b=self.b)
+        def votes(heads: Reals) -> Integers:
+            own = [head_votes(head, a=self.a, b=self.b, fallback=self.fallback) for head in heads]
+            return np.stack(own).sum(axis=0)
 
-        return self._replayed(scores, lambda heads: _sum([votes(head) for head in heads]))
+        return self._replayed(scores, votes)
 
     def exact_form(self, scores: NDArray[np.floating]) -> Attended | None:
         """Run the voting engine's model."""
         coefficients = ThresholdCoefficients(round(self.a * 4096), round(self.b * 4096))
-        if self.fallback:
-            return self._replayed(scores, exact_votes(coefficients))
-
-        def without(heads: Reals) -> Integers:
-            # With a fallback, the threshold is 0.
-            codes = to_codes(heads)
-            return _sum([head < vote_threshold(head, coefficients).threshold for head in codes])
-
-        return self._replayed(scores, without)
+        return self._replayed(scores, exact_votes(coefficients, fallback=self.fallback))
 
     def _replayed(self, scores: NDArray[np.floating], votes: Votes) -> Attended:
         tokens = scores.shape[1]
@@ -129,7 +119,3 @@ class Voting(Policy):
         )
         for step in replay(scores, policy, votes):
             yield np.sort(step.positions)
-
-
-def _sum(votes: list[NDArray[np.bool_]]) -> Integers:
-    return np.stack(votes).sum(axis=0)

@@ -1,4 +1,8 @@
-"""Bit-exact model of VEDA's decoder layer, composed of the units' models."""
+"""Bit-exact model of VEDA's decoder layer, composed of the units' models.
+
+With `biases`, each matrix has its biases as its first row, and the input of a row of outer products
+begins with a 1.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -6,7 +10,7 @@ import numpy as np
 
 from golden.arith.float_add import float_add
 from golden.arith.float_convert import float_convert
-from golden.arith.float_values import codes
+from golden.arith.float_values import ONE, codes
 from golden.llm.layers import LayerWeights
 from golden.veda.array.flexible_pe_array import inner_products, outer_product
 from golden.veda.functions.element_serial_activation import activation
@@ -49,7 +53,9 @@ class DecoderLayer:
     parameters : VedaParameters
         Dimensions of the accelerator.
     weights : LayerWeights
-        The layer's matrices, as the FP16 codes that `folded` returns.
+        The layer's matrices, as the FP16 codes that `folded` returns. With biases the heads of
+        `output` are joined, so that its shape is (1 + heads * head_size, hidden_size). Without a
+        gate `gate` has no columns.
 
     Members
     -------
@@ -88,24 +94,58 @@ class DecoderLayer:
             As in `LayerModel.attend`.
         """
         p, weights, array = self.parameters, self.weights, self.parameters.array
-        normalised = layernorm(state, p.norm)
+        normalised = row_operands(p, state)
         query, key, value = (
             rows(array, normalised, matrix)
             for matrix in (weights.query, weights.key, weights.value)
         )
-        query, key = (turned(heads, cosines, sines) for heads in (query, key))
+        if p.rotary:
+            query, key = (turned(heads, cosines, sines) for heads in (query, key))
         attention = self.cache.attend(query, key, value, vote=vote, evictions=evictions)
 
         # A lane without a head has an output too, which is multiplied by weights of zero.
-        heads = attention.outputs.reshape(-1)
-        padded = np.zeros((len(heads), p.hidden_size), np.uint16)
-        padded[: p.heads * p.head_size] = weights.output.reshape(-1, p.hidden_size)
-        state = added(sums(array, heads, padded), state)
+        heads = slice_operands(p, attention.outputs.reshape(-1))
+        state = added(sums(array, heads, output_matrix(p, weights)), state)
 
-        normalised = layernorm(state, p.norm)
-        gate, up = (rows(array, normalised, matrix) for matrix in (weights.gate, weights.up))
-        state = added(sums(array, activation(gate, up), weights.down), state)
+        normalised = row_operands(p, state)
+        up = rows(array, normalised, weights.up)
+        activated = activation(rows(array, normalised, weights.gate), up) if p.gated else relu(up)
+        between = slice_operands(p, activated)
+        state = added(sums(array, between, inner_matrix(p, weights.down)), state)
         return LayerResult(state, attention)
+
+
+def row_operands(p: VedaParameters, state: Codes) -> Codes:
+    """Return the normalised state as operands of outer products, the 1 of the biases first."""
+    normalised = layernorm(state, p.norm)
+    return np.concatenate([np.full(int(p.biases), ONE, np.uint16), normalised])
+
+
+def slice_operands(p: VedaParameters, vector: Codes) -> Codes:
+    """Return a vector as operands of inner products: first a slice for the biases, with one 1."""
+    ahead = np.zeros(p.biases * p.array.width, np.uint16)
+    ahead[:1] = ONE
+    return np.concatenate([ahead, vector])
+
+
+def inner_matrix(p: VedaParameters, matrix: Codes) -> Codes:
+    """Return the matrix that `slice_operands` multiplies: with biases, their slice is first."""
+    if not p.biases:
+        return matrix
+    zeros = np.zeros((p.array.width - 1, matrix.shape[1]), np.uint16)
+    return np.concatenate([matrix[:1], zeros, matrix[1:]])
+
+
+def output_matrix(p: VedaParameters, weights: LayerWeights) -> Codes:
+    """Return the matrix of the output projection, with weights of zero for lanes without a head."""
+    own = weights.output.reshape(-1, p.hidden_size)
+    missing = p.rounds * p.lanes - p.heads
+    return inner_matrix(p, np.pad(own, ((0, missing * p.head_size), (0, 0))))
+
+
+def relu(elements: Codes) -> Codes:
+    """Return max(0, x) of FP16 codes; a NaN has no sign, and remains."""
+    return np.where(elements >> 15, 0, elements).astype(np.uint16)
 
 
 def rows(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Codes:

@@ -1,4 +1,7 @@
-"""Expected deviation of VEDA's decoder layer from the truth of `golden.llm.layers`."""
+"""Expected deviation of VEDA's decoder layer from the truth of `golden.llm.layers`.
+
+For LLaMA's layers only: `tests/veda/test_opt_layer.py` compares a layer of OPT with the library.
+"""
 
 from dataclasses import dataclass
 

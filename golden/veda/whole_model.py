@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from golden.llm.layers import LayerWeights
 from golden.nonlinear.argmax import argmax
 from golden.veda.array.flexible_pe_array import outer_sums
-from golden.veda.decoder_layer import DecoderLayer
-from golden.veda.functions.element_serial_layernorm import layernorm
+from golden.veda.decoder_layer import DecoderLayer, row_operands
 from golden.veda.functions.element_serial_rotary import angles
 from golden.veda.veda import Codes, Step
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
@@ -126,7 +125,7 @@ class WholeModel:
         Each layer's matrices, as FP16 codes.
     vocabulary : numpy.ndarray
         The LM head with the final norm's weights folded in, FP16 codes, shape (hidden_size,
-        vocabulary_size).
+        vocabulary_size); with biases, these are its first row.
     rope_base : float
         Base of the rotary angles.
 
@@ -187,7 +186,7 @@ def close_gaps(layer: DecoderLayer, step: Step) -> None:
 def vocabulary_sums(p: VedaParameters, state: Codes, vocabulary: Codes) -> NDArray[np.uint64]:
     """Return the normalised state times the LM head, as sums before rounding."""
     array: FlexiblePeArrayParameters = p.array
-    normalised = layernorm(state, p.norm)
+    normalised = row_operands(p, state)
     columns = -(-vocabulary.shape[1] // array.planes) * array.planes
     padded = np.pad(vocabulary, ((0, 0), (0, columns - vocabulary.shape[1])))
     scalars = np.repeat(normalised[:, np.newaxis], array.planes, axis=1)

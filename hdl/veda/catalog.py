@@ -120,6 +120,10 @@ UNITS: tuple[Entry, ...] = (
                 exp_stages=2,
                 step_stages=1,
             ),
+            # An OPT layer's functions: softmax and layernorm.
+            "tiny_opt": SpecialFunctionUnitParameters(
+                lanes=2, scores=24, heads=2, width=12, rms=False, swiglu=False, rotates=False
+            ),
             "tiny_lanes": SpecialFunctionUnitParameters(
                 lanes=2, scores=24, heads=2, width=12, divide_digits=0
             ),
@@ -138,6 +142,13 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": VotingEngineParameters(
                 threshold=VoteThresholdParameters(slots=40),
+                heads=3,
+                count_bits=4,
+                reserved=4,
+            ),
+            # A head whose threshold is negative casts no vote.
+            "tiny_without_fallback": VotingEngineParameters(
+                threshold=VoteThresholdParameters(slots=40, fallback=False),
                 heads=3,
                 count_bits=4,
                 reserved=4,
@@ -201,6 +212,26 @@ UNITS: tuple[Entry, ...] = (
                 intermediate_size=48,
                 context_length=64,
                 block=2,
+            ),
+            # A layer of OPT, in which a row of activated elements is several vectors.
+            "tiny_opt": VedaParameters(
+                array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+                copies=2,
+                head_size=4,
+                heads=6,
+                kv_heads=6,
+                layers=2,
+                slots=16,
+                scored_heads=2,
+                hidden_size=18,
+                intermediate_size=48,
+                context_length=64,
+                vocabulary_size=29,
+                block=3,
+                rotary=False,
+                layer_norm=True,
+                biases=True,
+                gated=False,
             ),
             # The last row of the LM head is padded with zeros, and a row is computed faster than
             # its logits are compared.

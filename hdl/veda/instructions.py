@@ -65,7 +65,7 @@ class PassKind(enum.Enum, shape=3):
     """Weights, with the heads' outputs: inner products, added to the state."""
 
     GATE_UP = 5
-    """`gate_proj` and `up_proj`, with the normalised state: outer products, activated next."""
+    """`gate_proj` and `up_proj`, or `up_proj` alone: outer products, activated next."""
 
     DOWN = 6
     """Weights, with the activated elements: inner products, added to the state."""
@@ -130,7 +130,7 @@ class RowKind(enum.Enum, shape=3):
     """Keys, values or queries."""
 
     GATED = 3
-    """Interleaved outputs of `gate_proj` and `up_proj`."""
+    """Interleaved outputs of `gate_proj` and `up_proj`, or those of `up_proj` alone."""
 
     LOGITS = 4
     """Logits."""

@@ -10,7 +10,7 @@ from hdl.arith.float_format import BINARY16
 from hdl.memory.memory import LARGEST_DEPTH
 from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.argmax import ArgmaxParameters
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
@@ -68,6 +68,18 @@ class VedaParameters(ModelDimensions, Parameters):
         Maximum number of tokens of a prompt that pass through a layer together, so that each line
         of its matrices is fetched once for all of them; at most `slots`. With 1 there is no
         weight buffer.
+    fallback : bool
+        The paper's rule for a head whose threshold is negative, as in `VoteThresholdParameters`.
+    rotary : bool
+        Whether queries and keys are rotated by the positions of their tokens.
+    layer_norm : bool
+        Whether norms subtract the mean (layer norm) or not (RMSNorm). Software folds their weights
+        and biases into the matrices that follow.
+    biases : bool
+        Whether matrices have biases, the LM head included.
+    gated : bool
+        Whether the feed-forward block is a SwiGLU. Otherwise its activation is ReLU, of the output
+        of a single matrix (`up_proj`).
 
     Raises
     ------
@@ -88,6 +100,11 @@ class VedaParameters(ModelDimensions, Parameters):
     context_length: Annotated[int, PowerOfTwo(2, 65536, "tokens")] = 4096
     vocabulary_size: Annotated[int, Range(0, 262144, "tokens")] = 0
     block: Annotated[int, Range(1, 64, "tokens")] = 1
+    fallback: bool = option(default=True)
+    rotary: bool = option(default=True)
+    layer_norm: bool = option(default=False)
+    biases: bool = option(default=False)
+    gated: bool = option(default=True)
 
     def __post_init__(self) -> None:
         """Check rules that involve several fields."""
@@ -135,8 +152,13 @@ class VedaParameters(ModelDimensions, Parameters):
 
     @property
     def gated_rows(self) -> int:
-        """Rows of `gate_proj` and `up_proj` together."""
-        return 2 * self.intermediate_size // self.row_elements
+        """Rows of `gate_proj` and `up_proj` together, or of `up_proj` alone."""
+        return (1 + self.gated) * self.intermediate_size // self.row_elements
+
+    @property
+    def row_lines(self) -> int:
+        """Lines per channel of a row of outer products: biases, then one line per element."""
+        return self.biases + self.hidden_size
 
     @property
     def attended_slices(self) -> int:
@@ -168,10 +190,10 @@ class VedaParameters(ModelDimensions, Parameters):
     def beats(self) -> dict[PassKind, int]:
         """Lines per channel of each matrix of a layer, in the order of execution."""
         return {
-            PassKind.QUERY_KEY_VALUE: self.projected_rows * self.hidden_size,
-            PassKind.OUTPUT_PROJECTION: self.attended_slices * self.array_outputs,
-            PassKind.GATE_UP: self.gated_rows * self.hidden_size,
-            PassKind.DOWN: self.activated_slices * self.array_outputs,
+            PassKind.QUERY_KEY_VALUE: self.projected_rows * self.row_lines,
+            PassKind.OUTPUT_PROJECTION: (self.biases + self.attended_slices) * self.array_outputs,
+            PassKind.GATE_UP: self.gated_rows * self.row_lines,
+            PassKind.DOWN: (self.biases + self.activated_slices) * self.array_outputs,
         }
 
     @property
@@ -182,14 +204,14 @@ class VedaParameters(ModelDimensions, Parameters):
     @property
     def vocabulary_beats(self) -> int:
         """Lines per channel of the LM head."""
-        return self.vocabulary_rows * self.hidden_size
+        return self.vocabulary_rows * self.row_lines
 
     @property
     def segment_lines(self) -> int:
         """Maximum number of lines per channel in a segment, see `WeightBuffer`."""
         # A row of outer products, or a block of as many outputs as there are partial sums.
-        slices = max(self.attended_slices, self.activated_slices)
-        return max(self.hidden_size, slices * min(self.array.partial_sums, self.array_outputs))
+        slices = self.biases + max(self.attended_slices, self.activated_slices)
+        return max(self.row_lines, slices * min(self.array.partial_sums, self.array_outputs))
 
     @property
     def state_elements(self) -> int:
@@ -213,6 +235,9 @@ class VedaParameters(ModelDimensions, Parameters):
             scores=self.slots,
             heads=self.scored_heads,
             width=self.hidden_size,
+            rms=not self.layer_norm,
+            swiglu=self.gated,
+            rotates=self.rotary,
             # The next vector overwrites elements as they are normalised; only its last element
             # waits. This halves the buffer; a prompt at `tiny` takes 3 % more cycles.
             vectors=1,
@@ -221,7 +246,7 @@ class VedaParameters(ModelDimensions, Parameters):
 
     @property
     def norm(self) -> ElementSerialLayernormParameters:
-        """Dimensions of the RMSNorm before the attention's and the SwiGLU's projections."""
+        """Dimensions of the norm before the attention's and the feed-forward block's matrices."""
         return self.functions.layernorm
 
     @property
@@ -268,7 +293,7 @@ class VedaParameters(ModelDimensions, Parameters):
     def voting(self) -> VotingEngineParameters:
         """Dimensions of the voting engine."""
         return VotingEngineParameters(
-            threshold=VoteThresholdParameters(slots=self.slots),
+            threshold=VoteThresholdParameters(slots=self.slots, fallback=self.fallback),
             heads=self.heads,
             lanes=self.lanes,
             # The instructions specify which tokens vote.

@@ -52,11 +52,11 @@ class Veda(Unit):
     all tokens of a block and held in the weight buffer. Every token attends to itself and to
     earlier tokens only, so the work that a causal mask would discard is never done.
 
-    **Latency** of an attention about ``2 * length * rounds + rounds * (fold + 1) + groups * drain +
-    60`` cycles; `length` is the number of cached tokens, `rounds` the number of heads per lane, and
+    **Latency** of an attention about ``2 * length * rounds + rounds * fold + groups * drain + 40``
+    cycles; `length` is the number of cached tokens, `rounds` the number of heads per lane, and
     `groups` that of groups of `scored_heads` heads; `fold` and `drain` are properties of
     `FlexiblePeArrayParameters`, 6 and 18 cycles at the paper's dimensions. A layer adds all lines
-    of its matrices, ``fold + 1`` cycles for each row of results, and about 190 cycles for each of
+    of its matrices, `fold` cycles for each row of results, and about 190 cycles for each of
     its two norms. **Throughput** one beat per cycle: a line of every memory channel, which together
     have one FP16 operand for each processing element. The end of a layer overlaps with the
     beginning of the next. Voting takes no cycles.
@@ -64,7 +64,9 @@ class Veda(Unit):
     **Numerics** as in `FlexiblePeArray`, `SpecialFunctionUnit`, `ResidualStream` and
     `VotingEngine`: all outputs of units are FP16, sums are FP29 (7 exponent bits, 21 fraction bits,
     in which every product of two FP16 numbers is exact). The softmax is to the base 2. The matrices
-    must include the weights of the norms, and that of the queries ``log2(e) / sqrt(head_size)``.
+    must include the weights of the norms, and that of the queries ``log2(e) / sqrt(head_size)``. A
+    bias is the first term of its sum: it is multiplied by 1 and added without a rounding of its
+    own. ReLU is exact.
 
     Parameters
     ----------
@@ -183,11 +185,7 @@ class Veda(Unit):
             (scheduler.blocks, residual.blocks),
             (self.states_in, residual.states_in),
             (residual.states_out, self.states_out),
-            (feeder.angles, results.angles),
-            (results.pairs, functions.pairs),
-            (functions.rotated, results.rotated),
-            (results.operands, functions.operands),
-            (functions.activated, results.activated),
+            *self._paired_functions(feeder, results, functions),
             (results.outputs, self.outputs),
             # Registers: the feeder forks probabilities to the arrays and to the voting engine. The
             # ready of one of them must not decide in the same cycle whether the other moves.
@@ -215,6 +213,25 @@ class Veda(Unit):
         self._normalise(m, residual.elements, functions, feeder)
         self._place_arrays(m, feeder, functions, residual, results)
         return m
+
+    def _paired_functions(
+        self, feeder: OperandFeeder, results: LinearResults, functions: SpecialFunctionUnit
+    ) -> list[tuple[stream.Interface, stream.Interface]]:
+        """Return the streams to and from the functions of pairs of elements."""
+        p = self.parameters
+        connected = []
+        if p.rotary:
+            connected += [
+                (feeder.angles, results.angles),
+                (results.pairs, functions.pairs),
+                (functions.rotated, results.rotated),
+            ]
+        if p.gated:
+            connected += [
+                (results.operands, functions.operands),
+                (functions.activated, results.activated),
+            ]
+        return connected
 
     def _shared_lines(self, m: Module, feeder: OperandFeeder) -> stream.Interface:
         """Return the memory's lines, through the weight buffer if a block's tokens share them."""

@@ -114,7 +114,7 @@ def random_vocabulary(rng: np.random.Generator, p: VedaParameters) -> Codes | No
     if not p.vocabulary_size:
         return None
     columns = rng.integers(0, p.vocabulary_size, p.vocabulary_size)
-    return codes(rng.normal(size=(p.hidden_size, p.vocabulary_size)))[:, columns]
+    return codes(rng.normal(size=(p.row_lines, p.vocabulary_size)))[:, columns]
 
 
 def states_of_all_sizes(rng: np.random.Generator, p: VedaParameters, tokens: int) -> Codes:

@@ -227,7 +227,7 @@ class DecodeWork:
             self.states = None
         lines = sum(self.p.beats.values())
         self.ideal_cycles += count * lines
-        self.ideal_lines += count + lines
+        self.ideal_lines += count * self.p.rotary + lines
 
     def _predict(self, states: Codes) -> None:
         """Add the expected predictions of states."""

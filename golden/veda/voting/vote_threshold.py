@@ -38,9 +38,9 @@ class Outcome:
     Parameters
     ----------
     threshold : int
-        FP16 code; 0 with a fallback.
+        FP16 code; 0 if it would be negative.
     fallback : bool
-        Whether the threshold would be negative.
+        Whether the head votes against its smallest element only.
     lowest : int
         Index of the smallest element; ties resolve to the lowest index.
     """
@@ -71,7 +71,9 @@ def threshold_margin(root: int, coefficients: ThresholdCoefficients) -> int:
     return ((min(coefficients.mean, 6144) << 14) - coefficients.deviation * root) >> 1
 
 
-def vote_threshold(codes: Codes, coefficients: ThresholdCoefficients = PAPER) -> Outcome:
+def vote_threshold(
+    codes: Codes, coefficients: ThresholdCoefficients = PAPER, *, fallback: bool = True
+) -> Outcome:
     """Return the outcome of one head.
 
     A head without a softmax has neither a threshold nor a fallback, and casts no vote.
@@ -82,6 +84,8 @@ def vote_threshold(codes: Codes, coefficients: ThresholdCoefficients = PAPER) ->
         int64 FP16 codes without their signs, one per element; in a distribution all are below 2.
     coefficients : ThresholdCoefficients
         Coefficients of mean and deviation.
+    fallback : bool
+        As in `VoteThresholdParameters`.
     """
     length = len(codes)
     if (BINARY16.decode(codes) >= 2).any() or np.isnan(BINARY16.decode(codes)).any():
@@ -90,7 +94,7 @@ def vote_threshold(codes: Codes, coefficients: ThresholdCoefficients = PAPER) ->
     excess = max(0, ((length * sum_of_squares(codes)) >> 12) - (1 << 28))
     margin = threshold_margin(isqrt(excess), coefficients)
     if margin < 0:
-        return Outcome(0, True, lowest)
+        return Outcome(0, fallback, lowest)
     return Outcome(rounded_quotient(margin, length), False, lowest)
 
 

@@ -87,12 +87,13 @@ def to_codes(probabilities: NDArray[np.float64]) -> Integers:
     return probabilities.astype(np.float16).view(np.uint16).astype(np.int64)
 
 
-def exact_votes(coefficients: ThresholdCoefficients = PAPER) -> Votes:
+def exact_votes(coefficients: ThresholdCoefficients = PAPER, *, fallback: bool = True) -> Votes:
     """Return the engine's function from probabilities to votes, for `voting_policy.replay`."""
 
     def all_votes(probabilities: NDArray[np.float64]) -> Integers:
         codes = to_codes(probabilities)
-        return np.stack([votes(head, vote_threshold(head, coefficients)) for head in codes]).sum(0)
+        outcomes = [vote_threshold(head, coefficients, fallback=fallback) for head in codes]
+        return np.stack([votes(*pair) for pair in zip(codes, outcomes, strict=True)]).sum(0)
 
     return all_votes
 
@@ -119,9 +120,10 @@ def process_step(
     coefficients : ThresholdCoefficients
         Coefficients of mean and deviation.
     """
-    outcomes = [vote_threshold(head, coefficients) for head in codes] if step.vote else []
+    heads, fallback = codes if step.vote else codes[:0], p.threshold.fallback
+    outcomes = [vote_threshold(head, coefficients, fallback=fallback) for head in heads]
     added = np.zeros(step.length, np.int64)
-    for head, outcome in zip(codes, outcomes, strict=False):
+    for head, outcome in zip(heads, outcomes, strict=True):
         added += votes(head, outcome)
     before = np.where(np.arange(step.length) == step.new_slot, 0, counts)
     # Saturating once at the end equals saturating after each round of heads.

@@ -31,14 +31,16 @@ def threshold(probabilities: Reals, *, a: float = 1.0, b: float = 0.2) -> float:
     return a * mean - b * float(np.sqrt(max(variance, 0.0)))
 
 
-def head_votes(probabilities: Reals, *, a: float = 1.0, b: float = 0.2) -> NDArray[np.bool_]:
+def head_votes(
+    probabilities: Reals, *, a: float = 1.0, b: float = 0.2, fallback: bool = True
+) -> NDArray[np.bool_]:
     """Return the tokens against which one head votes.
 
     All tokens strictly below the threshold; if it is negative, only the least probable token, where
-    ties resolve to the lowest index.
+    ties resolve to the lowest index, or no token without the `fallback`.
     """
     limit = threshold(probabilities, a=a, b=b)
-    if limit < 0:
+    if limit < 0 and fallback:
         return np.arange(len(probabilities)) == np.argmin(probabilities)
     return probabilities < limit
 

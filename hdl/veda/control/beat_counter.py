@@ -15,11 +15,13 @@ class BeatCounter(Unit):
     outputs all beats are one row.
 
     A matrix of outer products has one beat per element of the state: a row of weights. After one
-    beat per element a row of results is complete, and the weights of the next row follow.
+    beat per element a row of results is complete, and the weights of the next row follow. A row's
+    biases are the weights of an element before the others.
 
     A matrix of inner products has beats of one slice of one output's weights for each array. As
     many outputs as the array has partial sums form a block of outputs: first the first slices of
-    all its outputs arrive, then all second slices, and so on. The last block may be smaller.
+    all its outputs arrive, then all second slices, and so on. The last block may be smaller. The
+    biases are in a slice before the others.
 
     The lines of a matrix's row, or of its block of outputs, are a segment: every token of a block
     of tokens uses them before the lines of the next segment are used.
@@ -76,17 +78,21 @@ class BeatCounter(Unit):
         p, header = self.parameters, self.header
         by = SecondOperand.of(header.kind)
         block = p.array.partial_sums
-        most = max(p.attended_slices, p.activated_slices)
-        element = Signal(range(p.hidden_size))
+        most = p.biases + max(p.attended_slices, p.activated_slices)
+        element = Signal(range(p.row_lines))
         output, part = Signal(range(block)), Signal(range(most))
         # Outputs of this block and of the blocks after it: one comparison identifies the last
         # block, which may be smaller.
         left = Signal(range(p.array_outputs + 1), init=p.array_outputs)
         row_ends, part_ends, block_ends, final = Signal(), Signal(), Signal(), Signal()
         token, segment_ends, later = Signal(p.token_shape), Signal(), Signal()
-        slices = Mux(header.kind == PassKind.DOWN, p.activated_slices, p.attended_slices)
+        slices = Mux(
+            header.kind == PassKind.DOWN,
+            p.biases + p.activated_slices,
+            p.biases + p.attended_slices,
+        )
         m.d.comb += [
-            row_ends.eq(element == p.hidden_size - 1),
+            row_ends.eq(element == p.row_lines - 1),
             final.eq(left <= block),
             part_ends.eq(output == Mux(final, left, block) - 1),
             block_ends.eq(part == slices - 1),

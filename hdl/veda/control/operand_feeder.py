@@ -1,16 +1,35 @@
 """VEDA's operand feeder: combines memory beats with their operands and feeds them to the arrays."""
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
-from hdl.stream.connect import fork_handshake
+from hdl.stream.connect import connect_streams, fork_handshake
 from hdl.unit import Unit
 from hdl.veda.array.array_parameters import ArrayMode
 from hdl.veda.control.beat_counter import BeatCounter
+from hdl.veda.control.ones_ahead import OnesAhead
 from hdl.veda.instructions import Leave, Operation, PassKind, RowKind, SecondOperand
 from hdl.veda.parameters import VedaParameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Vectors:
+    """Second operands of matrices, with those of the biases.
+
+    Parameters
+    ----------
+    elements : stream.Interface
+        The normalised state, element by element.
+    slices : stream.Interface
+        The vector of a matrix of inner products, in slices of the array's width.
+    """
+
+    elements: stream.Interface
+    slices: stream.Interface
 
 
 class OperandFeeder(Unit):
@@ -22,6 +41,9 @@ class OperandFeeder(Unit):
     first beat that needs it (inner products).
 
     All tokens of a block use the lines of a segment before those of the next segment arrive.
+
+    The biases of a matrix are the weights of one more element of the state, or of the first element
+    of one more slice, which is 1.
 
     A matrix of inner products is complete when its last sum has been added to the state. The arrays
     therefore never process scores and such sums at the same time.
@@ -63,7 +85,7 @@ class OperandFeeder(Unit):
     vectors : Out(stream).array(copies)
         For each array: a query, or a slice of the vector.
     angles : Out(stream)
-        Rotary angles of a block's positions.
+        With rotary embedding: the angles of a block's positions.
     lengths : Out(stream)
         Number of scores of a pass; transferred with its first beat.
     votes : Out(stream)
@@ -98,7 +120,7 @@ class OperandFeeder(Unit):
                 "finished": In(1),
                 "operands": Out(stream.Signature(array.operand_layout)).array(p.copies),
                 "vectors": Out(stream.Signature(array.vector_layout)).array(p.copies),
-                "angles": Out(stream.Signature(p.angles_layout)),
+                **({"angles": Out(stream.Signature(p.angles_layout))} if p.rotary else {}),
                 "lengths": Out(stream.Signature(p.length_shape)),
                 "votes": Out(stream.Signature(p.scalar_layout)),
                 "summing": Out(1),
@@ -128,8 +150,9 @@ class OperandFeeder(Unit):
             self.leave.eq((header.leave == Leave.OUT.value) & (header.kind == PassKind.DOWN)),
             self.predict.eq((header.leave == Leave.PREDICT.value) & (header.kind == PassKind.DOWN)),
         ]
-        self._transfer(m, by, beat, moves)
-        self._form_operands(m, by, beat)
+        vectors = self._vectors(m)
+        self._transfer(m, by, beat, moves, vectors)
+        self._form_operands(m, by, beat, vectors)
         # A row ends only after the previous row has been transferred: one register is sufficient.
         with m.If(moves & (by.probability | by.element) & beat.last):
             m.d.sync += self.row_last_token.eq(header.last_token)
@@ -146,16 +169,39 @@ class OperandFeeder(Unit):
                     m.d.sync += self.row_kind.eq(Mux(layer, RowKind.ATTENDED, RowKind.OUTPUT))
         return m
 
-    def _transfer(self, m: Module, by: SecondOperand, beat: BeatCounter, moves: Signal) -> None:
+    def _vectors(self, m: Module) -> _Vectors:
+        """Return the operands of the matrices: with biases, a one is ahead of each vector."""
+        p = self.parameters
+        if not p.biases:
+            return _Vectors(elements=self.elements, slices=self.slices)
+        m.submodules.elements_ahead = elements = OnesAhead(
+            shape=BINARY16.layout, code=BINARY16.one, longest=p.hidden_size
+        )
+        longest = max(p.attended_slices, p.activated_slices)
+        m.submodules.slices_ahead = slices = OnesAhead(
+            shape=p.array.vector_layout, code=BINARY16.one, longest=longest
+        )
+        connect_streams(m, self.elements, elements.source)
+        connect_streams(m, self.slices, slices.source)
+        down = self.passes.payload.kind == PassKind.DOWN
+        m.d.comb += [
+            elements.length.eq(p.hidden_size),
+            slices.length.eq(Mux(down, p.activated_slices, p.attended_slices)),
+        ]
+        return _Vectors(elements=elements.sink, slices=slices.sink)
+
+    def _transfer(
+        self, m: Module, by: SecondOperand, beat: BeatCounter, moves: Signal, vectors: _Vectors
+    ) -> None:
         """Transfer a beat and its operands together, when all consumers are ready."""
         header = self.passes.payload
         known = Signal()
         with m.If(beat.load):
-            m.d.comb += known.eq(self._vector_valid(by))
+            m.d.comb += known.eq(self._vector_valid(by, vectors))
         with m.Elif(by.probability):
             m.d.comb += known.eq(self.probabilities.valid)
         with m.Elif(by.element):
-            m.d.comb += known.eq(self.elements.valid)
+            m.d.comb += known.eq(vectors.elements.valid)
         with m.Else():
             m.d.comb += known.eq(1)
         # A pass of sums remains at the head of the stream after its last beat, until its last sum
@@ -165,29 +211,35 @@ class OperandFeeder(Unit):
         elsewhere = (self.lengths.ready | ~opens) & (self.votes.ready | ~votes)
         operates = offered & ~by.none & elsewhere
         ready = fork_handshake(m, operates, list(self.operands))
-        angles = Value.cast(self.words.payload)[: self.parameters.angle_layout.size]
+        m.d.comb += moves.eq(operates & ready)
+        if self.parameters.rotary:
+            angles = Value.cast(self.words.payload)[: self.parameters.angle_layout.size]
+            m.d.comb += [
+                moves.eq(Mux(by.none, offered & self.angles.ready, operates & ready)),
+                self.angles.valid.eq(offered & by.none),
+                Value.cast(self.angles.payload.item).eq(angles),
+                self.angles.payload.last.eq(beat.ends),
+            ]
         m.d.comb += [
-            moves.eq(Mux(by.none, offered & self.angles.ready, operates & ready)),
             self.passes.ready.eq(Mux(by.slice, self.finished, moves & beat.ends)),
             self.words.ready.eq(moves),
             self.queries.ready.eq(moves & opens),
             self.probabilities.ready.eq(moves & by.probability),
-            self.elements.ready.eq(moves & by.element),
-            self.slices.ready.eq(moves & by.slice & beat.load),
-            self.angles.valid.eq(offered & by.none),
-            Value.cast(self.angles.payload.item).eq(angles),
-            self.angles.payload.last.eq(beat.ends),
+            vectors.elements.ready.eq(moves & by.element),
+            vectors.slices.ready.eq(moves & by.slice & beat.load),
             self.lengths.valid.eq(offered & opens & ready),
             self.lengths.payload.eq(header.beats),
             self.votes.valid.eq(offered & votes & ready),
             self.votes.payload.eq(self.probabilities.payload),
         ]
 
-    def _vector_valid(self, by: SecondOperand) -> Value:
+    def _vector_valid(self, by: SecondOperand, vectors: _Vectors) -> Value:
         """Return whether the vector that an inner product loads is valid."""
-        return Mux(by.slice, self.slices.valid, self.queries.valid)
+        return Mux(by.slice, vectors.slices.valid, self.queries.valid)
 
-    def _form_operands(self, m: Module, by: SecondOperand, beat: BeatCounter) -> None:
+    def _form_operands(
+        self, m: Module, by: SecondOperand, beat: BeatCounter, vectors: _Vectors
+    ) -> None:
         """Combine a beat's weights with its second operand, for each array."""
         p = self.parameters
         for copy in range(p.copies):
@@ -199,10 +251,12 @@ class OperandFeeder(Unit):
                 operand.first.eq(beat.first),
                 operand.last.eq(beat.last),
                 operand.weights.eq(self.words.payload[copy]),
-                vector.payload.eq(Mux(by.slice, self.slices.payload, self.queries.payload[copy])),
+                vector.payload.eq(
+                    Mux(by.slice, vectors.slices.payload, self.queries.payload[copy])
+                ),
                 # Valid independently of the weights: the array accepts both in the same cycle.
                 vector.valid.eq(
-                    self.passes.valid & beat.load & ~beat.spent & self._vector_valid(by)
+                    self.passes.valid & beat.load & ~beat.spent & self._vector_valid(by, vectors)
                 ),
             ]
             # Every plane multiplies by one element of the state, or by its own head's probability.
@@ -210,5 +264,5 @@ class OperandFeeder(Unit):
                 lane = p.lane(0, copy * p.array.planes + plane)
                 probability = self.probabilities.payload.values[lane]
                 m.d.comb += operand.scalars[plane].eq(
-                    Mux(by.element, self.elements.payload.as_value(), probability.as_value())
+                    Mux(by.element, vectors.elements.payload.as_value(), probability.as_value())
                 )

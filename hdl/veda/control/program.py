@@ -59,10 +59,11 @@ class LayerSequencer(Unit):
         last_after = Mux(predicts, len(PREDICTING) - 1, len(AFTER) - 1)
         # A burst and its pass are transferred in the same cycle.
         after = PREDICTING if p.vocabulary_size else AFTER
-        step = Signal(range(max(len(BEFORE), len(after))))
+        before = BEFORE if p.rotary else BEFORE[1:]
+        step = Signal(range(max(len(before), len(after))))
         ends, moves = Signal(), Signal()
         m.d.comb += [
-            ends.eq(step == Mux(half.after, last_after, len(BEFORE) - 1)),
+            ends.eq(step == Mux(half.after, last_after, len(before) - 1)),
             moves.eq(self.halves.valid & self.reads.ready & self.passes.ready),
             self.reads.valid.eq(self.halves.valid & self.passes.ready),
             self.passes.valid.eq(self.halves.valid & self.reads.ready),
@@ -76,7 +77,7 @@ class LayerSequencer(Unit):
         # The first line of a matrix is known at elaboration: matrices are stored in this order.
         line = 0
         with m.Switch(half.after):
-            for half_number, kinds in enumerate((BEFORE, after)):
+            for half_number, kinds in enumerate((before, after)):
                 with m.Case(half_number), m.Switch(step):
                     for number, kind in enumerate(kinds):
                         with m.Case(number):

@@ -1,6 +1,6 @@
 """VEDA's special function unit (SFU): every nonlinear function of a layer on shared operators."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Annotated
@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.parameters import As, Parameters, Range, parameter_object
+from hdl.parameters import As, Parameters, Range, option, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 from hdl.veda.functions.element_serial_activation import (
@@ -56,6 +56,8 @@ class SpecialFunctionUnitParameters(Parameters):
         Register stages of adders and multipliers.
     divide_digits, divide_stages : int
         As in `ElementSerialActivationParameters`.
+    swiglu, rotates : bool
+        Whether the unit has the SwiGLU activation and the rotary embedding.
 
     Raises
     ------
@@ -73,6 +75,8 @@ class SpecialFunctionUnitParameters(Parameters):
     step_stages: Annotated[int, Range(1, 4, "stages")] = 2
     divide_digits: Annotated[int, As(ElementSerialActivationParameters)] = 2
     divide_stages: Annotated[int, As(ElementSerialActivationParameters)] = 10
+    swiglu: bool = option(default=True)
+    rotates: bool = option(default=True)
 
     @property
     def softmax(self) -> ElementSerialSoftmaxParameters:
@@ -119,7 +123,8 @@ class SpecialFunctionUnit(Unit):
     """Compute softmax, layernorm, SwiGLU activation and rotary embedding on shared operators.
 
     One exponential unit, one adder, two multipliers and one divider serve the normalisation of the
-    first lane's softmax, the norm, the activation and the rotary embedding. They belong to one
+    first lane's softmax, the norm, the activation and the rotary embedding. An operator that no
+    function of the unit uses is absent. They belong to one
     function at a time. The function keeps them until it has nothing to begin, or until an item with
     `last` begins (an element that is reduced or normalised, an operand, a pair) while another
     function waits. When no item is in flight in the operators, the next waiting function is
@@ -150,9 +155,9 @@ class SpecialFunctionUnit(Unit):
     elements, normalised : In, Out(stream)
         As in `ElementSerialLayernorm`.
     operands, activated : In, Out(stream)
-        As in `ElementSerialActivation`.
+        As in `ElementSerialActivation`; only with `swiglu`.
     pairs, rotated : In, Out(stream)
-        As in `ElementSerialRotary`.
+        As in `ElementSerialRotary`; only with `rotates`.
     flags : Out(struct)
         Of all lanes' softmax: `nan`, `infinite`. Held until `clear_flags`.
     undefined : Out(1)
@@ -169,6 +174,14 @@ class SpecialFunctionUnit(Unit):
     def __init__(self, *, parameters: SpecialFunctionUnitParameters) -> None:
         self.parameters = p = parameters
         softmax, norm = p.softmax, p.layernorm
+        activation = {
+            "operands": In(stream.Signature(p.activation.operands_layout)),
+            "activated": Out(stream.Signature(p.activation.element_layout)),
+        }
+        rotary = {
+            "pairs": In(stream.Signature(p.rotary.pair_layout)),
+            "rotated": Out(stream.Signature(p.rotary.rotated_layout)),
+        }
         super().__init__(
             {
                 "lengths": In(stream.Signature(softmax.length_shape)),
@@ -176,10 +189,8 @@ class SpecialFunctionUnit(Unit):
                 "probabilities": Out(stream.Signature(softmax.beat_layout(p.lanes))),
                 "elements": In(stream.Signature(norm.element_layout)),
                 "normalised": Out(stream.Signature(norm.element_layout)),
-                "operands": In(stream.Signature(p.activation.operands_layout)),
-                "activated": Out(stream.Signature(p.activation.element_layout)),
-                "pairs": In(stream.Signature(p.rotary.pair_layout)),
-                "rotated": Out(stream.Signature(p.rotary.rotated_layout)),
+                **(activation if p.swiglu else {}),
+                **(rotary if p.rotates else {}),
                 "flags": Out(softmax.flags_layout),
                 "undefined": Out(1),
                 "clear_flags": In(1),
@@ -196,21 +207,29 @@ class SpecialFunctionUnit(Unit):
         m.submodules.layernorm = layernorm = ElementSerialLayernorm(
             parameters=p.layernorm, shared=True
         )
-        m.submodules.activation = activation = ElementSerialActivation(
-            parameters=p.activation, shared=True
-        )
-        m.submodules.rotary = rotary = ElementSerialRotary(parameters=p.rotary, shared=True)
-        for source, sink in (
+        # The order is that of the arbiter: the norm is granted next after the softmax.
+        requesters = [softmax.operators, layernorm.operators]
+        connected = [
             (self.lengths, softmax.lengths),
             (self.scores, softmax.scores),
             (softmax.probabilities, self.probabilities),
             (self.elements, layernorm.elements),
             (layernorm.normalised, self.normalised),
-            (self.operands, activation.operands),
-            (activation.activated, self.activated),
-            (self.pairs, rotary.pairs),
-            (rotary.rotated, self.rotated),
-        ):
+        ]
+        if p.swiglu:
+            m.submodules.activation = activation = ElementSerialActivation(
+                parameters=p.activation, shared=True
+            )
+            requesters.append(activation.operators)
+            connected += [
+                (self.operands, activation.operands),
+                (activation.activated, self.activated),
+            ]
+        if p.rotates:
+            m.submodules.rotary = rotary = ElementSerialRotary(parameters=p.rotary, shared=True)
+            requesters.append(rotary.operators)
+            connected += [(self.pairs, rotary.pairs), (rotary.rotated, self.rotated)]
+        for source, sink in connected:
             connect_streams(m, source, sink)
         m.d.comb += [
             softmax.clear_flags.eq(self.clear_flags),
@@ -218,9 +237,6 @@ class SpecialFunctionUnit(Unit):
             self.flags.eq(softmax.flags),
             self.undefined.eq(layernorm.undefined),
         ]
-
-        # The order is that of the arbiter: the norm is granted next after the softmax.
-        requesters = [unit.operators for unit in (softmax, layernorm, activation, rotary)]
         self._share(m, requesters, self._arbitrate(m, requesters))
         return m
 
@@ -255,24 +271,27 @@ class SpecialFunctionUnit(Unit):
     def _share(self, m: Module, requesters: Sequence[SharedOperators], owner: Signal) -> None:
         """Connect each operator's operands to its owner, and its results to all functions."""
         p = self.parameters
-        operators: dict[str, Unit] = {
-            "add": FloatAdd(stages=p.step_stages, enable=True),
-            "exp": FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
-            "multiply": FloatMultiply(extra_bits=EXTRA_BITS, stages=p.step_stages, enable=True),
-            "divide": p.activation.divider,
-            "last_multiply": FloatMultiply(exact=True, stages=p.step_stages, enable=True),
+        stages = p.step_stages
+        operators: dict[str, Callable[[], Unit]] = {
+            "add": lambda: FloatAdd(stages=stages, enable=True),
+            "exp": lambda: FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
+            "multiply": lambda: FloatMultiply(extra_bits=EXTRA_BITS, stages=stages, enable=True),
+            "divide": lambda: p.activation.divider,
+            "last_multiply": lambda: FloatMultiply(exact=True, stages=stages, enable=True),
         }
         # All pipelines advance together, as the owner enables them.
         enable = Signal()
         m.d.comb += enable.eq((owner & Cat(requester.enable for requester in requesters)).any())
-        for name, operator in operators.items():
-            m.submodules[name] = operator
-            m.d.comb += operator.enable.eq(enable)
+        for name, built in operators.items():
             users = [
                 (getattr(requester, name), owns)
                 for requester, owns in zip(requesters, owner, strict=True)
                 if name in requester.signature.members
             ]
+            if not users:
+                continue
+            m.submodules[name] = operator = built()
+            m.d.comb += operator.enable.eq(enable)
             # Results are connected to all functions: only the owner has items in the pipelines.
             for ports, _owns in users:
                 link_results(m, operator, ports)

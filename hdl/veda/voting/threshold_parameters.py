@@ -6,7 +6,7 @@ from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import Parameters, Range, parameter_object
+from hdl.parameters import Parameters, Range, option, parameter_object
 
 PROBABILITY_BITS = 14
 """Bits of an FP16 code from 0 up to, but not including, 2: the upper two are zero."""
@@ -41,6 +41,9 @@ class VoteThresholdParameters(Parameters):
     ----------
     slots : int
         Maximum number of elements of a head.
+    fallback : bool
+        The paper's rule for a head whose threshold is negative: it votes against its least probable
+        element. Without the fallback such a head casts no vote.
 
     Raises
     ------
@@ -49,6 +52,7 @@ class VoteThresholdParameters(Parameters):
     """
 
     slots: Annotated[int, Range(4, 4096, "tokens")] = 4096
+    fallback: bool = option(default=True)
 
     @property
     def slot_bits(self) -> int:
@@ -100,6 +104,5 @@ class VoteThresholdParameters(Parameters):
     @property
     def outcome_layout(self) -> data.StructLayout:
         """Threshold of a head, which determines its votes."""
-        return data.StructLayout(
-            {"threshold": PROBABILITY_BITS, "fallback": 1, "lowest": self.slot_bits}
-        )
+        only_vote = {"fallback": 1, "lowest": self.slot_bits} if self.fallback else {}
+        return data.StructLayout({"threshold": PROBABILITY_BITS, **only_vote})

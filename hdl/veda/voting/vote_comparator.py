@@ -24,7 +24,7 @@ class VoteComparator(Unit):
 
     **Numerics** one vote for each lane whose probability is strictly below its threshold. If the
     threshold is negative, the only vote is against the head's lowest probability; ties resolve to
-    the lowest slot.
+    the lowest slot. Without `threshold.fallback` there is no vote in this case.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class VoteComparator(Unit):
         """Compare each element of a head with its lane's threshold, and register the votes."""
         p = self.parameters
         moves, ends = Signal(), Signal()
-        slot, head_round = Signal(p.slot_bits), Signal(range(p.rounds))
+        head_round = Signal(range(p.rounds))
         last_round = head_round == p.rounds - 1
         m.d.comb += [
             # The heads of all lanes have equal lengths, but their thresholds may arrive in
@@ -98,13 +98,20 @@ class VoteComparator(Unit):
             ends.eq(moves & element.payload.last),
             element.ready.eq(moves),
         ]
+        with m.If(ends):
+            m.d.sync += head_round.eq(Mux(last_round, 0, head_round + 1))
+        slot = Signal(p.slot_bits)
+        with m.If(moves):
+            m.d.sync += slot.eq(Mux(ends, 0, slot + 1))
         votes = []
         for lane, outcome in enumerate(outcomes):
             vote = Signal(name=f"vote_{lane}")
             # Codes of non-negative numbers compare like the numbers: no floating-point comparator
             # is needed.
-            below = element.payload.values[lane] < outcome.payload.threshold
-            against = Mux(outcome.payload.fallback, slot == outcome.payload.lowest, below)
+            against = element.payload.values[lane] < outcome.payload.threshold
+            if p.threshold.fallback:
+                only = slot == outcome.payload.lowest
+                against = Mux(outcome.payload.fallback, only, against)
             m.d.comb += outcome.ready.eq(ends)
             # The last round may have fewer heads than lanes.
             m.d.comb += vote.eq(
@@ -112,11 +119,6 @@ class VoteComparator(Unit):
             )
             votes.append(vote)
         with m.If(moves):
-            m.d.sync += [
-                self.votes.payload.eq(tree_sum(votes)),
-                slot.eq(Mux(ends, 0, slot + 1)),
-            ]
-        with m.If(ends):
-            m.d.sync += head_round.eq(Mux(last_round, 0, head_round + 1))
+            m.d.sync += self.votes.payload.eq(tree_sum(votes))
         with m.If(~self.votes.valid | self.votes.ready):
             m.d.sync += self.votes.valid.eq(moves)

@@ -73,7 +73,8 @@ class VoteThreshold(Unit):
     2**-25, divided by l and rounded to FP16, ties to even. If the sum of probabilities is 1, the
     error of the deviation is at most l * 2**-28 / sqrt(e) + 2**-14 before the division. The
     fallback applies for a - b * r < 0, before any rounding of the threshold: a threshold of zero is
-    not a fallback, and no probability is below it. A mean coefficient above 1.5 counts as 1.5.
+    not a fallback, and no probability is below it. Without the parameter `fallback` a negative
+    threshold is output as zero. A mean coefficient above 1.5 counts as 1.5.
 
     Parameters
     ----------
@@ -88,9 +89,10 @@ class VoteThreshold(Unit):
     probabilities : In(stream)
         A head's elements; `last` ends it.
     outcomes : Out(stream)
-        For each head `threshold` (FP16 without its upper two bits; 0 with a fallback, and for a
-        head that is not a distribution), `fallback` (the threshold would be negative), and
-        `lowest`: the index of the smallest element; ties resolve to the lowest index.
+        For each head `threshold` (FP16 without its upper two bits; 0 if it would be negative, and
+        for a head that is not a distribution). With the parameter `fallback` also `fallback` (the
+        threshold would be negative), and `lowest`: the index of the smallest element; ties resolve
+        to the lowest index.
 
     Raises
     ------
@@ -127,7 +129,8 @@ class VoteThreshold(Unit):
         # One head in each unit upstream of the divider, and one in transit: there is always room.
         # The smallest elements also wait for heads in the divider and upstream of the sum.
         m.submodules.lengths = lengths = Fifo(shape=unsigned(p.length_bits), depth=4)
-        low = data.StructLayout({"slot": p.slot_bits, "undefined": 1})
+        slot = {"slot": p.slot_bits} if p.fallback else {}
+        low = data.StructLayout({**slot, "undefined": 1})
         m.submodules.lows = lows = Fifo(shape=low, depth=6)
 
         # From here on each unit holds one head, for at most the time of `interval` elements.
@@ -182,7 +185,7 @@ class VoteThreshold(Unit):
         return Mux(whole == 0, 0, excess)
 
     def _accumulate(self, m: Module, lows: stream.Interface, sums: stream.Interface) -> None:
-        """Find the smallest element, count the elements and accumulate their squares."""
+        """Examine the elements, count them and accumulate their squares."""
         advance = Signal()
         # All stages advance together; they stall while a sum waits.
         m.d.comb += [
@@ -190,12 +193,16 @@ class VoteThreshold(Unit):
             self.probabilities.ready.eq(advance),
         ]
         element = self._element(m, advance)
-        self._find_lowest(m, advance, element, lows)
+        self._examine(m, advance, element, lows)
+        if self.parameters.fallback:
+            self._find_lowest(m, advance, element, lows)
         self._sum(m, advance, element, self._square(m, advance, element.value), sums)
 
     def _element(self, m: Module, advance: Value) -> _Element:
         """Stage 1: the element, its index, and whether it is its head's first."""
-        number = Signal(self.parameters.slot_bits)
+        # Without the fallback only a head's first element has to be known: the index stays at 1.
+        p = self.parameters
+        number = Signal(p.slot_bits if p.fallback else 1)
         element = _Element(
             value=Signal(PROBABILITY_BITS, name="value", reset_less=True),
             undefined=Signal(name="undefined", reset_less=True),
@@ -206,7 +213,7 @@ class VoteThreshold(Unit):
         )
         payload = self.probabilities.payload
         with m.If(self.probabilities.valid & advance):
-            m.d.sync += number.eq(Mux(payload.last, 0, number + 1))
+            m.d.sync += number.eq(Mux(payload.last, 0, number + 1 if p.fallback else 1))
         with m.If(advance):
             m.d.sync += [
                 element.value.eq(Value.cast(payload.value)[:PROBABILITY_BITS]),
@@ -220,6 +227,18 @@ class VoteThreshold(Unit):
                 m.d.sync += [new.eq(old) for old, new in pairwise(flags)]
         return element
 
+    def _examine(
+        self, m: Module, advance: Value, element: _Element, lows: stream.Interface
+    ) -> None:
+        """Stage 2: one element that is not a probability makes its whole head undefined."""
+        undefined = Signal(reset_less=True)
+        with m.If(advance & element.valid[0]):
+            m.d.sync += undefined.eq(element.undefined | (undefined & ~element.first[0]))
+        m.d.comb += [
+            lows.valid.eq(element.valid[1] & element.last[1] & advance),
+            lows.payload.undefined.eq(undefined),
+        ]
+
     def _find_lowest(
         self, m: Module, advance: Value, element: _Element, lows: stream.Interface
     ) -> None:
@@ -229,15 +248,7 @@ class VoteThreshold(Unit):
         lowest = Signal(self.parameters.slot_bits, reset_less=True)
         with m.If(advance & valid[0] & (first[0] | (value < smallest))):
             m.d.sync += [smallest.eq(value), lowest.eq(element.position)]
-        # One element that is not a probability makes its whole head undefined.
-        undefined = Signal(reset_less=True)
-        with m.If(advance & valid[0]):
-            m.d.sync += undefined.eq(element.undefined | (undefined & ~first[0]))
-        m.d.comb += [
-            lows.valid.eq(valid[1] & element.last[1] & advance),
-            lows.payload.slot.eq(lowest),
-            lows.payload.undefined.eq(undefined),
-        ]
+        m.d.comb += lows.payload.slot.eq(lowest)
 
     def _square(self, m: Module, advance: Value, value: Value) -> Value:
         """Stages 2 to 4: return the square as a fixed-point number.
@@ -310,7 +321,7 @@ class VoteThreshold(Unit):
         # Only the positions of normal numbers are searched: subnormals are not shifted further.
         top = BINARY16.bias - 1
         moved, shift = Signal(QUOTIENT_FRACTION + 1, reset_less=True), Signal(range(top + 1))
-        rest, fallback, full = Signal(reset_less=True), Signal(reset_less=True), Signal()
+        rest, full = Signal(reset_less=True), Signal()
         leaves, quotient = Signal(), quotients.payload.quotient
         amount = Signal.like(shift)
         m.d.comb += [
@@ -326,7 +337,6 @@ class VoteThreshold(Unit):
                 moved.eq(quotient << amount),
                 shift.eq(amount),
                 rest.eq(quotients.payload.remainder.any()),
-                fallback.eq(negative),
             ]
         significand = moved[-BINARY16.significand_bits :]
         below = moved[: -BINARY16.significand_bits]
@@ -337,9 +347,16 @@ class VoteThreshold(Unit):
             m.d.sync += [
                 # No probability is below a threshold of zero.
                 outcome.payload.threshold.eq(Mux(lows.payload.undefined, 0, code)),
-                outcome.payload.fallback.eq(fallback & ~lows.payload.undefined),
-                outcome.payload.lowest.eq(lows.payload.slot),
                 outcome.valid.eq(1),
             ]
         with m.Elif(outcome.ready):
             m.d.sync += outcome.valid.eq(0)
+        if self.parameters.fallback:
+            fallback = Signal(reset_less=True)
+            with m.If(quotients.ready):
+                m.d.sync += fallback.eq(negative)
+            with m.If(leaves):
+                m.d.sync += [
+                    outcome.payload.fallback.eq(fallback & ~lows.payload.undefined),
+                    outcome.payload.lowest.eq(lows.payload.slot),
+                ]

@@ -39,7 +39,8 @@ class VotingEngine(Unit):
     takes `length` cycles.
 
     **Numerics** votes as in `VoteComparator`: against each probability strictly below the
-    threshold, or only against the smallest one if the threshold is negative. Counts are unsigned
+    threshold, or only against the smallest one if the threshold is negative (the fallback). With
+    `threshold.fallback` = false a head with a negative threshold casts no vote. Counts are unsigned
     and saturate. Ties resolve to the lowest slot.
 
     Parameters

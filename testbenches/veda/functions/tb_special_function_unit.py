@@ -1,6 +1,7 @@
 """Testbench of the special function unit: sequential and concurrent functions, stalls, resets."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations, repeat
 from typing import Any
 
@@ -68,17 +69,38 @@ def together(heads: Sequence[Codes], lanes: int) -> list[Codes]:
     ]
 
 
+def rotates(run: Run) -> bool:
+    """Return whether the unit has the rotary embedding."""
+    return run.parameters.rotates
+
+
+def activates(run: Run) -> bool:
+    """Return whether the unit has the activation."""
+    return run.parameters.swiglu
+
+
+NO_ROTATION, NO_ACTIVATION = "there is no rotary embedding", "there is no activation"
+
+
+def fitting(p: SpecialFunctionUnitParameters, work: Work) -> Work:
+    """Return work without inputs of functions that the unit does not have."""
+    absent = {"operands": not p.swiglu, "pairs": not p.rotates}
+    none = {name: NOTHING[name] for name, is_absent in absent.items() if is_absent}
+    return replace(work, **none)
+
+
 def real_work(p: SpecialFunctionUnitParameters, tokens: int) -> Work:
     """Return the functions' inputs in three layers of SmolLM2."""
     real = softmax_bench.real_heads(p.softmax, tokens)
     # Adjacent heads are queries of one head with different lengths; group those of equal length.
     heads = sorted(real, key=len)
-    return Work(
+    work = Work(
         heads=together(heads, p.lanes),
         vectors=layernorm_bench.real_vectors(p.layernorm, 1),
         operands=_first(activation_bench.real_operands(1), 100 if four_states() else 600),
         pairs=_first(rotary_bench.real_pairs(1), 100 if four_states() else 300),
     )
+    return fitting(p, work)
 
 
 def edge_work(p: SpecialFunctionUnitParameters) -> Work:
@@ -86,23 +108,25 @@ def edge_work(p: SpecialFunctionUnitParameters) -> Work:
     undefined = softmax_bench.undefined_heads(p.softmax)
     heads = softmax_bench.edge_heads(p.softmax)
     vectors = layernorm_bench.edge_vectors(p.layernorm)
-    return Work(
+    work = Work(
         heads=together([*heads, *undefined["nan"], *heads[:4], *undefined["infinite"]], p.lanes),
         vectors=[*vectors, *layernorm_bench.undefined_vectors(p.layernorm), *vectors[:3]],
         operands=activation_bench.edge_operands(),
         pairs=rotary_bench.edge_pairs(),
     )
+    return fitting(p, work)
 
 
 def random_work(rng: np.random.Generator, p: SpecialFunctionUnitParameters, scale: int) -> Work:
     """Return random work for all functions."""
     heads = softmax_bench.random_heads(rng, p.softmax, scale * p.lanes)
-    return Work(
+    work = Work(
         heads=together(heads, p.lanes),
         vectors=layernorm_bench.random_vectors(rng, p.layernorm, max(scale // 2, 2)),
         operands=_first(activation_bench.every_gate(rng, 256), 12 * scale),
         pairs=rotary_bench.random_pairs(rng, 6 * scale),
     )
+    return fitting(p, work)
 
 
 def _first(columns: Sequence[Codes], count: int) -> Any:
@@ -167,15 +191,17 @@ class FunctionsBench:
             "lengths": Shape.cast(p.softmax.length_shape),
             "scores": p.softmax.lanes_layout(p.lanes),
             "elements": p.layernorm.element_layout,
-            "operands": p.activation.operands_layout,
-            "pairs": p.rotary.pair_layout,
         }
         self.outputs = {
             "probabilities": p.softmax.beat_layout(p.lanes),
             "normalised": p.layernorm.element_layout,
-            "activated": p.activation.element_layout,
-            "rotated": p.rotary.rotated_layout,
         }
+        if p.swiglu:
+            self.inputs["operands"] = p.activation.operands_layout
+            self.outputs["activated"] = p.activation.element_layout
+        if p.rotates:
+            self.inputs["pairs"] = p.rotary.pair_layout
+            self.outputs["rotated"] = p.rotary.rotated_layout
         self.sources = {name: self.bench.source(name, source) for name in self.inputs}
         self.sinks = {name: self.bench.sink(name, sink) for name in self.outputs}
         self.due = dict.fromkeys(self.sinks, 0)
@@ -268,6 +294,7 @@ async def real_layers(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(rotates, NO_ROTATION)
 async def rotation_at_full_rate(dut: Any) -> None:
     """Alone, a function is as fast as its own unit, plus one cycle to acquire the operators."""
     bench = FunctionsBench(dut, "rotation_at_full_rate")
@@ -279,6 +306,7 @@ async def rotation_at_full_rate(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(activates, NO_ACTIVATION)
 async def activation_at_full_rate(dut: Any) -> None:
     """Activate elements at the divider's rate, plus one cycle to acquire the operators."""
     bench = FunctionsBench(dut, "activation_at_full_rate")
@@ -291,9 +319,9 @@ async def activation_at_full_rate(dut: Any) -> None:
 
 
 def heads_without_gaps(run: Run) -> bool:
-    """Return whether a head is longer than the pipelines, so that the next one is ready."""
-    p = run.parameters
-    return p.scores >= p.exp_stages + p.divide_stages
+    """Return whether a head takes as long as the reciprocal of its sum: the next one is ready."""
+    p = run.parameters.softmax
+    return p.scores > p.division_cycles
 
 
 @cocotb.test()
@@ -328,6 +356,7 @@ STREAMS = {"vectors": "elements", "operands": "operands", "pairs": "pairs"}
 
 @cocotb.test()
 @cocotb.parametrize((("owner", "waiting"), list(permutations(STREAMS, 2))))
+@only_if(lambda run: rotates(run) and activates(run), "the unit does not have all functions")
 async def turns(dut: Any, owner: str, waiting: str) -> None:
     """Offer work to a function while another has three vectors: it is served after the first."""
     bench, first, whole = await _in_turn(dut, f"turns {owner} {waiting}", owner)
@@ -342,11 +371,13 @@ async def turns(dut: Any, owner: str, waiting: str) -> None:
 
 def longer_than_the_pipeline(run: Run) -> bool:
     """Return whether a vector has more elements than the normalisation's pipeline has stages."""
-    return run.parameters.width > 2 * run.parameters.step_stages + 2
+    return rotates(run) and run.parameters.width > 2 * run.parameters.step_stages + 2
 
 
 @cocotb.test()
-@only_if(longer_than_the_pipeline, "the pipeline holds both vectors before the pairs arrive")
+@only_if(
+    longer_than_the_pipeline, "no pairs, or the pipeline holds both vectors before they arrive"
+)
 async def turns_in_normalisation(dut: Any) -> None:
     """Check the order when two vectors wait for their normalisation, and none is reduced."""
     bench, first, whole = await _in_turn(dut, "turns_in_normalisation", "vectors")
@@ -405,7 +436,7 @@ async def hard_products(dut: Any) -> None:
         "pairs": tuple(np.concatenate(columns) for columns in zip(*pairs, strict=True)),
         "vectors": layernorm_bench.random_vectors(rng, bench.p.layernorm, 100),
     }
-    await bench.run(Work(**{**NOTHING, **work}))
+    await bench.run(fitting(bench.p, Work(**{**NOTHING, **work})))
 
 
 stalls = stall_test(

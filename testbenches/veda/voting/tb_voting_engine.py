@@ -96,8 +96,9 @@ def real_steps(p: VotingEngineParameters, full: bool) -> tuple[list[VotingStep],
         [trace.attention_trace(*head).scores[: policy.prompt + steps] for head in heads]
     )[:, :, : policy.prompt + steps]
     texts = []
+    engine = exact_votes(usual_coefficients(p), fallback=p.threshold.fallback)
     for first in range(0, len(heads) - p.heads + 1, p.heads):
-        group = replay(scores[first : first + p.heads], policy, exact_votes(usual_coefficients(p)))
+        group = replay(scores[first : first + p.heads], policy, engine)
         texts.append([step for step in group if step.token >= policy.prompt - 4])
     taken = [step for token in zip(*texts, strict=True) for step in token]
     return taken, f"SmolLM2 layers {layers}, {p.heads} heads, {steps} generated tokens"

@@ -1,6 +1,7 @@
 """Test that rows of each kind are routed to their destination, in order, under any stalls."""
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ from hdl.veda.instructions import RowKind
 from hdl.veda.parameters import VedaParameters
 from testbenches.stream_trial import run_streams
 
-PRESETS = ("tiny", "tiny_wide", "tiny_two_copies", "tiny_vocabulary")
+FORMS: list[tuple[str, dict[str, bool]]] = [
+    *((preset, {}) for preset in ("tiny", "tiny_wide", "tiny_two_copies", "tiny_vocabulary")),
+    ("tiny_opt", {}),
+    ("tiny_two_copies", {"rotary": False}),
+    ("tiny_two_copies", {"gated": False}),
+]
+"""Presets, and changes to them."""
 
 
 class Functions:
@@ -30,11 +37,13 @@ class Functions:
 
     def __call__(self, ctx: Any) -> None:
         """Accept and offer one item of each function."""
-        unit = self.unit
-        for waiting, source, sink, result in (
-            (self.turned, unit.pairs, unit.rotated, turn),
-            (self.activated, unit.operands, unit.activated, activate),
-        ):
+        unit, p = self.unit, self.unit.parameters
+        functions: list[Any] = []
+        if p.rotary:
+            functions.append((self.turned, unit.pairs, unit.rotated, turn))
+        if p.gated:
+            functions.append((self.activated, unit.operands, unit.activated, activate))
+        for waiting, source, sink, result in functions:
             ctx.set(sink.valid, bool(waiting))
             if waiting:
                 ctx.set(Value.cast(sink.payload), waiting[0])
@@ -69,9 +78,9 @@ def packed(numbers: Any) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("preset", PRESETS)
-def test_rows_are_routed_by_kind(preset: str, seed: int) -> None:
-    p: VedaParameters = entry_named("veda").parameters(preset)
+@pytest.mark.parametrize(("preset", "changes"), FORMS)
+def test_rows_are_routed_by_kind(preset: str, changes: dict[str, bool], seed: int) -> None:
+    p: VedaParameters = replace(entry_named("veda").parameters(preset), **changes)
     rng = np.random.default_rng(seed)
     unit = LinearResults(parameters=p)
     angles = rng.integers(0, 1 << 16, (2, p.block, p.head_size))
@@ -110,20 +119,22 @@ def test_rows_are_routed_by_kind(preset: str, seed: int) -> None:
         for number in range(p.projected_rows):
             for own in their_angles[:tokens]:
                 row = send(RowKind.PROJECTED, tokens)
-                is_value = p.kv_rounds <= number < 2 * p.kv_rounds
-                wanted["projections"].append(packed(row if is_value else turned(row, own)))
+                straight = p.kv_rounds <= number < 2 * p.kv_rounds or not p.rotary
+                wanted["projections"].append(packed(row if straight else turned(row, own)))
         attended = [send(RowKind.ATTENDED, tokens) for _ in range(tokens * p.rounds)]
         expect(np.reshape(attended, (-1, half)), range(2 * tokens * p.attended_slices))
         activated = []
         for _number in range(p.gated_rows):
             for _token in range(tokens):
-                gates, ups = send(RowKind.GATED, tokens).reshape(-1, 2).T
-                activated.append(gates + 3 * ups)
+                row = send(RowKind.GATED, tokens)
+                gates, ups = row.reshape(-1, 2).T
+                # Without a gate, numbers with a sign become zero.
+                activated.append(gates + 3 * ups if p.gated else np.where(row >> 15, 0, row))
         # Rows arrive token by token; the vectors of a token are stored contiguously.
         places = np.arange(2 * tokens * p.activated_slices)
         expect(
             np.reshape(activated, (-1, half)),
-            places.reshape(tokens, p.gated_rows, p.copies).swapaxes(0, 1).reshape(-1),
+            places.reshape(tokens, p.gated_rows, -1).swapaxes(0, 1).reshape(-1),
         )
         # Rows of logits are only announced.
         for _number in range(3 * tokens if p.vocabulary_size else 0):
@@ -137,6 +148,6 @@ def test_rows_are_routed_by_kind(preset: str, seed: int) -> None:
     # In the accelerator the slice buffer and the queries are free before the next kind arrives:
     # here a sink that accepts all items is equivalent.
     sinks = {name: len(items) for name, items in wanted.items()}
-    sources = {"rows": rows, "angles": sets}
+    sources = {"rows": rows} | ({"angles": sets} if p.rotary else {})
     got = run_streams(unit, sources, sinks, seed=seed, cycle=functions)
     assert got == wanted

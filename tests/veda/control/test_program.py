@@ -16,7 +16,7 @@ from testbenches.stream_trial import run_streams
 from testbenches.veda.layer_weights import weight_lines
 from tests.veda.layers import random_weights
 
-PRESETS = ("tiny", "tiny_wide", "tiny_two_copies", "tiny_vocabulary")
+PRESETS = ("tiny", "tiny_wide", "tiny_two_copies", "tiny_opt", "tiny_vocabulary")
 MATRICES = (
     PassKind.QUERY_KEY_VALUE,
     PassKind.OUTPUT_PROJECTION,
@@ -30,15 +30,15 @@ def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, i
     marks = [{"hold": int(token < tokens - 1)} for token in range(tokens)]
     if kind in (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP):
         rows = p.projected_rows if kind == PassKind.QUERY_KEY_VALUE else p.gated_rows
-        ends = p.hidden_size - 1
+        ends = p.biases + p.hidden_size - 1
         return [
             {"first": element == 0, "last": element == ends, "load": 0, **mark}
             | {"replay": mark["hold"] * (element == ends)}
             for _row in range(rows)
             for mark in marks
-            for element in range(p.hidden_size)
+            for element in range(ends + 1)
         ]
-    slices = p.activated_slices if kind == PassKind.DOWN else p.attended_slices
+    slices = p.biases + (p.activated_slices if kind == PassKind.DOWN else p.attended_slices)
     starts = range(0, p.array_outputs, p.array.partial_sums)
     return [
         {
@@ -94,23 +94,24 @@ def test_counter_follows_the_lines(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_layer_has_five_bursts(preset: str) -> None:
+def test_layer_has_a_burst_for_its_angles_and_for_each_matrix(preset: str) -> None:
     p = entry_named("veda").parameters(preset)
     unit = LayerSequencer(parameters=p)
+    # Without rotary embedding the matrices are the only bursts.
+    ahead, count = int(p.rotary), 4 + p.rotary
     task = {name: np.array([0]) for name, _field in p.task_layout}
-    task |= {"layer": np.array([2]), "position": np.array([7]), "leave": np.array([1])}
+    task |= {"layer": np.array([1]), "position": np.array([7]), "leave": np.array([1])}
     task |= {"operation": np.array([Operation.LAYER.value])}
     task |= {"last_token": np.array([p.block - 1])}
     packed = to_integers(pack(p.task_layout, task))[0]
     halves = [packed | after << p.task_layout.size for after in (0, 1)]
-    got = run_streams(
-        unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1, revocable=("reads", "passes")
-    )
-    assert len(got["reads"]) == len(got["passes"]) == 5
+    wanted = {"reads": count, "passes": count}
+    got = run_streams(unit, {"halves": halves}, wanted, seed=1, revocable=("reads", "passes"))
+    assert len(got["reads"]) == len(got["passes"]) == count
 
     passes = unpack(p.pass_layout, from_integers(got["passes"], p.pass_layout.size))
-    kinds = (PassKind.ANGLES, *MATRICES)
-    lines = [p.block, *(p.beats[kind] for kind in MATRICES)]
+    kinds = (PassKind.ANGLES, *MATRICES)[1 - ahead :]
+    lines = [*[p.block] * ahead, *(p.beats[kind] for kind in MATRICES)]
     assert passes["kind"].tolist() == [kind.value for kind in kinds]
     assert passes["beats"].tolist() == lines
     assert (passes["operation"] == Operation.LAYER.value).all()
@@ -120,14 +121,16 @@ def test_layer_has_five_bursts(preset: str) -> None:
     reads = unpack(p.read_layout, from_integers(got["reads"], p.read_layout.size))
     assert reads["beats"].tolist() == lines
     addresses = reads["addresses"]
-    spaces = [Space.ANGLES.value, *[Space.WEIGHTS.value] * 4]
+    spaces = [*[Space.ANGLES.value] * ahead, *[Space.WEIGHTS.value] * 4]
     assert (addresses["space"] == np.array(spaces)[:, np.newaxis]).all()
-    assert (addresses["layer"][1:] == 2).all()
-    for number in range(1, 5):
+    assert (addresses["layer"][ahead:] == 1).all()
+    for number in range(ahead, count):
         places = from_integers(addresses["line"][number].tolist(), p.weight_line.size)
         place = unpack(p.weight_line, places)
-        assert (place["line"] == sum(lines[1:number])).all()
+        assert (place["line"] == sum(lines[ahead:number])).all()
         assert place["channel"].tolist() == list(range(p.channels))
+    if not p.rotary:
+        return
     place = unpack(p.angle_line, from_integers(addresses["line"][0].tolist(), p.angle_line.size))
     assert (place["position"] == 7).all()
     assert place["part"].tolist() == [channel % p.vector_lines for channel in range(p.channels)]

@@ -88,6 +88,16 @@ def test_a_head_without_a_softmax_casts_no_vote(code: int) -> None:
     assert not votes(np.full(64, code), vote_threshold(np.full(64, code), PAPER)).any()
 
 
+def test_without_fallback_a_negative_threshold_is_zero() -> None:
+    """A sink makes the threshold negative: the head votes once with the fallback, else never."""
+    head = to_codes(np.array([0.9, 0.05, 0.03, 0.02]))
+    sharp = ThresholdCoefficients(deviation=4095)
+    assert votes(head, vote_threshold(head, sharp)).tolist() == [False, False, False, True]
+    without = vote_threshold(head, sharp, fallback=False)
+    assert (without.threshold, without.fallback) == (0, False)
+    assert not votes(head, without).any()
+
+
 def test_votes() -> None:
     codes = np.array([5, 3, 3, 9])
     assert votes(codes, Outcome(5, False, 1)).tolist() == [False, True, True, False]
@@ -113,10 +123,17 @@ def heads_for(p: VoteThresholdParameters) -> list[np.ndarray]:
     return heads
 
 
-@pytest.mark.parametrize("slots", [4, 8, 4096])
-@pytest.mark.parametrize("take", [1.0, 0.02])
-def test_hardware_equals_its_model(slots: int, take: float) -> None:
-    p, coefficients = VoteThresholdParameters(slots=slots), ThresholdCoefficients(deviation=2000)
+@pytest.mark.parametrize(
+    ("slots", "take", "fallback"),
+    [
+        *((slots, take, True) for slots in (4, 8, 4096) for take in (1.0, 0.02)),
+        (4, 0.02, False),
+        (4096, 1.0, False),
+    ],
+)
+def test_hardware_equals_its_model(slots: int, take: float, fallback: bool) -> None:
+    p = VoteThresholdParameters(slots=slots, fallback=fallback)
+    coefficients = ThresholdCoefficients(deviation=2000)
     unit = VoteThreshold(parameters=p)
     heads = heads_for(p)
     random = np.random.default_rng(1)
@@ -147,9 +164,9 @@ def test_hardware_equals_its_model(slots: int, take: float) -> None:
             )
             cycle += 1
             if valid and ready:
-                # The lowest element matters only with a fallback.
-                lowest = payload.lowest if payload.fallback else 0
-                got.append((payload.threshold, payload.fallback, lowest))
+                # The lowest element matters only if the head takes the fallback.
+                only = payload.fallback if fallback else 0
+                got.append((payload.threshold, only, payload.lowest if only else 0))
                 seen.append(cycle)
 
     with writing_for(Target.FPGA):
@@ -158,9 +175,11 @@ def test_hardware_equals_its_model(slots: int, take: float) -> None:
     simulator.add_testbench(source)
     simulator.add_testbench(sink)
     simulator.run()
-    outcomes = [vote_threshold(head, coefficients) for head in heads]
+    outcomes = [vote_threshold(head, coefficients, fallback=fallback) for head in heads]
     assert got == [(o.threshold, int(o.fallback), o.lowest * o.fallback) for o in outcomes]
     if slots > 4:
-        assert {o.fallback for o in outcomes} == {False, True}
+        assert {o.fallback for o in outcomes} == {False, fallback}
+        negative = [vote_threshold(head, coefficients).fallback for head in heads]
+        assert any(negative) and not all(negative)
     if take == 1.0:
         assert abs(seen[0] - taken[0] - p.latency) <= 1

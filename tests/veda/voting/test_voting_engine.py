@@ -92,23 +92,37 @@ def test_counts_saturate() -> None:
     assert result.victims == [Victim(0, 15, True)]
 
 
-def test_model_and_replay_agree() -> None:
+@pytest.mark.parametrize("preset", ["tiny", "tiny_without_fallback"])
+def test_model_and_replay_agree(preset: str) -> None:
     """Compare counts and victims of a text with the replay's, step by step."""
+    p: VotingEngineParameters = entry_named("voting_engine").parameters(preset)
+    fallback = p.threshold.fallback
     rng = np.random.default_rng(8)
     policy = VotingPolicy(prompt=36, target=20, reserved=4, largest=15)
     scores = rng.normal(scale=2.5, size=(3, 60, 60))
     fallbacks = 0
     counts = np.zeros(0, np.int64)
-    for step in replay(scores, policy, exact_votes(SHARP)):
+    for step in replay(scores, policy, exact_votes(SHARP, fallback=fallback)):
         length = len(step.positions)
         if length > len(counts):
             counts = np.append(counts, 3)
         header = LayerStep(
             length=length, vote=step.vote, new_slot=step.slot, evictions=len(step.victims)
         )
-        result = process_step(header, to_codes(step.probabilities), counts, TINY, SHARP)
+        result = process_step(header, to_codes(step.probabilities), counts, p, SHARP)
         assert result.counts.tolist() == step.counts.tolist()
         assert [victim.slot for victim in result.victims] == step.victims
         fallbacks += sum(outcome.fallback for outcome in result.outcomes)
         counts = result.sent
-    assert fallbacks > 10
+    assert (fallbacks > 10) == fallback
+
+
+def test_fallback_decides_the_victim() -> None:
+    """With a sink all heads vote once, or not at all: then the lowest slot is the victim."""
+    head = to_codes(np.array([0.9, 0.06, 0.01, 0.03]))
+    step = LayerStep(length=4, vote=True, new_slot=3, evictions=1)
+    for preset, victim, count in (("tiny", 2, 3), ("tiny_without_fallback", 0, 0)):
+        p: VotingEngineParameters = entry_named("voting_engine").parameters(preset)
+        sharp = ThresholdCoefficients(deviation=4095)
+        result = process_step(step, np.stack([head] * 3), np.zeros(4, np.int64), p, sharp)
+        assert result.victims == [Victim(victim, count, True)]
