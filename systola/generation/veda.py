@@ -50,7 +50,16 @@ class VedaSystem(System):
         p: VedaParameters = dimensions
         # Spare layers cost a few words of the slot table.
         layers = max(p.layers, model.shape.layers)
-        return fitted(p, model.shape, multiple=p.row_elements, layers=layers)
+        return fitted(
+            p,
+            model.shape,
+            multiple=p.row_elements,
+            layers=layers,
+            rotary=True,
+            layer_norm=False,
+            biases=False,
+            gated=True,
+        )
 
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
