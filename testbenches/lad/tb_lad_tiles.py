@@ -70,6 +70,10 @@ async def any_counts(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(
+    lambda run: run.parameters.tile.vector.head_size < 128,
+    "of the paper's tiles it takes over 40 minutes, and the bench of one tile has it",
+)
 async def all_active(dut: Any) -> None:
     """Make every position active in every step of all tiles, whose rows leave no room."""
     await check_all_active(LadTileBench(dut, "all_active", "none", "bursty"))
