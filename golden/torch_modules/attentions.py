@@ -155,9 +155,13 @@ class VedaAttention(ExactAttention):
         layer = LayerModel(self.p, coefficients=self.coefficients)
         queries = self._halves("query", query * (scaling * LOG2_E))
         keys, vectors = self._halves("key", key), self._halves("value", value)
-        cached = 0
         for position in range(query.shape[1]):
-            block = next_block(position, cached=cached, budget=self.budget, reserved=self.reserved)
+            block = next_block(
+                position,
+                cached=min(position, self.budget - 1),
+                budget=self.budget,
+                reserved=self.reserved,
+            )
             yield layer.attend(
                 queries[:, position],
                 keys[:, position],
@@ -165,7 +169,6 @@ class VedaAttention(ExactAttention):
                 vote=block.vote,
                 evictions=block.evictions,
             )
-            cached += 1 - block.evictions
 
     def attend(self, query: Reals, key: Reals, value: Reals, scaling: float) -> Reals:
         """Return the outputs of one sequence."""
