@@ -29,7 +29,8 @@ MISSING = "Missing or stale; RUN=1 runs these commands in order:"
 @click.option("--top", help=f"Accelerators: {', '.join(SYSTEMS)}; all if absent.")
 @click.option("--preset", help="One preset, or two of one accelerator.")
 @settings_option
-@click.option("--budget", type=int, help="Tokens that a layer of VEDA or Kelle caches.")
+@click.option("--policy", help="Cache policies of the model in float32: names, or files (.py).")
+@click.option("--budget", type=int, help="Tokens that a layer of VEDA, Kelle or a policy caches.")
 @click.option("--bandwidth", type=float, help="Bandwidth in GB/s; each paper's own if absent.")
 @click.option("--context", type=int, help="Cached tokens; those of the measured run if absent.")
 @click.option("--liberty", help="NanGate45 for the commands, .lib or .lib.gz.")
@@ -38,13 +39,14 @@ def compare(
     top: str | None,
     preset: str | None,
     settings: str,
+    policy: str | None,
     budget: int | None,
     bandwidth: float | None,
     context: int | None,
     liberty: str | None,
     run_: bool,
 ) -> None:
-    """Compare accelerators, or two parameter sets of one, by the results that exist."""
+    """Compare accelerators, parameter sets of one, and policies, by the results that exist."""
     tops = list(dict.fromkeys((top or "").split())) or list(SYSTEMS)
     for name in tops:
         if name not in SYSTEMS:
@@ -59,6 +61,7 @@ def compare(
     from golden.llm.model import DataFileError
     from synth.comparison import kept
     from systola.comparing.design import Design, choices
+    from systola.comparing.policies import PolicyColumn
 
     try:
         with console.status("opening the model"):
@@ -75,7 +78,9 @@ def compare(
                 f"CONTEXT must be from 1 to {longest - 1}, the tokens before the last position of "
                 f"{design.choice.top}, not {context}"
             )
-    measurement = _Measurement(designs, bandwidth, context, liberty)
+    texts = dict.fromkeys((policy or "").split())
+    policies = [PolicyColumn.open(text, budget, model) for text in texts]
+    measurement = _Measurement(designs, policies, bandwidth, context, liberty)
     failed = measurement.run() if run_ else []
     measurement.conclude()
     for command in failed:
@@ -85,11 +90,12 @@ def compare(
 
 
 class _Measurement:
-    """The designs, their figures, and the commands that are missing."""
+    """The designs and policies, their figures, and the commands that are missing."""
 
     def __init__(
         self,
         designs: Sequence[Any],
+        policies: Sequence[Any],
         bandwidth: float | None,
         context: int | None,
         liberty: str | None,
@@ -97,7 +103,7 @@ class _Measurement:
         from systola.comparing.figures import Reader
 
         self.designs, self.bandwidth, self.liberty = designs, bandwidth, liberty
-        self.context = context
+        self.policies, self.context = policies, context
         self._status = console.status("reading results")
         self._reader = Reader(context, lambda what: self._status.update(f"emitting {what}"))
         self._read()
@@ -111,6 +117,10 @@ class _Measurement:
                 own = design.commands(self.liberty, self.context)
                 for kind in self._reader.missing(design, figures):
                     self.missing[own[kind]] = f"{design.kept['name']}, {kind}"
+            self.policy_figures = [policy.figures() for policy in self.policies]
+            for policy, figures in zip(self.policies, self.policy_figures, strict=True):
+                if policy.missing(figures):
+                    self.missing[str(policy.command)] = f"{policy.title}, perplexity"
 
     def run(self) -> list[str]:
         """Run the missing commands in order, and return those that failed.
@@ -145,9 +155,16 @@ class _Measurement:
 
         names = list(dict.fromkeys(design.kept["name"] for design in self.designs))
         pairs = list(zip(self.designs, self.figures, strict=True))
-        differs = len(self.designs) == 2 and len(names) == 1
-        cells = {row: [cell(row, *pair) for pair in pairs] for row in rows_at(self.bandwidth)}
-        columns = [_title(design) for design in self.designs] if differs else names
+        variants = len(names) < len(self.designs)
+        differs = variants and not self.policies
+        beside = list(zip(self.policies, self.policy_figures, strict=True))
+        cells = {
+            row: [cell(row, *pair) for pair in pairs]
+            + [policy.cell(row, figures) for policy, figures in beside]
+            for row in rows_at(self.bandwidth)
+        }
+        columns = [_title(design) for design in self.designs] if variants else list(names)
+        columns += [policy.title for policy in self.policies]
         comparison = Comparison(columns=columns, cells=cells, differs=differs)
         memory = "the papers' memories" if self.bandwidth is None else f"{self.bandwidth:g} GB/s"
         cached = "measured runs" if self.context is None else f"{self.context:,} cached tokens"
@@ -177,18 +194,24 @@ class _Measurement:
             }
             for design, figures in zip(self.designs, self.figures, strict=True)
         ]
+        policies = [
+            policy.record(figures)
+            for policy, figures in zip(self.policies, self.policy_figures, strict=True)
+        ]
         asked = [[own["top"], own["parameters"], own["cached_tokens_at_most"]] for own in designs]
         asked.append([self.bandwidth, self.context])
+        asked += [[policy.title, repr(policy.named.policy)] for policy in self.policies]
         key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
         stem = "-".join([*dict.fromkeys(design.choice.top for design in self.designs), key])
         record = {
             "bandwidth_gb_s": self.bandwidth,
             "context": self.context,
             "designs": designs,
+            "policies": policies,
             "rows": comparison.records(),
             "missing": self.missing,
         }
-        every = [command for own in designs for command in own["commands"].values()]
+        every = [command for own in designs + policies for command in own["commands"].values()]
         page = [f"# {title}", comparison.markdown(), "Commands that measure these figures:"]
         page.append(_listed(every))
         page += [MISSING, _listed(self.missing)] if self.missing else []

@@ -25,6 +25,7 @@ from systola import generate
 from systola.cli import main
 from systola.comparing.design import Choice, Command, Design, choices
 from systola.comparing.figures import edram_bits
+from systola.comparing.policies import PolicyColumn
 from systola.generate import SYSTEMS
 from systola.options import console, path_shown
 
@@ -45,8 +46,8 @@ SYSTEMS_KEPT = kept()["systems"]
 @pytest.fixture(autouse=True)
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty build directory; the model has SmolLM2's dimensions and no tensors."""
-    for name in ("systola.generate.BUILD", "systola.comparing.figures.BUILD"):
-        monkeypatch.setattr(name, tmp_path)
+    for name in ("generate", "comparing.figures", "comparing.policies"):
+        monkeypatch.setattr(f"systola.{name}.BUILD", tmp_path)
     monkeypatch.setattr(verb, "HOME", tmp_path / "compare")
     monkeypatch.setattr("golden.llm.language_model.open_language_model", lambda: MODEL)
     monkeypatch.setattr("systola.comparing.figures.present_verilog", lambda *_: PRESENT)
@@ -433,3 +434,106 @@ def test_digest_of_a_run_is_kept_next_to_its_program(
         system = SimpleNamespace(harness=harness, p="parameters")
         assert generate._compiled_digest("entry", system) == expected
     assert emitted == [("parameters", Target.FPGA)] * 2
+
+
+def write_policy(
+    build: Path, name: str, perplexity: float, budget: int | None = None, **changes: Any
+) -> None:
+    """Write a result of a policy, with its present identity or a changed one."""
+    column = PolicyColumn.open(name, budget, MODEL)
+    values = {
+        "identity": column.identity | changes.pop("identity", {}),
+        "text": "news",
+        "context": 256,
+        "losses": [3.0] * 8,
+        "perplexity": perplexity,
+    }
+    number = len(list((build / "perplexity").glob("policy-*")))
+    write(build / "perplexity" / f"policy-{column.named.name}-{number}.json", values | changes)
+
+
+def test_a_policy_has_a_column_next_to_a_system(build: Path) -> None:
+    write_perplexity(design("veda"), build, 36.5)
+    write_policy(build, "h2o", 33.25, 96)
+    # Another budget, and other conditions, are other figures.
+    write_policy(build, "h2o", 1.0)
+    write_policy(build, "h2o", 2.0, 96, context=512)
+    result = run("--top", "veda", "--policy", "h2o", "--budget", "96")
+    record = record_of(result, build)
+    found = cells(record, 1)
+    assert found["perplexity"] == (33.25, [])
+    assert found["tokens that a layer caches"] == (96, [])
+    assert cells(record)["tokens that a layer caches"] == (96, [])
+    others = [row["cells"][1]["value"] for row in record["rows"]]
+    assert others.count("no accelerator") == len(others) - 2
+    assert "h2o, float32" in result.output
+    assert not any("POLICY" in command for command in record["missing"])
+    assert "POLICY=h2o" in next((build / "compare").glob("veda-*.md")).read_text()
+
+
+def test_a_missing_policy_has_its_command(build: Path) -> None:
+    result = run("--top", "veda", "--policy", "aerp full_cache")
+    record = record_of(result, build)
+    for name in ("aerp", "full_cache"):
+        command = f"make perplexity POLICY={name} WINDOWS=8 CONTEXT=256 TEXT=news"
+        assert record["missing"][command] == f"{name}, float32, perplexity"
+        assert command in result.output
+    assert cells(record, 2)["tokens that a layer caches"] == ("all", [])
+    assert cells(record, 1)["perplexity"] == (None, [])
+
+
+def test_a_policy_of_earlier_code_is_marked(build: Path) -> None:
+    write_policy(build, "voting", 31.0, identity={"policies": "earlier"})
+    record = record_of(run("--top", "veda", "--policy", "voting"), build)
+    assert cells(record, 1)["perplexity"] == (31.0, ["†"])
+    assert any("POLICY=voting" in command for command in record["missing"])
+    write_policy(build, "voting", 32.0)
+    record = record_of(run("--top", "veda", "--policy", "voting"), build)
+    assert cells(record, 1)["perplexity"] == (32.0, [])
+    # Another language model is another figure.
+    write_policy(build, "h2o", 30.0, identity={"model": "another"})
+    record = record_of(run("--top", "veda", "--policy", "h2o"), build)
+    assert cells(record, 1)["perplexity"] == (None, [])
+
+
+def test_a_policy_of_a_file_is_measured_again_after_a_change(build: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    source = (
+        "from dataclasses import dataclass\n"
+        "from golden.policies.protocol import Policy\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Mine(Policy):\n"
+        "    def score(self, importance, query):\n"
+        "        return importance + query.prob.sum(2)\n\n\n"
+        "policy = Mine()\n"
+    )
+    file.write_text(source)
+    write_policy(build, str(file), 29.0)
+    record = record_of(run("--top", "veda", "--policy", str(file)), build)
+    assert cells(record, 1)["perplexity"] == (29.0, [])
+    file.write_text(source.replace("+ query", "- query"))
+    record = record_of(run("--top", "veda", "--policy", str(file)), build)
+    assert cells(record, 1)["perplexity"] == (None, [])
+
+
+def test_policies_are_added_to_two_parameter_sets(build: Path) -> None:
+    write_policy(build, "h2o", 33.0)
+    result = run("--top", "meadow", "--set", "lanes=2", "--policy", "h2o")
+    record = record_of(result, build)
+    assert [len(row["cells"]) for row in record["rows"]] == [3] * len(record["rows"])
+    assert "difference" not in record["rows"][0]
+    assert cells(record, 2)["perplexity"] == (33.0, [])
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "message"),
+    [
+        ("no_such", [], "POLICY must be one of full_cache"),
+        ("missing.py", [], "POLICY must be a file that exists, not 'missing.py'"),
+        ("full_cache", ["--budget", "64"], "BUDGET is not for full_cache"),
+    ],
+)
+def test_bad_policies_are_one_sentence(policy: str, options: list[str], message: str) -> None:
+    result = run("--top", "veda", "--policy", policy, *options)
+    assert result.exit_code == 2
+    assert message in result.output.replace("\n", " ")

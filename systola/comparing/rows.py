@@ -58,12 +58,15 @@ class Row:
         Format of a number.
     better : str
         `LOWER` or `HIGHER`; empty for a row that has no direction.
+    of_policies : bool
+        Whether a cache policy has the value without an accelerator.
     """
 
     label: str
     of: Callable[[System], Value]
     shown: str = "{:,.0f}"
     better: str = ""
+    of_policies: bool = False
 
 
 def rows_at(bandwidth: float | None) -> tuple[Row, ...]:
@@ -79,12 +82,14 @@ def rows_at(bandwidth: float | None) -> tuple[Row, ...]:
         Row(
             label="tokens that a layer caches, at most",
             of=lambda system: system["cached"] or "all",
+            of_policies=True,
         ),
         Row(
             label="perplexity, 8 windows of 256 tokens",
             of=lambda system: figure(system, "perplexity"),
             shown="{:.2f}",
             better=LOWER,
+            of_policies=True,
         ),
         Row(
             label="cycles/token",
@@ -175,8 +180,14 @@ class Cell:
 def cell(row: Row, design: Design, figures: Figures) -> Cell:
     """Return a row's cell for a design: the formula's value of the design's own figures."""
     watched = Watched({name: own.value for name, own in figures.items()})
+    return cell_of(row, {**design.kept, "figures": watched, "cached": design.cached}, figures)
+
+
+def cell_of(row: Row, system: System, figures: Figures) -> Cell:
+    """Return a row's cell for a system, whose figures record which of them the row reads."""
+    watched: Watched = system["figures"]
     try:
-        value = row.of({**design.kept, "figures": watched, "cached": design.cached})
+        value = row.of(system)
     except KeyError as error:
         if error.args[0] not in FIGURE_NAMES:
             raise
