@@ -81,14 +81,18 @@ class ExactAttention(ExactModule):
         """
         arrays = self._checked(query, key, value)
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        outputs = [self.attend(*sequence, factor) for sequence in zip(*arrays, strict=True)]
+        outputs = [self.attend(*own, factor) for own in zip(*arrays, strict=True)]
         return torch.from_numpy(np.stack(outputs)).to(query.dtype)
 
-    def _checked(self, query: Tensor, key: Tensor, value: Tensor) -> list[Reals]:
+    def _checked(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Reals, Reals, Reals]:
         """Return the tensors as arrays of finite numbers."""
         what = type(self).__name__
         named = {"query": query, "key": key, "value": value}
-        arrays = [self._finite(name, tensor, 4) for name, tensor in named.items()]
+        arrays = (
+            self._finite("query", query, 4),
+            self._finite("key", key, 4),
+            self._finite("value", value, 4),
+        )
         for name, tensor in named.items():
             rule = f"{name} of {what} must have the type of query, {query.dtype}"
             require(tensor.dtype == query.dtype, rule, tensor.dtype)
@@ -295,9 +299,10 @@ class KelleAttention(ExactAttention):
         self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None = None
     ) -> None:
         """Set the steps so that the largest magnitudes of these tensors fit, with headroom."""
-        arrays = self._checked(query, key, value)
-        arrays[0] *= query.shape[-1] ** -0.5 if scaling is None else scaling
-        for name, room, array in zip(self.STEPS, self.ROOM, arrays, strict=True):
+        queries, keys, values = self._checked(query, key, value)
+        queries = queries * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        scaled = queries, keys, values
+        for name, room, array in zip(self.STEPS, self.ROOM, scaled, strict=True):
             step = room * float(np.abs(array).max()) / LIMIT
             require(step > 0, f"{name[:-5]} to calibrate KelleAttention must not be all zero", 0)
             setattr(self, name, torch.tensor(step, dtype=torch.float64))
@@ -334,14 +339,14 @@ class KelleAttention(ExactAttention):
         """Return the outputs of one sequence."""
         vectors = self.vectors(query, key, value, scaling)
         model = self.model(vectors[0])
-        rows = [np.repeat(value[:, 0], self.heads // self.kv_heads, axis=0)]
+        rows: list[Reals] = [np.repeat(value[:, 0], self.heads // self.kv_heads, axis=0)]
         for now, vector in enumerate(vectors[1:], start=1):
             step = model.step(now, vector)
             if step.store:
                 position, stored = step.store
                 model.inputs[stored] = vectors[position]
             context = model.context.reshape(self.heads, self.head_size)
-            rows.append(context * float(self.value_step))
+            rows.append((context * float(self.value_step)).astype(np.float64))
         return np.stack(rows, axis=1)
 
 
@@ -480,7 +485,7 @@ class PolicyAttention(ExactAttention):
         masked = np.full(scores.shape, -np.inf)
         for heads in np.split(np.arange(len(query)), caches):
             for now, positions in enumerate(self.positions(scores[heads])):
-                places = np.ix_(heads, [now], positions)
+                places = np.ix_(heads, np.array([now]), positions)
                 masked[places] = scores[places]
         powers = np.exp(masked - masked.max(axis=-1, keepdims=True))
         shares = powers / powers.sum(axis=-1, keepdims=True)

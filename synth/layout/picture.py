@@ -110,7 +110,7 @@ def draw_die(die: Die, path: Path) -> None:
 
 
 def _draw_cells(panel: Axes, die: Die) -> list[Patch]:
-    """Draw cells, fillers and clock buffers; return the keys of their colours."""
+    """Plot cells, fillers and clock buffers; return the keys of their colours."""
     owner, area = owners(die.design), Counter[str]()
     boxes: dict[str, list[Rectangle]] = {}
     kinds = {name: cell.kind for name, cell in die.design.cells.items()}
@@ -141,7 +141,7 @@ def _draw_cells(panel: Axes, die: Die) -> list[Patch]:
 
 
 def _draw_wires(panel: Axes, die: Die) -> list[Patch]:
-    """Draw wires, straps and pins; return the keys of their colours."""
+    """Plot wires, straps and pins; return the keys of their colours."""
     names = [layer.name for layer in die.lef.layers]
     lines: dict[str, list[list[tuple[float, float]]]] = {}
     for route in die.routes.values():
