@@ -81,7 +81,10 @@ class ExactAttention(ExactModule):
         """
         arrays = self._checked(query, key, value)
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        outputs = [self.attend(*sequence, factor) for sequence in zip(*arrays, strict=True)]
+        outputs = [
+            self.attend(queries, keys, vectors, factor)
+            for queries, keys, vectors in zip(*arrays, strict=True)
+        ]
         return torch.from_numpy(np.stack(outputs)).to(query.dtype)
 
     def _checked(self, query: Tensor, key: Tensor, value: Tensor) -> list[Reals]:
@@ -334,13 +337,13 @@ class KelleAttention(ExactAttention):
         """Return the outputs of one sequence."""
         vectors = self.vectors(query, key, value, scaling)
         model = self.model(vectors[0])
-        rows = [np.repeat(value[:, 0], self.heads // self.kv_heads, axis=0)]
+        rows: list[Reals] = [np.repeat(value[:, 0], self.heads // self.kv_heads, axis=0)]
         for now, vector in enumerate(vectors[1:], start=1):
             step = model.step(now, vector)
             if step.store:
                 position, stored = step.store
                 model.inputs[stored] = vectors[position]
-            context = model.context.reshape(self.heads, self.head_size)
+            context = model.context.reshape(self.heads, self.head_size).astype(np.float64)
             rows.append(context * float(self.value_step))
         return np.stack(rows, axis=1)
 
@@ -480,7 +483,7 @@ class PolicyAttention(ExactAttention):
         masked = np.full(scores.shape, -np.inf)
         for heads in np.split(np.arange(len(query)), caches):
             for now, positions in enumerate(self.positions(scores[heads])):
-                places = np.ix_(heads, [now], positions)
+                places = np.ix_(heads, np.array([now]), positions)
                 masked[places] = scores[places]
         powers = np.exp(masked - masked.max(axis=-1, keepdims=True))
         shares = powers / powers.sum(axis=-1, keepdims=True)

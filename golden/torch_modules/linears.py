@@ -94,6 +94,13 @@ class PackedLinear(ExactLinear):
         Value of the integer 1 in the inputs, above 0.
     """
 
+    layout: Tensor
+    widths: Tensor
+    unique: Tensor
+    packets: Tensor
+    scales: Tensor
+    input_step: Tensor
+
     def __init__(
         self, matrix: PackedMatrix, scales: NDArray[np.float32], input_step: float
     ) -> None:
@@ -214,6 +221,11 @@ class BitmodLinear(ExactLinear):
         Stored weights.
     """
 
+    columns: Tensor
+    selects: Tensor
+    steps: Tensor
+    scales: Tensor
+
     def __init__(self, matrix: Matrix) -> None:
         super().__init__()
         for name in ("columns", "selects", "steps"):
@@ -263,6 +275,11 @@ class KelleLinear(ExactLinear):
     input_step, output_step : float
         Values of the integer 1 in inputs and outputs, above 0.
     """
+
+    weights: Tensor
+    factors: Tensor
+    input_step: Tensor
+    output_step: Tensor
 
     def __init__(
         self, matrix: NDArray[np.floating], *, input_step: float, output_step: float

@@ -64,7 +64,7 @@ def test_packed_equals_the_unpacked_integers(
     rows = np.clip(np.rint(inputs.astype(np.float64) / step), -127, 127).astype(np.int64)
     assert np.abs(rows).max() == 127
     sums = dot_products(
-        rows.reshape(-1, rows.shape[-1]), integers, scale=1, shift=0, wide=True
+        rows.reshape(-1, rows.shape[-1]), integers.astype(np.int64), scale=1, shift=0, wide=True
     ).reshape(*rows.shape[:-1], -1)
     found = module.sums(torch.from_numpy(rows.astype(np.int8)))
     np.testing.assert_array_equal(found.numpy(), sums)
