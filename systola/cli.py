@@ -99,7 +99,7 @@ def list_units(
     top: str | None, preset: str | None, parameters: Path | None, settings: str, all_: bool
 ) -> None:
     """List the units, their papers and presets, or the parameters of one unit."""
-    from hdl.catalog import CATALOG
+    from systola.units import all_units
 
     if top:
         _list_parameters(choose(top, preset, parameters, settings), all_)
@@ -111,7 +111,7 @@ def list_units(
     table.add_column("TOP", no_wrap=True)
     for title in ("paper", "function", "presets"):
         table.add_column(title)
-    for entry in CATALOG:
+    for entry in all_units():
         table.add_row(entry.top, entry.paper, entry.summary, " ".join(entry.presets))
     console.print(table)
 

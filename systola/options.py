@@ -140,10 +140,10 @@ def choose(top: str, preset: str | None, parameters: Path | None, settings: str)
     ValueError
         If the parameters are not legal.
     """
-    from hdl.catalog import entry_named
     from hdl.settings import parse_settings, read_settings
+    from systola.units import unit_named
 
-    entry = entry_named(top)
+    entry = unit_named(top)
     changes = read_settings(parameters) if parameters else {}
     return Chosen(
         entry=entry, dimensions=entry.dimensions(preset, changes | parse_settings(settings))

@@ -24,6 +24,7 @@ WRITTEN = {
     "compare.py",
     "greedy.py",
     "parameters.toml",
+    "project_units.py",
     "row_argmax.py",
     "simulate.py",
     "tb_greedy.py",

@@ -81,18 +81,17 @@ class ExactAttention(ExactModule):
         """
         arrays = self._checked(query, key, value)
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        outputs = [self.attend(*own, factor) for own in zip(*arrays, strict=True)]
+        outputs = [
+            self.attend(queries, keys, vectors, factor)
+            for queries, keys, vectors in zip(*arrays, strict=True)
+        ]
         return torch.from_numpy(np.stack(outputs)).to(query.dtype)
 
-    def _checked(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Reals, Reals, Reals]:
+    def _checked(self, query: Tensor, key: Tensor, value: Tensor) -> list[Reals]:
         """Return the tensors as arrays of finite numbers."""
         what = type(self).__name__
         named = {"query": query, "key": key, "value": value}
-        arrays = (
-            self._finite("query", query, 4),
-            self._finite("key", key, 4),
-            self._finite("value", value, 4),
-        )
+        arrays = [self._finite(name, tensor, 4) for name, tensor in named.items()]
         for name, tensor in named.items():
             rule = f"{name} of {what} must have the type of query, {query.dtype}"
             require(tensor.dtype == query.dtype, rule, tensor.dtype)
@@ -299,10 +298,9 @@ class KelleAttention(ExactAttention):
         self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None = None
     ) -> None:
         """Set the steps so that the largest magnitudes of these tensors fit, with headroom."""
-        queries, keys, values = self._checked(query, key, value)
-        queries = queries * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-        scaled = queries, keys, values
-        for name, room, array in zip(self.STEPS, self.ROOM, scaled, strict=True):
+        arrays = self._checked(query, key, value)
+        arrays[0] *= query.shape[-1] ** -0.5 if scaling is None else scaling
+        for name, room, array in zip(self.STEPS, self.ROOM, arrays, strict=True):
             step = room * float(np.abs(array).max()) / LIMIT
             require(step > 0, f"{name[:-5]} to calibrate KelleAttention must not be all zero", 0)
             setattr(self, name, torch.tensor(step, dtype=torch.float64))
@@ -345,8 +343,8 @@ class KelleAttention(ExactAttention):
             if step.store:
                 position, stored = step.store
                 model.inputs[stored] = vectors[position]
-            context = model.context.reshape(self.heads, self.head_size)
-            rows.append((context * float(self.value_step)).astype(np.float64))
+            context = model.context.reshape(self.heads, self.head_size).astype(np.float64)
+            rows.append(context * float(self.value_step))
         return np.stack(rows, axis=1)
 
 

@@ -19,7 +19,7 @@ class ExactModule(torch.nn.Module):
     """A module that calls a numpy model: on the CPU, without gradients and without parameters.
 
     What a module stores are buffers, whose number formats belong to the accelerator. A cast of the
-    model that contains it (`half`, `to`) therefore leaves them as they are.
+    model that contains it (`half`, `to`) therefore does not change them.
     """
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -221,6 +221,9 @@ class BitmodLinear(ExactLinear):
         Stored weights.
     """
 
+    columns: Tensor
+    selects: Tensor
+    steps: Tensor
     scales: Tensor
 
     def __init__(self, matrix: Matrix) -> None:

@@ -38,7 +38,7 @@ class Job:
     verb : str
         ``synth``, ``sim`` or ``fpga``.
     sources : str
-        `Checkout.sources` for which the result is valid.
+        `Checkout.sources` for which the result is valid; for a unit of a package also its digest.
     seed : int, optional
         Seed of a simulation.
     liberty, liberty_digest : str

@@ -7,11 +7,15 @@ from hdl.parameter_list import settings_text
 from systola.exploration.checkout import this_checkout
 from systola.exploration.job import Job, Result
 from systola.exploration.sweep import Points, Sweep
+from systola.units import PackagedUnit
 
 
 def plan_jobs(sweep: Sweep, points: Points, library: tuple[str, str]) -> list[Job]:
     """Return one job per point and verb, and for simulations one per seed."""
     here = this_checkout()
+    entry = points.entry
+    packaged = isinstance(entry, PackagedUnit)
+    sources = f"{here.sources}-{entry.digest}" if packaged else here.sources
     jobs: list[Job] = []
     for name, parameters in points.legal.items():
         for verb in sweep.verbs:
@@ -23,7 +27,7 @@ def plan_jobs(sweep: Sweep, points: Points, library: tuple[str, str]) -> list[Jo
                     point=name,
                     parameters=settings_text(parameters),
                     verb=verb,
-                    sources=here.sources,
+                    sources=sources,
                     packages=here.packages,
                     seed=seed,
                     liberty=liberty,

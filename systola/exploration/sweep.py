@@ -9,13 +9,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hdl.catalog import entry_named
 from hdl.entry import Entry
 from hdl.errors import UserError, unknown
 from hdl.parameter_list import descriptions
 from hdl.parameters import Part, require_choice
 from hdl.settings import dotted
 from systola.exploration.constraint import parse_constraint
+from systola.units import unit_named
 
 VERBS = ("synth", "sim", "fpga")
 """The verbs that can measure a point."""
@@ -129,7 +129,7 @@ def expand(sweep: Sweep) -> Points:
     # Imported here, because the import is slow.
     from testbenches.draws import draw
 
-    entry = entry_named(sweep.top)
+    entry = unit_named(sweep.top)
     entry.parameters(sweep.preset or entry.default)
     holds = parse_constraint(sweep.where) if sweep.where else lambda _: True
     legal: dict[str, Any] = {}
