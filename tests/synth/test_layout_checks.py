@@ -10,11 +10,10 @@ import matplotlib.image
 import pytest
 
 from hdl.errors import UserError
-from synth.asic import elaborate, map_to_cells
 from synth.debian import opensta
 from synth.layout import flow, tools
 from synth.layout.checks import Checks, check, check_inputs, read_checks
-from synth.layout.flow import Layout, find_lef, lay_out
+from synth.layout.flow import Layout, lay_out
 from synth.layout.lef import Lef, read_lef
 from synth.layout.netlist import Instance, LayoutNetlist
 from synth.layout.picture import owners
@@ -22,7 +21,6 @@ from synth.layout.placement import Placement
 from synth.layout.power import plan_power
 from synth.liberty import find_library
 from synth.mapped_design import Netlist
-from tests.synth.test_layout import SOURCE
 from tests.synth.test_timing import OSU
 
 HAS_TOOLS = bool(
@@ -33,26 +31,6 @@ HAS_TOOLS = bool(
 )
 needs_tools = pytest.mark.skipif(not HAS_TOOLS, reason="needs graywolf, qrouter, Magic, netgen")
 needs_lef = pytest.mark.skipif(OSU is None, reason="needs OSU018")
-
-
-@pytest.fixture(scope="module")
-def netlist(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
-    directory = tmp_path_factory.mktemp("counter")
-    (directory / "counter.v").write_text(SOURCE)
-    return map_to_cells(
-        elaborate([directory / "counter.v"], "counter", directory), find_library(None)
-    )
-
-
-@pytest.fixture(scope="module")
-def lef() -> Lef:
-    return find_lef(None, None)
-
-
-@pytest.fixture(scope="module")
-def layout(netlist: Netlist, lef: Lef, tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    directory = tmp_path_factory.mktemp("layout")
-    return lay_out(netlist, lef, directory, density=0.6, facts={"top": "counter"})
 
 
 def _recheck(
