@@ -2,19 +2,15 @@
 
 import mmap
 import os
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from hdl.errors import UserError
-from systola.host.transport import Window, place_in
+from systola.host.transport import Window, place_in, sleep_between_reads
 
 REGISTER_BYTES = 4096
 """Size of a register block."""
-
-PAUSE = 0.0005
-"""Seconds between two reads of the status."""
 
 
 class DevMem:
@@ -97,4 +93,4 @@ class DevMem:
 
     def pause(self) -> None:
         """Sleep for a fraction of a millisecond."""
-        time.sleep(PAUSE)
+        sleep_between_reads()

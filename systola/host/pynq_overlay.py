@@ -4,17 +4,13 @@ This transport has not run on a board. It uses PYNQ's documented interface: `Ove
 `ip_dict`, `MMIO`, and `allocate`.
 """
 
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hdl.errors import UserError, unknown
-from systola.host.transport import Window, place_in
-
-PAUSE = 0.0005
-"""Seconds between two reads of the status."""
+from systola.host.transport import Window, place_in, sleep_between_reads
 
 
 class PynqOverlay:
@@ -75,4 +71,4 @@ class PynqOverlay:
 
     def pause(self) -> None:
         """Sleep for a fraction of a millisecond."""
-        time.sleep(PAUSE)
+        sleep_between_reads()

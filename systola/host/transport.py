@@ -1,5 +1,6 @@
 """Access to an accelerator's registers and memory, which each kind of board implements."""
 
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,3 +66,8 @@ def place_in(memory: Window, address: int, count: int) -> int:
             f"{address:#x}"
         )
     return address - memory.first
+
+
+def sleep_between_reads() -> None:
+    """Sleep for half a millisecond, the pause of transports to a board."""
+    time.sleep(0.0005)
