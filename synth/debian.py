@@ -165,7 +165,7 @@ def osu018(*, fetch: bool = True) -> Path | None:
 def missing(*, fetch: bool = False) -> dict[str, str]:
     """Return the missing programs and libraries, and what needs each."""
     # The module of the layout's programs imports this one.
-    from synth.layout.tools import layout_checker, layout_programs
+    from synth.layout.tools import layout_programs
 
     found = {
         "Icarus Verilog": (icarus(fetch=fetch), "simulation in four states, SIM=icarus"),
@@ -175,6 +175,5 @@ def missing(*, fetch: bool = False) -> dict[str, str]:
             "areas and delays without LIBERTY=",
         ),
         "graywolf, qrouter": (layout_programs(fetch=fetch), "placement and routing, layout"),
-        "Magic, netgen": (layout_checker(fetch=fetch), "DRC, LVS and GDS, layout"),
     }
     return {name: without for name, (there, without) in found.items() if there is None}

@@ -275,9 +275,9 @@ def setup(groups: str) -> None:
         if name not in environment.GROUPS:
             raise UserError(unknown("GROUPS", name, environment.GROUPS))
     environment.set_up(*names, verify=True)
-    from synth.debian import missing
+    from synth.layout.checker import missing_programs
 
-    for name, without in missing(fetch=True).items():
+    for name, without in missing_programs(fetch=True).items():
         console.print(f"{name} is not available from apt; features without it: no {without}")
 
 

@@ -35,9 +35,9 @@ def test(
         raise UserError("RESUME=1 must be used with FULL=1 and without SCHEDULER")
     require_checkout("test")
     environment.require(*environment.GROUPS)
-    from synth.debian import missing
+    from synth.layout.checker import missing_programs
 
-    missing(fetch=True)
+    missing_programs(fetch=True)
     marked = [] if full else ["-m", "not full"]
     selected = [*(["-k", keyword] if keyword else []), *([str(only)] if only else [])]
     if scheduler:

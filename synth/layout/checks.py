@@ -13,10 +13,10 @@ from typing import Any
 from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
 from synth.debian import LIBRARIES, Program
+from synth.layout.checker import Checker
 from synth.layout.lef import Lef
 from synth.layout.netlist import LayoutNetlist
 from synth.layout.power import PowerGrid
-from synth.layout.tools import Checker
 
 LEF = "osu018_stdcells.lef"
 """The cells whose layers Magic's technology has."""

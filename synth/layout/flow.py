@@ -17,6 +17,7 @@ from hdl.errors import UserError
 from hdl.paths import replace_text
 from synth.debian import opensta, osu018
 from synth.layout.calibration import model_clock
+from synth.layout.checker import find_checker
 from synth.layout.checks import Checks, check, check_inputs, read_checks
 from synth.layout.clock import build_clock_tree
 from synth.layout.design_exchange import (
@@ -34,7 +35,7 @@ from synth.layout.placement import Placement, place, read_places, write_cells
 from synth.layout.power import PowerGrid, plan_power
 from synth.layout.routing import route, route_script
 from synth.layout.timing import LayoutTiming, analyse_layout
-from synth.layout.tools import find_checker, find_placer, find_router
+from synth.layout.tools import find_placer, find_router
 from synth.mapped_design import Netlist
 
 CELL_LIMIT = 6000

@@ -13,10 +13,6 @@ PARAMETERS = str(Path(OSU018).parent / "osu018.par")
 """Graywolf's parameters: rules for the annealing, with the pitches of OSU018."""
 
 
-TECHNOLOGY = str(Path(OSU018).parent / "SCN6M_SUBM.10.tech")
-"""Magic's technology of OSU018: layers, design rules, and numbers of the layers in GDS."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Placer:
     """Graywolf, and the text of its parameter file."""
@@ -31,16 +27,6 @@ class Router:
 
     program: Program
     library: Path
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checker:
-    """Tcl's shell, the roots of Magic's and netgen's files, and Magic's technology."""
-
-    shell: Program
-    magic: Path
-    netgen: Path
-    technology: Path
 
 
 def find_placer(*, fetch: bool = True) -> Placer:
@@ -78,33 +64,14 @@ def find_router(*, fetch: bool = True) -> Router:
         If a package is neither installed nor provided by apt.
     """
     library = _package("qrouter", "usr/lib/qrouter/qrouter.so", fetch) / "usr/lib/qrouter"
-    shell = _tcl_shell(fetch)
-    environment = shell.environment | {"QROUTER_LIB_DIR": str(library)}
-    return Router(program=Program(path=shell.path, environment=environment), library=library)
-
-
-def find_checker(*, fetch: bool = True) -> Checker:
-    """Return Magic and netgen.
-
-    The wrappers ``magic`` and ``netgen-lvs`` have paths compiled in, so they are not used.
-
-    Raises
-    ------
-    UserError
-        If a package is neither installed nor provided by apt.
-    """
-    magic = _package("magic", f"{LIBRARIES}/magic/tcl/tclmagic.so", fetch)
-    netgen = _package("netgen-lvs", "usr/lib/netgen/tcl/tclnetgen.so", fetch)
-    technology = _package("qflow-tech-osu018", TECHNOLOGY, fetch) / TECHNOLOGY
-    return Checker(shell=_tcl_shell(fetch), magic=magic, netgen=netgen, technology=technology)
-
-
-def layout_checker(*, fetch: bool) -> Checker | None:
-    """Return Magic and netgen, or None if one can neither be found nor fetched."""
-    try:
-        return find_checker(fetch=fetch)
-    except UserError:
-        return None
+    shell = shutil.which("tclsh8.6")
+    environment = {"QROUTER_LIB_DIR": str(library)}
+    if not shell:
+        shell = str(_package("tcl8.6", "usr/bin/tclsh8.6", fetch) / "usr/bin/tclsh8.6")
+        tcl = _package("libtcl8.6", f"{LIBRARIES}/libtcl8.6.so", fetch)
+        environment |= _search([tcl / LIBRARIES])
+        environment["TCL_LIBRARY"] = str(tcl / "usr/share/tcltk/tcl8.6")
+    return Router(program=Program(path=Path(shell), environment=environment), library=library)
 
 
 def layout_programs(*, fetch: bool) -> tuple[Placer, Router] | None:
@@ -113,18 +80,6 @@ def layout_programs(*, fetch: bool) -> tuple[Placer, Router] | None:
         return find_placer(fetch=fetch), find_router(fetch=fetch)
     except UserError:
         return None
-
-
-def _tcl_shell(fetch: bool) -> Program:
-    """Return Tcl's shell."""
-    installed = shutil.which("tclsh8.6")
-    if installed:
-        return Program(path=Path(installed))
-    shell = _package("tcl8.6", "usr/bin/tclsh8.6", fetch) / "usr/bin/tclsh8.6"
-    tcl = _package("libtcl8.6", f"{LIBRARIES}/libtcl8.6.so", fetch)
-    environment = _search([tcl / LIBRARIES])
-    environment["TCL_LIBRARY"] = str(tcl / "usr/share/tcltk/tcl8.6")
-    return Program(path=shell, environment=environment)
 
 
 def _package(name: str, provides: str, fetch: bool) -> Path:

@@ -11,6 +11,7 @@ import pytest
 
 from hdl.errors import UserError
 from synth.debian import opensta
+from synth.layout import checker as programs
 from synth.layout import flow, tools
 from synth.layout.checks import Checks, check, check_inputs, read_checks
 from synth.layout.flow import Layout, lay_out
@@ -25,7 +26,7 @@ from tests.synth.test_timing import OSU
 
 HAS_TOOLS = bool(
     tools.layout_programs(fetch=False)
-    and tools.layout_checker(fetch=False)
+    and programs.layout_checker(fetch=False)
     and opensta(fetch=False)
     and OSU
 )
@@ -44,7 +45,7 @@ def _recheck(
     """Check a routed DEF, and a netlist in which one text is replaced by another."""
     original = (layout.file.parent / "routed.def").read_text()
     (directory / "routed.def").write_text(routed or original)
-    checker = tools.find_checker(fetch=False)
+    checker = programs.find_checker(fetch=False)
     magic, netgen, spice = check_inputs(checker, layout.design, layout.power, lef)
     assert netlist[0] in spice
     inputs = [magic, netgen, spice.replace(*netlist)]
@@ -165,15 +166,16 @@ def test_a_layout_without_magic_states_the_reason(
 
 
 def test_missing_checker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "debian_package", lambda *_, **__: None)
+    monkeypatch.setattr(programs, "debian_package", lambda *_, **__: None)
     with pytest.raises(UserError, match="layout needs Debian's package magic: 'apt-get install"):
-        tools.find_checker()
-    assert tools.layout_checker(fetch=False) is None
+        programs.find_checker()
+    assert programs.layout_checker(fetch=False) is None
+    assert "DRC, LVS and GDS, layout" == programs.missing_programs()["Magic, netgen"]
 
 
 @needs_tools
 def test_rejects_cells_of_another_library(layout: Layout, lef: Lef, tmp_path: Path) -> None:
-    checker = tools.find_checker(fetch=False)
+    checker = programs.find_checker(fetch=False)
     other = replace(lef, path=tmp_path / "other.lef")
     with pytest.raises(UserError, match=r"DRC, LVS and GDS need the cells of osu018_stdcells\.lef"):
         check_inputs(checker, layout.design, layout.power, other)
