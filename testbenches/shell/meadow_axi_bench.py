@@ -20,7 +20,13 @@ from testbenches.shell.meadow_axi_work import Job, Work
 from testbenches.streams import Port
 
 TIMEOUT = 200_000
-"""Cycles after which a job must have ended."""
+"""Cycles after which a job of small dimensions must have ended."""
+
+SLOWEST = 16
+"""Cycles per ideal cycle of a job after which a longer one must have ended.
+
+The ports of AXI may be narrower than MEADOW's own.
+"""
 
 POLL = 20
 """Cycles between two reads of the status."""
@@ -216,15 +222,16 @@ class ShellBench:
             assert await self.write("token_in", len(words)) == OKAY
         assert await self.write("control", START) == OKAY
 
-    async def finish(self) -> None:
+    async def finish(self, ideal_cycles: int = 0) -> None:
         """Wait for the end of the job, and receive the tokens; no burst is in flight afterwards."""
-        limit = self.bench.cycle + TIMEOUT
+        most = max(TIMEOUT, SLOWEST * ideal_cycles)
+        limit = self.bench.cycle + most
         while status := await self.read("status"):
             # A flush discards the tokens.
             if status == BUSY:
                 await self.receive()
             await self.bench.step(POLL)
-            assert self.bench.cycle < limit, f"a job must end within {TIMEOUT} cycles"
+            assert self.bench.cycle < limit, f"a job must end within {most} cycles"
         await self.receive()
         for name, port in self.ports.items():
             assert port.idle, f"{name}: all bursts are complete at the end of a job"
@@ -262,7 +269,7 @@ class ShellBench:
         found = []
         for job in work.jobs:
             await self.start(job)
-            await self.finish()
+            await self.finish(sum(work.program.traffic.ideal))
             found.append(await self.cycles())
         assert await self.read("error_cause") == 0, "a job without errors reports none"
         self.check(work)
