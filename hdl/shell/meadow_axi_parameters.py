@@ -63,7 +63,8 @@ class MeadowAxiParameters(Parameters):
     outstanding : int
         Most AXI4 bursts in flight per port.
     token_depth : int
-        Tokens that each of the two token FIFOs stores.
+        Tokens that each of the two token FIFOs stores; the host writes both numbers of a program
+        before it starts the job.
 
     Raises
     ------
@@ -76,7 +77,7 @@ class MeadowAxiParameters(Parameters):
     data_bytes: Annotated[int, PowerOfTwo(4, 64, "bytes")] = 16
     burst_beats: Annotated[int, PowerOfTwo(1, MOST_BEATS, "beats")] = MOST_BEATS
     outstanding: Annotated[int, Range(1, 32, "bursts")] = 8
-    token_depth: Annotated[int, Range(1, 64, "tokens")] = 16
+    token_depth: Annotated[int, Range(len(PROGRAM), 64, "tokens")] = 16
 
     def __post_init__(self) -> None:
         """Check each parameter, and those of each port."""

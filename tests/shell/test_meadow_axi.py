@@ -74,7 +74,7 @@ def test_words_of_programs_and_tokens_of_predictions() -> None:
     ("changes", "message"),
     [
         ({"data_bytes": 12}, "data_bytes must be a power of two between 4 and 64, not 12"),
-        ({"token_depth": 0}, "token_depth must be an integer from 1 to 64, not 0"),
+        ({"token_depth": 1}, "token_depth must be an integer from 2 to 64, not 1"),
         (
             {"axi_address_bits": 32},
             "address_bits must address at most the 2**32 bytes of AXI4, not 32",
