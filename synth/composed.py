@@ -39,10 +39,10 @@ UNPACKER_UM2, UNPACKED = 43_912, 16
 """MEADOW's unpacker, delay-optimised (`docs/figures.md`), and its weights per cycle."""
 CLASSES_RATIO, HEAD_RATIO, TABLE_ROWS = 1.279, 1.38, 256
 """Packing with classes, a scale per 64 outputs, chunks of one weight, and of the LM head; rows of a
-unique matrix (`docs/meadow/meadow.md`)."""
+unique matrix (`docs/meadow/options.md`, `docs/meadow/meadow.md`)."""
 WEIGHTS_LOSS, HEAD_LOSS = 26.83 / 26.78, 28.00 / 27.92
-"""Perplexity with 8-bit weights of the layers, a scale per output (`docs/studies.md`), and of the
-LM head (`docs/generate.md`), over that without."""
+"""Perplexity with 8-bit weights of the layers, a scale per output (`docs/meadow/study.md`), and of
+the LM head (`docs/generate.md`), over that without."""
 GB_S = 64.0
 
 
