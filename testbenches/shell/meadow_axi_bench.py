@@ -170,10 +170,12 @@ class ShellBench:
             end = place + -(-self.images[name].size // unit) * unit
             regions[name] = Region(place, end)
             place = end
-        self.memory.place(regions)
-        self._write_images()
+        self.memory.regions = regions
+        self.restore()
 
-    def _write_images(self) -> None:
+    def restore(self) -> None:
+        """Write the initial words of all regions, which keep their places."""
+        self.memory.place(self.regions)
         for name, words in self.images.items():
             self.memory.images[name][: words.size] = words.tobytes()
 

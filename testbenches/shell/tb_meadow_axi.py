@@ -114,8 +114,11 @@ async def error_responses(dut: Any) -> None:
     await one.finish()
     counts = {name: own.count for name, own in one.responses.items()}
     for number, (name, code) in enumerate(error_cases(one.p)):
-        one.load(work)
-        await one.set_regions()
+        # A program without tables reads none.
+        if not counts[name]:
+            continue
+        # At other addresses, a port could have another number of bursts.
+        one.restore()
         one.tokens.clear()
         one.responses[name].fail(one.rng.randrange(counts[name]), code)
         await one.start(first)
@@ -127,7 +130,8 @@ async def error_responses(dut: Any) -> None:
         assert found == expected, f"{name}: expected {expected}, got {found}"
         one.check_unwritten(skip=WRITTEN)
         await one.clear_error()
-        await one.run(work)
+        one.restore()
+        await one.run_jobs(work)
 
 
 @cocotb.test()
@@ -164,6 +168,8 @@ async def regions_too_small(dut: Any) -> None:
     p = one.p
     for region in p.regions:
         one.load(work)
+        if region not in PROGRAM and len(one.images[region]) == 1:
+            continue
         unit = max(p.regions[region], p.data_bytes)
         # An image ends with a word that no program reads, and with bytes up to the next beat.
         words = 1 if region in PROGRAM else 2
@@ -266,7 +272,7 @@ async def corrupted_packets(dut: Any) -> None:
             if not program.errors:
                 program.corrupt(0, name, rng, how)
         assert program.errors
-        program.add_block(states[:3], [0], predict=True)
+        program.add_block(states[: min(3, program.p.most_tokens)], [0], predict=True)
         work = Work(program)
         work.cut()
         one.load(work)

@@ -26,6 +26,7 @@ from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import Activation
 from hdl.paths import BUILD
+from hdl.target import Target
 from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.tb_kelle_retention import WALKS, retention
 from testbenches.quick_form import quick_form
@@ -253,7 +254,7 @@ def test_fading_banks(preset: str) -> None:
 @pytest.mark.full
 def test_decode_of_128_tokens_with_a_full_cache() -> None:
     """Outputs, victims, slot table and refreshed words of a whole SmolLM2 layer."""
-    result = simulate(ENTRY, "smollm2", Request(seed=1, full=True))
+    result = simulate(ENTRY, "smollm2", Request(seed=1, full=True, target=Target.FPGA))
     assert result.passed, result.first_failure
     assert result.facts["evictions"] == 128 * SMOLLM2.kv_heads
     assert result.facts["recomputed_victims"] > 0
