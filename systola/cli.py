@@ -158,6 +158,8 @@ def sim(
         result = simulate(unit.entry, unit.dimensions, request)
     table = Table(title=unit.title, show_header=False)
     table.add_row("result", "[green]passed[/]" if result.passed else "[red]FAILED[/]")
+    if unit.policy:
+        table.add_row("policy", unit.policy)
     table.add_row("tensors", result.tensors)
     table.add_row("tests", f"{result.tests}, {result.failures} failed")
     table.add_row("values compared", f"{result.values_checked:,}, {result.mismatches:,} differ")

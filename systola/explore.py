@@ -1,31 +1,46 @@
-"""The verb ``explore``: a sweep over a unit's parameters, as jobs on one or many machines."""
+"""The verb ``explore``: a sweep over a unit's parameters, as jobs on one or many machines.
+
+With `POLICY` it is a sweep over cache policies and their fields, measured as by ``perplexity``.
+"""
 
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hdl.errors import UserError
 from hdl.paths import BUILD, expanded, replace_text
-from systola import environment
-from systola.options import console, path_shown
+from systola import environment, perplexity
+from systola.options import UserPath, console, path_shown
 
 HOME = BUILD / "explore"
 WEIGHT = {"sim": 1.0, "synth": 2.0, "fpga": 4.0}
 """Relative cost of each verb, which orders the jobs until times have been measured."""
 
 
+FRONT = "*"
+"""Mark of a point of the Pareto front in the table of policies."""
+
+OF_UNITS = ("top", "preset", "for_", "liberty", "seeds", "only", "scheduler", "workers")
+OF_POLICIES = ("windows", "context", "text", "model")
+"""The options of a sweep over a unit's parameters only, and over policies only."""
+
+
 @click.command()
 @click.option("--top", help="Unit, as listed by `make list`; a TOML file contains its own.")
+@click.option("--policy", help="Instead of a unit: cache policies, names or files (.py).")
 @click.option(
     "--sweep",
     required=True,
-    help="Values by parameter, lanes=4,8 stages=1..3 width=8..64:8 rows=2..32*2; or a TOML file.",
+    help="Values by parameter, lanes=4,8 stages=1..3 width=8..64:8 rows=2..32*2; or a TOML file. "
+    "Fields of policies: budget=32..256*2.",
 )
 @click.option("--preset", help="Preset that the sweep modifies; the unit's default if absent.")
 @click.option("--for", "for_", default="synth,sim", help="Measurements: synth, sim, fpga.")
@@ -36,8 +51,13 @@ WEIGHT = {"sim": 1.0, "synth": 2.0, "fpga": 4.0}
 @click.option(
     "--workers", type=click.IntRange(1, 1024), help="Local workers; one per core if absent."
 )
+@perplexity.text_options
+@click.option("--model", type=UserPath(), help="GGUF or safetensors file, for policies.")
+@click.pass_context
 def explore(
+    click_context: click.Context,
     top: str | None,
+    policy: str | None,
     sweep: str,
     preset: str | None,
     for_: str,
@@ -46,10 +66,19 @@ def explore(
     only: str | None,
     scheduler: str | None,
     workers: int | None,
+    windows: int,
+    context: int,
+    text: str,
+    model: Path | None,
 ) -> None:
-    """Measure a unit over a range of parameters: tables and plots of the Pareto fronts."""
+    """Measure a unit or policies over a range of parameters: tables and plots of Pareto fronts."""
     from systola.exploration.sweep import Sweep, parse_sweep, read_sweeps
 
+    _require_options(click_context, policy)
+    if policy is not None:
+        environment.require("explore", "synth", *perplexity.GROUPS)
+        _explore_policies(policy.split(), parse_sweep(sweep), model, text, windows, context)
+        return
     verbs = tuple(word for word in for_.replace(",", " ").split())
     if sweep.endswith(".toml"):
         known = read_sweeps(expanded(sweep, "SWEEP"))
@@ -65,6 +94,110 @@ def explore(
     library = _library(liberty) if any("synth" in each.verbs for each in sweeps) else ("", "")
     for each in sweeps:
         _explore(each, library, scheduler, workers)
+
+
+def _require_options(context: click.Context, policy: str | None) -> None:
+    """Refuse options that only the other kind of sweep has.
+
+    Raises
+    ------
+    UserError
+        With the names of the options.
+    """
+    kind, others = ("a unit", OF_POLICIES) if policy is None else ("policies", OF_UNITS)
+    given = [
+        option.opts[0].removeprefix("--").upper()
+        for option in context.command.params
+        if option.name in others
+        and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
+    ]
+    if given:
+        raise UserError(f"{', '.join(given)} must not be given for a sweep of {kind}")
+
+
+def _explore_policies(
+    texts: Sequence[str],
+    grid: Mapping[str, tuple[Any, ...]],
+    model: Path | None,
+    text: str,
+    windows: int,
+    context: int,
+) -> None:
+    """Measure the perplexity of policies, and write the table and the plot."""
+    from systola.exploration.output import write_front
+    from systola.exploration.policies import policy_points, policy_row
+    from systola.exploration.results import write_table
+
+    points = policy_points(texts, grid)
+    for name, rule in points.illegal.items():
+        console.print(f"illegal: {name}: {rule}", highlight=False)
+    cut = perplexity.Windows.open(model, text, windows, context)
+    reference = perplexity.FloatModel(cut.model)
+    table: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    started = time.monotonic()
+    for point in points.legal:
+        subject = perplexity.PolicyModel(reference, point.named)
+        try:
+            with perplexity.progress_bars() as bars:
+                measured = perplexity.measure(subject, reference, cut, bars)
+        except UserError as error:
+            failed[point.name] = str(error)
+            continue
+        measured.write(subject.stem)
+        table.append(policy_row(point, measured))
+    names = dict.fromkeys(point.named.name for point in points.legal)
+    sweep = "-".join(["policies", *names])
+    home = HOME / sweep
+    written = write_table(table, home / "results") if table else []
+    if table:
+        console.print(_policies_table(table, f"exploring {table[0]['of']}"))
+    fronts: dict[str, str] = {}
+    for title, _lines, files in write_front(table, home, sweep) if table else ():
+        fronts[title] = files[0].stem
+        written += files
+    for name, reason in failed.items():
+        console.print(f"[red]failed[/]: {name}: {reason}", highlight=False)
+    values = {
+        "sweep": sweep,
+        "policies": list(names),
+        "text": text,
+        "windows": windows,
+        "context": context,
+        "points": len(points.legal),
+        "illegal combinations": len(points.illegal),
+        "failed": len(failed),
+        "wall seconds": round(time.monotonic() - started, 1),
+        "fronts": fronts,
+    }
+    replace_text(home / "explore.json", json.dumps(values, indent=2) + "\n")
+    for file in (*written, home / "explore.json"):
+        console.print(f"wrote {path_shown(file)}")
+    if failed:
+        raise SystemExit(1)
+
+
+def _policies_table(table: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Return the table of policies, with a mark at the points of the Pareto front."""
+    from systola.exploration.pictures import BUDGET, PERPLEXITY, front
+
+    best = front([dict(row) for row in table], BUDGET, PERPLEXITY)
+    shown = Table(
+        "policy", "cached tokens", "perplexity", "loss over full cache, nats/token",
+        "evictions equal to float64", title=title,
+    )  # fmt: skip
+    for row in table:
+        mark = f" {FRONT}" if row in best else ""
+        shown.add_row(
+            row["point"],
+            str(row["budget"]),
+            f"{row['perplexity']:.4f}{mark}",
+            perplexity.interval(row["added_loss"], row["added_loss_error"]),
+            f"{row['evictions_equal']:,} of {row['evictions_checked']:,}",
+        )
+    shown.add_row("full cache", "all", f"{table[0]['float_perplexity']:.4f}", "", "")
+    shown.caption = f"{FRONT}: no other point has at most its cached tokens and its perplexity"
+    return shown
 
 
 def _groups(verbs: Iterable[Sequence[str]]) -> tuple[str, ...]:

@@ -1,21 +1,20 @@
-"""The verb ``generate``: text generation by a language model in an accelerator's Verilog."""
+"""The verb ``generate``: text by a language model in an accelerator's Verilog, or with a policy."""
 
 import contextlib
 import errno
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from hdl.errors import UserError, unknown
@@ -28,8 +27,12 @@ from systola.options import (
     console,
     parameters_option,
     path_shown,
+    require_one,
     settings_option,
 )
+
+if TYPE_CHECKING:
+    from systola.generation.finished import Finished
 
 SYSTEMS = {
     "veda": ("systola.generation.veda", "VedaSystem"),
@@ -41,9 +44,6 @@ SYSTEMS = {
 """The accelerators that can generate text: module and class of each adapter."""
 
 BUDGET, RESERVED = 128, 32
-
-BARE_CYCLES = 50_000
-"""Cycles of the idle model, whose simulation speed is the reference for a run's."""
 
 
 def system_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -64,7 +64,8 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.option("--top", required=True, help=f"Accelerator: {', '.join(SYSTEMS)}.")
+@click.option("--top", help=f"Accelerator: {', '.join(SYSTEMS)}.")
+@click.option("--policy", help="Cache policy of the model in float32: a name, or a file (.py).")
 @click.option("--prompt", required=True, help="Text to continue.")
 @click.option(
     "--tokens",
@@ -81,7 +82,8 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
 @click.pass_context
 def generate(
     context: click.Context,
-    top: str,
+    top: str | None,
+    policy: str | None,
     prompt: str,
     tokens: int,
     budget: int | None,
@@ -94,8 +96,9 @@ def generate(
     compare: bool,
     waves: bool,
 ) -> None:
-    """Generate text with a language model in an accelerator's Verilog."""
-    if top not in SYSTEMS:
+    """Generate text with a language model in an accelerator's Verilog, or with a cache policy."""
+    require_one(top, policy)
+    if top is not None and top not in SYSTEMS:
         raise UserError(unknown("TOP", top, SYSTEMS))
     _require_text(prompt)
     if not prompt:
@@ -104,17 +107,29 @@ def generate(
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
     if reserved is not None and reserved < 0:
         raise UserError(f"RESERVED must be at least 0, not {reserved}")
-    environment.require_ready(*environment.SIMULATION, "llm")
+    if policy is not None and (preset or parameters or settings or waves):
+        raise UserError(f"PRESET, PARAMETERS, SET and WAVES are not for {policy}")
+    if policy is None:
+        environment.require_ready(*environment.SIMULATION, "llm")
+    else:
+        environment.require("llm", "data", "study")
     # These import torch and the simulator, which takes seconds.
     from golden.llm.model import DataFileError
     from systola.generation.run import Interrupted
     from systola.generation.system import Mismatch
 
-    chosen = choose(top, preset, parameters, settings)
-    system = adapter_of(top)
-    wanted = replace(cache_settings(system, budget, reserved), check=check, waves=waves)
+    command = _command(context)
     try:
-        _generate(system, chosen, prompt, tokens, model, wanted, compare, _command(context))
+        if policy is not None:
+            named = named_policy(policy, budget, reserved)
+            finished = _generate_by_policy(named, prompt, tokens, model, check, command)
+        else:
+            assert top is not None
+            chosen = choose(top, preset, parameters, settings)
+            system = adapter_of(top)
+            wanted = replace(cache_settings(system, budget, reserved), check=check, waves=waves)
+            finished = _generate(system, chosen, prompt, tokens, model, wanted, command)
+        _conclude(finished, compare)
     except (Interrupted, DataFileError) as error:
         raise UserError(str(error)) from error
     except Mismatch as error:
@@ -136,6 +151,21 @@ def adapter_of(top: str) -> Any:
     """Return the class that adapts an accelerator, a `systola.generation.system.System`."""
     module, name = SYSTEMS[top]
     return getattr(import_module(module), name)
+
+
+def named_policy(text: str, budget: int | None, reserved: int | None) -> Any:
+    """Return the policy that POLICY selects, a `golden.policies.registry.Named`.
+
+    Raises
+    ------
+    UserError
+        If there is no such policy, or it has no field for an option that is given.
+    ValueError
+        If a value is not legal.
+    """
+    from golden.policies.registry import policy_named
+
+    return policy_named(text).adjusted(budget, reserved)
 
 
 def cache_settings(system_class: Any, budget: int | None, reserved: int | None) -> Any:
@@ -195,11 +225,11 @@ def _generate(
     tokens: int,
     file: Path | None,
     settings: Any,
-    compare: bool,
     command: str,
-) -> None:
-    """Prepare and run, then print the table."""
+) -> "Finished":
+    """Prepare an accelerator's run, and run it."""
     from golden.llm.language_model import open_language_model
+    from systola.generation.finished import FinishedVerilog
     from systola.generation.run import Run, require_tokens
 
     with console.status("opening the model") as status:
@@ -226,18 +256,60 @@ def _generate(
         about=about,
     )
     _print_text(run, prompt)
-    finished = _Finished(run)
+    return FinishedVerilog(run)
+
+
+def _generate_by_policy(
+    named: Any, prompt: str, tokens: int, file: Path | None, check: bool, command: str
+) -> "Finished":
+    """Prepare a run of the model in float32 with a cache policy, and run it."""
+    from golden.llm.language_model import open_language_model
+    from golden.study.sample import Sample
+    from systola.generation.finished import FinishedPolicy
+    from systola.generation.policy import PolicySystem
+    from systola.generation.run import Run, require_tokens
+    from systola.generation.system import Settings
+
+    with console.status("opening the model"):
+        model = open_language_model(file)
+        text = model.tokens_of(prompt)
+        # Of all caches, the prompt selects the one that is compared.
+        total = sum(text)
+        layer = total % model.shape.layers
+        sample = Sample(named.policy, layer, total, len(text) + tokens) if check else None
+        system: Any = PolicySystem(model, named, sample)
+        require_tokens(text, tokens, system.longest)
+    policy = named.policy
+    folder = BUILD / "policies" / named.name / "generate"
+    run = Run(
+        system=system,
+        model=model,
+        prompt=text,
+        tokens=tokens,
+        settings=Settings(
+            budget=policy.budget, reserved=getattr(policy, "reserved", 0), check=check
+        ),
+        folder=folder,
+        about={
+            "command": _shown(command),
+            "file": _shown(model.file.name),
+            "text of the prompt": prompt,
+        },
+    )
+    _print_text(run, prompt)
+    return FinishedPolicy(run)
+
+
+def _conclude(finished: "Finished", compare: bool) -> None:
+    """Compare a finished run, print its table, and name its files."""
     # The run is finished: an interrupt ends the comparisons and keeps the table.
     with contextlib.suppress(KeyboardInterrupt):
-        finished.measure_idle()
-        if compare:
-            finished.compare()
+        finished.compare(transformers=compare)
     console.print(finished.table())
     for problem in finished.problems:
         console.print(Text(problem))
-    console.print(f"wrote {path_shown(run.checkpoint.record)}", markup=False)
-    if samples := system.samples:
-        console.print(f"wrote {path_shown(samples.file)}", markup=False)
+    for written in finished.files:
+        console.print(f"wrote {path_shown(written)}", markup=False)
 
 
 def fitted_system(system_class: Any, model: Any, chosen: Any, settings: Any) -> Any:
@@ -248,12 +320,6 @@ def fitted_system(system_class: Any, model: Any, chosen: Any, settings: Any) -> 
     folder = BUILD / chosen.top / chosen.entry.named(dimensions)[0] / "generate"
     folder.mkdir(parents=True, exist_ok=True)
     return system_class(model, fitted, settings, folder)
-
-
-def generated_blocks(blocks: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the blocks of a run's record whose means are its figures per token."""
-    # The first predicted token includes the prompt's work in some systems.
-    return [block for block in blocks if block["token"] is not None][1:] or blocks[-1:]
 
 
 def _compiled_digest(entry: Any, system: Any) -> str:
@@ -293,7 +359,9 @@ def _print_text(run: Any, prompt: str) -> None:
     with Live(view(), console=console, refresh_per_second=8) as live:
 
         def decided(token: int) -> None:
+            nonlocal line
             stream.add(token)
+            line = f"token {len(run.progress.tokens)} of {run.tokens}"
             live.update(view())
 
         def watch(block: Any, progress: Any) -> None:
@@ -328,111 +396,6 @@ def _progress_line(run: Any, block: Any, progress: Any, passed: float) -> str:
         rest = own * (1 - progress.fraction) + own / block.count * (run.tokens - number)
         left = f", {rest:,.0f} s left"
     return f"{what}, {where}: {progress.cycles:,} cycles, {rate:,.0f} cycles/s{left}"
-
-
-class _Finished:
-    """A finished run and its comparisons; a comparison that fails never hides the run's table.
-
-    Members
-    -------
-    problems : list of str
-        A sentence for each comparison that failed.
-    """
-
-    def __init__(self, run: Any) -> None:
-        self.run = run
-        self.problems: list[str] = []
-        self._idle: float | None = None
-        self._theirs: list[int] | None = None
-
-    def measure_idle(self) -> None:
-        """Measure the simulation speed of the Verilog with constant inputs, in cycles/s."""
-        if self.run.system.samples:
-            # This would overwrite the run's waveform.
-            return
-        with (
-            console.status("measuring the speed of the idle Verilog"),
-            self._survived("the Verilog"),
-        ):
-            self._idle = self.run.system.harness.bare(BARE_CYCLES)
-
-    def compare(self) -> None:
-        """Generate the same text with `transformers`."""
-        from systola.generation.continuation import reference
-
-        with console.status("running transformers"), self._survived("transformers"):
-            run = self.run
-            self._theirs = reference(run.model, run.prompt, len(run.progress.tokens))
-
-    @contextlib.contextmanager
-    def _survived(self, what: str) -> Any:
-        """Note an exception as a sentence."""
-        try:
-            yield
-        # What a library raises for a model that it cannot run is not documented.
-        except Exception as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            self.problems.append(f"no comparison with {what}, which failed: {lines[0]}")
-
-    def table(self) -> Table:
-        """Return the table of the run."""
-        run = self.run
-        figures = run.progress.figures
-        steps = generated_blocks(figures)
-
-        def mean(value: Any) -> float:
-            return sum(value(own) for own in steps) / len(steps)
-
-        cycles, bound = mean(lambda f: f["cycles"]), mean(lambda f: f["bound"])
-        moved = mean(lambda f: f["bytes_read"] + f["bytes_written"])
-        seconds = sum(f["seconds"] for f in figures)
-        rate = sum(f["cycles"] for f in figures) / seconds
-        rows = {
-            "tokens": f"{len(run.prompt)} of the prompt, {len(run.progress.tokens)} generated",
-            "cycles/token": f"{cycles:,.0f}",
-            "lower bound": f"{bound:,.0f} ({bound / cycles:.1%}): {run.system.bound}",
-            "off-chip bytes/token": f"{moved:,.0f}",
-        }
-        if unpacked := mean(lambda f: f["bytes_unpacked"]):
-            rows["with unpacked weights"] = f"{unpacked:,.0f} ({unpacked / moved:.2f} times)"
-        if run.system.evicts:
-            rows["evictions"] = f"{sum(len(f['evictions']) for f in figures):,}"
-        for what in steps[-1]["decided"]:
-            rows[f"{what}/token"] = f"{mean(lambda f, what=what: f['decided'][what]):,.1f}"
-        rows["simulation"] = (
-            f"{rate:,.0f} cycles/s, {mean(lambda f: f['seconds']):.1f} s/token, "
-            f"{seconds:,.0f} s in total"
-        )
-        if self._idle:
-            rows["idle simulation"] = (
-                f"{self._idle:,.0f} cycles/s; the run: {rate / self._idle:.2f}"
-            )
-        if run.resumed:
-            rows["resumed"] = f"after {run.resumed} processed tokens"
-        if run.settings.check:
-            rows["golden model"] = f"{run.system.compared} are equal"
-        rows |= self._comparison()
-        table = Table(title=Text(f"{run.about['file']} on {run.system.name}"), title_style="italic")
-        table.show_header = False
-        for name, value in rows.items():
-            # As `Text`, brackets of a generated text are no markup.
-            table.add_row(Text(name), Text(value))
-        return table
-
-    def _comparison(self) -> dict[str, str]:
-        """Return the rows about `transformers`."""
-        from systola.generation.continuation import first_difference_of
-        from systola.generation.text_stream import printable
-
-        if self._theirs is None:
-            return {}
-        place = first_difference_of(self.run.progress.tokens, self._theirs)
-        if place is None:
-            return {"transformers, float32": "the same tokens"}
-        return {
-            "transformers, float32": f"differs from token {place + 1}",
-            "its text": printable(self.run.continuation(self._theirs)),
-        }
 
 
 COMMANDS: tuple[click.Command, ...] = (generate,)

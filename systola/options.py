@@ -12,6 +12,7 @@ from rich.console import Console
 from hdl.errors import UserError
 from hdl.output_folder import MANIFEST, require_replaceable
 from hdl.paths import BUILD, IN_CHECKOUT, ROOT, expanded, replace_text
+from systola import environment
 
 console = Console(soft_wrap=True)
 
@@ -94,10 +95,13 @@ class Chosen:
         The unit.
     dimensions : str or parameter object
         A preset's name, or the preset with the settings applied; see `hdl.entry.Entry.named`.
+    policy : str
+        Name of the cache policy that the unit implements, if `POLICY` selected the unit.
     """
 
     entry: Any
     dimensions: Any
+    policy: str = ""
 
     @property
     def top(self) -> str:
@@ -150,20 +154,80 @@ def choose(top: str, preset: str | None, parameters: Path | None, settings: str)
     )
 
 
+def choose_for(policy: str, preset: str | None, parameters: Path | None, settings: str) -> Chosen:
+    """Return the unit that implements a cache policy, with the parameters that select its rule.
+
+    Raises
+    ------
+    UserError
+        If no unit implements the policy, a setting contradicts it, or as `choose`.
+    ValueError
+        If the parameters are not legal.
+    """
+    from golden.policies.registry import all_policies, policy_named
+    from hdl.settings import parse_settings, read_settings
+    from systola.units import unit_named
+
+    named = policy_named(policy)
+    hardware = named.hardware
+    if hardware is None:
+        others = ", ".join(other.name for other in all_policies() if other.hardware)
+        raise UserError(
+            f"POLICY must be one that a unit implements, such as {others}, or a policy whose "
+            f"member `hardware` names a unit, not {policy}"
+        )
+    changes = read_settings(parameters) if parameters else {}
+    changes |= parse_settings(settings)
+    for name in changes:
+        if name in hardware.settings:
+            raise UserError(f"{name} must not be set, because POLICY {policy} determines it")
+    try:
+        entry = unit_named(hardware.unit)
+    except UserError as error:
+        raise UserError(f"the hardware of POLICY {policy}: {error}") from error
+    dimensions = entry.dimensions(preset, changes | dict(hardware.settings))
+    return Chosen(entry=entry, dimensions=dimensions, policy=named.name)
+
+
+def require_one(top: str | None, policy: str | None) -> None:
+    """Check that one of the options TOP and POLICY is given.
+
+    Raises
+    ------
+    UserError
+        If both or none are given.
+    """
+    if (top is None) == (policy is None):
+        given = "none" if top is None else "both"
+        raise UserError(f"one of TOP and POLICY must be given, not {given}")
+
+
 def unit_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select a unit and its dimensions; the verb's first argument is both."""
 
-    @click.option("--top", required=True, help="Unit, as listed by `make list`.")
+    @click.option("--top", help="Unit, as listed by `make list`.")
+    @click.option("--policy", help="Cache policy, a name or a file (.py): the unit of its rule.")
     @preset_option
     @parameters_option
     @settings_option
     @wraps(verb)
     def with_unit(
-        top: str, preset: str | None, parameters: Path | None, settings: str, **options: Any
+        top: str | None,
+        policy: str | None,
+        preset: str | None,
+        parameters: Path | None,
+        settings: str,
+        **options: Any,
     ) -> None:
         from hdl.parameter_list import settings_text
 
-        unit = choose(top, preset, parameters, settings)
+        require_one(top, policy)
+        if top is not None:
+            unit = choose(top, preset, parameters, settings)
+        else:
+            assert policy is not None
+            environment.require("llm")
+            unit = choose_for(policy, preset, parameters, settings)
         if not isinstance(unit.dimensions, str):
             replace_text(unit.home / PARAMETERS_FILE, settings_text(unit.parameters))
         verb(unit, **options)

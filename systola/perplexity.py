@@ -23,9 +23,10 @@ from systola.generate import (
     adapter_of,
     cache_settings,
     fitted_system,
+    named_policy,
     system_options,
 )
-from systola.options import choose, console, path_shown
+from systola.options import choose, console, path_shown, require_one
 
 if TYPE_CHECKING:
     from golden.llm.language_model import LanguageModel
@@ -34,16 +35,31 @@ if TYPE_CHECKING:
 FLOAT = "float32"
 """The value of TOP for the language model itself."""
 
+GROUPS = ("llm", "data", "study")
+"""The groups of packages that a measurement needs."""
+
 NOT_FOLLOWED = ("golden", "hdl.catalog", "systola.generate", "systola.options")
 """Modules whose effect on a loss `Subject.identity` covers, or that have none."""
+
+
+def text_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that choose the windows of a text."""
+    options = (
+        click.option("--windows", type=int, default=8, help="Windows of the text, 8 if absent."),
+        click.option("--context", type=int, default=256, help="Tokens per window, 256 if absent."),
+        click.option(
+            "--text", default="news", help="news, prose, or a UTF-8 file; news if absent."
+        ),
+    )
+    for option in reversed(options):
+        verb = option(verb)
+    return verb
 
 
 @click.command()
 @click.option("--top", help=f"{FLOAT}, or accelerator: {', '.join(SYSTEMS)}.")
 @click.option("--policy", help="Cache policy of the model in float32: a name, or a file (.py).")
-@click.option("--windows", type=int, default=8, help="Windows of the text, 8 if absent.")
-@click.option("--context", type=int, default=256, help="Tokens per window, 256 if absent.")
-@click.option("--text", default="news", help="news, prose, or a UTF-8 file; news if absent.")
+@text_options
 @system_options
 def perplexity(
     top: str | None,
@@ -59,50 +75,88 @@ def perplexity(
     settings: str,
 ) -> None:
     """Measure the perplexity of an accelerator or a cache policy, and of the model in float32."""
-    if (top is None) == (policy is None):
-        raise UserError(
-            "one of TOP and POLICY must be given, " + ("not both" if top else "not none")
-        )
+    require_one(top, policy)
     if top not in (None, FLOAT, *SYSTEMS):
         raise UserError(unknown("TOP", top, (FLOAT, *SYSTEMS)))
-    if windows < 1:
-        raise UserError(f"WINDOWS must be at least 1, not {windows}")
-    if context < 2:
-        raise UserError(f"CONTEXT must be at least 2, not {context}")
     if top == FLOAT and (budget, reserved) != (None, None):
         raise UserError(f"BUDGET and RESERVED are not for {FLOAT}")
-    if (policy or top == FLOAT) and (preset or parameters or settings):
+    if (policy is not None or top == FLOAT) and (preset or parameters or settings):
         raise UserError(f"PRESET, PARAMETERS and SET are not for {policy or FLOAT}")
-    environment.require("llm", "data", "study")
-    # These modules import torch, which takes a second.
-    from golden.llm.language_model import open_language_model
-    from golden.llm.model import DataFileError
-
+    environment.require(*GROUPS)
     system_class = adapter_of(top) if top in SYSTEMS else None
     kept = system_class and cache_settings(system_class, budget, reserved)
-    named = _policy(policy, budget, reserved) if policy else None
-    try:
-        with console.status("opening the model"):
-            language = open_language_model(model)
-            tokens = language.tokens_of(_text(text))
-    except DataFileError as error:
-        raise UserError(str(error)) from error
-    cut = _windows(tokens, windows, context)
-    reference = FloatModel(language)
-    subjects: list[Subject] = [reference]
+    named = None if policy is None else named_policy(policy, budget, reserved)
+    cut = Windows.open(model, text, windows, context)
+    reference = FloatModel(cut.model)
+    subject: Subject = reference
     if system_class:
         chosen = choose(system_class.top, preset, parameters, settings)
-        system = fitted_system(system_class, language, chosen, kept)
-        subjects.append(GoldenModel(system))
+        subject = GoldenModel(fitted_system(system_class, cut.model, chosen, kept))
     if named:
-        subjects.append(PolicyModel(reference, named))
-    for subject in subjects:
-        if context > subject.longest:
+        subject = PolicyModel(reference, named)
+    with progress_bars() as bars:
+        measured = measure(subject, reference, cut, bars)
+    console.print(measured.table())
+    console.print(f"wrote {path_shown(measured.write(subject.stem))}", markup=False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Windows:
+    """The windows of a text, and the model that reads them.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The model.
+    text : str
+        Name or file of the text.
+    context : int
+        Tokens per window.
+    tokens : list[list[int]]
+        Tokens of each window.
+    """
+
+    model: "LanguageModel"
+    text: str
+    context: int
+    tokens: list[list[int]]
+
+    @classmethod
+    def open(cls, file: Path | None, text: str, windows: int, context: int) -> "Windows":
+        """Open a model, and return the first windows of a text.
+
+        Raises
+        ------
+        UserError
+            If the model or the text cannot be read, or has too few tokens.
+        """
+        # These modules import torch, which takes a second.
+        from golden.llm.language_model import open_language_model
+        from golden.llm.model import DataFileError
+
+        if windows < 1:
+            raise UserError(f"WINDOWS must be at least 1, not {windows}")
+        if context < 2:
+            raise UserError(f"CONTEXT must be at least 2, not {context}")
+        try:
+            with console.status("opening the model"):
+                model = open_language_model(file)
+                tokens = model.tokens_of(_text(text))
+        except DataFileError as error:
+            raise UserError(str(error)) from error
+        most = len(tokens) // context
+        if windows > most:
             raise UserError(
-                f"CONTEXT must be at most the {subject.longest} positions of {subject.name}, "
-                f"not {context}"
+                f"WINDOWS must be at most {most}, the whole windows of {context} tokens in the "
+                f"text of {len(tokens)}, not {windows}"
             )
-    bars = Progress(
+        cut = [tokens[first * context :][:context] for first in range(windows)]
+        return cls(model=model, text=text, context=context, tokens=cut)
+
+
+def progress_bars() -> Progress:
+    """Return the progress bars of measurements, one per subject."""
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -110,31 +164,6 @@ def perplexity(
         console=console,
         transient=True,
     )
-    with bars:
-        found = [_measure(subject, cut, bars) for subject in subjects]
-    measured = Perplexity(
-        top=subjects[-1].name,
-        reference="full cache" if named else FLOAT,
-        identity=subjects[-1].identity,
-        text=text,
-        context=context,
-        losses=[float(window["loss"]) for window in found[-1]],
-        float_losses=[float(window["loss"]) for window in found[0]],
-        samples=[window["sample"].tolist() for window in found[-1] if "sample" in window],
-    )
-    console.print(measured.table())
-    name = hashlib.sha256(repr(measured).encode()).hexdigest()[:12]
-    stem = subjects[-1].name if top else f"policy-{subjects[-1].name}"
-    file = BUILD / "perplexity" / f"{stem}-{name}.json"
-    replace_text(file, json.dumps(measured.record(), indent=1) + "\n")
-    console.print(f"wrote {path_shown(file)}", markup=False)
-
-
-def _policy(name: str, budget: int | None, reserved: int | None) -> "Named":
-    """Return the policy that POLICY selects, with its budget."""
-    from golden.policies.registry import policy_named
-
-    return policy_named(name).adjusted(budget, reserved)
 
 
 Arrays = dict[str, NDArray[Any]]
@@ -149,6 +178,10 @@ class Subject(Protocol):
     -------
     name : str
         Name for progress and messages.
+    stem : str
+        First part of the name of its results' files.
+    reference : str
+        Name of the model in float32, for the table.
     longest : int
         The longest window, in tokens.
     identity : dict[str, Any]
@@ -156,6 +189,8 @@ class Subject(Protocol):
     """
 
     name: str
+    stem: str
+    reference: str
     longest: int
     identity: dict[str, Any]
 
@@ -171,7 +206,7 @@ class Subject(Protocol):
 class FloatModel:
     """The language model itself in `transformers`: float32, with a full cache."""
 
-    name = FLOAT
+    name = stem = reference = FLOAT
 
     def __init__(self, model: "LanguageModel") -> None:
         self._model = model
@@ -207,9 +242,12 @@ class PolicyModel:
         The policy.
     """
 
+    reference = "full cache"
+
     def __init__(self, model: FloatModel, named: "Named") -> None:
         self._model, self._policy = model, named.policy
         self.name, self.longest = named.name, model.longest
+        self.stem = f"policy-{self.name}"
         code = code_digest("golden.study.losses", "golden.study.sample", "golden.policies.registry")
         self.identity = {**model.identity, **named.identity(), "policies": code}
 
@@ -240,12 +278,7 @@ class PolicyModel:
             done=lambda: tick(1 / layers),
         )
         checked = sample.check()
-        if not checked.double.equal:
-            raise UserError(
-                f"the fast form of {self.name} must decide as its second source in float64, not "
-                f"differ in {checked.double.evictions - checked.double.same} of "
-                f"{checked.double.evictions} evictions of layer {total % layers}"
-            )
+        checked.require_equal(self.name)
         parts = (checked.single, checked.exact)
         return {
             "loss": losses.mean(),
@@ -256,9 +289,12 @@ class PolicyModel:
 class GoldenModel:
     """The bit-exact model of an accelerator, prepared as for the verb ``generate``."""
 
+    reference = FLOAT
+
     def __init__(self, system: Any) -> None:
         self._system = system
         self.name, self.longest = system.top, system.longest
+        self.stem = self.name
         self.identity = system.golden_identity
 
     def prepare(self, report: Callable[[str], None]) -> None:
@@ -316,6 +352,13 @@ class Perplexity:
             "added_loss_error": added_error,
         }
 
+    def write(self, stem: str) -> Path:
+        """Write the record to a file whose name begins with a stem; return the file."""
+        name = hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+        file = BUILD / "perplexity" / f"{stem}-{name}.json"
+        replace_text(file, json.dumps(self.record(), indent=1) + "\n")
+        return file
+
     def table(self) -> Table:
         """Return the table for the console."""
         found = self.record()
@@ -323,11 +366,12 @@ class Perplexity:
         windows = len(self.losses)
         table.add_row("text", f"{self.text}: {windows} windows of {self.context} tokens")
         table.add_row("perplexity", f"{found['perplexity']:.4f}")
-        table.add_row("loss", _interval(found["loss"], found["loss_error"]))
+        loss = interval(found["loss"], found["loss_error"])
+        table.add_row("loss", f"{loss} nats/token")
         if self.top != FLOAT:
             table.add_row(f"perplexity, {self.reference}", f"{found['float_perplexity']:.4f}")
-            added = _interval(found["added_loss"], found["added_loss_error"])
-            table.add_row(f"loss over {self.reference}", added)
+            added = interval(found["added_loss"], found["added_loss_error"])
+            table.add_row(f"loss over {self.reference}", f"{added} nats/token")
         if self.samples:
             single, exact = np.sum(self.samples, axis=0).tolist()
             table.add_row("evictions equal to float64", "{1:,} of {0:,}".format(*single))
@@ -343,9 +387,9 @@ def mean_and_error(values: Any) -> tuple[float, float | None]:
     return float(np.mean(values)), error
 
 
-def _interval(mean: float, error: float | None) -> str:
-    """Return a loss with its standard error for the table."""
-    return f"{mean:.4f}" + ("" if error is None else f" ± {error:.4f}") + " nats/token"
+def interval(mean: float, error: float | None) -> str:
+    """Return a loss with its standard error for a table, in nats/token."""
+    return f"{mean:.4f}" + ("" if error is None else f" ± {error:.4f}")
 
 
 def _text(name: str) -> str:
@@ -365,17 +409,6 @@ def _text(name: str) -> str:
         raise UserError(f"TEXT must be {names} or a file; {file}: {error.strerror}") from None
 
 
-def _windows(tokens: list[int], windows: int, context: int) -> list[list[int]]:
-    """Return the first windows of a text."""
-    most = len(tokens) // context
-    if windows > most:
-        raise UserError(
-            f"WINDOWS must be at most {most}, the whole windows of {context} tokens in the text "
-            f"of {len(tokens)}, not {windows}"
-        )
-    return [tokens[first * context :][:context] for first in range(windows)]
-
-
 def window_loss(logits: NDArray[np.floating], tokens: list[int]) -> float:
     """Return the mean negative log-likelihood of all tokens except the first, in nats/token."""
     scores = logits[:-1].astype(np.float64)
@@ -384,7 +417,37 @@ def window_loss(logits: NDArray[np.floating], tokens: list[int]) -> float:
     return float(-chances[np.arange(len(tokens) - 1), tokens[1:]].mean())
 
 
-def _measure(subject: Subject, windows: list[list[int]], bars: Progress) -> list[Arrays]:
+def measure(
+    subject: Subject, reference: FloatModel, windows: Windows, bars: Progress
+) -> Perplexity:
+    """Measure a subject and the model in float32 on the same windows.
+
+    Raises
+    ------
+    UserError
+        If the windows are too long for one of them.
+    """
+    both = dict.fromkeys((reference, subject))
+    for own in both:
+        if windows.context > own.longest:
+            raise UserError(
+                f"CONTEXT must be at most the {own.longest} positions of {own.name}, "
+                f"not {windows.context}"
+            )
+    found = {own: _measured(own, windows.tokens, bars) for own in both}
+    return Perplexity(
+        top=subject.name,
+        reference=subject.reference,
+        identity=subject.identity,
+        text=windows.text,
+        context=windows.context,
+        losses=[float(window["loss"]) for window in found[subject]],
+        float_losses=[float(window["loss"]) for window in found[reference]],
+        samples=[window["sample"].tolist() for window in found[subject] if "sample" in window],
+    )
+
+
+def _measured(subject: Subject, windows: list[list[int]], bars: Progress) -> list[Arrays]:
     """Return what is kept of each window; windows of earlier runs are read."""
     from golden.llm.store import TensorStore
 

@@ -33,7 +33,7 @@ def run(*arguments: str) -> Result:
         (["sim", "--top", "systolic_evictor", "--seed", "-1"], "not in the range"),
         (["sim", "--top", "systolic_evictor", "--sim", "vcs"], "SIM must be one of"),
         (["sim", "--top", "systolic_evictor", "--presett", "tiny"], "No such option"),
-        (["sim"], "Missing option '--top'"),
+        (["sim"], "one of TOP and POLICY must be given, not none"),
         (["simulate"], "No such command"),
     ],
 )

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from amaranth.sim import Simulator
 from click.testing import CliRunner
 
+from golden.llm.model import SMOLLM2
 from golden.nonlinear.argmax import argmax
 from golden.policies.agreement import compare
 from golden.policies.registry import policy_named
@@ -25,6 +27,8 @@ from synth.export import check_flow
 from synth.fpga import find_device
 from synth.measure import build_unit
 from systola.cli import main
+from systola.comparing.policies import PolicyColumn
+from systola.exploration.sweep import parse_sweep
 from systola.make import options
 from systola.options import choose
 from testbenches.packing import pack, to_integer
@@ -73,8 +77,8 @@ def test_command_names_options_units_and_presets_that_exist(page: str, command: 
     verb, *words = shlex.split(command)[1:]
     given = dict(word.split("=", 1) for word in words)
     main.commands[verb].make_context(verb, options(given))
-    if "TOP" in given:
-        choose(given["TOP"], given.get("PRESET"), None, given.get("SET", ""))
+    for top in given.get("TOP", "").split():
+        choose(top, given.get("PRESET"), None, given.get("SET", ""))
     check_flow(given.get("FOR", "orfs"))
     find_device(given.get("DEVICE", "xcup"))
 
@@ -126,13 +130,68 @@ def test_perplexity_of_the_policy(tova: Path, tmp_path: Path) -> None:
     assert "30 of 30" in result.output
 
 
-def test_message_of_the_page_is_the_verbs(tova: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tova.write_text(tova.read_text().replace("importance, query", "importance"))
+def variables(command: str) -> dict[str, str]:
+    """Return the variables of the page's one command that begins with these words."""
+    (line,) = {line for name, line in COMMANDS if name == "policy" and line.startswith(command)}
+    return dict(word.split("=", 1) for word in shlex.split(line)[2:])
+
+
+def test_sweep_of_the_policy(tova: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the page's command on a small model, with smaller budgets."""
+    given = variables("make explore")
+    assert given["POLICY"] == "tova.py h2o" and parse_sweep(given["SWEEP"]).keys() == {"budget"}
+    monkeypatch.setattr("systola.explore.HOME", tmp_path / "explore")
     monkeypatch.chdir(tova.parent)
-    result = CliRunner().invoke(main, ["perplexity", "--policy", "tova.py"])
-    (message,) = re.findall(r"^Error: (.*)$", PAGE, re.M)
+    folder = write_small_model(tmp_path / "small")
+    (tmp_path / "text.txt").write_text(" ".join(str(n * n % 41) for n in range(40)))
+    given |= {"SWEEP": "budget=8,12", "CONTEXT": "24", "TEXT": "text.txt", "MODEL": str(folder)}
+    result = CliRunner().invoke(main, ["explore", *options(given)])
+    assert result.exit_code == 0, result.output
+    for point in ("tova budget=8", "tova budget=12", "h2o budget=8", "h2o budget=12"):
+        (row,) = [cells for cells in table_rows(result.output) if cells[0] == point]
+        evictions = 24 - int(row[1]) - 1
+        assert row[4] == f"{evictions} of {evictions}"
+    assert (tmp_path / "explore/policies-tova-h2o/pareto-budget-perplexity.svg").is_file()
+
+
+def test_text_with_the_policy(tova: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the page's command on a small model, with its own prompt."""
+    monkeypatch.chdir(tova.parent)
+    given = variables("make generate") | {"PROMPT": "3 1 4 1 5", "BUDGET": "12"}
+    given["MODEL"] = str(write_small_model(tmp_path / "small"))
+    result = CliRunner().invoke(main, ["generate", *options(given)])
+    assert result.exit_code == 0, result.output
+    tokens = int(given["TOKENS"])
+    # Two layers with one cache each; the last token is not processed.
+    assert ("evictions", str(2 * (5 + tokens - 1 - 12))) in table_rows(result.output)
+    equal = 5 + tokens - 1 - 12 - 1
+    assert ("evictions equal to float64", f"{equal} of {equal}") in table_rows(result.output)
+
+
+def test_policy_next_to_accelerators(tova: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = variables("make compare")
+    monkeypatch.chdir(tova.parent)
+    model = SimpleNamespace(shape=SMOLLM2, digest="model")
+    own, _h2o = (
+        PolicyColumn.open(text, int(given["BUDGET"]), model) for text in given["POLICY"].split()
+    )
+    assert (own.title, own.cached) == ("tova, float32", 128)
+    assert "POLICY=tova.py BUDGET=128" in str(own.command)
+
+
+@pytest.mark.parametrize("verb", ["perplexity", "sim"])
+def test_message_of_the_page_is_the_verbs(
+    verb: str, tova: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = dict(
+        zip(("perplexity", "sim"), re.findall(r"^Error: (.*)$", PAGE, re.M), strict=True)
+    )
+    if verb == "perplexity":
+        tova.write_text(tova.read_text().replace("importance, query", "importance"))
+    monkeypatch.chdir(tova.parent)
+    result = CliRunner().invoke(main, [verb, "--policy", "tova.py"])
     assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+    assert messages[verb] in " ".join(result.output.split())
 
 
 def test_code_of_the_rule_is_in_the_sources() -> None:

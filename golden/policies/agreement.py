@@ -59,6 +59,11 @@ class Agreement:
         )
 
     @property
+    def share(self) -> str:
+        """The evictions that are the same, of all, for a table."""
+        return f"{self.same:,} of {self.evictions:,}"
+
+    @property
     def equal(self) -> bool:
         """Whether all decisions are the same."""
         return (self.same, self.common) == (self.evictions, self.cached)

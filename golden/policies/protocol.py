@@ -5,8 +5,8 @@ updates the importance of each slot, and the cache evicts the least important to
 protected. A policy sees all caches of a layer and all lanes (sequences) at once.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -35,6 +35,26 @@ class Unit(Enum):
     def caches(self, heads: int, kv_heads: int) -> int:
         """Return the number of caches of a layer."""
         return {Unit.QUERY_HEAD: heads, Unit.KV_HEAD: kv_heads, Unit.LAYER: 1}[self]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """The unit that implements a policy, and what selects its rule.
+
+    Parameters
+    ----------
+    unit : str
+        Name of the unit: of the catalog, or of an installed package.
+    settings : Mapping[str, object]
+        Parameters of the unit that select the rule, by the names that `SET` has.
+    accelerator : Mapping[str, str]
+        Variables of `make generate` for an accelerator that evicts by the policy; empty if there
+        is none.
+    """
+
+    unit: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    accelerator: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +157,8 @@ class Policy:
     -------
     exact : str or None
         Full name of the bit-exact model of the rule, if there is one.
-    hardware : str or None
-        Unit of the catalog that implements the rule, if there is one.
+    hardware : Hardware or None
+        The unit that implements the rule, if there is one.
 
     Raises
     ------
@@ -163,8 +183,8 @@ class Policy:
         return None
 
     @property
-    def hardware(self) -> str | None:
-        """Unit of the catalog that implements the rule."""
+    def hardware(self) -> Hardware | None:
+        """The unit that implements the rule."""
         return None
 
     def begin(self, lanes: int, caches: int, tokens: int) -> "Policy":

@@ -7,8 +7,9 @@ policy object. A file defines one policy object.
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.policies.protocol import CachePolicy, Policy, Query, Unit
+from golden.policies.protocol import CachePolicy, Hardware, Policy, Query, Unit
 from golden.policies.scores import H2O, Aerp, FullCache, Source, StreamingLLM
 from golden.policies.voting import Voting
 from hdl.errors import UserError, unknown
 from hdl.paths import ROOT, expanded
+from hdl.settings import FALSE, TRUE
 
 GROUP = "systola.policies"
 
@@ -69,6 +71,11 @@ class Named:
                 sources[kind.__qualname__] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
         return {"policy": repr(self.policy), **sources}
 
+    @property
+    def hardware(self) -> Hardware | None:
+        """The unit that implements the policy, if there is one."""
+        return getattr(self.policy, "hardware", None)
+
     def adjusted(self, budget: int | None, reserved: int | None) -> "Named":
         """Return the policy with other values of these fields.
 
@@ -81,12 +88,60 @@ class Named:
         """
         changes = {"budget": budget, "reserved": reserved}
         changes = {name: value for name, value in changes.items() if value is not None}
-        if "budget" in changes and isinstance(self.policy, FullCache):
-            raise UserError(f"BUDGET is not for {self.name}, which keeps every token")
         for name in changes:
             if name not in self.policy.__dataclass_fields__:
                 raise UserError(f"{name.upper()} is not for {self.name}, which has no such field")
-        return Named(self.name, replace(self.policy, **changes))
+        return self.changed(changes)
+
+    def changed(self, settings: Mapping[str, Any]) -> "Named":
+        """Return the policy with other values of fields; a text is converted to the field's type.
+
+        Raises
+        ------
+        UserError
+            If the policy has no such field, or a value has the wrong type.
+        ValueError
+            If a value is not legal.
+        """
+        known = {field.name: getattr(self.policy, field.name) for field in fields(self.policy)}
+        for name in settings:
+            if name not in known:
+                raise UserError(unknown(f"a field of {self.name}", name, known))
+            if name == "budget" and isinstance(self.policy, FullCache):
+                raise UserError(f"BUDGET is not for {self.name}, which keeps every token")
+        values = {name: _read(name, value, known[name]) for name, value in settings.items()}
+        return Named(self.name, replace(self.policy, **values))
+
+
+def _read(name: str, value: Any, known: Any) -> Any:
+    """Convert a field's value to the type of a known value."""
+    choices: dict[str, Any] = {}
+    if isinstance(known, bool):
+        choices = dict.fromkeys(TRUE, True) | dict.fromkeys(FALSE, False)
+    elif isinstance(known, Enum):
+        choices = {item.name.lower(): item for item in type(known)}
+    if choices:
+        text = str(value).lower()
+        if text not in choices:
+            raise UserError(unknown(name, text, choices))
+        return choices[text]
+    if not isinstance(known, int | float | str):
+        raise UserError(f"{name} must be a number, a text or an enumeration to be set")
+    try:
+        return type(known)(value)
+    except ValueError as error:
+        raise UserError(f"{name} must be of type {type(known).__name__}, not {value!r}") from error
+
+
+def all_policies() -> Iterator[Named]:
+    """Yield the project's own policies, then those of packages.
+
+    Raises
+    ------
+    UserError
+        If a package's policy is not usable.
+    """
+    yield from map(policy_named, [*BUILT_IN, *_entry_points()])
 
 
 def policy_named(text: str) -> Named:
@@ -181,6 +236,11 @@ def checked(policy: Any, what: str) -> Any:
         kind = {"unit": Unit, "moves": bool}.get(name, int)
         if not isinstance(value, kind):
             raise UserError(f"{what}: {name} must be of type {kind.__name__}, not {value!r}")
+    hardware = getattr(policy, "hardware", None)
+    if not isinstance(hardware, Hardware | None):
+        raise UserError(
+            f"{what}: hardware must be a golden.policies.protocol.Hardware, not {hardware!r}"
+        )
     for name in MEMBERS:
         own = getattr(policy, name, None)
         if not callable(own):

@@ -13,7 +13,7 @@ from torch import Tensor
 from golden.kelle.edram.refresh_controller import high_group
 from golden.kelle.eviction.aerp import EMPTY, AerpParameters, replay
 from golden.kelle.eviction.head_scores import HeadScores
-from golden.policies.protocol import LONGEST, Attended, Policy, Query
+from golden.policies.protocol import LONGEST, Attended, Hardware, Policy, Query
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
 from hdl.parameters import require, require_choice, require_range
@@ -204,9 +204,17 @@ class Aerp(ScorePolicy):
         return "golden.kelle.eviction.aerp.replay" if self.source is Source.INTEGER else None
 
     @property
-    def hardware(self) -> str | None:
-        """The unit that holds the policy in hardware."""
-        return "eviction_controller" if self.source is Source.INTEGER else None
+    def hardware(self) -> Hardware | None:
+        """The eviction controller, which evicts after the step's scores are accumulated."""
+        if self.source is not Source.INTEGER:
+            return None
+        dimensions = {"slots": self.budget, "window": self.window, "sinks": self.sinks}
+        settings = " ".join(f"{name}={value}" for name, value in dimensions.items())
+        return Hardware(
+            unit="eviction_controller",
+            settings={"evictor.source": "raw", "evict_before": False},
+            accelerator={"TOP": "kelle", "SET": settings},
+        )
 
     def exact_form(self, scores: NDArray[np.floating]) -> Attended | None:
         """Run the golden model of AERP with the evictor's integers."""

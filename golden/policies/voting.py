@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from golden.policies.protocol import LONGEST, Attended, Policy, Query, Unit
+from golden.policies.protocol import LONGEST, Attended, Hardware, Policy, Query, Unit
 from golden.veda.voting.vote_threshold import ThresholdCoefficients
 from golden.veda.voting.voting_engine import exact_votes
 from golden.veda.voting.voting_policy import (
@@ -68,9 +68,16 @@ class Voting(Policy):
         return "golden.veda.voting.voting_engine.exact_votes"
 
     @property
-    def hardware(self) -> str | None:
-        """The voting engine; its parameter `threshold.fallback` selects the rule."""
-        return "voting_engine"
+    def hardware(self) -> Hardware:
+        """The voting engine, whose coefficients are inputs; the accelerator's are the paper's."""
+        variables = {"TOP": "veda", "BUDGET": str(self.budget), "RESERVED": str(self.reserved)}
+        if not self.fallback:
+            variables["SET"] = "fallback=false"
+        return Hardware(
+            unit="voting_engine",
+            settings={"threshold.fallback": self.fallback},
+            accelerator=variables if (self.a, self.b) == (1.0, 0.2) else {},
+        )
 
     def threshold(self, prob: Tensor) -> Tensor:
         """Return a/l - b*sigma of each head's probabilities, [..., 1]."""

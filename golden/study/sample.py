@@ -13,6 +13,7 @@ from golden.policies.cache import Cache
 from golden.policies.plain import attended_plainly
 from golden.policies.protocol import Query
 from golden.study.attention import Observer
+from hdl.errors import UserError
 
 LEAST, BEYOND, MOST = 512, 256, 1280
 """Tokens of a sample: at least, beyond the budget, and at most."""
@@ -36,6 +37,21 @@ class Checked:
     single: Agreement
     exact: Agreement
 
+    def require_equal(self, name: str) -> None:
+        """Refuse a policy whose fast form in float64 decides otherwise than its second source.
+
+        Raises
+        ------
+        UserError
+            With the name of the policy and the number of differing evictions.
+        """
+        if not self.double.equal:
+            raise UserError(
+                f"the fast form of {name} must decide as its second source in float64, not "
+                f"differ in {self.double.evictions - self.double.same} of "
+                f"{self.double.evictions} evictions of a cache"
+            )
+
 
 class Sample(Observer):
     """Record the scores and the decisions of one cache of a pass with one lane.
@@ -47,7 +63,7 @@ class Sample(Observer):
     layer, cache : int
         The layer, and the cache of the layer, modulo its number of caches.
     tokens : int
-        Length of the text.
+        Maximum length of the text.
     """
 
     def __init__(self, policy: Any, layer: int, cache: int, tokens: int) -> None:
@@ -73,8 +89,9 @@ class Sample(Observer):
             self._caches = len(positions)
 
     def check(self) -> Checked:
-        """Compare the forms of the policy on the recorded scores."""
+        """Compare the forms of the policy on the recorded scores, of `tokens` queries or fewer."""
         scores = np.concatenate(self._blocks, axis=1)[:, : self.tokens]
+        scores = scores[..., : scores.shape[1]]
         scores = np.split(scores, self._caches)[self._cache % self._caches]
         policy = self._policy
         other = getattr(policy, "second_source", None)

@@ -19,7 +19,7 @@ from synth.figures import LIBRARIES
 from synth.present_verilog import present_verilog
 from synth.results import Record
 from systola.comparing.design import Command, Design, kept_commands
-from systola.generate import generated_blocks
+from systola.generation.finished import generated_blocks
 from systola.options import path_shown
 
 WINDOWS, CONTEXT, TEXT = 8, 256, "news"

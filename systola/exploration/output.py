@@ -36,7 +36,7 @@ def write_front(
         shown = [
             {
                 "point": label(row, columns),
-                "of": row.get("netlist") or row["library"],
+                "of": row.get("netlist") or row.get("library") or row["of"],
                 x.column: f"{row[x.column]:.5g}",
                 y.column: f"{row[y.column]:.5g}",
             }

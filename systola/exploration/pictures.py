@@ -35,9 +35,12 @@ ENERGY = Axis(column="energy_nj", label="energy of the simulation, nJ")
 ERROR = Axis(column="rms_error", label="error against float64, rms")
 LUT = Axis(column="lut", label="LUT")
 PERIOD = Axis(column="period_ns", label="clock period, ns")
+BUDGET = Axis(column="budget", label="tokens in a cache")
+PERPLEXITY = Axis(column="perplexity", label="perplexity")
 
 PICTURES: tuple[tuple[Axis, Axis], ...] = (
     (AREA, DELAY), (AREA, CYCLES), (ERROR, ENERGY), (LUT, PERIOD), (LUT, CYCLES),
+    (BUDGET, PERPLEXITY),
 )  # fmt: skip
 """Pairs of figures that are plotted if a sweep has both."""
 

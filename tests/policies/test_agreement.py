@@ -18,6 +18,7 @@ from golden.policies.agreement import (
 from golden.policies.voting import Voting
 from hdl.catalog import entry_named
 from hdl.paths import ROOT
+from systola.options import choose
 
 LAYER, SHORT = LAYERS[1], 192
 """One layer, and 64 tokens beyond the budget."""
@@ -36,8 +37,11 @@ def test_bit_exact_form_and_hardware_exist(name: str) -> None:
     assert policy.exact is not None
     module, _, function = policy.exact.rpartition(".")
     assert callable(getattr(import_module(module), function))
-    if policy.hardware:
-        assert entry_named(policy.hardware).files["hdl"].suffix == ".py"
+    assert policy.hardware is not None
+    for preset in ("tiny", "smollm2"):
+        entry_named(policy.hardware.unit).dimensions(preset, policy.hardware.settings)
+    variables = policy.hardware.accelerator
+    assert choose(variables["TOP"], None, None, variables.get("SET", "")).parameters
 
 
 def test_integer_sums_decide_as_the_evictor() -> None:

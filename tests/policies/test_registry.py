@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from golden.policies.protocol import CachePolicy
-from golden.policies.registry import BUILT_IN, checked, policy_named
+from golden.policies.protocol import CachePolicy, Unit
+from golden.policies.registry import BUILT_IN, all_policies, checked, policy_named
 from hdl.errors import UserError
 
 MINE = """
@@ -82,6 +82,11 @@ def test_file_defines_a_policy(tmp_path: Path) -> None:
         ),
         (
             "return query.prob.sum(2).double()",
+            "return importance\n\n    hardware = 'voting_engine'",
+            "hardware must be a golden.policies.protocol.Hardware, not 'voting_engine'",
+        ),
+        (
+            "return query.prob.sum(2).double()",
             "return importance\n    def evict(self, importance, protected):\n        return query",
             "evict fails: NameError",
         ),
@@ -112,6 +117,29 @@ def test_fields_that_a_policy_lacks_are_refused() -> None:
     assert policy_named("voting").adjusted(64, 4).policy.reserved == 4
 
 
+def test_fields_are_set_by_texts() -> None:
+    changed = policy_named("voting").changed({"budget": "64", "b": "0.1", "fallback": "no"}).policy
+    assert (changed.budget, changed.b, changed.fallback) == (64, 0.1, False)
+    assert policy_named("h2o").changed({"unit": "layer"}).policy.unit is Unit.LAYER
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "message"),
+    [
+        ("h2o", "budgets", "8", "a field of h2o must be one of .*; did you mean 'budget'"),
+        ("h2o", "budget", "many", "budget must be of type int, not 'many'"),
+        ("h2o", "unit", "head", "unit must be one of query_head, kv_head, layer, not 'head'"),
+        ("voting", "fallback", "perhaps", "fallback must be one of true, .*, not 'perhaps'"),
+        ("full_cache", "budget", "8", "BUDGET is not for full_cache, which keeps every token"),
+    ],
+)
+def test_fields_and_values_that_do_not_exist_are_refused(
+    name: str, field: str, value: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        policy_named(name).changed({field: value})
+
+
 def install(folder: Path, entry: str) -> None:
     """Write a package's module and metadata as an installer does."""
     (folder / "other_policies.py").write_text(MINE)
@@ -133,6 +161,7 @@ def test_package_adds_a_policy(site: Path) -> None:
     found = policy_named("theirs")
     assert type(found.policy).__module__ == "other_policies"
     assert "Mine" in found.identity()
+    assert [own.name for own in all_policies()] == [*BUILT_IN, "theirs"]
 
 
 @pytest.mark.parametrize(
