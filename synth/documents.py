@@ -17,7 +17,16 @@ from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
 from synth import claims, comparison, composed, normalised, rooflines, waterfall
 from synth.digests import MARK, Digests, form_of, is_old, kept_digests
-from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, figures_text, kept_figures, merged
+from synth.figures import (
+    CLOCKS,
+    DEVICES,
+    FIGURES,
+    LIBRARIES,
+    Figures,
+    figures_text,
+    kept_figures,
+    merged,
+)
 from synth.operators import Costs, compared_circuits, operators_of_pages, short_name
 from synth.papers import read_papers
 from synth.plots import all_peers_plot
@@ -26,8 +35,7 @@ from synth.svg import svg
 
 PEERS_PLOT = ROOT / "docs" / "peers.svg"
 
-_AREA = ("memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "MHz", "mW")
-_DEVICE = ("LUT", "FF", "DSP", "block RAM", "MHz")
+_DEVICE = ("LUT", "FF", "DSP", "block RAM", "MHz, routed")
 _RUN = ("tests", "values compared")
 _MUTANTS = (
     "preset",
@@ -71,7 +79,10 @@ def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Pa
             for page, units in operators_of_pages().items()
         },
         docs / "figures.md": {
-            **{name: _by_unit(entries, shown, name, _AREA, _area) for name in LIBRARIES},
+            **{
+                name: _by_unit(entries, shown, name, _area_columns(name), _area)
+                for name in LIBRARIES
+            },
             **{name: _by_unit(entries, shown, name, _DEVICE, _device) for name in DEVICES},
             "netlists": _by_unit(entries, shown, "netlists", _RUN, _run),
             "mutants": _by_unit(entries, shown, "mutants", _MUTANTS, _mutants),
@@ -184,7 +195,8 @@ def _units_of(entries: Iterable[Any], shown: _Figures, compared: dict[str, Any])
             words = ["not measured", "", ""]
         contract = (text.replace("|", r"\|") for text in (entry.latency, entry.throughput))
         rows.append([_linked(entry), entry.summary, *contract, *words])
-    columns = ["unit", "function", "latency", "throughput", "um2", "MHz", "memory bits"]
+    columns = ["unit", "function", "latency", "throughput"]
+    columns += ["um2", CLOCKS["nangate45"], "memory bits"]
     return _table(columns, rows)
 
 
@@ -210,8 +222,14 @@ def _by_unit(
     return _table(["unit", *columns], rows)
 
 
+def _area_columns(library: str) -> list[str]:
+    """Return the titles of the cells of `_area` for one of `LIBRARIES`."""
+    clock = CLOCKS[library]
+    return ["memory bits", "flip-flops", "smallest, um2", clock, "fastest, um2", clock, "mW"]
+
+
 def _area(figures: dict[str, Any]) -> list[str]:
-    """Return the cells of `_AREA`."""
+    """Return the cells of `_area_columns`."""
     small, fast = figures["points"][0], figures["points"][-1]
     return [
         f"{figures['memory_bits']:,}",

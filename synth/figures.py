@@ -22,6 +22,9 @@ DEVICES = ("ecp5-85k", "xcup")
 LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
 """Tables of areas by the library's name in its liberty file."""
 
+CLOCKS = {"nangate45": "MHz, default wire load", "osu018": "MHz, without wires"}
+"""Title of the clocks of each library, with their wire load; OSU018 has no default wire load."""
+
 PRESET, NETLIST_PRESET = "smollm2", "tiny"
 """Preset for the areas on pages, and preset for simulations of netlists and mutants."""
 

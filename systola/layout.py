@@ -22,46 +22,27 @@ def layout(
     period: float | None,
 ) -> None:
     """Place and route a small unit, check it, and measure its clock with wires."""
-    from hdl.digest import verilog_digest
-    from hdl.emitted import emit_unit
-    from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
-    from synth.layout.flow import check_density, find_lef, lay_out
+    from synth.asic import check_period
+    from synth.layout.flow import check_density, find_lef
+    from synth.layout.units import lay_out_unit
     from synth.liberty import find_library
-    from synth.synthesis import measure_design
     from synth.timing import MISSING
 
     check_period(period)
     check_density(density)
     geometry = find_lef(liberty, lef)
-    home = unit.home / "layout"
     with console.status("reading the cell library") as status:
-
-        def progress(words: str) -> None:
-            status.update(f"{unit.title}: {words}")
-
         library = find_library(liberty)
-        verilog = emit_unit(unit.entry, unit.dimensions, sources=True).verilog
-        if period:
-            found = measure_design(
-                verilog, unit.top, library, home, period_ps=period, form="flat", progress=progress
-            )
-            netlist = found.headline.netlist
-        else:
-            progress("mapping")
-            flat = elaborate(verilog, unit.top, home / "synth" / library.name)
-            netlist = map_to_cells(flat, library, recipe=RECIPES[-1])
-        facts = {
-            "top": unit.top,
-            "preset": unit.preset,
-            "verilog_digest": verilog_digest(verilog),
-            "liberty": library.name,
-            "liberty_digest": library.digest,
-            "lef": geometry.path.name,
-            "recipe": netlist.recipe,
-            "period_ps": period,
-            "tools": tool_versions(),
-        }
-        result = lay_out(netlist, geometry, home, density=density, facts=facts, progress=progress)
+        result = lay_out_unit(
+            unit.entry,
+            unit.dimensions,
+            unit.home,
+            library=library,
+            lef=geometry,
+            density=density,
+            period_ps=period,
+            progress=lambda words: status.update(f"{unit.title}: {words}"),
+        )
     figures = result.figures
     table = Table("quantity", "value", title=f"{unit.title}\n{library.name}, {library.corner}")
     width, height = figures["core_um"]
