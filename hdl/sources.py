@@ -34,6 +34,17 @@ class _Finder(ModuleFinder):
         return super().find_module(name, path, parent)
 
 
+def imported_modules(*modules: str, without: tuple[str, ...] = ()) -> frozenset[str]:
+    """Return the modules that `code_digest` covers.
+
+    Raises
+    ------
+    ImportError
+        If `TREES` does not contain one of the modules.
+    """
+    return frozenset(_followed(modules, without).modules)
+
+
 @cache
 def code_digest(*modules: str, without: tuple[str, ...] = ()) -> str:
     """Return the SHA-256 of modules, of their imports within `TREES`, and of packages' versions.
@@ -53,9 +64,7 @@ def code_digest(*modules: str, without: tuple[str, ...] = ()) -> str:
     ImportError
         If `TREES` does not contain one of the modules.
     """
-    finder = _Finder(without)
-    for name in modules:
-        finder.import_hook(name)
+    finder = _followed(modules, without)
     digest = hashlib.sha256(sys.version.encode())
     for name, module in sorted(finder.modules.items()):
         digest.update(f"{name}\0".encode())
@@ -66,6 +75,15 @@ def code_digest(*modules: str, without: tuple[str, ...] = ()) -> str:
     for name in sorted(others - sys.stdlib_module_names):
         digest.update(f"{name} {_version(name)}\n".encode())
     return digest.hexdigest()
+
+
+@cache
+def _followed(modules: tuple[str, ...], without: tuple[str, ...]) -> _Finder:
+    """Return the finder after it has followed modules."""
+    finder = _Finder(without)
+    for name in modules:
+        finder.import_hook(name)
+    return finder
 
 
 @cache

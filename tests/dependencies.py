@@ -10,12 +10,18 @@ from typing import Any
 from hdl.catalog import CATALOG, entry_named
 from hdl.entry import Entry
 from hdl.paths import ROOT
-from hdl.sources import TREES, code_digest
+from hdl.sources import TREES, code_digest, imported_modules
 from systola.exploration.checkout import files_digest
 from testbenches.faults import Fault
 
+LOCKS = ("base", "data", "dev", "llm", "model", "sim", "synth")
+"""Groups of packages that simulations, proofs and their models use."""
+
 CATALOGS = ("hdl.catalog", *sorted({f"hdl.{entry.paper}.catalog" for entry in CATALOG}))
 """Modules that import all units. `presets` covers their effect on a test of one unit."""
+
+NOT_FOLLOWED = (*CATALOGS, "synth.layout.tools")
+"""Catalogs, and the programs of a layout, which the module of Debian's packages lists."""
 
 
 def test_sources(
@@ -24,7 +30,9 @@ def test_sources(
     """Return a digest of all that a test of single units depends on.
 
     It covers the units' modules, their testbenches and golden models, the runner, the test's own
-    file, all that these import, files other than Python's, the presets, and the locked packages.
+    file, all that these import, their files other than Python's, the presets, the locked packages
+    of `LOCKS`, and the fault. The programs of a layout, which the runner's imports name, are not
+    part of it.
 
     Parameters
     ----------
@@ -41,11 +49,12 @@ def test_sources(
         None if no parameter names a unit, and the test is not marked.
     """
     tops = set(units or ())
-    files, changed = {file}, set[Path]()
+    files, changed, faults = {file}, set[Path](), list[Fault]()
     for value in values:
         if isinstance(value, Entry):
             tops.add(value.top)
         elif isinstance(value, Fault):
+            faults.append(value)
             for finder in value.found_by:
                 if finder.endswith(".py"):
                     files.add(ROOT / finder)
@@ -54,7 +63,8 @@ def test_sources(
             changed.add(value.edit.source(ROOT))
     if not tops and units is None:
         return None
-    return _digest(frozenset(tops), frozenset(files), frozenset(changed))
+    digest = _digest(frozenset(tops), frozenset(files), frozenset(changed))
+    return hashlib.sha256(f"{digest}{faults}".encode()).hexdigest() if faults else digest
 
 
 @cache
@@ -67,12 +77,12 @@ def _digest(tops: frozenset[str], files: frozenset[Path], others: frozenset[Path
     found: set[Path] = set()
     for file in files:
         modules |= _imports(file, found)
-    folders = {f"tests/{entry.folder}" for entry in entries}
     sources = sorted(str(file.relative_to(ROOT)) for file in found | others)
-    places = [*sources, *_data(frozenset(folders))]
+    followed = [imported_modules(module, without=NOT_FOLLOWED) for module in sorted(modules)]
+    places = [*sources, *_data(frozenset().union(*followed))]
     presets = [(entry.top, sorted(entry.long), dict(entry.presets)) for entry in entries]
     # Tests share the digests of modules and of files, which are computed once.
-    parts = [code_digest(module, without=CATALOGS) for module in sorted(modules)]
+    parts = [code_digest(module, without=NOT_FOLLOWED) for module in sorted(modules)]
     parts += [_file_digest(place) for place in places]
     return hashlib.sha256("\n".join([*parts, repr(presets)]).encode()).hexdigest()
 
@@ -106,14 +116,20 @@ def _imports(file: Path, found: set[Path]) -> set[str]:
     return modules
 
 
-@cache
-def _data(folders: frozenset[str]) -> list[str]:
-    """Return the files other than Python's that a simulation may read, and the lock files."""
-    trees = [ROOT / "hdl", ROOT / "golden", ROOT / "testbenches", ROOT / "constraints"]
-    trees += [ROOT / "systola" / "requirements", *(ROOT / folder for folder in sorted(folders))]
-    return [
-        str(file.relative_to(ROOT))
-        for tree in trees
-        for file in sorted(tree.rglob("*"))
-        if file.is_file() and file.suffix not in {".py", ".pyc"}
-    ]
+def _data(imported: frozenset[str]) -> list[str]:
+    """Return the files other than Python's that modules may read, and the lock files.
+
+    A C++ file is the program of the module whose name its own begins with.
+    """
+    trees = [ROOT / name for name in ("hdl", "golden", "testbenches", "constraints")]
+    files = [file for tree in trees for file in sorted(tree.rglob("*")) if _is_data(file, imported)]
+    locks = [ROOT / "systola" / "requirements" / f"{name}.lock" for name in LOCKS]
+    return [str(file.relative_to(ROOT)) for file in (*files, *locks)]
+
+
+def _is_data(file: Path, imported: frozenset[str]) -> bool:
+    """Return whether one of the imported modules may read a file other than Python's."""
+    if not file.is_file() or file.suffix in {".py", ".pyc"}:
+        return False
+    program = file.with_name(file.stem.partition("_")[0]).relative_to(ROOT)
+    return file.suffix not in {".cpp", ".h"} or ".".join(program.parts) in imported

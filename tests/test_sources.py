@@ -32,6 +32,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def digest(*, without: tuple[str, ...] = ()) -> str:
     code_digest.cache_clear()
+    sources._followed.cache_clear()
     sources._syntax_digest.cache_clear()
     return code_digest("golden.top", without=without)
 
