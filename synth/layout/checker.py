@@ -64,7 +64,7 @@ def layout_checker(*, fetch: bool) -> Checker | None:
 def missing_programs(*, fetch: bool = False) -> dict[str, str]:
     """Return the missing programs and libraries of all verbs, and what needs each.
 
-    `synth.debian.missing` leaves out Magic and netgen, so that a change of the layout's checks
+    `synth.debian.missing` excludes Magic and netgen, so that a change of the layout's checks
     does not change the sources of simulations.
     """
     found = missing(fetch=fetch)
