@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hdl.paths import ROOT
 from synth.cells import Cell, Read, Table
 from synth.results import Record
 from synth.svg import least_width
+
+DIES = ROOT / "docs" / "layout" / "dies.svg"
+"""Picture of the dies of units; `synth.layout.dies` writes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,21 @@ class Gallery:
     def anchor(self) -> str:
         """The identifier of the section."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+
+def laid_out(file: Path = DIES) -> Gallery:
+    """Return the picture of the dies."""
+    text = file.read_text()
+    return Gallery(
+        title="Dies",
+        note=(
+            "Units of the papers in OSU018, placed and routed by make layout; memories are cut to "
+            "ports. A cell has the colour of the source file of the nearest register downstream. "
+            "The scales differ. The page docs/layout.md has clocks, DRC and LVS."
+        ),
+        columns=1,
+        pictures=[Picture(title="", svg=text[text.index("<svg") :])],
+    )
 
 
 def explored(sweeps: Sequence[Record], directory: Path) -> Gallery:

@@ -14,7 +14,7 @@ from hdl.paths import replace_text
 from synth.cells import Cell, Read, Table
 from synth.figures import FIGURES, Figures, completed
 from synth.five_systems import five_systems
-from synth.gallery import Gallery, Note, Picture, explored
+from synth.gallery import Gallery, Note, Picture, explored, laid_out
 from synth.long_tests import long_tests
 from synth.occupancy import occupancy_plot
 from synth.operators import compared_circuits
@@ -77,6 +77,7 @@ def write_report(
     papers = [paper for paper in read_papers() if paper.name in built]
     titles = {paper.name: paper.title for paper in papers}
     galleries = [
+        laid_out(),
         _occupancy(papers, directory),
         _areas(papers, units, directory),
         _cycles(papers, directory),

@@ -71,6 +71,8 @@ class Layout:
         The reason for missing checks.
     seconds : dict[str, float]
         Processor time of each stage, in this run or in the earlier one that made its result.
+    die : Die
+        What a picture shows.
     file : Path
         ``layout.json``.
     figures : dict[str, Any]
@@ -86,6 +88,7 @@ class Layout:
     checks: Checks | None
     unchecked: str
     seconds: dict[str, float]
+    die: Die
     file: Path
     figures: dict[str, Any]
 
@@ -207,11 +210,8 @@ def lay_out(
     replace_text(verilog, design.verilog())
     replace_text(spef, write_spef(design, parasitics))
     progress("picture")
-    picture = directory / "die.png"
-    draw_die(
-        Die(design=design, placement=placement, plan=plan, power=power, routes=routes, lef=lef),
-        picture,
-    )
+    die = Die(design=design, placement=placement, plan=plan, power=power, routes=routes, lef=lef)
+    draw_die(die, directory / "die.png")
     progress("timing")
     wireless, wired = _timing(design, verilog, spef)
     progress("timing with the wire load model")
@@ -252,6 +252,7 @@ def lay_out(
         checks=checks,
         unchecked=unchecked,
         seconds=seconds,
+        die=die,
         file=file,
         figures=figures,
     )

@@ -1,6 +1,7 @@
-"""A picture of a die: cells in the colours of their source files, wires, straps and clock tree."""
+"""Pictures of dies: cells in the colours of their source files, wires, straps and clock tree."""
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from synth.layout.lef import NM, Lef
 from synth.layout.netlist import LayoutNetlist
 from synth.layout.placement import Placement
 from synth.layout.power import PowerGrid
-from synth.svg import INK, SHEET
+from synth.svg import INK, MUTED, SHEET
 
 COLORS = (
     "#4e79a7",
@@ -39,6 +40,12 @@ INCHES, LEGEND = 6.4, 1.0
 
 DOTS = 200
 """Resolution of a picture per inch."""
+
+COLUMNS, TILE, FONT = 3, 3.1, 9
+"""Dies in a row of `draw_dies`, width of one in inches, and size of its text in points."""
+
+NAMED = 4
+"""Source files that the legend of a die names in `draw_dies`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +93,14 @@ def owners(design: LayoutNetlist) -> dict[str, str]:
 
 def draw_die(die: Die, path: Path) -> None:
     """Write a picture of a die as PNG: its cells at the left, its wires at the right."""
-    left, bottom, right, top = (edge / NM for edge in die.plan.die)
+    left, bottom, right, top = die.plan.die
     height = INCHES / 2 * (top - bottom) / (right - left)
     figure = Figure(figsize=(INCHES, height + LEGEND), dpi=DOTS, facecolor=SHEET)
     below = LEGEND / (height + LEGEND)
     panels = [figure.add_axes((x, below, 0.48, 1 - below - 0.01)) for x in (0.01, 0.51)]
     keys = [_draw_cells(panels[0], die), _draw_wires(panels[1], die)]
     for panel, handles in zip(panels, keys, strict=True):
-        panel.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
-        panel.set_axis_off()
-        panel.add_patch(_box((left, bottom, right, top), fill=False, edgecolor=INK, linewidth=0.6))
+        _frame(panel, die)
         panel.legend(
             handles=handles,
             loc="upper left",
@@ -107,6 +112,64 @@ def draw_die(die: Die, path: Path) -> None:
             labelcolor=INK,
         )
     figure.savefig(path, format="png", bbox_inches="tight", metadata={"Software": None})
+
+
+def draw_dies(dies: Mapping[str, Die]) -> Figure:
+    """Return a picture of the cells of several dies by title, and of the wires of the last one.
+
+    Each die fills its place, so that the scales differ. Cells and wires are pixels, text is text.
+    """
+    tiles = [(title, die, _draw_cells) for title, die in dies.items()]
+    last, die, _ = tiles[-1]
+    tiles.append((f"{last}, wires", die, _draw_wires))
+    rows = -(-len(tiles) // COLUMNS)
+    size = (COLUMNS * TILE, rows * TILE * 1.45)
+    figure = Figure(figsize=size, dpi=DOTS, facecolor=SHEET, layout="constrained")
+    places = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
+    for panel, (title, die, draw) in zip(places, tiles, strict=False):
+        keys = draw(panel, die)
+        for plotted in (*panel.collections, *panel.patches):
+            plotted.set_rasterized(True)
+        _frame(panel, die)
+        panel.set_anchor("N")
+        width, height = die.placement.width / NM, die.placement.height / NM
+        cells = len(die.design.cells)
+        facts = f"{cells:,} cells, {width:,.0f} x {height:,.0f} um" if draw is _draw_cells else ""
+        panel.set_title(title, loc="left", fontsize=FONT + 1, color=INK, pad=16)
+        panel.annotate(
+            facts,
+            (0, 1),
+            (0, 4),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            fontsize=FONT,
+            color=MUTED,
+        )
+        shown = keys[:NAMED] + [key for key in keys[NAMED:] if key.get_label() == "clock buffer"]
+        for key in shown:
+            key.set_label(str(key.get_label()).rpartition("/")[2])
+        panel.legend(
+            handles=shown if draw is _draw_cells else keys,
+            loc="upper left",
+            bbox_to_anchor=(-0.04, 0.0),
+            ncols=1 if draw is _draw_cells else 2,
+            fontsize=FONT,
+            frameon=False,
+            handlelength=1.0,
+            labelspacing=0.25,
+            labelcolor=INK,
+        )
+    for panel in places[len(tiles) :]:
+        panel.set_axis_off()
+    return figure
+
+
+def _frame(panel: Axes, die: Die) -> None:
+    """Set the limits of a panel to the die, and plot the edge of the die."""
+    left, bottom, right, top = (edge / NM for edge in die.plan.die)
+    panel.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
+    panel.set_axis_off()
+    panel.add_patch(_box((left, bottom, right, top), fill=False, edgecolor=INK, linewidth=0.6))
 
 
 def _draw_cells(panel: Axes, die: Die) -> list[Patch]:

@@ -14,6 +14,7 @@ from synth.debian import opensta
 from synth.layout import checker as programs
 from synth.layout import flow, tools
 from synth.layout.checks import Checks, check, check_inputs, read_checks
+from synth.layout.dies import write_dies
 from synth.layout.flow import Layout, lay_out
 from synth.layout.lef import Lef, read_lef
 from synth.layout.netlist import Instance, LayoutNetlist
@@ -22,6 +23,7 @@ from synth.layout.placement import Placement
 from synth.layout.power import plan_power
 from synth.liberty import find_library
 from synth.mapped_design import Netlist
+from synth.svg import least_width
 from tests.synth.test_timing import OSU
 
 HAS_TOOLS = bool(
@@ -274,3 +276,18 @@ def test_the_picture_shows_the_clock_buffer_and_the_straps(layout: Layout) -> No
     assert (0x11, 0x11, 0x11) in colors, "clock buffer"
     assert (0x4E, 0x79, 0xA7) in colors, "cells"
     assert pixels.shape[1] > 1000
+
+
+@needs_tools
+def test_a_picture_of_dies_has_each_title_and_size_as_text(layout: Layout, tmp_path: Path) -> None:
+    dies = {"One: counter": layout.die, "Two: counter": layout.die}
+    png, svg = write_dies(dies, tmp_path / "pictures" / "dies")
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg.read_text())
+    width, height = layout.placement.width / 1000, layout.placement.height / 1000
+    facts = f"{len(layout.design.cells)} cells, {width:.0f} x {height:.0f} um"
+    assert {*dies, "Two: counter, wires", "clock buffer", "metal2"} <= set(texts)
+    assert texts.count(facts) == 2
+    assert least_width(svg.read_text()) < 800
+    pixels = matplotlib.image.imread(png)
+    colors = Counter(tuple(round(255 * p) for p in pixel[:3]) for row in pixels for pixel in row)
+    assert colors[0x4E, 0x79, 0xA7] > 1000, "cells"
