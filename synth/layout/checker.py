@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hdl.errors import UserError
-from synth.debian import LIBRARIES, OSU018, Program, debian_package, missing
-from synth.layout.tools import find_router
+from synth.debian import LIBRARIES, OSU018, Program, missing
+from synth.layout.tools import find_router, package_root
 
 TECHNOLOGY = str(Path(OSU018).parent / "SCN6M_SUBM.10.tech")
 """Magic's technology of OSU018: layers, design rules, and numbers of the layers in GDS."""
@@ -31,25 +31,14 @@ def find_checker(*, fetch: bool = True) -> Checker:
     UserError
         If a package is neither installed nor provided by apt.
     """
-    found = {
-        "magic": f"{LIBRARIES}/magic/tcl/tclmagic.so",
-        "netgen-lvs": "usr/lib/netgen/tcl/tclnetgen.so",
-        "qflow-tech-osu018": TECHNOLOGY,
-    }
-    roots = {}
-    for name, provides in found.items():
-        root = debian_package(name, provides=provides, fetch=fetch)
-        if not root:
-            raise UserError(
-                f"layout needs Debian's package {name}: 'apt-get install {name}' provides it, and "
-                "'apt-get download' is tried without root"
-            )
-        roots[name] = root
+    magic = package_root("magic", f"{LIBRARIES}/magic/tcl/tclmagic.so", fetch)
+    netgen = package_root("netgen-lvs", "usr/lib/netgen/tcl/tclnetgen.so", fetch)
+    technology = package_root("qflow-tech-osu018", TECHNOLOGY, fetch) / TECHNOLOGY
     return Checker(
         shell=find_router(fetch=fetch).program,
-        magic=roots["magic"],
-        netgen=roots["netgen-lvs"],
-        technology=roots["qflow-tech-osu018"] / TECHNOLOGY,
+        magic=magic,
+        netgen=netgen,
+        technology=technology,
     )
 
 

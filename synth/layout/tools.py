@@ -37,13 +37,13 @@ def find_placer(*, fetch: bool = True) -> Placer:
     UserError
         If a package is neither installed nor provided by apt.
     """
-    program = _package("graywolf", "usr/bin/graywolf", fetch)
+    program = package_root("graywolf", "usr/bin/graywolf", fetch)
     libraries = [
-        _package("libycadgraywolf1", f"{LIBRARIES}/libycadgraywolf.so.1", fetch) / LIBRARIES,
-        _package("libgsl27", f"{LIBRARIES}/libgsl.so.27", fetch) / LIBRARIES,
-        _package("libgslcblas0", f"{LIBRARIES}/libgslcblas.so.0", fetch) / LIBRARIES,
+        package_root("libycadgraywolf1", f"{LIBRARIES}/libycadgraywolf.so.1", fetch) / LIBRARIES,
+        package_root("libgsl27", f"{LIBRARIES}/libgsl.so.27", fetch) / LIBRARIES,
+        package_root("libgslcblas0", f"{LIBRARIES}/libgslcblas.so.0", fetch) / LIBRARIES,
     ]
-    parameters = _package("qflow-tech-osu018", PARAMETERS, fetch) / PARAMETERS
+    parameters = package_root("qflow-tech-osu018", PARAMETERS, fetch) / PARAMETERS
     return Placer(
         program=Program(
             path=program / "usr/bin/graywolf",
@@ -63,12 +63,12 @@ def find_router(*, fetch: bool = True) -> Router:
     UserError
         If a package is neither installed nor provided by apt.
     """
-    library = _package("qrouter", "usr/lib/qrouter/qrouter.so", fetch) / "usr/lib/qrouter"
+    library = package_root("qrouter", "usr/lib/qrouter/qrouter.so", fetch) / "usr/lib/qrouter"
     shell = shutil.which("tclsh8.6")
     environment = {"QROUTER_LIB_DIR": str(library)}
     if not shell:
-        shell = str(_package("tcl8.6", "usr/bin/tclsh8.6", fetch) / "usr/bin/tclsh8.6")
-        tcl = _package("libtcl8.6", f"{LIBRARIES}/libtcl8.6.so", fetch)
+        shell = str(package_root("tcl8.6", "usr/bin/tclsh8.6", fetch) / "usr/bin/tclsh8.6")
+        tcl = package_root("libtcl8.6", f"{LIBRARIES}/libtcl8.6.so", fetch)
         environment |= _search([tcl / LIBRARIES])
         environment["TCL_LIBRARY"] = str(tcl / "usr/share/tcltk/tcl8.6")
     return Router(program=Program(path=Path(shell), environment=environment), library=library)
@@ -82,8 +82,14 @@ def layout_programs(*, fetch: bool) -> tuple[Placer, Router] | None:
         return None
 
 
-def _package(name: str, provides: str, fetch: bool) -> Path:
-    """Return the root of a package's files."""
+def package_root(name: str, provides: str, fetch: bool) -> Path:
+    """Return the root of a package's files.
+
+    Raises
+    ------
+    UserError
+        If the package is neither installed nor provided by apt.
+    """
     found = debian_package(name, provides=provides, fetch=fetch)
     if not found:
         raise UserError(

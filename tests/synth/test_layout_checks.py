@@ -168,7 +168,7 @@ def test_a_layout_without_magic_states_the_reason(
 
 
 def test_missing_checker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "debian_package", lambda *_, **__: None)
+    monkeypatch.setattr(tools, "debian_package", lambda *_, **__: None)
     with pytest.raises(UserError, match="layout needs Debian's package magic: 'apt-get install"):
         programs.find_checker()
     assert programs.layout_checker(fetch=False) is None
