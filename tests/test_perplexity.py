@@ -15,6 +15,8 @@ from systola import perplexity as verb
 from systola.cli import main
 from tests.generation.small_model import write_small_model
 
+WRONG = str(ROOT / "tests" / "policies" / "wrong.py")
+
 TEXT = " ".join(str(digit) for digit in np.random.default_rng(3).integers(0, 45, 200))
 
 
@@ -143,24 +145,8 @@ def test_policy_evicts_as_its_second_source(small: list[str], name: str) -> None
     assert np.abs(np.subtract(record["losses"], record["float_losses"])).min() > 0
 
 
-def test_wrong_fast_form_is_refused(small: list[str], tmp_path: Path) -> None:
-    """The second source of this file keeps everything, which the fast form does not."""
-    (tmp_path / "wrong.py").write_text(
-        """
-import numpy as np
-
-from golden.policies.scores import H2O
-
-
-class Wrong(H2O):
-    def second_source(self, scores):
-        return (np.arange(now + 1) for now in range(scores.shape[1]))
-
-
-policy = Wrong()
-"""
-    )
-    result = run_policy(*small, "--policy", str(tmp_path / "wrong.py"), "--budget", "8")
+def test_wrong_fast_form_is_refused(small: list[str]) -> None:
+    result = run_policy(*small, "--policy", WRONG, "--budget", "8")
     assert result.exit_code == 2
     assert "the fast form of wrong must decide as its second source" in result.output
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,8 @@ from hdl.paths import ROOT
 from systola.cli import main
 from systola.generation import policy as adapter
 from tests.generation.small_model import write_small_model
+
+WRONG = str(ROOT / "tests" / "policies" / "wrong.py")
 
 PROMPT = "3 1 4 1 5"
 
@@ -85,26 +86,8 @@ def test_interrupted_run_continues(small: list[str], monkeypatch: pytest.MonkeyP
     assert record_of(result)["generated"] == expected
 
 
-def test_wrong_fast_form_is_refused(small: list[str], tmp_path: Path) -> None:
-    """The second source of this file keeps everything, which the fast form does not."""
-    (tmp_path / "wrong.py").write_text(
-        """
-import numpy as np
-
-from golden.policies.scores import H2O
-
-
-class Wrong(H2O):
-    def second_source(self, scores):
-        return (np.arange(now + 1) for now in range(scores.shape[1]))
-
-
-policy = Wrong()
-"""
-    )
-    result = run(
-        *small, "--policy", str(tmp_path / "wrong.py"), "--budget", "8", "--prompt", "1 2 3"
-    )
+def test_wrong_fast_form_is_refused(small: list[str]) -> None:
+    result = run(*small, "--policy", WRONG, "--budget", "8", "--prompt", "1 2 3")
     assert result.exit_code == 2
     assert "the fast form of wrong must decide as its second source" in result.output
 
