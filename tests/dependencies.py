@@ -37,7 +37,8 @@ def test_sources(
     Parameters
     ----------
     values : Iterable[Any]
-        The test's parameters: entries of the catalog, or a fault, which names its units.
+        The test's parameters: entries of the catalog, or a fault, which names the units and the
+        files of tests that find it.
     file : pathlib.Path
         The test's file.
     units : Iterable[str], optional
@@ -46,7 +47,7 @@ def test_sources(
     Returns
     -------
     str or None
-        None if no parameter names a unit, and the test is not marked.
+        None if no parameter is a unit or a fault, and the test is not marked.
     """
     tops = set(units or ())
     files, changed, faults = {file}, set[Path](), list[Fault]()
@@ -61,7 +62,7 @@ def test_sources(
                 else:
                     tops.add(finder.split()[0])
             changed.add(value.edit.source(ROOT))
-    if not tops and units is None:
+    if not tops and not faults and units is None:
         return None
     digest = _digest(frozenset(tops), frozenset(files), frozenset(changed))
     return hashlib.sha256(f"{digest}{faults}".encode()).hexdigest() if faults else digest

@@ -75,6 +75,15 @@ def test_fault_depends_on_the_units_that_find_it() -> None:
     assert sources([fault], FILE) not in (None, sources([entry_named("softmax")], FILE))
 
 
+def test_fault_depends_on_the_files_of_tests_that_find_it() -> None:
+    faults = read_faults(ROOT / "tests" / "p3llm" / "p3llm_faults.toml")
+    by_file = [fault for fault in faults if all(name.endswith(".py") for name in fault.found_by)]
+    digests = {sources([fault], FILE) for fault in by_file}
+    assert len(by_file) > 1
+    assert None not in digests
+    assert len(digests) == len(by_file)
+
+
 def test_parameters_without_a_unit_have_no_digest() -> None:
     assert sources([], FILE) is None
     assert sources([1, "softmax"], FILE) is None
