@@ -44,7 +44,7 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
         "eviction_controller",
         {"kv_heads": 1, "vectors": 6, "vector_entries": 4, "popular_above": 0},
     ),
-    "kelle-many-queries": ("kelle", {"heads": 8, "vectors": 6, "score_width": 18}),
+    "kelle-many-queries": ("kelle", {"heads": 8, "vectors": 6, "score_width": 18, "words": 256}),
     # The text of the bench had more tokens than positions.
     "kelle-few-positions": ("kelle", {"context_length": 32}),
     # Two and one layers, where the bench used three.
