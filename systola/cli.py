@@ -117,7 +117,7 @@ def list_units(
 
 
 @main.command()
-@unit_options
+@unit_options()
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a run; random if absent.")
 @click.option("--waves", type=bool, default=False, help="1 writes a waveform and a GTKWave view.")
 @click.option("--coverage", type=bool, default=False, help="1 measures line and toggle coverage.")
@@ -180,7 +180,7 @@ def sim(
 
 
 @main.command()
-@unit_options
+@unit_options()
 @out_option("build/<top>/<preset>/rtl")
 @target_option
 @click.option("--sources", type=bool, default=False, help="1 adds the Python source lines.")

@@ -9,7 +9,7 @@ from systola.options import Chosen, UserPath, console, path_shown, unit_options
 
 
 @click.command()
-@unit_options
+@unit_options()
 @click.option("--liberty", help="Cell library, .lib or .lib.gz; needs LEF.")
 @click.option("--lef", type=UserPath(), help="LEF file of the cells of LIBERTY.")
 @click.option("--density", type=float, default=0.7, help="Share of the core for cells.")

@@ -1,35 +1,23 @@
 """The verb ``mutate``: the share of random changes in a unit's Verilog that its testbench finds."""
 
 import random
-from pathlib import Path
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from systola import environment
-from systola.options import choose, console, parameters_option, path_shown, settings_option
+from systola.options import Chosen, console, path_shown, unit_options
 
 
 @click.command()
-@click.option("--top", required=True, help="Unit, as listed by `make list`.")
-@click.option("--preset", default="tiny", help="Dimensions; `tiny` if absent.")
-@parameters_option
-@settings_option
+@unit_options("tiny")
 @click.option("--count", type=click.IntRange(1, 4000), default=50, help="Number of mutants.")
 @click.option(
     "--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a selection; random if absent."
 )
-def mutate(
-    top: str,
-    preset: str,
-    parameters: Path | None,
-    settings: str,
-    count: int,
-    seed: int | None,
-) -> None:
+def mutate(unit: Chosen, count: int, seed: int | None) -> None:
     """Apply random changes to a unit's Verilog, and count those that its testbench finds."""
-    unit = choose(top, preset, parameters, settings)
     environment.require(*environment.SIMULATION)
     from testbenches.mutation import Outcome
     from testbenches.mutation import mutate as simulate_mutants
@@ -61,6 +49,8 @@ def mutate(
     score = "-" if result.score is None else f"{result.score:.1%}"
     table.add_row(*(str(result.count(outcome)) for outcome in Outcome), score)
     console.print(table)
+    if unit.policy:
+        console.print(f"policy {unit.policy}")
     console.print(f"wrote {path_shown(result.file)}")
 
 

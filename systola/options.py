@@ -43,6 +43,10 @@ class _OutputFolder(UserPath):
         return folder
 
 
+top_option = click.option("--top", help="Unit, as listed by `make list`.")
+policy_option = click.option(
+    "--policy", help="Cache policy, a name or a file (.py): the unit of its rule."
+)
 preset_option = click.option(
     "--preset", help="Dimensions; `smollm2` if the unit has it, else its first preset."
 )
@@ -202,37 +206,50 @@ def require_one(top: str | None, policy: str | None) -> None:
         raise UserError(f"one of TOP and POLICY must be given, not {given}")
 
 
-def unit_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that select a unit and its dimensions; the verb's first argument is both."""
+def unit_options(default: str | None = None) -> Callable[[Callable[..., None]], Any]:
+    """Add the options that select a unit and its dimensions; the verb's first argument is both.
 
-    @click.option("--top", help="Unit, as listed by `make list`.")
-    @click.option("--policy", help="Cache policy, a name or a file (.py): the unit of its rule.")
-    @preset_option
-    @parameters_option
-    @settings_option
-    @wraps(verb)
-    def with_unit(
-        top: str | None,
-        policy: str | None,
-        preset: str | None,
-        parameters: Path | None,
-        settings: str,
-        **options: Any,
-    ) -> None:
-        from hdl.parameter_list import settings_text
+    Parameters
+    ----------
+    default : str, optional
+        Preset where the user names none; if absent, see `preset_option`.
+    """
+    chosen_preset = preset_option
+    if default:
+        words = f"Dimensions; `{default}` if absent."
+        chosen_preset = click.option("--preset", default=default, help=words)
 
-        require_one(top, policy)
-        if top is not None:
-            unit = choose(top, preset, parameters, settings)
-        else:
-            assert policy is not None
-            environment.require("llm")
-            unit = choose_for(policy, preset, parameters, settings)
-        if not isinstance(unit.dimensions, str):
-            replace_text(unit.home / PARAMETERS_FILE, settings_text(unit.parameters))
-        verb(unit, **options)
+    def decorated(verb: Callable[..., None]) -> Callable[..., None]:
+        @top_option
+        @policy_option
+        @chosen_preset
+        @parameters_option
+        @settings_option
+        @wraps(verb)
+        def with_unit(
+            top: str | None,
+            policy: str | None,
+            preset: str | None,
+            parameters: Path | None,
+            settings: str,
+            **options: Any,
+        ) -> None:
+            from hdl.parameter_list import settings_text
 
-    return with_unit
+            require_one(top, policy)
+            if top is not None:
+                unit = choose(top, preset, parameters, settings)
+            else:
+                assert policy is not None
+                environment.require("llm")
+                unit = choose_for(policy, preset, parameters, settings)
+            if not isinstance(unit.dimensions, str):
+                replace_text(unit.home / PARAMETERS_FILE, settings_text(unit.parameters))
+            verb(unit, **options)
+
+        return with_unit
+
+    return decorated
 
 
 def path_shown(path: Path) -> Path:

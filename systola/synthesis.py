@@ -29,7 +29,7 @@ period_option = click.option("--period", type=float, help="Clock period in picos
 
 
 @click.command()
-@unit_options
+@unit_options()
 @click.option("--liberty", help="Cell library, .lib or .lib.gz; a colon separates several files.")
 @period_option
 @click.option("--vcd", type=UserPath(), help="Simulation, for switching activity.")
@@ -76,7 +76,7 @@ def synth(
 
 
 @click.command()
-@unit_options
+@unit_options()
 @click.option("--vcd", type=UserPath(), required=True, help="Simulation.")
 @click.option("--liberty", help="Cell library of the netlists; Debian's OSU018 if absent.")
 def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
@@ -114,7 +114,7 @@ def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
 
 
 @click.command()
-@unit_options
+@unit_options()
 @click.option("--device", default="ecp5-85k", help="ecp5-85k, ecp5-45k or xcup.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
 def fpga(unit: Chosen, device: str, seed: int) -> None:
@@ -147,7 +147,7 @@ def fpga(unit: Chosen, device: str, seed: int) -> None:
 
 
 @click.command()
-@unit_options
+@unit_options()
 @click.option("--for", "for_", required=True, help="orfs, librelane, vivado or fusesoc.")
 @period_option
 @out_option("build/<top>/<preset>/export/<for>")

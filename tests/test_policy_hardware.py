@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from hdl.catalog import entry_named
 from systola.cli import main
+from testbenches.mutation import MutationResult
 from tests.test_packaged_units import install
 
 OWN = """
@@ -85,6 +86,36 @@ def test_policy_selects_unit_and_rule(
     assert parameters == entry.named(entry.dimensions(preset, changed))[1]
 
 
+@pytest.mark.parametrize(
+    ("policy", "options", "changes"),
+    [
+        ("voting", [], {}),
+        ("voting_without_fallback", [], {"threshold.fallback": False}),
+        (
+            "voting_without_fallback",
+            ["--set", "count_bits=9"],
+            {"threshold.fallback": False, "count_bits": 9},
+        ),
+    ],
+)
+def test_mutants_are_of_the_policys_rule(
+    policy: str, options: list[str], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At preset `tiny`, as for a unit; nothing is compiled."""
+    found: list[Any] = []
+
+    def mutate(entry: Any, dimensions: Any, **_given: Any) -> MutationResult:
+        found.append((entry, entry.named(dimensions)))
+        return MutationResult(top=entry.top, preset="", seed=1, verilog_digest="", mutants=())
+
+    monkeypatch.setattr("testbenches.mutation.mutate", mutate)
+    result = CliRunner().invoke(main, ["mutate", "--policy", policy, "--seed", "1", *options])
+    assert result.exit_code == 0, result.output
+    assert f"policy {policy}\n" in result.output
+    entry = entry_named("voting_engine")
+    assert found == [(entry, entry.named(entry.dimensions("tiny", changes)))]
+
+
 def test_other_parameters_are_set_as_for_a_unit(simulated: list[tuple[Any, Any]]) -> None:
     result = sim("--policy", "voting_without_fallback", "--preset", "tiny", "--set", "count_bits=9")
     assert result.exit_code == 0, result.output
@@ -126,6 +157,7 @@ def test_unit_that_does_not_exist_is_refused(package: Path) -> None:
     assert "the hardware of POLICY" in words and "did you mean 'least'" in words
 
 
+@pytest.mark.parametrize("verb", ["sim", "mutate"])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -143,8 +175,8 @@ def test_unit_that_does_not_exist_is_refused(package: Path) -> None:
         ),
     ],
 )
-def test_bad_input_is_one_sentence(options: list[str], message: str) -> None:
-    result = sim(*options)
+def test_bad_input_is_one_sentence(verb: str, options: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, [verb, *options])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
     assert "Traceback" not in result.output
@@ -158,6 +190,15 @@ def test_area_of_a_policy_is_that_of_its_unit(tmp_path: Path) -> None:
     engine = entry_named("voting_engine")
     dimensions = engine.dimensions("tiny", {"threshold.fallback": False})
     assert engine.named(dimensions)[0] in result.output
+
+
+@pytest.mark.full
+def test_mutants_are_of_the_rule_that_the_policy_selects(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN.format(unit="argmax"))
+    options = ["--policy", str(tmp_path / "own.py"), "--count", "4", "--seed", "1"]
+    result = CliRunner().invoke(main, ["mutate", *options])
+    assert result.exit_code == 0, result.output
+    assert "policy own" in result.output
 
 
 @pytest.mark.full
