@@ -8,6 +8,8 @@ stable, so that every simulator gives the same result.
 import atexit
 import faulthandler
 import json
+import logging
+import math
 import os
 import pickle
 import random
@@ -17,11 +19,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
 from testbenches.half_cycles import pass_half_cycles
-from testbenches.streams import PATTERNS, Port, StreamSink, StreamSource, not_before_offered
+from testbenches.streams import (
+    PATTERNS,
+    Port,
+    StreamSink,
+    StreamSource,
+    four_states,
+    not_before_offered,
+)
 
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
 PARAMETERS_FILE = "parameters.pickle"
@@ -32,13 +42,28 @@ FACTS_FILE = "facts.json"
 
 @cache
 def context() -> dict[str, Any]:
-    """Return the runner's settings: top, preset, seed, directory, full, simulator, seconds."""
-    return json.loads(Path(os.environ[CONTEXT_VARIABLE]).read_text())
+    """Return the settings of the run.
+
+    They are those of `testbenches.runner`: top, preset, seed, directory, full, simulator, seconds.
+    In a runner of cocotb, they are cocotb's seed, no long versions and no time limit.
+    """
+    if file := os.environ.get(CONTEXT_VARIABLE):
+        return json.loads(Path(file).read_text())
+    simulator = "icarus" if four_states() else "verilator"
+    return {"full": False, "simulator": simulator, "seconds": math.inf}
 
 
 @cache
 def catalog_parameters() -> Any:
-    """Return the parameter object of the unit under test."""
+    """Return the parameter object that `testbenches.runner` gives to the simulation.
+
+    Raises
+    ------
+    LookupError
+        If another runner simulates.
+    """
+    if "directory" not in context():
+        raise LookupError("the bench must be given parameters=, because this runner has none")
     return pickle.loads(Path(context()["directory"], PARAMETERS_FILE).read_bytes())
 
 
@@ -59,7 +84,8 @@ SLACK = 1.1
 def _end_in_time() -> None:
     """Terminate the process if the simulator or the testbench never reaches the next cycle."""
     left = STARTED + SLACK * context()["seconds"] - time.monotonic()
-    faulthandler.dump_traceback_later(max(left, 1), exit=True)
+    if left < math.inf:
+        faulthandler.dump_traceback_later(max(left, 1), exit=True)
 
 
 class Stuck(AssertionError):
@@ -73,12 +99,19 @@ class Mismatch(AssertionError):
 class Bench:
     """Clock, reset and comparison for one design under test.
 
+    It runs in any runner of cocotb.
+
     Parameters
     ----------
     dut : Any
-        The design under test.
+        The design under test, with the ports `clk` and `rst`.
     salt : str
         Name of the test, combined with the seed so that each test has its own random numbers.
+    seed : int, optional
+        Seed of the random numbers. If absent, it is that of `testbenches.runner`; in another
+        runner, cocotb's, which differs from test to test.
+    parameters : Any
+        Parameter object of the design; that of `testbenches.runner` if absent.
     timeout : int
         Cycles without a transfer on any stream after which the design is stuck.
 
@@ -92,11 +125,22 @@ class Bench:
         Drivers and receivers of streams by name.
     """
 
-    def __init__(self, dut: Any, salt: str, *, timeout: int = TIMEOUT) -> None:
+    def __init__(
+        self,
+        dut: Any,
+        salt: str = "",
+        *,
+        seed: int | None = None,
+        parameters: Any = None,
+        timeout: int = TIMEOUT,
+    ) -> None:
         self.dut = dut
         self.timeout = timeout
         self.context = context()
-        self.rng = random.Random(f"{self.context['seed']} {salt}")
+        if seed is None:
+            seed = self.context["seed"] if "seed" in self.context else cocotb.RANDOM_SEED
+        self.rng = random.Random(f"{seed} {salt}")
+        self._parameters = parameters
         self.cycle = 0
         self.parts: list[Any] = []
         self.streams: dict[str, StreamSource | StreamSink] = {}
@@ -106,6 +150,11 @@ class Bench:
         self._moved, self._due, self._check_at = 0, timeout, CHECK_INTERVAL
         self._expect_transfers()
         _end_in_time()
+
+    @property
+    def parameters(self) -> Any:
+        """Parameter object of the design."""
+        return catalog_parameters() if self._parameters is None else self._parameters
 
     @property
     def numpy_rng(self) -> np.random.Generator:
@@ -261,7 +310,7 @@ class Bench:
             )
 
     def record(self, *, cycles: int, ideal_cycles: int, **facts: Any) -> None:
-        """Add steady-state work to the run's figures.
+        """Add steady-state work to the run's figures; in another runner, write it to the log.
 
         Parameters
         ----------
@@ -274,6 +323,10 @@ class Bench:
         """
         _count(cycles=cycles, ideal_cycles=ideal_cycles)
         _facts().update(_plain(facts))
+        if "directory" not in self.context:
+            figures = {"cycles": cycles, "ideal cycles": ideal_cycles} | facts
+            log = logging.getLogger("cocotb.systola")
+            log.info(", ".join(f"{name} {value}" for name, value in figures.items()))
 
 
 def record_fact(name: str, key: str, value: Any) -> None:
@@ -288,10 +341,14 @@ def root_mean_square(errors: NDArray[np.float64]) -> float:
 
 @cache
 def _facts() -> dict[str, Any]:
-    """Return the facts recorded by all tests of this run; written when the simulator ends."""
+    """Return the facts recorded by all tests of this run.
+
+    They are written when the simulator ends, if `testbenches.runner` has started it.
+    """
     facts: dict[str, Any] = {}
-    file = Path(context()["directory"], FACTS_FILE)
-    atexit.register(lambda: file.write_text(json.dumps(facts, indent=2)))
+    if directory := context().get("directory"):
+        file = Path(directory, FACTS_FILE)
+        atexit.register(lambda: file.write_text(json.dumps(facts, indent=2)))
     return facts
 
 

@@ -28,7 +28,8 @@ class HalfCycles(GPITrigger):
         super().__init__()
         self.failure: Exception | None = None
         self._work = work
-        self._steps = get_sim_steps(1, "ns")
+        # A simulator with a coarser precision takes one step.
+        self._steps = get_sim_steps(1, "ns", round_mode="ceil")
 
     def _prime(self) -> None:
         self._cbhdl = simulator.register_timed_callback(self._steps, self._resume)

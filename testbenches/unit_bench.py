@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from testbenches.bench import Bench, catalog_parameters
+from testbenches.bench import Bench
 from testbenches.packing import from_integers, pack, to_integers, unpack
 
 Fields = dict[str, Any]
@@ -44,6 +44,8 @@ class UnitBench(Generic[W]):
         (`numpy.ma`) are undefined, and not compared.
     patterns : Mapping[str, str]
         Pause patterns of streams that have one of their own.
+    seed, parameters
+        As for `testbenches.bench.Bench`.
 
     Members
     -------
@@ -56,7 +58,7 @@ class UnitBench(Generic[W]):
     def __init__(
         self,
         dut: Any,
-        salt: str,
+        salt: str = "",
         source: str = "none",
         sink: str = "none",
         *,
@@ -65,10 +67,12 @@ class UnitBench(Generic[W]):
         offered: Callable[[W], Mapping[str, Items]],
         expected: Callable[[W], Mapping[str, Fields]],
         patterns: Mapping[str, str] | None = None,
+        seed: int | None = None,
+        parameters: Any = None,
     ) -> None:
         own = patterns or {}
-        self.p = catalog_parameters()
-        self.bench = Bench(dut, salt)
+        self.bench = Bench(dut, salt, seed=seed, parameters=parameters)
+        self.p = self.bench.parameters
         self.inputs, self.outputs = inputs, outputs
         self.offered, self.expected = offered, expected
         self.sources = {name: self.bench.source(name, own.get(name, source)) for name in inputs}

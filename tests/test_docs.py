@@ -28,6 +28,7 @@ WRITTEN = {
     "row_argmax.py",
     "simulate.py",
     "tb_greedy.py",
+    "test_argmax.py",
     "tova.py",
 }
 """What a verb writes below `build/`, or the reader of a tutorial, under such a name."""

@@ -252,6 +252,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "greedy.py",
         "tb_greedy.py",
         "simulate.py",
+        "test_argmax.py",
     }
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -271,15 +272,45 @@ def test_term_that_the_page_deletes_is_in_the_design_once() -> None:
     assert TUTORIALS["project"].count(f"self.tokens.ready {term})") == 1
 
 
-@pytest.mark.full
-def test_simulation_of_a_project_passes(project: Path) -> None:
-    child = subprocess.run(
-        [sys.executable, "simulate.py"],
+def run_file(name: str) -> subprocess.CompletedProcess[str]:
+    """Run a file of the reader's project; its environment has no variable of a simulation."""
+    return subprocess.run(
+        [sys.executable, name],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_bench_and_unit_run_in_cocotbs_own_runner(project: Path) -> None:
+    assert len((project / "test_argmax.py").read_text().splitlines()) < 60
+    child = run_file("test_argmax.py")
+    assert child.returncode == 0, child.stdout + child.stderr
+    assert "TESTS=4 PASS=4 FAIL=0" in child.stdout
+    figures = re.findall(r"cocotb\.systola +(.*\n)", child.stdout)
+    assert figures[0] == shown(TUTORIALS["project"], "venv/bin/python test_argmax.py")
+
+
+@pytest.mark.full
+def test_difference_fails_in_cocotbs_own_runner(project: Path) -> None:
+    file = project / "test_argmax.py"
+    model = "from golden.nonlinear.argmax import argmax_of_slices\n"
+    other = """
+def argmax_of_slices(p, rows):
+    results = right(p, rows)
+    return results | {"index": results["index"] ^ (np.arange(200) == 77)}
+"""
+    code = file.read_text().replace(model, model.replace("\n", " as right\n"))
+    file.write_text(code.replace("\n\n@cocotb.test", f"{other}\n\n@cocotb.test", 1))
+    child = run_file("test_argmax.py")
+    assert child.returncode == 1 and "TESTS=4 PASS=0 FAIL=4" in child.stdout
+    assert "index [77]" in child.stdout and "(1 of 200 values differ)" in child.stdout
+
+
+@pytest.mark.full
+def test_simulation_of_a_project_passes(project: Path) -> None:
+    child = run_file("simulate.py")
     assert child.returncode == 0, child.stdout + child.stderr
     assert child.stdout == shown(TUTORIALS["project"], "venv/bin/python simulate.py")
 
