@@ -131,7 +131,7 @@ UNITS: tuple[Entry, ...] = (
                 entries=1024,
             ),
             "tiny_pairs": WeightUnpackerParameters(
-                unpacker=UnpackerParameters(lanes=4, packet_bits=64), entries=256
+                unpacker=UnpackerParameters(lanes=4, packet_bits=64), entries=256, rows=4
             ),
             "smollm2": WeightUnpackerParameters(),
             "paper": WeightUnpackerParameters(
@@ -182,6 +182,7 @@ UNITS: tuple[Entry, ...] = (
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
                     entries=1024,
+                    rows=2,
                 ),
                 vocabulary_size=45,
                 words=512,
@@ -190,6 +191,7 @@ UNITS: tuple[Entry, ...] = (
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(lanes=32, packet_bits=512, classes=False),
                     entries=8192,
+                    rows=4,
                 ),
             ),
             "paper": MeadowParameters(

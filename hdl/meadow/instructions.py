@@ -94,7 +94,7 @@ def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
         {
             "packing": p.unpacker.matrix_layout,
             "table_address": p.address_bits,
-            "table_rows": range(p.unpacker.entries + 1),
+            "table_words": range(p.unpacker.words + 1),
             "packet_address": p.address_bits,
             "packet_count": range(p.longest_burst + 1),
             "words": 28,

@@ -50,8 +50,8 @@ class Meadow(Unit):
     Weights are fetched ahead of instructions. A separate stream describes the matrices, which the
     host has packed. Packets of IDs are fetched, and the weight path replaces each ID by its chunk
     of weights from the matrix's unique matrix, until the tile's double buffers are full. The unique
-    matrix is loaded before, one chunk per cycle, while the previous matrix streams. Each matrix is
-    read once per instruction, whatever the number of token groups.
+    matrix is loaded before, `unpacker.rows` chunks per cycle, while the previous matrix streams.
+    Each matrix is read once per instruction, whatever the number of token groups.
 
     **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
     about 60 cycles, and the time of three groups of tokens in the pipeline. **Throughput** a GEMM
@@ -142,7 +142,7 @@ class Meadow(Unit):
                 "key_reads": Out(p.reads(cached)),
                 "value_reads": Out(p.reads(cached)),
                 "cache_writes": Out(p.writes(cached)),
-                "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
+                "table_reads": Out(p.reads(p.unpacker.rows_layout)),
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
                 **biases,
                 **scales,

@@ -102,7 +102,7 @@ class MeadowAxiParameters(Parameters):
             RegionPort("key_reads", "cache", cached),
             RegionPort("value_reads", "cache", cached),
             RegionPort("cache_writes", "cache", cached, writes=True),
-            RegionPort("table_reads", "tables", bits(p.unpacker.chunk_layout)),
+            RegionPort("table_reads", "tables", bits(p.unpacker.rows_layout)),
             RegionPort("packet_reads", "packets", p.unpacker.unpacker.packet_bits),
         ]
         if p.biases:

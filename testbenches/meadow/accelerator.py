@@ -76,7 +76,7 @@ class Accelerator:
         self.predictions = bench.sink("predictions", pauses[1])
         self.clock = bench.add(Clock(bench, self.inputs["instructions"]))
         source, sink = pauses
-        state, cached, chunk = p.state_layout, p.element.word_layout, p.unpacker.chunk_layout
+        state, cached, chunk = p.state_layout, p.element.word_layout, p.unpacker.rows_layout
         packet = p.unpacker.unpacker.packet_bits
         images = ["vectors", "cache", "tables", "packets"]
         images += ["biases"] * p.biases + ["scales"] * p.tile_scales

@@ -97,7 +97,7 @@ class Host:
                 writes={"cache_writes": p.writes(cached)},
                 traced="cache_writes",
             ),
-            bank("tables", reads={"table_reads": p.reads(p.unpacker.chunk_layout)}),
+            bank("tables", reads={"table_reads": p.reads(p.unpacker.rows_layout)}),
             bank("packets", reads={"packet_reads": p.reads(p.unpacker.unpacker.packet_bits)}),
         ]
         if p.tile_scales:

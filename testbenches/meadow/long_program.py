@@ -133,7 +133,7 @@ def _banks(program: LayerProgram, folder: Path) -> dict[str, Bank]:
             dict.fromkeys(("key_reads", "value_reads"), p.reads(cached)),
             {"cache_writes": p.writes(cached)},
         ),
-        "tables": ({"table_reads": p.reads(p.unpacker.chunk_layout)}, {}),
+        "tables": ({"table_reads": p.reads(p.unpacker.rows_layout)}, {}),
         "packets": ({"packet_reads": p.reads(packet)}, {}),
     }
     if p.biases:

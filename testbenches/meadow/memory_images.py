@@ -9,7 +9,7 @@ from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encode
 from golden.meadow.tile.hybrid_tile import weight_words
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary
-from golden.meadow.wilu.weight_unpacker import of_weights
+from golden.meadow.wilu.weight_unpacker import of_weights, table_words
 from hdl.meadow.control.program import (
     LayerPlace,
     MatrixDescription,
@@ -140,7 +140,7 @@ class MemoryImages:
         self.forced = p.head_size < 64
         sizes = (
             STATE_BYTES * p.head_size,
-            p.unpacker.chunk,
+            p.unpacker.rows * p.unpacker.chunk,
             p.unpacker.unpacker.packet_bits // 8,
             HALVES * BIAS_BYTES,
             FACTOR_BYTES,
@@ -198,15 +198,17 @@ class MemoryImages:
     def describe(self, one: PackedMatrix, tiles: Integers) -> MatrixDescription:
         """Append a packed matrix; return its description."""
         given = of_weights(one)
-        rows = np.zeros((0, self.p.unpacker.chunk), np.int8) if given.table is None else given.table
+        unpacker = self.p.unpacker
+        none = np.zeros((0, unpacker.rows, unpacker.chunk), np.int8)
+        table = none if given.table is None else table_words(given.table, unpacker)
         words = tiles.size // self.p.head_size
         return {
             "packing": {
                 "packed": given.packed.description(self.p.unpacker.unpacker.id_bits),
                 "bypass": int(given.table is None),
             },
-            "table_address": self.tables.add(rows.view(np.uint8)),
-            "table_rows": len(rows),
+            "table_address": self.tables.add(table.view(np.uint8)),
+            "table_words": len(table),
             "packet_address": self.packets.add(one.packets.astype("<u8").view(np.uint8)),
             "packet_count": len(one.packets),
             "words": words,

@@ -56,7 +56,7 @@ def traffic_of(program: Program) -> Traffic:
         if p.tile_scales:
             moved["scales"] += description.get("tiles", 0) * FACTOR_BYTES
         weights += description["words"] * p.head_size
-        moved["tables"] += description["table_rows"] * p.unpacker.chunk
+        moved["tables"] += description["table_words"] * p.unpacker.rows * p.unpacker.chunk
         moved["packets"] += description["packet_count"] * p.unpacker.unpacker.packet_bits // 8
     return Traffic(moved, weights, [_ideal(one, p) for one in program.issued])
 

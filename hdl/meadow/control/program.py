@@ -46,7 +46,7 @@ class MatrixDescription(TypedDict):
 
     packing: dict[str, object]
     table_address: int
-    table_rows: int
+    table_words: int
     packet_address: int
     packet_count: int
     words: int

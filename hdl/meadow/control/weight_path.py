@@ -34,12 +34,12 @@ class WeightPath(Unit):
     Members
     -------
     matrices : In(stream)
-        `packing` as in `WeightUnpacker`; `table_address` and `table_rows` of the unique matrix;
+        `packing` as in `WeightUnpacker`; `table_address` and `table_words` of the unique matrix;
         `packet_address` and `packet_count`; the number of `words` and of words per output tile
         (`tile_words`); with the parameter `biases` the `bias_address`, with `tile_scales` the
         `scale_address`, and with either the number of output `tiles`.
     table_reads, packet_reads : Out(port)
-        Rows of unique matrices; packets.
+        Words of unique matrices; packets.
     bias_reads : Out(port)
         Pairs of biases; present with the parameter `biases`.
     scale_reads : Out(port)
@@ -69,7 +69,7 @@ class WeightPath(Unit):
         super().__init__(
             {
                 "matrices": In(stream.Signature(matrix_layout(p))),
-                "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
+                "table_reads": Out(p.reads(p.unpacker.rows_layout)),
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
                 "weights": Out(stream.Signature(p.tile.word_layout)),
                 **(biases if p.biases else {}),
@@ -146,7 +146,7 @@ class WeightPath(Unit):
         begins = Signal()
         m.d.comb += [
             tables.requests.payload.address.eq(matrix.table_address),
-            tables.requests.payload.length.eq(matrix.table_rows),
+            tables.requests.payload.length.eq(matrix.table_words),
             packets.requests.payload.address.eq(matrix.packet_address),
             packets.requests.payload.length.eq(matrix.packet_count),
             unpacker.matrices.payload.eq(matrix.packing),
