@@ -195,6 +195,8 @@ class P3llm(Unit):
             appends.taken.eq(scheduler.taken & appending),
             self.vectors.word_address.eq(products.word_address),
         ]
+        if self.parameters.channel.timing.ccd_s > 1:
+            m.d.comb += products.slot.eq(scheduler.slot)
         m.d.sync += [
             command.eq(products.command),
             writes_input.eq(products.command.operation == ColumnOperation.WRITE_INPUT),

@@ -11,6 +11,7 @@ from synth.comparison import (
     System,
     Value,
     Watched,
+    at_bank_clock,
     clock,
     counted,
     energy,
@@ -180,7 +181,8 @@ class Cell:
 def cell(row: Row, design: Design, figures: Figures) -> Cell:
     """Return a row's cell for a design: the formula's value of the design's own figures."""
     watched = Watched({name: own.value for name, own in figures.items()})
-    return cell_of(row, {**design.kept, "figures": watched, "cached": design.cached}, figures)
+    system = at_bank_clock(design.kept, design.system.p)
+    return cell_of(row, {**system, "figures": watched, "cached": design.cached}, figures)
 
 
 def cell_of(row: Row, system: System, figures: Figures) -> Cell:

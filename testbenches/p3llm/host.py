@@ -120,8 +120,8 @@ class Host:
         # Keys that the NPU rotates are read unit by unit.
         keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // PE_LANES
         layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // PE_LANES))
-        pumps = p.channel.unit.pumps
-        return [pumps * layer] * self.count + [pumps * columns(p.projection)]
+        cycles = p.channel.column_cycles
+        return [cycles * layer] * self.count + [cycles * columns(p.projection)]
 
     def run(
         self,

@@ -19,10 +19,10 @@ APART = {
     "rp": ("precharge", "activate"),
     "rcd": ("activate", "read"),
     "rfc": ("refresh", "activate"),
-    "alone": ("alone", "alone"),
+    "ccd_s": ("alone", "alone"),
 }
 """Pairs of commands to a bank with a minimum distance that every layer reaches; and reads of single
-banks, which are one cycle apart, as the bank groups alternate."""
+banks, which are tCCD_S apart, as the bank groups alternate."""
 
 
 class Banks:
@@ -160,7 +160,7 @@ class SystemBench:
         """
         for banks in self.channels:
             for name, cycles in banks.closest.items():
-                least = getattr(self.p.channel.timing, name, 1)
+                least = getattr(self.p.channel.timing, name)
                 self.bench.compare(f"cycles of {name}", np.array([least]), np.array([cycles]))
             due = banks.cycle // self.p.channel.timing.refi
             assert due - 1 <= banks.counts["refresh"] <= due, f"{due} refreshes were due"

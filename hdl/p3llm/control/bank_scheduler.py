@@ -57,6 +57,9 @@ class BankScheduler(Unit):
         ; `write`; `unit`; `position`; `ahead`: the next row will be used after this one.
     taken : Out(1)
         The column command of this cycle is legal.
+    slot : Out(1)
+        Only if tCCD_S takes several cycles: the cycle may have a command, of banks or of units.
+        Each command moves a column, which occupies the pins of the memory for tCCD_S.
     row_command : Out(struct)
         Row command for the channel, in the same cycle as the column command, one cycle after
         `taken`.
@@ -75,6 +78,7 @@ class BankScheduler(Unit):
             {
                 "column": In(self.column_layout(p, position_bits)),
                 "taken": Out(1),
+                **({"slot": Out(1)} if p.timing.ccd_s > 1 else {}),
                 "row_command": Out(p.row_command_layout),
             }
         )
@@ -112,14 +116,20 @@ class BankScheduler(Unit):
         since, due = Signal(range(timing.refi)), Signal()
         m.d.sync += [phase.eq(phase + 1), since.eq(Mux(since == timing.refi - 1, 0, since + 1))]
 
+        # A due refresh blocks columns, or their banks would never close.
+        requested = (
+            column.valid
+            & open_rows.has(number)
+            & ~due
+            & (~column.multiply | (phase == p.unit.pumps - 1))
+        )
+        if timing.ccd_s > 1:
+            beat = Signal(range(timing.ccd_s))
+            m.d.sync += beat.eq(Mux(self.slot, 0, beat + 1))
+            m.d.comb += self.slot.eq(beat == timing.ccd_s - 1)
+            requested &= self.slot
         m.d.comb += [
-            # A due refresh blocks columns, or their banks would never close.
-            timing_check.column.valid.eq(
-                column.valid
-                & open_rows.has(number)
-                & ~due
-                & (~column.multiply | (phase == p.unit.pumps - 1))
-            ),
+            timing_check.column.valid.eq(requested),
             timing_check.column.write.eq(column.write),
             timing_check.column.banks.eq(
                 Mux(

@@ -1,23 +1,22 @@
 """Bank scheduler: every command obeys the data sheet's rules, every column is in its row."""
 
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 from amaranth.sim import Simulator
 
 from golden.p3llm.pim.bank_timing import Event, RuleChecker
+from hdl.p3llm.catalog import SHORT_TIMES
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.pim.bank_timing import BankTimingParameters, RowOperation
+from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
 
 TINY = PimChannelParameters(
     unit=PimComputeUnitParameters(elements=4, steps=8),
-    timing=BankTimingParameters(
-        banks=8, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
-    ),
+    timing=SHORT_TIMES,
 )
 COLUMNS = 1 << COLUMN_BITS
 KINDS = {
@@ -71,12 +70,7 @@ class Arrays:
 
     def __init__(self, p: PimChannelParameters) -> None:
         self.p = p
-        times = {
-            field.name: getattr(p.timing, field.name)
-            for field in fields(p.timing)
-            if field.name != "banks"
-        }
-        self.checker = RuleChecker(p.timing.banks, times)
+        self.checker = RuleChecker.of(p.timing)
         self.rows: dict[int, int] = {}
         self.refreshes: list[int] = []
 
@@ -144,24 +138,30 @@ def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[in
     return arrays, taken
 
 
-@pytest.mark.parametrize("p", [TINY, PimChannelParameters()], ids=["tiny", "smollm2"])
+GIGAHERTZ = replace(TINY, timing=replace(SHORT_TIMES, clock_mhz=1000))
+
+
+@pytest.mark.parametrize(
+    "p", [TINY, PimChannelParameters(), GIGAHERTZ], ids=["tiny", "smollm2", "gigahertz"]
+)
 def test_a_product_waits_for_refreshes_alone(p: PimChannelParameters) -> None:
-    """Eight rows: the next one is open in time, so that all columns are two cycles apart."""
+    """Eight rows: the next one is open in time, so that all columns are tCCD_L apart."""
     arrays, taken = run(p, swept(5, 8 * COLUMNS))
     gaps = [later - earlier for earlier, later in pairwise(taken)]
     timing = p.timing
     # Both parities close, the second as early as possible; one opens before the next column.
     longest = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd + 4
-    waits = [gap for gap in gaps if gap != 2]
+    waits = [gap for gap in gaps if gap != p.column_cycles]
     assert len(waits) <= 2 * len(arrays.refreshes)
     assert sum(waits) <= len(arrays.refreshes) * longest
     assert len(arrays.refreshes) >= (taken[-1] - taken[0]) // timing.refi
 
 
+@pytest.mark.parametrize("p", [TINY, GIGAHERTZ], ids=["tiny", "gigahertz"])
 @pytest.mark.parametrize("seed", range(4))
-def test_any_columns_are_legal(seed: int) -> None:
+def test_any_columns_are_legal(p: PimChannelParameters, seed: int) -> None:
     """Jumps, writes before reads, single units: possibly late, but always legal."""
-    arrays, taken = run(TINY, drawn(400, TINY.units, seed))
+    arrays, taken = run(p, drawn(400, p.units, seed))
     assert len(taken) == 400
     between = [b - a for a, b in pairwise(arrays.refreshes)]
-    assert max(between) <= 2 * TINY.timing.refi
+    assert max(between) <= 2 * p.timing.refi
