@@ -57,6 +57,7 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
         click.option("--preset", help="Dimensions that the model does not decide."),
         parameters_option,
         settings_option,
+        click.option("--retention", help="Kelle: refresh intervals by which the eDRAM loses bits."),
     )
     for option in reversed(options):
         verb = option(verb)
@@ -74,6 +75,7 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
     help="Tokens to generate, 16 if absent; fewer if the text ends.",
 )
 @system_options
+@click.option("--clock", type=int, help="Kelle: MHz at which refresh intervals are counted, 1000.")
 @click.option("--check", type=bool, default=True, help="0 skips the golden model.")
 @click.option(
     "--compare", type=bool, default=True, help="0 skips the comparison with `transformers`."
@@ -92,6 +94,8 @@ def generate(
     preset: str | None,
     parameters: Path | None,
     settings: str,
+    retention: str | None,
+    clock: int | None,
     check: bool,
     compare: bool,
     waves: bool,
@@ -109,6 +113,10 @@ def generate(
         raise UserError(f"RESERVED must be at least 0, not {reserved}")
     if policy is not None and (preset or parameters or settings or waves):
         raise UserError(f"PRESET, PARAMETERS, SET and WAVES are not for {policy}")
+    if policy is not None and (retention, clock) != (None, None):
+        raise UserError(f"RETENTION and CLOCK are not for {policy}")
+    if retention is not None and not check:
+        raise UserError("RETENTION needs CHECK=1: the golden model computes which bits are lost")
     if policy is None:
         environment.require_ready(*environment.SIMULATION, "llm")
     else:
@@ -127,7 +135,8 @@ def generate(
             assert top is not None
             chosen = choose(top, preset, parameters, settings)
             system = adapter_of(top)
-            wanted = replace(cache_settings(system, budget, reserved), check=check, waves=waves)
+            limited = cache_settings(system, budget, reserved, retention, clock)
+            wanted = replace(limited, check=check, waves=waves)
             finished = _generate(system, chosen, prompt, tokens, model, wanted, command)
         _conclude(finished, compare)
     except (Interrupted, DataFileError) as error:
@@ -168,13 +177,20 @@ def named_policy(text: str, budget: int | None, reserved: int | None) -> Any:
     return policy_named(text).adjusted(budget, reserved)
 
 
-def cache_settings(system_class: Any, budget: int | None, reserved: int | None) -> Any:
-    """Return the settings of a run with the options that limit the cache, or their defaults.
+def cache_settings(
+    system_class: Any,
+    budget: int | None,
+    reserved: int | None,
+    retention: str | None = None,
+    clock: int | None = None,
+) -> Any:
+    """Return the settings of a run with the options of the cache, or their defaults.
 
     Raises
     ------
     UserError
-        If an option is given, and the accelerator's parameters set what a layer caches.
+        If an option of the budget is given, and the accelerator's parameters set what a layer
+        caches; or one of the refresh, and it has none or not this one.
     """
     from systola.generation.system import Settings
 
@@ -183,9 +199,15 @@ def cache_settings(system_class: Any, budget: int | None, reserved: int | None) 
             f"BUDGET and RESERVED are not for {system_class.top}, whose parameters set what a "
             "layer caches"
         )
+    if not system_class.retentions and (retention, clock) != (None, None):
+        raise UserError(f"RETENTION and CLOCK are not for {system_class.top}, which has no eDRAM")
+    if retention is not None and retention not in system_class.retentions:
+        raise UserError(unknown("RETENTION", retention, system_class.retentions))
     return Settings(
         budget=BUDGET if budget is None else budget,
         reserved=RESERVED if reserved is None else reserved,
+        retention=retention,
+        clock_mhz=clock,
     )
 
 

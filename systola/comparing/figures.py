@@ -185,14 +185,16 @@ class Reader:
 
     def _runs(self, design: Design) -> list[Record]:
         """Return the finished runs of ``generate`` of a design."""
-        system, settings = design.system, ("budget", "reserved")
+        system, settings = design.system, ("budget", "reserved", "retention")
         return [
             record
             for record in _records(system.folder.glob("run-*/record.json"))
             if record.values.get("finished")
             and record.values["model"] == system.model.digest
             and record.values["parameters"] == repr(system.p)
-            and all(record.values["settings"][n] == getattr(system.settings, n) for n in settings)
+            and all(
+                record.values["settings"].get(n) == getattr(system.settings, n) for n in settings
+            )
         ]
 
     def _is_present(self, run: Record, design: Design) -> bool:

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,12 +38,18 @@ class Settings:
         Whether the golden model computes the same blocks for comparison.
     waves : bool
         Whether the waveform is sampled.
+    retention : str, optional
+        One of `System.retentions`, by which the cache's memory loses bits.
+    clock_mhz : int, optional
+        Clock at which refresh intervals are counted; the paper's if None.
     """
 
     budget: int
     reserved: int
     check: bool = True
     waves: bool = False
+    retention: str | None = None
+    clock_mhz: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +151,9 @@ class System(ABC):
 
     budgets: bool = True
     """Whether `BUDGET` and `RESERVED` set the number of cached tokens, not the parameters."""
+
+    retentions: Sequence[str] = ()
+    """Values of `RETENTION`; none if the cache's memory needs no refresh."""
 
     harness: Harness
     """The compiled program, after `prepare`."""

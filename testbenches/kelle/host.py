@@ -13,19 +13,17 @@ from golden.kelle.edram.kv_edram import rows_of, vector_rows
 from golden.kelle.eviction.eviction_controller import KEPT, Placement
 from golden.kelle.eviction.prefill import Prefill
 from golden.kelle.kelle import Integers, KelleModel
+from golden.kelle.lost_bits import Entry
 from golden.kelle.whole_model import IntegerModel
+from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout
 from hdl.kelle.parameters import KelleParameters
 from testbenches.harness import Harness, LongRun, Moved
-from testbenches.kelle.edram.paper_intervals import paper_intervals
 from testbenches.kelle.weight_beats import layer_beats, matrix_beats, scale_words
 from testbenches.packing import Bits, pack, unpack
 
 TIMEOUT = 50_000
 """Timeout: cycles without any transfer."""
-
-TICK = 360_000
-"""Cycles of the paper's shortest refresh interval at 1 GHz."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,6 +60,8 @@ class Host:
         Quantised language model.
     harness : Harness
         The compiled accelerator.
+    refresh : RefreshSettings
+        Refresh intervals.
     seed : int
         Seed of the stalls of every stream; 0 for no stalls.
 
@@ -78,7 +78,12 @@ class Host:
     """
 
     def __init__(
-        self, p: KelleParameters, model: IntegerModel, harness: Harness, seed: int = 0
+        self,
+        p: KelleParameters,
+        model: IntegerModel,
+        harness: Harness,
+        refresh: RefreshSettings,
+        seed: int = 0,
     ) -> None:
         self.p, self.model = p, model
         self._beats = [layer_beats(layer, p) for layer in model.layers]
@@ -86,10 +91,7 @@ class Host:
         self._beats.append(matrix_beats(filled, p).reshape(-1, p.bands * p.rows))
         self._open = contextlib.ExitStack()
         self._session = self._open.enter_context(harness.session(seed=seed))
-        refresh = p.memory.refresh
-        tick = min(TICK, (1 << p.tick_bits) - 1)
-        settings = paper_intervals(refresh, tick, 0).payload
-        self._settings = pack(refresh.settings_layout, _arrays(settings))
+        self._settings = pack(refresh.parameters.settings_layout, _arrays(refresh.payload))
         self._inputs: list[dict[int, Integers]] = [{} for _ in model.layers]
         self.layers: list[LayerRun] = []
         self.prediction: tuple[int, int] | None = None
@@ -148,11 +150,24 @@ class Host:
         state: Integers,
         *,
         predict: bool,
+        changed: Sequence[Sequence[Entry]] = (),
         watch: Callable[[int, Moved, int], None] = lambda layer, moved, before: None,
     ) -> None:
         """Compute all layers for a token's embedded state, and the LM head if `predict`.
 
-        `watch` receives the layer, the progress of its step, and the start cycle of the token.
+        Parameters
+        ----------
+        position : int
+            Position of the token.
+        state : numpy.ndarray
+            int64 [width], its embedded state.
+        predict : bool
+            Whether the LM head is computed.
+        changed : Sequence[Sequence[Entry]]
+            By layer, the entries of the eDRAM that lose bits after the step; `row_writes` writes
+            their new contents.
+        watch : Callable
+            Receives the layer, the progress of its step, and the start cycle of the token.
         """
         p, began = self.p, self._session.cycle
         self.layers, self.prediction, self.seconds = [], None, 0.0
@@ -173,6 +188,9 @@ class Host:
             self._inputs[number].pop(position - p.window - 1, None)
             self.layers.append(step)
             state, asked = step.output, self._asked(number, step.store)
+            if changed:
+                # A stored input vector is written once as it is, then as it is read.
+                asked = np.concatenate([asked, *map(self._entry_rows, changed[number])])
         # The last layer's request must be served before any further step.
         if len(asked):
             self._round({"row_writes": asked}, {})
@@ -201,6 +219,12 @@ class Host:
         edram = self.p.memory.edram
         entry = edram.vector_entry(number * self.p.vectors + vector)
         return self._rows(entry, *vector_rows(self._inputs[number][position], edram))
+
+    def _entry_rows(self, entry: Entry) -> Bits:
+        """Return the rows of an entry."""
+        edram = self.p.memory.edram
+        sides = (rows_of(side[np.newaxis], edram)[0] for side in (entry.keys, entry.values))
+        return self._rows(entry.number, *sides)
 
     def _rows(self, entry: int, keys: Any, values: Any) -> Bits:
         """Return rows to write, starting at an entry of the eDRAM."""

@@ -62,6 +62,8 @@ def test_prints_text_and_table(small: list[str]) -> None:
         (["--prompt", "1 2", "--tokens", "63"], "at most the 64 positions of the context"),
         (["--prompt", "1", "--top", "kelly"], "TOP must be one of"),
         (["--prompt", "1", "--top", "meadow"], "BUDGET and RESERVED are not for meadow"),
+        (["--prompt", "1", "--retention", "2drp"], "RETENTION and CLOCK are not for veda"),
+        (["--prompt", "1", "--clock", "788"], "RETENTION and CLOCK are not for veda"),
         (
             ["--prompt", "1 \udcff"],
             "PROMPT must be text in UTF-8, not 0xff after 2 characters",
@@ -76,6 +78,28 @@ def test_bad_input_is_one_sentence(small: list[str], options: list[str], message
     result = CliRunner().invoke(main, [*small, *options])
     assert result.exit_code == 2
     assert message in result.output, result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--retention", "2drb"], "RETENTION must be one of 2drp, uniform, 2drp_540, uniform_540"),
+        (["--retention", ""], "RETENTION must be one of"),
+        (["--retention", "2drp", "--check", "0"], "RETENTION needs CHECK=1"),
+    ],
+)
+def test_bad_refresh_of_kelle_is_one_sentence(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["generate", "--top", "kelle", "--prompt", "1 2", *options])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+def test_a_policy_has_no_refresh() -> None:
+    base = ["generate", "--policy", "h2o", "--prompt", "1 2", "--retention", "2drp"]
+    result = CliRunner().invoke(main, base)
+    assert result.exit_code == 2
+    assert "RETENTION and CLOCK are not for h2o" in result.output
 
 
 def test_full_disk_is_one_sentence(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
