@@ -93,7 +93,7 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": TINY_TILE,
             "tiny_exponents": replace(
-                TINY_TILE, biases=True, tile_scales=True, token_exponents=True
+                TINY_TILE, biases=True, tile_scales=True, token_exponents=True, weight_words=4
             ),
             "smollm2": TileParameters(
                 slice_words=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
@@ -163,7 +163,7 @@ UNITS: tuple[Entry, ...] = (
         unit=Meadow,
         presets={
             "tiny": TINY,
-            "tiny_exponents": replace(TINY, tile_scales=True, token_exponents=True),
+            "tiny_exponents": replace(TINY, tile_scales=True, token_exponents=True, unpackers=2),
             "tiny_opt": MeadowParameters(
                 hidden_size=24,
                 heads=6,

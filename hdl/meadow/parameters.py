@@ -102,7 +102,10 @@ class MeadowParameters(ModelDimensions, Parameters):
     element : ElementParameters
         Dimensions of every processing element; `multipliers` is the size of a head.
     unpacker : WeightUnpackerParameters
-        Dimensions of the weight unpacker.
+        Dimensions of a weight unpacker.
+    unpackers : int
+        Weight unpackers, each of which has a port for packets and outputs at most one word per
+        cycle; they divide the ``2 * slices`` words of weights that a lane multiplies in a cycle.
     vocabulary_size : int
         Tokens of the vocabulary, the outputs of the LM head.
     words : int
@@ -137,6 +140,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     token_exponents: bool = False
     element: ElementParameters = ElementParameters()
     unpacker: WeightUnpackerParameters = WeightUnpackerParameters()
+    unpackers: Annotated[int, Range(1, 16, "unpackers")] = 1
     vocabulary_size: Annotated[int, Range(2, 1 << 20, "tokens")] = 49_152
     words: Annotated[int, PowerOfTwo(2, 1 << 16, "words")] = 4096
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 10
@@ -166,6 +170,9 @@ class MeadowParameters(ModelDimensions, Parameters):
         )
         rule = "unpacker.unpacker.lanes * unpacker.chunk must be at most 256"
         require(self.unpacker_items <= 256, rule, self.unpacker_items)
+        words = HALVES * self.slices
+        rule = f"unpackers must divide 2 * slices = {words}"
+        require(words % self.unpackers == 0, rule, self.unpackers)
         rule = "words must hold a token's state, its norm and its gates"
         require(self.words >= self.token_words, rule, self.words)
         rule = "a head's probabilities must be at most 2^20 words"
@@ -215,8 +222,15 @@ class MeadowParameters(ModelDimensions, Parameters):
 
     @property
     def unpacker_items(self) -> int:
-        """Maximum weights per cycle."""
+        """Maximum weights per cycle of an unpacker."""
         return self.unpacker.unpacker.lanes * self.unpacker.chunk
+
+    @property
+    def packet_ports(self) -> tuple[str, ...]:
+        """Names of the ports for packets, one per unpacker."""
+        if self.unpackers == 1:
+            return ("packet_reads",)
+        return tuple(f"packet_reads_{number}" for number in range(self.unpackers))
 
     @property
     def tile(self) -> TileParameters:
@@ -237,6 +251,7 @@ class MeadowParameters(ModelDimensions, Parameters):
             biases=self.biases,
             tile_scales=self.tile_scales,
             token_exponents=self.token_exponents,
+            weight_words=self.unpackers,
             rope_base=self.rope_base,
             element=self.element,
         )

@@ -149,7 +149,7 @@ class MeadowSystem(System):
     def _moving(self, progress: Moved) -> BlockProgress:
         """Compute a block's progress from the packets that the memory has delivered."""
         assert self.host is not None
-        done = progress.counts["packet_reads"] - self.host.packets_before
+        done = self.host.fetched_packets(progress.counts) - self.host.packets_before
         ends = list(accumulate(self.host.packets_of_layers))
         return BlockProgress(
             layer=sum(end <= done for end in ends[:-1]),

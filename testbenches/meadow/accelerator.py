@@ -91,18 +91,18 @@ class Accelerator:
             return bench.pauses(first), bench.pauses(second)
 
         for name, memory, shape in (
-            ("vector", "vectors", state),
-            ("key", "cache", cached),
-            ("value", "cache", cached),
-            ("table", "tables", chunk),
-            ("packet", "packets", packet),
-            *([("bias", "biases", p.bias_layout)] if p.biases else []),
-            *([("scale", "scales", p.factor_layout)] if p.tile_scales else []),
+            ("vector_reads", "vectors", state),
+            ("key_reads", "cache", cached),
+            ("value_reads", "cache", cached),
+            ("table_reads", "tables", chunk),
+            *((name, "packets", packet) for name in p.packet_ports),
+            *([("bias_reads", "biases", p.bias_layout)] if p.biases else []),
+            *([("scale_reads", "scales", p.factor_layout)] if p.tile_scales else []),
         ):
             reads = self.memories[memory].add_reads(
                 p.reads(shape),
-                f"{name}_reads_requests",
-                f"{name}_reads_words",
+                f"{name}_requests",
+                f"{name}_words",
                 both(sink, source),
             )
             self.ports.setdefault(memory, []).append(reads)

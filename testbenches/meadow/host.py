@@ -1,7 +1,7 @@
 """Host driver of MEADOW with a whole model: instructions for each block, and external memory."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,9 @@ PORTS = {
     "value_reads": "cache",
     "cache_writes": "written",
     "table_reads": "tables",
-    "packet_reads": "packets",
     "scale_reads": "scales",
 }
-"""The counter of `Traffic.moved` for each port."""
+"""The counter of `Traffic.moved` for each port but those of packets."""
 
 
 class Host:
@@ -98,7 +97,10 @@ class Host:
                 traced="cache_writes",
             ),
             bank("tables", reads={"table_reads": p.reads(p.unpacker.rows_layout)}),
-            bank("packets", reads={"packet_reads": p.reads(p.unpacker.unpacker.packet_bits)}),
+            bank(
+                "packets",
+                reads=dict.fromkeys(p.packet_ports, p.reads(p.unpacker.unpacker.packet_bits)),
+            ),
         ]
         if p.tile_scales:
             banks.append(bank("scales", reads={"scale_reads": p.reads(p.factor_layout)}))
@@ -148,7 +150,7 @@ class Host:
         self.traffic = traffic_of(program)
         self.packets_of_layers = np.diff([0, *passed]).tolist()
         self.cycle_before = self._session.cycle
-        self.packets_before = self._counts["packet_reads"]
+        self.packets_before = self.fetched_packets(self._counts)
         run = self._session.run(
             {
                 "instructions": from_integers(program.instructions, instruction_layout(p).size),
@@ -162,12 +164,17 @@ class Host:
         )
         self.moved = dict.fromkeys(self.traffic.moved, 0)
         for port, word_bytes in self._word_bytes.items():
-            self.moved[PORTS[port]] += (run.counts[port] - self._counts[port]) * word_bytes
+            words = run.counts[port] - self._counts[port]
+            self.moved[PORTS.get(port, "packets")] += words * word_bytes
             self._counts[port] = run.counts[port]
         found = unpack(p.prediction_layout, run.outputs["predictions"])
         self.prediction = (int(found["token"][0]), int(found["sum"][0])) if predict else None
         self.length += tokens
         return run
+
+    def fetched_packets(self, counts: Mapping[str, int]) -> int:
+        """Return the packets of all unpackers among the words of each port."""
+        return sum(counts[port] for port in self.p.packet_ports)
 
     def heads(self, layer: int, name: str) -> NDArray[np.int8]:
         """Return a layer's cached keys or values, shape (kv_heads, cached, head_size)."""

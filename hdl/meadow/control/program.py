@@ -47,8 +47,8 @@ class MatrixDescription(TypedDict):
     packing: dict[str, object]
     table_address: int
     table_words: int
-    packet_address: int
-    packet_count: int
+    packet_address: list[int]
+    packet_count: list[int]
     words: int
     tile_words: int
     bias_address: NotRequired[int]
@@ -166,7 +166,7 @@ class Program:
     @property
     def packets(self) -> int:
         """Packets of all described matrices."""
-        return sum(description["packet_count"] for description in self.described)
+        return sum(sum(description["packet_count"]) for description in self.described)
 
     def load(self, tokens: int, address: int) -> None:
         """Load hidden states."""
