@@ -30,6 +30,7 @@ from systola.options import (
     require_one,
     settings_option,
 )
+from testbenches.external_memory import memory_of
 
 if TYPE_CHECKING:
     from systola.generation.finished import Finished
@@ -78,6 +79,8 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--compare", type=bool, default=True, help="0 skips the comparison with `transformers`."
 )
+@click.option("--memory", default="none", help="External memory, and changes to its numbers.")
+@click.option("--clock", type=float, help="Clock with a memory, MHz; 1000 if absent, or the legal.")
 @click.option("--waves", type=bool, default=False, help="1 samples a waveform, for `make power`.")
 @click.pass_context
 def generate(
@@ -94,6 +97,8 @@ def generate(
     settings: str,
     check: bool,
     compare: bool,
+    memory: str,
+    clock: float | None,
     waves: bool,
 ) -> None:
     """Generate text with a language model in an accelerator's Verilog, or with a cache policy."""
@@ -107,8 +112,11 @@ def generate(
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
     if reserved is not None and reserved < 0:
         raise UserError(f"RESERVED must be at least 0, not {reserved}")
-    if policy is not None and (preset or parameters or settings or waves):
-        raise UserError(f"PRESET, PARAMETERS, SET and WAVES are not for {policy}")
+    external = memory_of(memory)
+    if policy is not None and (preset or parameters or settings or waves or external):
+        raise UserError(f"PRESET, PARAMETERS, SET, MEMORY and WAVES are not for {policy}")
+    if clock is not None and external is None:
+        raise UserError("CLOCK needs a MEMORY, whose times it converts to cycles")
     if policy is None:
         environment.require_ready(*environment.SIMULATION, "llm")
     else:
@@ -127,7 +135,13 @@ def generate(
             assert top is not None
             chosen = choose(top, preset, parameters, settings)
             system = adapter_of(top)
-            wanted = replace(cache_settings(system, budget, reserved), check=check, waves=waves)
+            wanted = replace(
+                cache_settings(system, budget, reserved),
+                check=check,
+                waves=waves,
+                memory=external,
+                clock=(system.clock_mhz if clock is None else clock) if external else None,
+            )
             finished = _generate(system, chosen, prompt, tokens, model, wanted, command)
         _conclude(finished, compare)
     except (Interrupted, DataFileError) as error:
@@ -314,7 +328,7 @@ def _conclude(finished: "Finished", compare: bool) -> None:
 
 def fitted_system(system_class: Any, model: Any, chosen: Any, settings: Any) -> Any:
     """Return an accelerator's adapter with the model's dimensions and its folder of results."""
-    fitted = system_class.fitted(model, chosen.parameters)
+    fitted = system_class.with_memory(system_class.fitted(model, chosen.parameters), settings)
     presets = chosen.entry.presets.items()
     dimensions = next((name for name, own in presets if own == fitted), fitted)
     folder = BUILD / chosen.top / chosen.entry.named(dimensions)[0] / "generate"

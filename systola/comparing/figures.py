@@ -184,7 +184,7 @@ class Reader:
         return {"pj_per_cycle": _figure(record, value, stale=self._is_stale(record, design))}
 
     def _runs(self, design: Design) -> list[Record]:
-        """Return the finished runs of ``generate`` of a design."""
+        """Return the finished runs of ``generate`` of a design, with ideal ports."""
         system, settings = design.system, ("budget", "reserved")
         return [
             record
@@ -192,6 +192,7 @@ class Reader:
             if record.values.get("finished")
             and record.values["model"] == system.model.digest
             and record.values["parameters"] == repr(system.p)
+            and "memory" not in record.values["settings"]
             and all(record.values["settings"][n] == getattr(system.settings, n) for n in settings)
         ]
 

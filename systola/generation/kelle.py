@@ -100,7 +100,7 @@ class KelleSystem(System):
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program; decode the tokens of a checkpoint again."""
-        self.host = Host(self.p, self.integers, self.harness)
+        self.host = Host(self.p, self.integers, self.harness, external=self.external)
         self._open.callback(self.host.close)
         self.tokens = []
         for token in state["tokens"].tolist() if state else []:

@@ -17,6 +17,7 @@ from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.sources import code_digest
 from systola.generation.model_memory import ModelFile
+from testbenches.external_memory import External, ExternalMemory
 from testbenches.harness import Harness
 from testbenches.waves import Samples
 
@@ -38,12 +39,23 @@ class Settings:
         Whether the golden model computes the same blocks for comparison.
     waves : bool
         Whether the waveform is sampled.
+    memory : ExternalMemory, optional
+        The memory outside the accelerator; without it, all ports are ideal.
+    clock : float, optional
+        Clock of the accelerator in MHz, by which the memory's times are converted.
     """
 
     budget: int
     reserved: int
     check: bool = True
     waves: bool = False
+    memory: ExternalMemory | None = None
+    clock: float | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings as JSON; an option that is absent does not change the identity of a run."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +155,9 @@ class System(ABC):
     evicts: bool
     """Whether the system evicts cached tokens."""
 
+    clock_mhz: float = 1000.0
+    """Clock of the accelerator with an external memory, if the settings have none."""
+
     budgets: bool = True
     """Whether `BUDGET` and `RESERVED` set the number of cached tokens, not the parameters."""
 
@@ -166,14 +181,33 @@ class System(ABC):
             If the accelerator cannot run the model, with the rule and the value.
         """
 
+    @classmethod
+    def with_memory(cls, parameters: Any, settings: Settings) -> Any:
+        """Return the parameters of an accelerator whose hardware depends on the external memory.
+
+        Raises
+        ------
+        ValueError
+            If the accelerator cannot use the memory or the clock.
+        """
+        return parameters
+
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         """Check all that can be refused; compile and write nothing."""
         self.p = parameters
         self.model, self.settings, self.folder = model, settings, folder
+        self.external: External | None = None
+        if settings.memory is not None:
+            self.external = External(settings.memory, self.clock_of(settings))
         self._pool = ThreadPoolExecutor(1)
         self._open = contextlib.ExitStack()
+
+    @classmethod
+    def clock_of(cls, settings: Settings) -> float:
+        """Return the clock in MHz by which a memory's times are converted."""
+        return cls.clock_mhz if settings.clock is None else settings.clock
 
     def model_file(self, kind: str, **depends: Any) -> ModelFile:
         """Return the place and the key of a file that is computed from the model.
