@@ -230,6 +230,27 @@ def memory_of(text: str) -> ExternalMemory | None:
     return replace(known[name], **given)
 
 
+def require_clock(memory: ExternalMemory | None, clock: float | None) -> ExternalMemory | None:
+    """Return the memory; refuse an option CLOCK without a memory, and an illegal clock.
+
+    Raises
+    ------
+    UserError
+        If there is no memory.
+    ValueError
+        If the clock is out of range.
+    """
+    if clock is not None:
+        if memory is None:
+            raise UserError("CLOCK needs a MEMORY, whose times it converts to cycles")
+        require(
+            LEAST_CLOCK <= clock <= MOST_CLOCK,
+            f"CLOCK must be from {LEAST_CLOCK} to {MOST_CLOCK} MHz",
+            clock,
+        )
+    return memory
+
+
 class External:
     """An external memory that is connected to the ports of a run.
 
@@ -254,11 +275,7 @@ class External:
     traces: tuple[str, ...] = ()
 
     def __init__(self, memory: ExternalMemory, clock_mhz: float, trace: Path | None = None) -> None:
-        require(
-            LEAST_CLOCK <= clock_mhz <= MOST_CLOCK,
-            f"CLOCK must be from {LEAST_CLOCK} to {MOST_CLOCK} MHz",
-            clock_mhz,
-        )
+        require_clock(memory, clock_mhz)
         self.memory, self.clock_mhz, self.trace = memory, clock_mhz, trace
         self.gb_s = memory.gb_s
         self.counts: dict[str, int] = {}
