@@ -1,9 +1,9 @@
 // Access the model of the external memory without a design.
 //
 // The file of the argument contains the settings of the memory, then one access per line: the cycle, the
-// name of the port, `read` or `write`, the first byte and the number of bytes. A port begins an access as
-// soon as its cycle has come; reads do not wait for each other. The program prints the cycle in which each
-// read is complete, then the counts of the memory.
+// name of the port, `read` or `write`, the first byte and the number of bytes. Reads begin in their cycle
+// and do not wait for each other. The program prints the cycle in which each read is complete, then the
+// counts of the memory.
 
 #include <fstream>
 #include <iostream>

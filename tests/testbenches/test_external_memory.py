@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden.p3llm.pim.bank_timing import Event, RuleChecker
+from golden.p3llm.pim.bank_timing import CYCLE_NS, NANOSECONDS, Event, RuleChecker
 from hdl.errors import UserError
 from testbenches import verilated
 from testbenches.external_memory import (
@@ -21,6 +21,7 @@ from testbenches.external_memory import (
     tomllib,
 )
 from testbenches.external_memory import External as Attached
+from testbenches.veda import hbm_timing
 
 NAMES = ("ddr4", "hbm2", "lpddr4")
 START = 50
@@ -72,6 +73,18 @@ def trial(
 
 def without_refresh(name: str, **changes: float) -> ExternalMemory:
     return replace(named_memories()[name], refi=LONG, **changes)  # type: ignore[arg-type]
+
+
+def test_hbm2_has_the_times_of_the_other_models() -> None:
+    """P3-LLM's rules, and VEDA's model of rows for short simulations in Python."""
+    m = named_memories()["hbm2"]
+    times = {"ccd": m.ccd_l, "rrd": m.rrd_s}
+    assert {name: times.get(name) or getattr(m, name) for name in NANOSECONDS} == NANOSECONDS
+    assert CYCLE_NS == m.ccd_s
+    assert (hbm_timing.ROW_TO_COLUMN, hbm_timing.PRECHARGE) == (m.rcd, m.rp)
+    assert (hbm_timing.ROW_CYCLE, hbm_timing.ROW_TO_ROW) == (m.ras + m.rp, m.rrd_s)
+    assert (hbm_timing.REFRESH, hbm_timing.REFRESH_INTERVAL) == (m.rfc, m.refi)
+    assert hbm_timing.BANKS == m.bank_groups * m.banks
 
 
 def row_address(m: ExternalMemory, *, bank: int, row: int) -> int:
