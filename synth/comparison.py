@@ -50,6 +50,7 @@ FIGURE_NAMES = {
     "memory_bits",
     "edram_bits",
     "multipliers_per_product",
+    *("memory_cycles", "memory_waiting", "memory_utilization", "memory_bytes"),
 }
 MEMORY_NAMES = {
     "where",

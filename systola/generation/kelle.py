@@ -39,9 +39,6 @@ from systola.generation.system import (
 from testbenches.harness import Moved
 from testbenches.kelle.host import Host
 
-CLOCK_MHZ = 1000
-"""Clock of the paper."""
-
 TICK_BITS = 20
 """Bits of a tick of 0.36 ms, up to 2.9 GHz."""
 
@@ -83,9 +80,9 @@ class KelleSystem(System):
         self.longest = min(self.p.context_length, model.shape.context_length)
         self.retention = RETENTIONS[settings.retention] if settings.retention else None
         intervals = self.retention.intervals if self.retention else RefreshIntervals()
-        clock = CLOCK_MHZ if settings.clock_mhz is None else settings.clock_mhz
         # Intervals that cannot be counted at this clock are refused here.
-        self.refresh = intervals.settings(self.p.memory.refresh, clock_mhz=clock)
+        refresh = self.p.memory.refresh
+        self.refresh = intervals.settings(refresh, clock_mhz=self.clock_of(settings))
         self.flips = 0
         self.host: Host | None = None
         self.golden: WholeModel | None = None
@@ -126,7 +123,7 @@ class KelleSystem(System):
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program; decode the tokens of a checkpoint again."""
-        self.host = Host(self.p, self.integers, self.harness, self.refresh)
+        self.host = Host(self.p, self.integers, self.harness, self.refresh, external=self.external)
         self._open.callback(self.host.close)
         self.tokens = []
         for token in state["tokens"].tolist() if state else []:

@@ -98,7 +98,7 @@ class MeadowSystem(System):
         scratch = self._open.enter_context(
             tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
         )
-        self.host = Host(self.p, self.packed, Path(scratch), self.harness)
+        self.host = Host(self.p, self.packed, Path(scratch), self.harness, external=self.external)
         self._open.callback(self.host.close)
         if state is None:
             return

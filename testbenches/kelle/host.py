@@ -18,6 +18,7 @@ from golden.kelle.whole_model import IntegerModel
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout
 from hdl.kelle.parameters import KelleParameters
+from testbenches.external_memory import External
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.kelle.weight_beats import layer_beats, matrix_beats, scale_words
 from testbenches.packing import Bits, pack, unpack
@@ -64,6 +65,8 @@ class Host:
         Refresh intervals.
     seed : int
         Seed of the stalls of every stream; 0 for no stalls.
+    external : External, optional
+        The memory of weights and states; without it, all ports are ideal.
 
     Members
     -------
@@ -84,13 +87,16 @@ class Host:
         harness: Harness,
         refresh: RefreshSettings,
         seed: int = 0,
+        external: External | None = None,
     ) -> None:
         self.p, self.model = p, model
         self._beats = [layer_beats(layer, p) for layer in model.layers]
         filled = model.vocabulary.filled(p.head_size)
         self._beats.append(matrix_beats(filled, p).reshape(-1, p.bands * p.rows))
         self._open = contextlib.ExitStack()
-        self._session = self._open.enter_context(harness.session(seed=seed))
+        self._places = _Places(external, self) if external else None
+        memories = [external] if external else []
+        self._session = self._open.enter_context(harness.session(memories, seed=seed))
         self._settings = pack(refresh.parameters.settings_layout, _arrays(refresh.payload))
         self._inputs: list[dict[int, Integers]] = [{} for _ in model.layers]
         self.layers: list[LayerRun] = []
@@ -204,6 +210,8 @@ class Host:
 
     def _given(self, number: int, position: int, state: Integers) -> dict[str, Bits]:
         """Return a step's token, state and weights."""
+        if self._places:
+            self._places.begin_step(number, position)
         words = self._beats[number].reshape(-1, self.p.channel_layout.size // 8)
         return {
             "positions": pack(self.p.position_bits, np.array([position])),
@@ -301,6 +309,37 @@ class Host:
             store=stores[0] if stores else None,
             cycles=run.cycles["outputs"],
         )
+
+
+class _Places:
+    """Places of the streams in an external memory; `docs/memory.md` has the layout."""
+
+    def __init__(self, external: External, host: Host) -> None:
+        p = host.p
+        self.external, self.tokens = external, p.window + 2
+        self.beats = [0, *np.cumsum(host.beats).tolist()]
+        self.beat_bytes = p.channel_layout.size // 8
+        self.slice_bytes = p.slice_layout.size // 8
+        self.vector_bytes = self.slice_bytes * p.hidden_slices
+        self.weights = external.reserve(self.beats[-1] * self.beat_bytes)
+        self.states = external.reserve(self.vector_bytes)
+        # The inputs of the latest tokens, which the accelerator may request, and one that arrives.
+        self.inputs = external.reserve(len(host.beats) * self.tokens * self.vector_bytes)
+        # A requested input is read in the layout of the eDRAM's rows.
+        self.row_bytes = -(-p.row_write.size // 8)
+        self.rows = external.reserve(p.memory.edram.entry_words * self.row_bytes)
+
+    def begin_step(self, number: int, position: int) -> None:
+        """Place the streams of a layer's step."""
+        first = self.weights + self.beats[number] * self.beat_bytes
+        self.external.route("weights", first, item_bytes=self.beat_bytes)
+        self.external.route("row_writes", self.rows, item_bytes=self.row_bytes)
+        # A layer's output replaces its input, which is the next layer's input.
+        for stream in ("hidden", "outputs"):
+            self.external.route(stream, self.states, item_bytes=self.slice_bytes)
+        slot = number * self.tokens + position % self.tokens
+        place = self.inputs + slot * self.vector_bytes
+        self.external.route("normalised", place, item_bytes=self.slice_bytes)
 
 
 def _column(values: Any) -> Integers:

@@ -12,6 +12,7 @@ from golden.meadow.tile.requantisation import Integers
 from hdl.meadow.control.program import Program
 from hdl.meadow.instructions import instruction_layout, matrix_layout
 from hdl.meadow.parameters import MeadowParameters
+from testbenches.external_memory import External
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import Bank
 from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
@@ -49,6 +50,8 @@ class Host:
         The compiled accelerator.
     seed : int
         Seed of the stalls of every stream; 0 for none.
+    external : External, optional
+        The memory of all images; without it, all ports are ideal.
 
     Members
     -------
@@ -73,6 +76,7 @@ class Host:
         folder: Path,
         harness: Harness,
         seed: int = 0,
+        external: External | None = None,
     ) -> None:
         self.p, self.packed = p, packed
         files = {name: folder / f"{name}.memory" for name in IMAGES}
@@ -112,7 +116,9 @@ class Host:
             for name in ("vectors", "cache")
         )
         self._open = contextlib.ExitStack()
-        self._session = self._open.enter_context(harness.session(banks, seed))
+        self._session = self._open.enter_context(
+            harness.session([*([external] if external else []), *banks], seed)
+        )
         self._counts = dict.fromkeys(self._word_bytes, 0)
         self.length = 0
         self.prediction: tuple[int, int] | None = None

@@ -149,7 +149,7 @@ def test_a_clock_at_which_ticks_cannot_be_counted_is_refused(
     model = small_model()
     parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
     with pytest.raises(ValueError, match=message):
-        KelleSystem(model, parameters, replace(SETTINGS, clock_mhz=clock), tmp_path)
+        KelleSystem(model, parameters, replace(SETTINGS, clock=clock), tmp_path)
 
 
 def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_bits_that_the_edram_loses_reach_the_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same bits in both; without them in the Verilog, the run ends with a difference."""
-    settings = replace(SETTINGS, retention="2drp_2062", clock_mhz=500)
+    settings = replace(SETTINGS, retention="2drp_2062", clock=500)
     run = prepared(tmp_path, 12, settings=settings)
     tokens = generated(run)
     assert predicted(run.system, PROMPT, tokens) == tokens
