@@ -163,6 +163,31 @@ class RuleChecker:
         return faults
 
 
+class RefreshRule:
+    """Counts the refreshes that the data sheet requires, and those that were issued.
+
+    One refresh is required per tREFI since the reset. At most eight may be postponed, and at most
+    eight may be issued in advance.
+
+    Parameters
+    ----------
+    checker : RuleChecker
+        The times and the clock.
+    """
+
+    def __init__(self, checker: RuleChecker) -> None:
+        self.checker = checker
+        self.issued = 0
+
+    def pass_cycle(self, cycle: int, *, refreshes: bool) -> bool:
+        """Record whether a cycle has a refresh; return whether too many are postponed before it."""
+        checker, most = self.checker, POSTPONED - 1
+        required = cycle * 1_000_000 // (checker.times["refi"] * checker.clock_mhz)
+        late = required - self.issued > most
+        self.issued = min(self.issued + refreshes, required + most)
+        return late
+
+
 Command = tuple[str, frozenset[int]]
 """Kind of an event and its banks; all banks for a refresh."""
 

@@ -19,7 +19,7 @@ from hdl.p3llm.instructions import (
     memory_instruction,
 )
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.pim.bank_timing import RowOperation
+from hdl.p3llm.pim.bank_timing import POSTPONED, RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import ColumnOperation
 
@@ -35,7 +35,10 @@ COMPLETE = 6
 def memory_side(
     p: P3llmParameters, position: int, modes: Sequence[Mode] = tuple(Mode)
 ) -> list[tuple[MemoryInstruction, Counter[str]]]:
-    """Return products of a layer with their cycles and commands; none waits for the NPU."""
+    """Return products of a layer with their cycles and commands; none waits for the NPU.
+
+    No further refresh can be postponed: the first one is due after an interval.
+    """
     m = Module()
     m.submodules.sequencer = sequencer = ProductSequencer(parameters=p)
     m.submodules.scheduler = scheduler = BankScheduler(
@@ -56,6 +59,7 @@ def memory_side(
 
     async def bench(ctx) -> None:
         ctx.set(sequencer.position, position)
+        await ctx.tick().repeat((POSTPONED - 2) * p.channel.timing.refi)
         for product in products:
             word = memory_instruction(p).const({**vars(product)}).as_value().value
             ctx.set(Value.cast(sequencer.instructions.payload), word)
