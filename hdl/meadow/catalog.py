@@ -209,7 +209,7 @@ UNITS: tuple[Entry, ...] = (
                     unpacker=UnpackerParameters(classes=False), entries=2048
                 ),
                 vocabulary_size=50_272,
-                words=1 << 15,
+                words=1 << 16,
             ),
         },
         long=("smollm2", "paper"),

@@ -1,12 +1,13 @@
 """Dimensions and payloads of MEADOW's accelerator."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 from amaranth.utils import ceil_log2
 
-from hdl.meadow.tile.element_parameters import ElementParameters
+from hdl.meadow.tile.element_parameters import OPERAND, ElementParameters
 from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.tile.tile_parameters import (
     FACTOR,
@@ -55,6 +56,23 @@ class MemoryUser(enum.Enum, shape=unsigned(3)):
 
 LEAST_UNITS = 8
 """Activation modules of the published accelerator."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Bits of all elements of the words at the first addresses of the activation memory.
+
+    Members
+    -------
+    words : int
+        Number of words that have these bits.
+    low, high : int
+        First bit of an element, and the bit after the last one.
+    """
+
+    words: int
+    low: int
+    high: int
 
 
 @parameter_object
@@ -109,7 +127,8 @@ class MeadowParameters(ModelDimensions, Parameters):
     vocabulary_size : int
         Tokens of the vocabulary, the outputs of the LM head.
     words : int
-        Words of the activation memory; a word has as many elements as a head.
+        Addresses of the activation memory, whose words have as many elements as a head. It has
+        those words, and those bits of each, that a block needs (`planes`).
     weight_fraction : int
         Fraction bits of a norm's weights.
     address_bits : int
@@ -202,13 +221,40 @@ class MeadowParameters(ModelDimensions, Parameters):
 
     @property
     def token_words(self) -> int:
-        """Words that a token occupies at the same time: hidden state, its norm, and the gates."""
-        return 2 * self.state_words + self.feed_forward_words
+        """Words that a token occupies at the same time: hidden state, its norm, and a wide row."""
+        return 2 * self.state_words + self.wide_words
+
+    @property
+    def wide_words(self) -> int:
+        """Words of the longer of a token's head outputs and its row of the feed-forward part."""
+        return max(self.state_words, self.feed_forward_words)
 
     @property
     def most_tokens(self) -> int:
         """Maximum tokens per block that the activation memory can hold."""
         return min(self.tokens, self.words // self.token_words)
+
+    @property
+    def planes(self) -> list[Plane]:
+        """Parts of the activation memory: all words have the bits of the first.
+
+        The words of a block are first its hidden states, then its head outputs or the rows between
+        the feed-forward matrices (`wide_words`), then its normalised rows. Hidden states have all
+        bits. With a gate, the second kind has the bits of a result. With token exponents, it has
+        all bits, and normalised rows have the bits of a result.
+        """
+        states, wider = self.state_words, self.state_words + self.wide_words
+        if self.token_exponents:
+            depths = (self.token_words, self.token_words, wider)
+        else:
+            depths = (self.token_words, wider if self.gated else states, states)
+        planes: list[Plane] = []
+        for byte, words in enumerate(self.most_tokens * depth for depth in depths):
+            low, high = OPERAND.width * byte, OPERAND.width * (byte + 1)
+            if planes and planes[-1].words == words:
+                low = planes.pop().low
+            planes.append(Plane(words, low, high))
+        return planes
 
     @property
     def row_words(self) -> int:

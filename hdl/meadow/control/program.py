@@ -197,8 +197,9 @@ class Program:
         """
         p, places = self.p, place.addresses
         state, inner = p.state_words, p.feed_forward_words
-        # Areas of the activation memory: hidden states, normalised states, wider rows.
-        at_norm, at_wide = tokens * state, 2 * tokens * state
+        # Areas of the activation memory, in the order of `MeadowParameters.planes`: hidden states,
+        # wider rows, normalised states.
+        at_wide, at_norm = tokens * state, tokens * (state + p.wide_words)
         short = {"source": at_norm, "words": state}
         norm = {"target": at_norm, "words": state, "stride": state, "epsilon": layer.epsilon}
         cached = {"spacing": self.spacing, "shared": p.kv_heads}
@@ -271,13 +272,14 @@ class Program:
     def predict(self, place: VocabularyPlace, *, tokens: int, epsilon: int) -> None:
         """Append the LM head for the last token of a block, and output the prediction."""
         p, state = self.p, self.p.state_words
-        rows = {"words": state, "stride": state, "target": tokens * state}
+        at_norm = tokens * (state + p.wide_words)
+        rows = {"words": state, "stride": state, "target": at_norm}
         norm = {"source": (tokens - 1) * state, "vector_address": place.norm, "epsilon": epsilon}
         self._norm(1, rows | norm)
         sizes = {"tokens": 1, "context": 1, "members": 1, "slice_words": state // p.slices}
         for piece in place.pieces:
             block = sizes | {"heads": piece["words"] // piece["tile_words"]}
-            source = {"source": tokens * state, "words": state}
+            source = {"source": at_norm, "words": state}
             self.issue(Kind.GEMM, block, source, combine=Combine.COMPARE)
             self.describe(piece)
         self.end()
