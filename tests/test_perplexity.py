@@ -138,7 +138,7 @@ def test_full_cache_is_the_model_in_float32(small: list[str]) -> None:
     assert record["losses"] == pytest.approx(record["float_losses"], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["h2o", "voting", "aerp_integers", "streaming_llm"])
+@pytest.mark.parametrize("name", ["h2o", "voting", "aerp_centred", "streaming_llm"])
 def test_policy_evicts_as_its_second_source(small: list[str], name: str) -> None:
     options = ["--policy", name, "--budget", "8", "--windows", "3"]
     options += ["--reserved", "4"] if name == "voting" else []

@@ -17,12 +17,14 @@ from hdl.kelle.edram.refresh_intervals import TABLE_4
 
 AERP_PROB, AERP_RAW = "AERP, probabilities", "AERP, raw scores"
 AERP_INTEGER = "AERP, the accelerator's integers"
+AERP_CENTRED = "AERP, centred integers"
 POLICIES = {
     "StreamingLLM": StreamingLLM,
     "H2O": H2O,
     AERP_PROB: Aerp,
     AERP_RAW: partial(Aerp, source=Source.RAW),
     AERP_INTEGER: partial(Aerp, source=Source.INTEGER),
+    AERP_CENTRED: partial(TrackedAerp, source=Source.CENTRED),
 }
 SCALES = {
     "per layer": WordFormat.INT16_LAYER,
@@ -33,6 +35,7 @@ SCALES = {
 SPLITS = {
     "integers, median per head": partial(Aerp, source=Source.INTEGER),
     "integers, tracked median per head": TrackedAerp,
+    "centred integers, tracked median per head": partial(TrackedAerp, source=Source.CENTRED),
 }
 """Rules that select high-score tokens, for importance in the accelerator's integers."""
 BUDGETS = (64, 128, 256, 512)
@@ -120,6 +123,11 @@ def _policies(subject: Subject, budgets: tuple[int, ...]) -> tuple[Table, list[C
             f"exact raw scores choose better victims than the accelerator's at {n}": (
                 "no figures",
                 f"{AERP_RAW} {n}",
+                f"{AERP_INTEGER} {n}",
+            ),
+            f"sums from the head's median choose better victims than sums from zero at {n}": (
+                "no figures",
+                f"{AERP_CENTRED} {n}",
                 f"{AERP_INTEGER} {n}",
             ),
         }

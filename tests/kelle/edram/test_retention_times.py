@@ -32,14 +32,14 @@ def test_distribution_has_the_papers_two_facts() -> None:
 
 
 def test_share_of_lost_cells_is_that_of_samples() -> None:
-    """Retention times drawn by numpy, at intervals with enough losses to count."""
-    drawn = np.random.default_rng(1).lognormal(
+    """Retention times samples by numpy, at intervals with enough losses to count."""
+    samples = np.random.default_rng(1).lognormal(
         log(PAPER_TIMES.median_us), PAPER_TIMES.sigma, 1 << 22
     )
     for interval in (5400, 20_000, 160_000):
         share = PAPER_TIMES.lost(interval)
-        error = (share * (1 - share) / drawn.size) ** 0.5
-        assert abs(np.mean(drawn < interval) - share) < 4 * error
+        error = (share * (1 - share) / samples.size) ** 0.5
+        assert abs(np.mean(samples < interval) - share) < 4 * error
 
 
 def test_masks_lose_the_share_of_their_group() -> None:
