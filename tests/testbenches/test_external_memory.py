@@ -198,6 +198,32 @@ def test_short_queue_is_a_cause_of_waiting(program: Path) -> None:
     assert short.waits["queue"] > short.waits["row"]
 
 
+def test_open_row_is_read_before_it_is_closed(program: Path) -> None:
+    """Columns of the open row arrive after a request of another row of its bank."""
+    m = without_refresh("hbm2")
+    step = m.burst_bytes * m.channels * m.bank_groups
+    other = (START + 1, "other", "read", row_address(m, bank=0, row=1), 1)
+    later = [(START + 2, "port", "read", column * step, 1) for column in range(1, 16)]
+    run = trial(program, m, [(START, "port", "read", 0, 1), other, *later])
+    assert run.counts["activations"] == 2
+    assert max(run.done) == run.done[1]
+
+
+def test_old_access_is_not_passed_for_ever(program: Path) -> None:
+    """Columns of the open row keep arriving as fast as they are read."""
+    m = without_refresh("hbm2", queue_depth=4)
+    step = m.burst_bytes * m.channels * m.bank_groups
+    columns = m.page_bytes // m.burst_bytes
+    count = 20 * columns
+    every = int(m.ccd_l)
+    reads = [(START + every * n, "port", "read", n % columns * step, 1) for n in range(count)]
+    reads.insert(11, (START + 10 * every, "other", "read", row_address(m, bank=0, row=1), 1))
+    run = trial(program, m, reads)
+    # Its row, its data, and the accesses that may pass it.
+    most = m.ras + m.rp + m.rcd + m.rl + m.controller + (4 * m.queue_depth + 3) * m.ccd_l
+    assert run.done[11] - reads[11][0] <= most + m.rcd
+
+
 def test_a_port_holds_its_latest_bursts(program: Path) -> None:
     """Bytes of one burst are fetched once; the ninth other burst replaces it."""
     m = without_refresh("hbm2")
