@@ -173,18 +173,17 @@ struct DramChannel {
             return;
         }
     }
-    // The oldest access of each bank decides which row the bank opens next.
+    // The oldest access of a bank decides which row the bank opens next.
     void issue_row(const std::deque<Access*>& queued) {
         if (queued.empty()) return;
-        uint64_t hits = 0, seen = 0;
+        uint64_t hits = 0;
         const bool first = starves(queued);
         if (!first)
             for (const Access* access : queued) hits |= uint64_t(hit(*access)) << access->bank;
         for (const Access* access : queued) {
             const uint64_t mask = uint64_t(1) << access->bank;
             auto& bank = banks[access->bank];
-            if (seen & mask || hit(*access)) continue;
-            seen |= mask;
+            if (hit(*access)) continue;
             if (!bank.open) {
                 if (now < bank.activate || now < activate || now < group_activate[access->group] ||
                     now < activations[oldest] + t.faw)

@@ -199,6 +199,34 @@ def test_short_queue_is_a_cause_of_waiting(program: Path) -> None:
     assert short.waits["queue"] > short.waits["row"]
 
 
+def test_open_row_is_read_before_it_is_closed(program: Path) -> None:
+    """Columns of two open rows arrive after a request of another row of one of their banks."""
+    m = without_refresh("lpddr4")
+    step = m.burst_bytes * m.channels
+    rows = [row_address(m, bank=bank, row=0) for bank in (0, 1)]
+    first = [(START, "port", "read", row, 1) for row in rows]
+    other = (START + 1, "other", "read", row_address(m, bank=0, row=1), 1)
+    later = [(START + 2, "port", "read", rows[n % 2] + n // 2 * step, 1) for n in range(2, 24)]
+    run = trial(program, m, [*first, other, *later])
+    assert run.counts["activations"] == 3
+    assert max(run.done) == run.done[2]
+
+
+def test_old_access_is_not_passed_for_ever(program: Path) -> None:
+    """Columns of the open row keep arriving as fast as they are read."""
+    m = without_refresh("hbm2", queue_depth=4)
+    step = m.burst_bytes * m.channels * m.bank_groups
+    columns = m.page_bytes // m.burst_bytes
+    count = 20 * columns
+    every = int(m.ccd_l)
+    reads = [(START + every * n, "port", "read", n % columns * step, 1) for n in range(count)]
+    reads.insert(11, (START + 10 * every, "other", "read", row_address(m, bank=0, row=1), 1))
+    run = trial(program, m, reads)
+    # Its row, its data, and the accesses that may pass it.
+    most = m.ras + m.rp + m.rcd + m.rl + m.controller + (4 * m.queue_depth + 3) * m.ccd_l
+    assert run.done[11] - reads[11][0] <= most + m.rcd
+
+
 def test_a_port_holds_its_latest_bursts(program: Path) -> None:
     """Bytes of one burst are fetched once; the ninth other burst replaces it."""
     m = without_refresh("hbm2")
@@ -213,6 +241,25 @@ def test_adjacent_writes_are_combined(program: Path) -> None:
     writes = [(START + n, "port", "write", 8 * n, 8) for n in range(16)]
     end = [(400, "other", "read", 1 << 20, 1)]
     assert trial(program, m, [*writes, *end]).counts["bytes_written"] == 128
+
+
+def test_incomplete_burst_is_written_after_a_while(program: Path) -> None:
+    m = without_refresh("hbm2")
+    end = (400, "other", "read", 1 << 20, 1)
+    run = trial(program, m, [(START, "port", "write", 0, 8), end])
+    assert run.counts["bytes_written"] == 32
+
+
+def test_writes_do_not_wait_for_the_end_of_a_stream(program: Path) -> None:
+    """More writes than queue and port hold; a read of the same program order follows them."""
+    m = without_refresh("hbm2", channels=1)
+    stream = (START, "port", "read", 0, 2000 * m.burst_bytes)
+    place = 1 << 24
+    writes = [
+        (START + 1, "writes", "write", place + n * m.burst_bytes, m.burst_bytes) for n in range(100)
+    ]
+    run = trial(program, m, [stream, *writes, (START + 2, "other", "read", 2 * place, 1)])
+    assert run.done[1] < run.done[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
