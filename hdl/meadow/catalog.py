@@ -47,6 +47,30 @@ TINY = MeadowParameters(
     words=512,
 )
 
+TINY_OPT = MeadowParameters(
+    hidden_size=24,
+    heads=6,
+    kv_heads=6,
+    intermediate_size=48,
+    lanes=3,
+    slots=16,
+    tokens=14,
+    probability_bits=8,
+    rotary=False,
+    layer_norm=True,
+    biases=True,
+    activation=Activation.RELU,
+    gated=False,
+    element=ELEMENTS["tiny"],
+    unpacker=WeightUnpackerParameters(
+        unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
+        entries=1024,
+        rows=2,
+    ),
+    vocabulary_size=45,
+    words=512,
+)
+
 TINY_TILE = TileParameters(
     lanes=3,
     slices=2,
@@ -164,29 +188,8 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": TINY,
             "tiny_exponents": replace(TINY, tile_scales=True, token_exponents=True, unpackers=2),
-            "tiny_opt": MeadowParameters(
-                hidden_size=24,
-                heads=6,
-                kv_heads=6,
-                intermediate_size=48,
-                lanes=3,
-                slots=16,
-                tokens=14,
-                probability_bits=8,
-                rotary=False,
-                layer_norm=True,
-                biases=True,
-                activation=Activation.RELU,
-                gated=False,
-                element=ELEMENTS["tiny"],
-                unpacker=WeightUnpackerParameters(
-                    unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
-                    entries=1024,
-                    rows=2,
-                ),
-                vocabulary_size=45,
-                words=512,
-            ),
+            "tiny_opt": TINY_OPT,
+            "tiny_deit": replace(TINY_OPT, activation=Activation.GELU, causal=False),
             "smollm2": MeadowParameters(
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(lanes=32, packet_bits=512, classes=False),

@@ -103,6 +103,9 @@ class MeadowParameters(ModelDimensions, Parameters):
         Whether queries and keys can be rotated by their positions.
     rope_base : int
         Base of the frequencies of the rotary embedding.
+    causal : bool
+        Whether programs mask the keys after a token's own position. A flag of each instruction
+        selects it, so that the hardware is the same.
     layer_norm : bool
         Whether the norm is layer norm (subtracts the mean, adds a bias) or RMSNorm.
     biases : bool
@@ -151,6 +154,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = True
     rope_base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
+    causal: bool = True
     layer_norm: bool = False
     biases: bool = False
     activation: Activation = Activation.SILU

@@ -56,6 +56,7 @@ class MeadowSystem(System):
             multiple=p.slices * s.head_size,
             element=replace(p.element, multipliers=s.head_size),
             rotary=True,
+            causal=True,
             layer_norm=False,
             biases=False,
             activation=Activation.SILU,

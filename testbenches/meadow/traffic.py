@@ -106,7 +106,9 @@ def _ideal(instruction: Instruction, p: MeadowParameters) -> int:
             return block["heads"] * steps * max(groups, HALVES * p.slices // p.unpackers)
         case Kind.TPHS, _:
             slots = p.lanes * np.arange(1, groups + 1) + block["context"] - tokens
-            slots = np.minimum(slots if block["skip"] else block["context"], block["context"])
+            slots = np.minimum(
+                slots if block["skip"] and block["causal"] else block["context"], block["context"]
+            )
             slots = np.maximum(slots + np.zeros(groups, int), steps)
             head = max(int(slots.sum()), HALVES * p.slices // p.unpackers * steps)
             return block["heads"] * head + 3 * int(slots[-1])

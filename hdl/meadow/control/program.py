@@ -229,7 +229,7 @@ class Program:
             cells = {"cached": 1, "value_address": places[f"{name}s"] + past, "stride": 1}
             gemm(name, p.kv_heads, short | cells | cached, rotate=int(name == "key"), wide=0)
         attention = sizes | {"heads": p.heads, "members": p.heads // p.kv_heads, "rotate": 1}
-        attention |= {"causal": 1, "skip": self.skip}
+        attention |= {"causal": int(p.causal), "skip": self.skip}
         attention |= _scales(layer, gemm="query", score="score", output="attended")
         where = {"key_address": places["keys"], "value_address": places["values"]}
         where |= {"vector_address": places["table"]}
