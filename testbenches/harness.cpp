@@ -146,7 +146,7 @@ struct Run {
         waves.dump(cycle, false);
     }
     void step() {
-        if (external) external->advance();
+        if (external) external->advance(moved());
         for (const auto& part : parts) part->drive();
         for (const auto& part : memories) part->drive();
         settle();

@@ -80,7 +80,7 @@ struct ReadPort : BankPort {
         words.valid.set(offered);
     }
     void sample() override {
-        if (reader && !offered && words.ready.high() && !bursts.empty() && !present()) reader->wait();
+        if (reader && !offered && !bursts.empty() && !present()) reader->miss(words.ready.high());
         if (requests.valid.high() && requests.ready.high()) {
             ++transfers;
             const auto [first, count] = request();

@@ -231,8 +231,10 @@ struct Reader : Lane {
     Reader(External& external, std::string own);
     uint64_t fetch(uint64_t first, uint64_t bytes);
     bool has(uint64_t ticket) const { return arrived >= ticket; }
-    // The design could accept a word in this cycle, and none is available.
-    void wait();
+    bool missing = false, wanted = false;
+    // The next word is missing in this cycle; the design may be ready for it.
+    void miss(bool ready) { missing = true, wanted = ready; }
+    void wait(bool idle);
     void collect();
     void attribute(const Access& access);
 };
@@ -265,6 +267,7 @@ struct External : Part {
     // Bytes that a stream requests ahead of their use, and the end of the regions in use.
     uint64_t waiting = 0, ahead = 0, placed = 0;
     bool waits_now = false;
+    uint64_t moved_before = 0;
     // Bytes of columns that a design with bank commands of its own has accessed.
     uint64_t column_bytes_read = 0, column_bytes_written = 0;
 
@@ -327,8 +330,10 @@ struct External : Part {
     }
     void drive() override {}
     void sample() override {}
-    // Complete all that happens before this cycle.
-    void advance() {
+    // Complete all that happens before this cycle, given the number of transfers at all ports so far.
+    void advance(uint64_t moved) {
+        for (auto& [_, lane] : readers) lane->wait(moved == moved_before);
+        moved_before = moved;
         waiting += waits_now;
         waits_now = false;
         for (size_t place = 0; place < lanes.size(); ++place) lanes[(place + cycle) % lanes.size()]->admit();
@@ -394,9 +399,14 @@ inline uint64_t Reader::fetch(uint64_t first, uint64_t bytes) {
     return ticket;
 }
 
-inline void Reader::wait() {
-    ++waited;
-    memory.waits_now = true;
+// A port waits for a missing word if the design is ready for it. An idle design waits too: it may become
+// ready only when the words of several ports are there.
+inline void Reader::wait(bool idle) {
+    if (missing && (wanted || idle)) {
+        ++waited;
+        memory.waits_now = true;
+    }
+    missing = false;
 }
 
 inline void Reader::collect() {

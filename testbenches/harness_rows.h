@@ -86,7 +86,7 @@ struct RowReader : RowPort {
         answers.valid.set(offered);
     }
     void sample() override {
-        if (reader && !offered && !waiting.empty() && !present() && answers.ready.high()) reader->wait();
+        if (reader && !offered && !waiting.empty() && !present()) reader->miss(answers.ready.high());
         if (stream.valid.high() && stream.ready.high()) {
             ++transfers;
             const uint64_t first = place.of(stream.payload);

@@ -42,9 +42,8 @@ struct Source : Part {
         s.valid.set(offered);
     }
     void sample() override {
-        if (!s.ready.high()) return;
-        if (!offered && !present()) reader->wait();
-        if (!offered) return;
+        if (!offered && !present()) reader->miss(s.ready.high());
+        if (!offered || !s.ready.high()) return;
         offered = false;
         ++transfers;
     }
@@ -195,9 +194,8 @@ struct Memory : Part {
             if (writes.ready.high()) write(writes.payload.data);
             else if (writer && !writer->open()) writer->wait();
         }
-        if (reader && !offered && words.ready.high() && !bursts.empty() && !spent(bursts.front()) &&
-            !present(bursts.front()))
-            reader->wait();
+        if (reader && !offered && !bursts.empty() && !spent(bursts.front()) && !present(bursts.front()))
+            reader->miss(words.ready.high());
         if (reads.valid.high() && reads.ready.high()) fetch(reads.payload.data);
         if (offered && words.ready.high()) {
             offered = false;
@@ -316,7 +314,7 @@ struct Store : Part {
         given.valid.set(offered);
     }
     void sample() override {
-        if (!offered && !present() && given.ready.high()) reader->wait();
+        if (!offered && !present()) reader->miss(given.ready.high());
         if (writer && taken.valid.high() && !writer->open()) writer->wait();
         if (offered && given.ready.high()) {
             offered = false;
