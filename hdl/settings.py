@@ -16,7 +16,13 @@ from hdl.parameters import Declared, OneOf, Parameters, Part
 
 Adjusted = TypeVar("Adjusted", bound=Parameters)
 
-TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+BOOLEANS = {
+    **dict[str, bool].fromkeys(("true", "yes", "on", "1"), True),
+    **dict[str, bool].fromkeys(("false", "no", "off", "0"), False),
+}
+"""The texts of a boolean setting."""
+
+Choice = TypeVar("Choice")
 
 
 def parse_settings(text: str) -> dict[str, object]:
@@ -110,12 +116,35 @@ def _read(what: str, path: str, value: object, fields: Mapping[str, Declared]) -
         case Part():
             names = ", ".join(name for name in fields if name.startswith(f"{path}."))
             raise UserError(f"{path} must be set by its parameters {names}, not {value!r}")
-        case OneOf() if field.kind is bool and text in TRUE + FALSE:
-            return text in TRUE
-        case OneOf(values=values) if text in values:
-            return values[text]
+        case OneOf() if field.kind is bool and text in BOOLEANS:
+            return BOOLEANS[text]
         case OneOf(values=values):
-            raise UserError(unknown(path, str(value), values))
+            return read_choice(path, value, values)
+    return read_integer(path, value)
+
+
+def read_choice(path: str, value: object, choices: Mapping[str, Choice]) -> Choice:
+    """Return what a setting selects by its name in lower case.
+
+    Raises
+    ------
+    UserError
+        If there is no such name; the message suggests the nearest one.
+    """
+    text = str(value).lower()
+    if text not in choices:
+        raise UserError(unknown(path, str(value), choices))
+    return choices[text]
+
+
+def read_integer(path: str, value: object) -> int:
+    """Return a setting as an integer; a text may have a prefix such as 0x.
+
+    Raises
+    ------
+    UserError
+        If it is none.
+    """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise UserError(f"{path} must be an integer, not {value!r}")
     try:

@@ -22,7 +22,7 @@ from synth.buffer_trees import buffer_trees
 from synth.buffering import buffer_modules
 from synth.ideal_cells import CONSTANTS
 from synth.liberty import Library
-from synth.mapped_design import Memory, Netlist, count_cells
+from synth.mapped_design import Memory, ModuleArea, Netlist, count_cells
 from synth.sizing import size_cells
 
 RELAXED_PS = 1_000_000.0
@@ -171,19 +171,7 @@ def map_to_cells(
         else:
             buffer_modules(contents, library)
         mapped.write_text(json.dumps(contents))
-    passes = script(
-        "netlist.ys",
-        top=design.top,
-        name=name,
-        liberty=str(library.path),
-        constants="" if library.ties else _map_constants(CONSTANTS),
-    )
-    run_yosys(passes, directory=directory)
-    for netlist in (directory / f"{name}.v", directory / f"{name}.sta.v"):
-        text = re.sub(r"\b(wire|input|output) signed\b", r"\1", netlist.read_text())
-        replace_text(netlist, text)
-    statistics = json.loads((directory / f"{name}.stat.json").read_text())
-    modules, memories, counts = count_cells(statistics, design.top, library, design.memories)
+    modules, memories, counts = write_netlist(design.top, name, library, directory, design.memories)
     return Netlist(
         top=design.top,
         library=library,
@@ -196,6 +184,44 @@ def map_to_cells(
         abc_delay_ps=max(delays, default=0.0),
         cell_counts=counts,
     )
+
+
+def write_netlist(
+    top: str, stem: str, library: Library, directory: Path, memories: tuple[Memory, ...]
+) -> tuple[tuple[ModuleArea, ...], tuple[Memory, ...], dict[str, int]]:
+    """Write the netlist of a mapped design as Verilog, for OpenSTA, and as JSON.
+
+    Parameters
+    ----------
+    top : str
+        The top module.
+    stem : str
+        Name of the mapped design, ``<stem>.mapped.json``, and of the files.
+    library : Library
+        The cells.
+    directory : Path
+        Folder of the files.
+    memories : tuple[Memory, ...]
+        The design's memories.
+
+    Returns
+    -------
+    tuple
+        Modules, memories and numbers of cells, as `count_cells`.
+    """
+    passes = script(
+        "netlist.ys",
+        top=top,
+        name=stem,
+        liberty=str(library.path),
+        constants="" if library.ties else _map_constants(CONSTANTS),
+    )
+    run_yosys(passes, directory=directory)
+    for netlist in (directory / f"{stem}.v", directory / f"{stem}.sta.v"):
+        text = re.sub(r"\b(wire|input|output) signed\b", r"\1", netlist.read_text())
+        replace_text(netlist, text)
+    statistics = json.loads((directory / f"{stem}.stat.json").read_text())
+    return count_cells(statistics, top, library, memories)
 
 
 def check_period(period_ps: float | None) -> None:

@@ -187,7 +187,8 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
         emitted = emit_unit(entry, dimensions, request.target)
         verilog = list(emitted.verilog)
         if library:
-            verilog = mapped_sources(verilog, entry.top, library, home / "netlist")
+            # The folder `netlist` has the netlist of `make synth`, of another form or library.
+            verilog = mapped_sources(verilog, entry.top, library, home / "simulated_netlist")
         prepare(entry, parameters)
         return run_testbench(
             top=entry.top,

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hdl.errors import UserError
 from hdl.paths import BUILD
 from hdl.target import Target
 from synth.debian import icarus
-from testbenches import simulators
+from testbenches import runner, simulators
 from testbenches.lint import lint_modules
 from testbenches.ports import difference, kept_ports, listed
 from testbenches.quick_form import COMPOSED, quick_form
@@ -214,6 +215,25 @@ def test_who_waits_for_a_compilation_does_not_repeat_it(
         first, second = pool.map(lambda _: build(), range(2))
     assert first == second and (first / "top").exists()
     assert len(compiled) == 1
+
+
+def test_simulation_keeps_the_netlist_of_synth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is mapped or compiled; the folder of the mapped sources is that of no other verb."""
+    folders: list[Path] = []
+
+    def mapped(verilog: Any, top: str, library: Any, directory: Path) -> list[Path]:
+        folders.append(directory)
+        return []
+
+    monkeypatch.setattr(runner, "BUILD", tmp_path)
+    monkeypatch.setattr(runner, "find_library", lambda liberty: SimpleNamespace(name="cells"))
+    monkeypatch.setattr(runner, "mapped_sources", mapped)
+    monkeypatch.setattr(runner, "run_testbench", lambda **given: given)
+    found: Any = simulate(entry_named("argmax"), "tiny", Request(netlist=True))
+    assert folders == [tmp_path / "argmax/tiny/simulated_netlist"]
+    assert found["verilog"] == [] and found["liberty"] == "cells"
 
 
 @pytest.mark.parametrize("other", [{"simulator": "icarus"}, {"netlist": True}])

@@ -23,7 +23,7 @@ from golden.policies.scores import H2O, Aerp, FullCache, Source, StreamingLLM, T
 from golden.policies.voting import Voting
 from hdl.errors import UserError, unknown
 from hdl.paths import ROOT, expanded
-from hdl.settings import FALSE, TRUE
+from hdl.settings import BOOLEANS, read_choice, read_integer
 
 GROUP = "systola.policies"
 
@@ -116,17 +116,13 @@ class Named:
 
 def _read(name: str, value: Any, known: Any) -> Any:
     """Convert a field's value to the type of a known value."""
-    choices: dict[str, Any] = {}
     if isinstance(known, bool):
-        choices = dict.fromkeys(TRUE, True) | dict.fromkeys(FALSE, False)
-    elif isinstance(known, Enum):
-        choices = {item.name.lower(): item for item in type(known)}
-    if choices:
-        text = str(value).lower()
-        if text not in choices:
-            raise UserError(unknown(name, text, choices))
-        return choices[text]
-    if not isinstance(known, int | float | str):
+        return read_choice(name, value, BOOLEANS)
+    if isinstance(known, Enum):
+        return read_choice(name, value, {item.name.lower(): item for item in type(known)})
+    if isinstance(known, int):
+        return read_integer(name, value)
+    if not isinstance(known, float | str):
         raise UserError(f"{name} must be a number, a text or an enumeration to be set")
     try:
         return type(known)(value)

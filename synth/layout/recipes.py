@@ -21,12 +21,18 @@ from hdl.digest import verilog_digest
 from hdl.emitted import emit_unit
 from hdl.errors import UserError
 from hdl.paths import BUILD, replace_text
-from hdl.yosys import run_yosys
-from synth.asic import RECIPES, RELAXED_PS, elaborate, map_to_cells, script, tool_versions
-from synth.ideal_cells import CONSTANTS
+from synth.asic import (
+    RECIPES,
+    RELAXED_PS,
+    elaborate,
+    map_to_cells,
+    script,
+    tool_versions,
+    write_netlist,
+)
 from synth.layout.units import named_unit
 from synth.liberty import Library, find_library
-from synth.mapped_design import Netlist, count_cells
+from synth.mapped_design import Netlist
 from synth.sizing import size_cells
 from synth.timing import MISSING, analyse
 from synth.wires import MODEL, WireLoad, default_wire_load, placed_wire_load
@@ -106,17 +112,9 @@ def size_for_wires(netlist: Netlist, wires: WireLoad) -> Netlist:
     liberty = replace(library, path=write_liberty(library, wires, directory))
     delay = size_cells(design, liberty, directory, script("size_wires.abc", target=target))
     (directory / f"{stem}.mapped.json").write_text(json.dumps(design))
-    (one, zero) = (" ".join(CONSTANTS[value]) for value in (1, 0))
-    passes = script(
-        "netlist.ys",
-        top=netlist.top,
-        name=stem,
-        liberty=str(library.path),
-        constants="" if library.ties else f"hilomap -singleton -hicell {one} -locell {zero}",
+    modules, memories, counts = write_netlist(
+        netlist.top, stem, library, directory, netlist.memories
     )
-    run_yosys(passes, directory=directory)
-    statistics = json.loads((directory / f"{stem}.stat.json").read_text())
-    modules, memories, counts = count_cells(statistics, netlist.top, library, netlist.memories)
     return replace(
         netlist,
         stem=stem,

@@ -99,7 +99,7 @@ def test_failed_policy_is_named_and_does_not_end_the_sweep(build: Path, tmp_path
     ("options", "message"),
     [
         (["--policy", "h2o", "--sweep", "b=1,2"], "a field of h2o must be one of"),
-        (["--policy", "h2o", "--sweep", "budget=few"], "budget must be of type int, not 'few'"),
+        (["--policy", "h2o", "--sweep", "budget=few"], "budget must be an integer, not 'few'"),
         (["--policy", "h2o", "--sweep", "budget"], "SWEEP must be pairs such as"),
         (
             ["--policy", "h2o", "--sweep", "budget=1"],

@@ -127,7 +127,7 @@ def test_fields_are_set_by_texts() -> None:
     ("name", "field", "value", "message"),
     [
         ("h2o", "budgets", "8", "a field of h2o must be one of .*; did you mean 'budget'"),
-        ("h2o", "budget", "many", "budget must be of type int, not 'many'"),
+        ("h2o", "budget", "many", "budget must be an integer, not 'many'"),
         ("h2o", "unit", "head", "unit must be one of query_head, kv_head, layer, not 'head'"),
         ("voting", "fallback", "perhaps", "fallback must be one of true, .*, not 'perhaps'"),
         ("full_cache", "budget", "8", "BUDGET is not for full_cache, which keeps every token"),
