@@ -110,7 +110,7 @@ def test_finished_windows_are_kept(small: list[str], monkeypatch: pytest.MonkeyP
             "CONTEXT must be at most the 64 positions of float32",
         ),
         ("lad", ["--preset", "tiny", "--budget", "7"], "BUDGET and RESERVED are not for lad"),
-        ("lad", ["--retention", "2drp"], "RETENTION and CLOCK are not for lad"),
+        ("lad", ["--retention", "2drp"], "RETENTION is not for lad, which has no eDRAM"),
         ("kelle", ["--retention", "uniforn"], "did you mean 'uniform'"),
         ("float32", ["--retention", "2drp"], "RETENTION is not for float32"),
         ("float32", ["--preset", "tiny"], "PRESET, PARAMETERS and SET are not for float32"),
