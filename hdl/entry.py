@@ -27,6 +27,8 @@ class Entry:
         Parameter objects by name.
     long : Collection[str]
         Presets whose simulation takes minutes or repeats another; only the full suite runs them.
+    emitted : Collection[str]
+        Presets that are too large to simulate: they are only emitted and linted.
     """
 
     summary: str
@@ -34,6 +36,7 @@ class Entry:
     unit: type[Unit]
     presets: Mapping[str, Any]
     long: Collection[str] = ()
+    emitted: Collection[str] = ()
 
     @property
     def top(self) -> str:

@@ -176,8 +176,10 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
     Raises
     ------
     UserError
-        If the simulation cannot start, or runs no test.
+        If the preset is too large to simulate, the simulation cannot start, or it runs no test.
     """
+    if dimensions in entry.emitted:
+        raise UserError(f"PRESET={dimensions} of {entry.top} is emitted and linted only")
     # An invalid library is reported before the long work.
     library = find_library(request.liberty) if request.netlist else None
     preset, parameters = entry.named(dimensions)

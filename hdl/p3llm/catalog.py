@@ -58,6 +58,17 @@ TINY = P3llmParameters(
 )
 """The smallest system; the other small presets differ from it in one parameter."""
 
+PAPER_LAYER = P3llmParameters(
+    hidden_size=4096,
+    intermediate_size=14336,
+    heads=32,
+    kv_heads=8,
+    head_size=128,
+    rope_base=500_000,
+    layers=1,
+)
+"""A layer of Llama-3.1 8B."""
+
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="multiplies four inputs by four 4-bit codes, and adds in fixed point",
@@ -258,17 +269,19 @@ UNITS: tuple[Entry, ...] = (
             # A weight of the LM head is the sum of two 4-bit weights.
             "tiny_vocabulary_bits": replace(TINY, vocabulary_bits=8),
             "smollm2": P3llmParameters(),
-            "paper": P3llmParameters(
-                hidden_size=4096,
-                intermediate_size=14336,
-                heads=32,
-                kv_heads=8,
-                head_size=128,
-                rope_base=500_000,
-                layers=1,
+            # Llama-3.1 8B: one layer in one pseudo-channel, and whole in those of an HBM2 stack.
+            "paper_layer": PAPER_LAYER,
+            "paper": replace(
+                PAPER_LAYER,
+                slots=4096,
+                layers=32,
+                vocabulary_size=128_256,
+                vocabulary_bits=8,
+                pseudo_channels=16,
             ),
         },
-        long=("tiny_gigahertz", "smollm2", "paper"),
+        long=("tiny_gigahertz", "smollm2", "paper_layer"),
+        emitted=("paper",),
     ),
 )
 """Every unit of the paper."""

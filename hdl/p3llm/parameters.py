@@ -74,7 +74,7 @@ class P3llmParameters(ModelDimensions, Parameters):
     """
 
     channel: PimChannelParameters = PimChannelParameters()
-    pseudo_channels: Annotated[int, PowerOfTwo(1, 4, "pseudo-channels")] = 1
+    pseudo_channels: Annotated[int, PowerOfTwo(1, 16, "pseudo-channels")] = 1
     hidden_size: Annotated[int, Range(16, 8192, "elements")] = 576
     intermediate_size: Annotated[int, Range(16, 16384, "elements")] = 1536
     heads: Annotated[int, Range(1, 64, "heads")] = 9

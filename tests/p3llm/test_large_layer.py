@@ -83,7 +83,7 @@ def drawn(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("preset", "cached"), [("paper", 130)])
+@pytest.mark.parametrize(("preset", "cached"), [("paper_layer", 130)])
 def test_a_layer_of_the_largest_dimensions(preset: str, cached: int, tmp_path: Path) -> None:
     """Random codes; compares the hidden state and every byte in the banks."""
     p = entry_named("p3llm").parameters(preset)

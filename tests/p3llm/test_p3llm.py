@@ -11,6 +11,7 @@ from golden.p3llm.dram_image import layer_image, vocabulary_image
 from golden.p3llm.npu.block_fixed import block_fixed
 from golden.p3llm.p3llm import Vocabulary
 from hdl.catalog import entry_named
+from hdl.errors import UserError
 from hdl.model_shape import NORM_EPSILON
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.control.schedule import Buffer
@@ -28,8 +29,21 @@ from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.places import Places
 from testbenches.p3llm.system_models import drawn_cache, drawn_weights
+from testbenches.runner import Request, simulate
 
 PRESETS = entry_named("p3llm").presets
+LLAMA_3_1_8B: dict[str, Any] = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "heads": 32,
+    "kv_heads": 8,
+    "head_size": 128,
+    "rope_base": 500_000,
+    "slots": 4096,
+    "layers": 32,
+    "vocabulary_size": 128_256,
+    "vocabulary_bits": 8,
+}
 
 NAMES = ("reads", "writes")
 """Fields of a scheduled instruction that name buffers."""
@@ -53,7 +67,7 @@ NAMES = ("reads", "writes")
         ({"slots": 1000}, "slots must be a power of two between 64 and 4096, not 1000"),
         (
             {"pseudo_channels": 3},
-            "pseudo_channels must be a power of two between 1 and 4, not 3",
+            "pseudo_channels must be a power of two between 1 and 16, not 3",
         ),
         (
             {"vocabulary_bits": 6},
@@ -61,11 +75,35 @@ NAMES = ("reads", "writes")
         ),
         ({"batch": 9}, "batch must be an integer from 1 to 8, not 9"),
         ({"batch": 8, "slots": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
+        (
+            {**LLAMA_3_1_8B, "pseudo_channels": 4},
+            "layers must fit in 2097152 columns of each unit, not 32",
+        ),
     ],
 )
 def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         P3llmParameters(**change)
+
+
+def test_the_published_configuration_fits_in_sixteen_pseudo_channels() -> None:
+    """Llama-3.1 8B: 4-bit weights, keys and values of 4,096 tokens, 8-bit LM head, in 8 GB."""
+    p = PRESETS["paper"]
+    assert {name: getattr(p, name) for name in LLAMA_3_1_8B} == LLAMA_3_1_8B
+    assert p == P3llmParameters(**LLAMA_3_1_8B, pseudo_channels=16)
+    weights = p.hidden_size * (p.qkv + p.query_size + 3 * p.intermediate_size)
+    cached = 2 * p.kv_size * p.slots
+    head = 2 * p.hidden_size * p.vocabulary_size
+    nibbles = p.layers * (weights + cached) + head
+    positions = p.layers * p.layer_positions + p.vocabulary_positions
+    # Scales, zero points, and the pseudo-channels that have no key/value head.
+    assert nibbles < 2 * positions * 2 * p.elements * p.units * p.pseudo_channels < 1.11 * nibbles
+
+
+def test_the_published_configuration_is_not_simulated() -> None:
+    message = "PRESET=paper of p3llm is emitted and linted only"
+    with pytest.raises(UserError, match=message):
+        simulate(entry_named("p3llm"), "paper", Request(seed=1))
 
 
 def test_a_vocabulary_has_few_pieces() -> None:
@@ -132,7 +170,7 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
 
 
 LLAMA_2_7B = replace(
-    PRESETS["paper"], kv_heads=32, intermediate_size=11008, slots=4096, pre_rope=True
+    PRESETS["paper_layer"], kv_heads=32, intermediate_size=11008, slots=4096, pre_rope=True
 )
 
 

@@ -12,7 +12,14 @@ pytestmark = pytest.mark.depends()
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "lanes", "batch", "channels"),
-    [(2, 2, 2, 1, 2), (6, 3, 4, 1, 2), (3, 3, 2, 1, 4), (3, 1, 2, 2, 2)],
+    [
+        (2, 2, 2, 1, 2),
+        (6, 3, 4, 1, 2),
+        (3, 3, 2, 1, 4),
+        (3, 1, 2, 2, 2),
+        (6, 3, 2, 1, 8),
+        (3, 1, 4, 1, 16),
+    ],
 )
 def test_a_layer_is_equal_to_the_model(
     heads: int, kv_heads: int, lanes: int, batch: int, channels: int
