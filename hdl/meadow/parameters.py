@@ -88,7 +88,7 @@ class MeadowParameters(ModelDimensions, Parameters):
         Query heads, and key/value heads, which divide them.
     intermediate_size : int
         Elements between the feed-forward matrices: a multiple of `slices` times the size of a head,
-        and at most 64 times the size of a head, since a GEMM has at most 64 tiles of outputs.
+        and at most 128 times the size of a head, since a GEMM has at most 128 tiles of outputs.
     lanes : int
         Lanes of the tile, each a TPHS pipeline.
     slices : int
@@ -165,7 +165,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     unpacker: WeightUnpackerParameters = WeightUnpackerParameters()
     unpackers: Annotated[int, Range(1, 16, "unpackers")] = 1
     vocabulary_size: Annotated[int, Range(2, 1 << 20, "tokens")] = 49_152
-    words: Annotated[int, PowerOfTwo(2, 1 << 16, "words")] = 4096
+    words: Annotated[int, PowerOfTwo(2, 1 << 17, "words")] = 4096
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 10
     address_bits: Annotated[int, Range(20, 48, "bits")] = 32
 

@@ -2,12 +2,17 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hdl.catalog import entry_named
+from hdl.emit import Emission
 from hdl.meadow.parameters import MeadowParameters
+from hdl.nonlinear.activation_functions import Activation
 from hdl.paths import ROOT
+from hdl.target import Target
+from testbenches.lint import lint_unit
 
 PAGE = (ROOT / "docs" / "meadow" / "meadow.md").read_text()
 PAPER: MeadowParameters = entry_named("meadow").parameters("paper")
@@ -18,54 +23,52 @@ MODELS = {
 }
 """Hidden size, feed-forward size, heads, key/value heads."""
 
-SHOWN = {
-    r"hidden_size must be a multiple of slices \* head_size = \d+, not": "{:,} is no multiple",
-    "intermediate_size must be at most 64 tiles of head_size outputs of a GEMM = 4096, not": (
-        "{:,} exceeds 64 tiles"
-    ),
-}
-"""Rules that refuse a model, and how the page's table gives the value of each."""
 
-
-def refusal(model: str, slices: int) -> str:
-    """Return the reason for the refusal of a model in the page's words."""
+def model_parameters(model: str, **changes: Any) -> MeadowParameters:
+    """Return the parameters of a model; TinyLlama has a norm without bias, and a gate."""
     hidden, inner, heads, kv_heads = MODELS[model]
-    with pytest.raises(ValueError) as refused:
-        replace(
-            PAPER,
-            hidden_size=hidden,
-            intermediate_size=inner,
-            heads=heads,
-            kv_heads=kv_heads,
-            slices=slices,
-        )
-    for rule, spelled in SHOWN.items():
-        if found := re.fullmatch(rf"{rule} (\d+)", str(refused.value)):
-            return spelled.format(int(found[1]))
-    raise AssertionError(refused.value)
+    own = {"hidden_size": hidden, "intermediate_size": inner, "heads": heads, "kv_heads": kv_heads}
+    if model != "OPT-1.3B":
+        own |= {"rotary": True, "layer_norm": False, "biases": False, "gated": True}
+        own |= {"activation": Activation.SILU}
+    return replace(PAPER, **own, words=1 << 17, slices=4, **changes)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_page_names_the_rule_that_refuses_each_model(model: str) -> None:
+def test_page_states_the_dimensions_of_each_model(model: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| {model}"))
-    even, odd, slice_words = (cell.strip() for cell in row.split("|")[3:6])
-    assert {refusal(model, slices) for slices in (2, 4, 8)} == {even}
-    assert {refusal(model, slices) for slices in (3, 5, 6, 7)} == {odd}
-    _hidden, inner, _heads, _kv_heads = MODELS[model]
-    assert inner // (2 * PAPER.head_size) == int(slice_words)
-    with pytest.raises(
-        ValueError, match=rf"slice_words must be an integer from 1 to 32, not {slice_words}"
-    ):
-        replace(PAPER.tile, slice_words=int(slice_words))
+    p = model_parameters(model)
+    shown = [cell.strip() for cell in row.split("|")[3:7]]
+    tiles, words = p.tile.heads, p.token_words
+    packets = 8 * p.hidden_size * p.intermediate_size // p.unpacker.unpacker.packet_bits
+    assert shown == [f"{value:,}" for value in (p.tile.slice_words, tiles, words, packets)]
+    assert packets <= p.longest_burst
+    assert p.most_tokens == p.tokens == 512
 
 
-def test_largest_feed_forward_size_is_64_tiles() -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_refuses_slices_that_do_not_divide_a_row(model: str) -> None:
+    with pytest.raises(ValueError, match="must be a multiple of slices"):
+        replace(model_parameters(model), slices=3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("model", MODELS)
+def test_hardware_of_each_model_is_lint_clean(model: str) -> None:
+    unit = entry_named("meadow").unit(parameters=model_parameters(model, lanes=1))
+    message = lint_unit("meadow", Emission(top=unit, name="meadow", target=Target.FPGA))
+    assert not message, message
+
+
+def test_largest_feed_forward_size_is_128_tiles() -> None:
     accepted = replace(
-        PAPER, hidden_size=512, heads=8, kv_heads=8, intermediate_size=4096, slices=4
+        PAPER, hidden_size=512, heads=8, kv_heads=8, intermediate_size=8192, slices=4
     )
-    assert accepted.tile.heads == 64
-    with pytest.raises(ValueError, match=r"intermediate_size .* = 4096, not 4352"):
-        replace(accepted, intermediate_size=4352)
+    assert accepted.tile.heads == 128
+    small = {"hidden_size": 512, "heads": 16, "kv_heads": 16, "slices": 4}
+    element = replace(PAPER.element, multipliers=32)
+    with pytest.raises(ValueError, match=r"intermediate_size .* = 4096, not 4224"):
+        replace(PAPER, **small, element=element, intermediate_size=4224)
 
 
 def test_page_states_the_tokens_that_the_memory_holds() -> None:

@@ -30,7 +30,7 @@ BIAS = signed(24)
 FACTOR = data.StructLayout({"scale": unsigned(SCALE_BITS), "shift": unsigned(8)})
 """Scale and shift of a head or an output tile in external memory, in three bytes."""
 
-MOST_TILES = 64
+MOST_TILES = 128
 """Maximum output tiles of a GEMM, each of which takes the place of a query head."""
 
 BASE_EXPONENT = RESULT.width - OPERAND.width
