@@ -259,6 +259,7 @@ class LadTile:
             cache_format=p.ac.cache_format,
             lanes=p.ac.lanes,
             interleaved=p.ac.cache_stages,
+            updates=p.ac.updates,
         )
         head.caches = computed.caches
         ahead, hits, crowded = self._union(number, active)

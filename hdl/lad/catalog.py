@@ -35,7 +35,7 @@ TINY_MD = ModeDiscrepancyModuleParameters(
     vector=TINY_VECTOR, slots=20, add_stages=1, multiply_stages=1
 )
 TINY_AC = AttentionComputationModuleParameters(
-    vector=TINY_VECTOR, updates=4, cache_stages=2, add_stages=1, reciprocal_stages=1
+    vector=TINY_VECTOR, updates=2, cache_stages=2, add_stages=1, reciprocal_stages=1
 )
 TINY_LINEAR = LinearModuleParameters(
     vector=TINY_VECTOR, units=3, samples=3, slices=4, groups=6, add_stages=1
@@ -53,7 +53,7 @@ TINY_TILE = LadTileParameters(
     stored_heads=9,
     eas=replace(TINY_EAS, apid=replace(TINY_APID, slots=40)),
     md=replace(TINY_MD, slots=40),
-    ac=replace(TINY_AC, updates=14),
+    ac=TINY_AC,
     linear=replace(TINY_LINEAR, units=7, groups=3),
     sfm=TINY_SFM,
     waiting=6,
@@ -117,7 +117,7 @@ SMOLLM2_VECTOR = VectorProcessingUnitParameters(head_size=64)
 SMOLLM2_APID = ActivePositionModuleParameters(slots=2048, table=EIGHT)
 SMOLLM2_EAS = AttentionScoreModuleParameters(vector=SMOLLM2_VECTOR, apid=SMOLLM2_APID)
 SMOLLM2_MD = ModeDiscrepancyModuleParameters(vector=SMOLLM2_VECTOR, slots=2048, table=EIGHT)
-SMOLLM2_AC = AttentionComputationModuleParameters(vector=SMOLLM2_VECTOR, updates=683)
+SMOLLM2_AC = AttentionComputationModuleParameters(vector=SMOLLM2_VECTOR)
 SMOLLM2_LINEAR = LinearModuleParameters(vector=SMOLLM2_VECTOR, slices=24, groups=220)
 SMOLLM2_SFM = SpecialFunctionModuleParameters(vector=SMOLLM2_VECTOR, hidden_size=576)
 SMOLLM2_TILE = LadTileParameters(
@@ -270,7 +270,7 @@ UNITS: tuple[Entry, ...] = (
             "tiny": TINY_AC,
             "tiny_half": AttentionComputationModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=6),
-                updates=8,
+                updates=2,
                 cache_format=BINARY16,
                 cache_stages=1,
             ),

@@ -101,8 +101,6 @@ class LadTileParameters(Parameters):
         require(same, "md.slots must be that of eas.apid", md.slots)
         # The last key fetched in stage 1 is the second newest.
         require(recent >= 2, "eas.apid.recent must be at least 2", recent)
-        room = self.ac.updates * self.ac.lanes >= self.slots
-        require(room, "ac.updates must hold a third of eas.apid.slots", self.ac.updates)
 
     @property
     def apid(self) -> ActivePositionModuleParameters:

@@ -36,7 +36,7 @@ def parameters() -> LadTileParameters:
         stored_heads=1,
         eas=AttentionScoreModuleParameters(vector=vector, apid=apid),
         md=ModeDiscrepancyModuleParameters(vector=vector, slots=256, table=TWELVE),
-        ac=AttentionComputationModuleParameters(vector=vector, updates=86),
+        ac=AttentionComputationModuleParameters(vector=vector, updates=16),
         linear=LinearModuleParameters(vector=vector),
         sfm=SpecialFunctionModuleParameters(vector=vector, hidden_size=576, lanes=4),
     )
@@ -69,10 +69,6 @@ def parameters() -> LadTileParameters:
         (
             {"linear": LinearModuleParameters(units=6)},
             "linear.units must be those of all modules, 7, not 6",
-        ),
-        (
-            {"ac": AttentionComputationModuleParameters(updates=9)},
-            "ac.updates must hold a third of eas.apid.slots, not 9",
         ),
     ],
 )

@@ -84,6 +84,7 @@ def attention(
     cache_format: FloatFormat,
     lanes: int,
     interleaved: int,
+    updates: int,
 ) -> Computed:
     """Return a step's output and caches, bit-exact.
 
@@ -94,14 +95,53 @@ def attention(
     query, maximum, corrections
         As in `exact_attention`.
     lanes, interleaved : int
-        Position i is added in lane ``i % lanes``, to one of `interleaved` partial sums,
+        Position i of a part is added in lane ``i % lanes``, to one of `interleaved` partial sums,
         round-robin.
+    updates : int
+        Positions of U per lane and part of a step.
     """
     narrow = float_convert(cache_format, BINARY16, caches) if cache_format != BINARY16 else caches
     narrow = narrow.astype(np.uint16)
     products = dot_product(query, narrow[:, :-2])
-    base = _widened(factors(products, maximum, narrow[:, -2], narrow[:, -1]), cache_format)
+    total = _widened(factors(products, maximum, narrow[:, -2], narrow[:, -1]), cache_format)
+    for part in parts(corrections, lanes, updates):
+        total = _added(total, maximum, part, cache_format, lanes, interleaved)
+        caches = _updated(caches, part, cache_format, lanes)
 
+    rounded = total.astype(np.uint16)
+    if cache_format != BINARY16:
+        rounded = float_convert(cache_format, BINARY16, total).astype(np.uint16)
+    output = element_wise(reciprocal(rounded[-1:]), rounded[:-1])
+    return Computed(output, not values(rounded[-1]) > 0, caches)
+
+
+def parts(corrections: Corrections, lanes: int, updates: int) -> list[Corrections]:
+    """Return the parts of a step: one ends before a transfer whose updates have no room."""
+    starts, kept = [0], np.zeros(lanes, int)
+    for first in range(0, len(corrections.update), lanes):
+        changed = np.zeros(lanes, int)
+        there = corrections.update[first : first + lanes]
+        changed[: len(there)] = there
+        if np.any(kept + changed > updates):
+            starts.append(first)
+            kept[:] = 0
+        kept += changed
+    ends = [*starts[1:], len(corrections.update)]
+    return [
+        Corrections(*(array[start:end] for array in vars(corrections).values()))
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _added(
+    base: Words,
+    maximum: int,
+    corrections: Corrections,
+    cache_format: FloatFormat,
+    lanes: int,
+    interleaved: int,
+) -> Words:
+    """Return numerator and denominator with the positions of a part added."""
     factor = factors(corrections.alpha_score, maximum, corrections.alpha, corrections.beta)
     vectors = element_wise(factor[:, np.newaxis], corrections.values)
     terms = _widened(np.concatenate([vectors, factor[:, np.newaxis]], axis=1), cache_format)
@@ -115,13 +155,7 @@ def attention(
     total = joined[0]
     for more in joined[1:]:
         total = float_add(cache_format, total, more)
-
-    rounded = total.astype(np.uint16)
-    if cache_format != BINARY16:
-        rounded = float_convert(cache_format, BINARY16, total).astype(np.uint16)
-    output = element_wise(reciprocal(rounded[-1:]), rounded[:-1])
-    after = _updated(caches, corrections, cache_format, lanes)
-    return Computed(output, not values(rounded[-1]) > 0, after)
+    return total
 
 
 def _widened(codes: Codes, cache_format: FloatFormat) -> Words:

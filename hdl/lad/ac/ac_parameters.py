@@ -22,7 +22,8 @@ class AttentionComputationModuleParameters(Parameters):
     lanes : int
         Active positions, or columns of the intermediate caches, processed per cycle.
     updates : int
-        Capacity of the store for U, the positions that update the caches, per lane and step.
+        Capacity of the store for U, the positions that update the caches, per lane. A step with
+        more of them is computed in parts.
     cache_format : FloatFormat
         Format of the intermediate caches A to F and of all sums over positions.
     cache_stages : int
@@ -40,7 +41,7 @@ class AttentionComputationModuleParameters(Parameters):
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
     lanes: Annotated[int, Range(3, 3, "lanes")] = 3
-    updates: Annotated[int, Range(2, 4096, "positions")] = 1366
+    updates: Annotated[int, Range(2, 4096, "positions")] = 16
     cache_format: Annotated[FloatFormat, OneOf(NAMED_FORMATS)] = BINARY32
     cache_stages: Annotated[int, Range(1, 4, "stages")] = 3
     add_stages: Annotated[int, Range(1, 4, "stages")] = 2

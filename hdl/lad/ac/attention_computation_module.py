@@ -1,6 +1,6 @@
 """LAD's attention computation (AC) module: Section IV-B (5), Algorithm 2."""
 
-from amaranth.hdl import Cat, Module, Mux, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -27,15 +27,18 @@ class AttentionComputationModule(Unit):
     alike (AC.5 to AC.8 together). Lane l stores columns l, l + 3, l + 6, ... in its own memory.
 
     **Latency** with G groups of columns: ``G + ceil(|J| / 3) + |U| * G`` cycles and the overheads
-    listed on the page. J are the step's active positions, U those that update the caches.
+    listed on the page. J are the step's active positions, U those that update the caches. A step
+    with more positions in U than there is room for is computed in parts: sums are combined and
+    columns updated before the first transfer without room, then the remaining positions follow.
     **Throughput** one step at a time; in parallel the caches of the previous step are written out
     and those of the next step are loaded, ``head_size + 1`` cycles each.
 
     **Numerics** FP16 in vector units and factors; `cache_format` in the caches and in acc, the sums
     over positions. Position i of a step is added in lane ``i % 3`` to one of `cache_stages` partial
     sums, round-robin. The partial sums are then added in a fixed order: lanes 0 and 1; lane 2 and
-    the mode-based part; these two results; the other partial sums one after another. LAD, Section
-    IV-B (5), Algorithm 2.
+    the mode-based part; these two results; the other partial sums one after another. Each further
+    part of a step begins again with lane 0 and adds to the result of the parts before it. LAD,
+    Section IV-B (5), Algorithm 2.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ class AttentionComputationModule(Unit):
     coefficients : In(stream)
         Coefficients of up to `lanes` active positions, those marked in `present`: `alpha_score`
         (the paper's _a), `alpha`, `beta`, and `update` for a position of U. All transfers but the
-        `last` of a step are full; at most `updates` positions per lane and step update the caches.
+        `last` of a step are full.
     vectors : In(stream)
         The `keys` and `values` of the same positions, in the same transfers.
     outputs : Out(stream)
@@ -100,16 +103,20 @@ class AttentionComputationModule(Unit):
         connect_streams(m, self.coefficients, factors.coefficients)
 
         # A factor can be ready long before its vectors; both are accepted in the same cycle.
-        positions = factors.factors.payload
+        positions, full = factors.factors.payload, Signal()
+        changes = Cat(positions.lanes[lane].update for lane in range(p.lanes)) & positions.present
         correct = (
             (sequencer.task == Task.CORRECT)
             & factors.factors.valid
             & self.vectors.valid
             & reduction.turn
+            & ~full
         )
         ends = (sequencer.task == Task.OUTPUT) & units[0].o_vec_valid
-        changes = Cat(positions.lanes[lane].update for lane in range(p.lanes))
         m.d.comb += [
+            # Whether a part ends depends on the positions only, and not on their time.
+            full.eq(factors.factors.valid & (changes & update.full).any()),
+            sequencer.full.eq(full),
             sequencer.step.eq(self.steps.valid),
             sequencer.loaded.eq(banks.loaded),
             sequencer.ended.eq(correct & positions.last),
@@ -140,8 +147,8 @@ class AttentionComputationModule(Unit):
             reduction.part_valid.eq(mode_based.part_valid),
             reduction.part_group.eq(mode_based.part_group),
             reduction.update.eq(update.read),
-            update.clear.eq(sequencer.begin),
-            update.store.eq(changes & positions.present & correct.replicate(p.lanes)),
+            update.clear.eq(sequencer.begin | sequencer.restart),
+            update.store.eq(changes & correct.replicate(p.lanes)),
             update.factors.eq(positions),
             update.vectors.eq(self.vectors.payload),
             update.begin.eq(reduction.combined),

@@ -28,7 +28,7 @@ class ColumnUpdate(Unit):
 
     Members
     -------
-    clear, store, factors, vectors, begin, busy
+    clear, store, full, factors, vectors, begin, busy
         As in `UpdateStore`.
     valid : Out(1)
         `key` and `slopes` are operands of the vector units.
@@ -50,6 +50,7 @@ class ColumnUpdate(Unit):
             {
                 "clear": In(1),
                 "store": In(p.lanes),
+                "full": Out(p.lanes),
                 "factors": In(p.factors_layout),
                 "vectors": In(p.vectors_layout),
                 "begin": In(1),
@@ -73,6 +74,7 @@ class ColumnUpdate(Unit):
         m.d.comb += [
             store.clear.eq(self.clear),
             store.store.eq(self.store),
+            self.full.eq(store.full),
             store.factors.eq(self.factors),
             store.vectors.eq(self.vectors),
             store.begin.eq(self.begin),

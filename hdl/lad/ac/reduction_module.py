@@ -45,7 +45,8 @@ class ReductionModule(Unit):
     turn : Out(1)
         Positions that are issued now will be added to the partial sum in turn.
     part_valid, part_group, parts : In
-        Mode-based parts of a group of columns, in FP16.
+        Mode-based parts of a group of columns, in FP16. In a step's further parts acc takes their
+        place.
     aligned : Out(1)
         `COMBINE` can begin in the next cycle.
     combined : Out(1)
@@ -92,8 +93,9 @@ class ReductionModule(Unit):
         lanes = [CacheLane(parameters=p) for _ in range(p.lanes)]
         delay = p.product_latency - 1
         corrects = delay_line(m, self.correct, delay, name="corrects", reset=True)[-1]
-        # The partial sums restart at 0 while columns are read, so that no separate clear is needed.
-        restart = (self.task == Task.COLUMNS) | (self.task == Task.WAIT)
+        # The partial sums restart at 0 while columns are read or after their update, so that no
+        # separate clear is needed.
+        restart = Value.cast(self.task).matches(Task.COLUMNS, Task.WAIT, Task.UPDATE)
         sums = Mux(restart, Augend.NOTHING, Augend.RESULT)
         for index, lane in enumerate(lanes):
             m.submodules[f"lane_{index}"] = lane
@@ -130,7 +132,7 @@ class ReductionModule(Unit):
             m.d.sync += turn.eq(Mux(turn == sums - 1, 0, turn + 1))
         combine = self.task == Task.COMBINE
         with m.Switch(self.task):
-            with m.Case(Task.WAIT):
+            with m.Case(Task.WAIT, Task.UPDATE):
                 m.d.sync += turn.eq(0)
             with m.Case(Task.SETTLE):
                 m.d.sync += rotation.eq(0)

@@ -24,7 +24,8 @@ class Task(enum.Enum, shape=unsigned(3)):
     COMBINE : int
         Add the partial sums.
     UPDATE : int
-        AC.5 to AC.8: update the columns of the caches.
+        AC.5 to AC.8: update the columns of the caches. If active positions are left, `CORRECT`
+        follows.
     OUTPUT : int
         AC.4: multiply the numerator by the reciprocal of the denominator.
     """
@@ -58,8 +59,11 @@ class TaskSequencer(Unit):
         The step begins; it is done, and its caches can be written out.
     read, group : Out
         Read this group of columns.
-    ended : In(1)
-        The last active positions of the step are accepted.
+    restart : Out(1)
+        The stored positions have updated the caches; the next part of the step begins.
+    ended, full : In(1)
+        The last active positions of the step are accepted; the store for U has no room for the next
+        ones.
     aligned : In(1)
         The partial sums can be combined from the next cycle on.
     combined : In(1)
@@ -76,8 +80,9 @@ class TaskSequencer(Unit):
 
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
         self.parameters = p = parameters
-        inputs = ("step", "loaded", "ended", "aligned", "combined", "updating", "free", "divided")
-        outputs = ("begin", "done", "read", "divide")
+        steps = ("step", "loaded", "ended", "full")
+        inputs = (*steps, "aligned", "combined", "updating", "free", "divided")
+        outputs = ("begin", "restart", "done", "read", "divide")
         super().__init__(
             {"task": Out(Task), "group": Out(p.group_shape)}
             | {name: In(1) for name in inputs}
@@ -93,7 +98,7 @@ class TaskSequencer(Unit):
         cycle = Signal(range(length))
         # Remaining cycles until the pipelines are empty after the task's last operand.
         left = Signal(range(max(p.settle_cycles, p.drain_cycles) + 1))
-        idle = left == 0
+        idle, parted = left == 0, Signal()
         m.d.sync += [left.eq(Mux(idle, 0, left - 1)), self.divide.eq(0)]
         with m.Switch(task):
             # Stage 2 computes the maximum, the caches are loaded from outside: wait for both.
@@ -108,10 +113,10 @@ class TaskSequencer(Unit):
                 with m.If(cycle == length - 1):
                     m.d.sync += [left.eq(p.settle_cycles), task.eq(Task.CORRECT)]
             # Positions are accepted while the last columns are in the vector units.
-            with m.Case(Task.CORRECT), m.If(self.ended):
+            with m.Case(Task.CORRECT), m.If(self.ended | self.full):
                 with m.If(left < p.product_latency + 1):
                     m.d.sync += left.eq(p.product_latency + 1)
-                m.d.sync += task.eq(Task.SETTLE)
+                m.d.sync += [parted.eq(self.full), task.eq(Task.SETTLE)]
             with m.Case(Task.SETTLE), m.If(idle & self.aligned):
                 m.d.sync += task.eq(Task.COMBINE)
             with m.Case(Task.COMBINE), m.If(self.combined):
@@ -120,6 +125,9 @@ class TaskSequencer(Unit):
             with m.Case(Task.UPDATE):
                 with m.If(self.updating):
                     m.d.sync += left.eq(p.drain_cycles)
+                with m.Elif(idle & parted):
+                    m.d.comb += self.restart.eq(1)
+                    m.d.sync += task.eq(Task.CORRECT)
                 with m.Elif(idle & self.free):
                     m.d.sync += [self.divide.eq(1), task.eq(Task.OUTPUT)]
             with m.Case(Task.OUTPUT), m.If(self.divided):

@@ -57,7 +57,9 @@ class UpdateStore(Unit):
     clear : In(1)
         Discard all positions.
     store : In(lanes)
-        Store the positions of these lanes; the capacity of a lane is `updates`.
+        Store the positions of these lanes; only lanes that are not `full`.
+    full : Out(lanes)
+        Lanes with `updates` positions.
     factors, vectors : In
         Coefficients, keys and values of the positions in this cycle.
     begin : In(1)
@@ -82,6 +84,7 @@ class UpdateStore(Unit):
             {
                 "clear": In(1),
                 "store": In(p.lanes),
+                "full": Out(p.lanes),
                 "factors": In(p.factors_layout),
                 "vectors": In(p.vectors_layout),
                 "begin": In(1),
@@ -101,6 +104,7 @@ class UpdateStore(Unit):
         p = self.parameters
         # A position keeps its lane, so that no data moves between lanes.
         kept = [Signal(range(p.updates + 1), name=f"kept_{lane}") for lane in range(p.lanes)]
+        m.d.comb += self.full.eq(Cat(number == p.updates for number in kept))
         now = self._sequence(m, kept)
         # The key is multiplied by alpha times the element, and is read when that product is valid.
         later = p.vector.multiply_stages + 1

@@ -44,6 +44,7 @@ class Step:
             cache_format=p.cache_format,
             lanes=p.lanes,
             interleaved=p.cache_stages,
+            updates=p.updates,
         )
 
 
@@ -144,19 +145,12 @@ def real_steps(
         beta = codes(b[interval] - b[mode])[chosen]
         update = np.zeros(len(chosen), bool)
         update[rng.choice(len(chosen), min(updates, len(chosen)), replace=False)] = True
-        limit_updates(p, update)
         corrections = Corrections(
             codes(values(alpha) * score[chosen]), alpha, beta, update, keys[chosen], vectors[chosen]
         )
         caches = encode(p.cache_format, exact)
         steps.append(Step(query, int(maximum), corrections, caches))
     return steps
-
-
-def limit_updates(p: AttentionComputationModuleParameters, update: NDArray[np.bool_]) -> None:
-    """Clear the updates, one bit per position, for which their lane has no room."""
-    for lane in range(p.lanes):
-        update[lane :: p.lanes] &= np.cumsum(update[lane :: p.lanes]) <= p.updates
 
 
 def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generator) -> list[Step]:
@@ -172,8 +166,7 @@ def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generat
             numbers = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(low, 3, shape))
             return np.where(rng.random(shape) < 0.5, trimmed(rng, numbers), numbers)
 
-        update = rng.random(count) < rng.choice([0.0, 0.3, 0.8])
-        limit_updates(p, update)
+        update = rng.random(count) < rng.choice([0.0, 0.3, 0.8, 1.0])
         corrections = Corrections(
             draw(count), draw(count), draw(count), update, draw(count, size), draw(count, size)
         )

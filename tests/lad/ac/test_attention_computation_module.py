@@ -1,6 +1,7 @@
 """AC module: the model against float64, corrections against right modes, parameters."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from golden.lad.ac.attention_computation_module import (
     Corrections,
     attention,
     exact_attention,
+    parts,
 )
 from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
 from hdl.catalog import entry_named
@@ -24,9 +26,7 @@ from testbenches.lint import lint_unit
 
 def parameters(cache_format: FloatFormat) -> AttentionComputationModuleParameters:
     smollm2 = entry_named("attention_computation_module").parameters("smollm2")
-    return AttentionComputationModuleParameters(
-        vector=smollm2.vector, updates=683, cache_format=cache_format
-    )
+    return AttentionComputationModuleParameters(vector=smollm2.vector, cache_format=cache_format)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,40 @@ def test_opposite_updates_restore_caches() -> None:
     for part in (there.alpha, there.beta):
         part[len(one.alpha) :] ^= 0x8000
     got = attention(
-        step.caches, step.query, step.maximum, there, cache_format=BINARY32, lanes=3, interleaved=3
+        step.caches,
+        step.query,
+        step.maximum,
+        there,
+        cache_format=BINARY32,
+        lanes=3,
+        interleaved=3,
+        updates=16,
     )
     before = BINARY32.decode(step.caches)
     assert np.abs(BINARY32.decode(got.caches) - before).max() < 2.0**-18
+
+
+def test_part_ends_before_a_transfer_without_room() -> None:
+    """Lane 1 of the third transfer has no room for its third position."""
+    step = random_steps(parameters(BINARY32), np.random.default_rng(3))[3]
+    update = np.array([1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 0, 1], bool)
+    indices = np.arange(len(update)) % len(step.corrections.alpha)
+    one = Corrections(*(part[indices] for part in vars(step.corrections).values()))
+    one.update[:] = update
+    assert [len(part.alpha) for part in parts(one, 3, 2)] == [6, 7]
+    assert [len(part.alpha) for part in parts(one, 3, 3)] == [13]
+
+
+@pytest.mark.parametrize("updates", [2, 3, 16])
+def test_parts_of_a_step_are_near_float64(updates: int) -> None:
+    """Every position updates the caches, which are written once per part."""
+    p = parameters(BINARY32)
+    for step in real_steps(p, 3, 60, 60):
+        before = BINARY32.decode(step.caches)
+        exact, _, after = exact_attention(before, step.query, step.maximum, step.corrections)
+        got = step.answer(replace(p, updates=updates))
+        assert np.abs(values(got.output) - exact).max() < 0.03 * np.abs(exact).max()
+        assert np.abs(BINARY32.decode(got.caches) - after).max() < 2.0**-9 * np.abs(after).max()
 
 
 def test_denominator_of_zero_sets_flag() -> None:
@@ -121,5 +151,6 @@ def test_denominator_of_zero_sets_flag() -> None:
             cache_format=BINARY32,
             lanes=3,
             interleaved=3,
+            updates=16,
         )
         assert got.not_positive is flagged
