@@ -46,7 +46,7 @@ class Token:
     moved, weights : int
         Bytes at the ports of off-chip memory, and those of them that are weights.
     clock_mhz : int
-        Clock at which a cycle stands for time.
+        Clock that converts cycles to time.
 
     Raises
     ------
