@@ -32,7 +32,7 @@ def test_distribution_has_the_papers_two_facts() -> None:
 
 
 def test_share_of_lost_cells_is_that_of_samples() -> None:
-    """Retention times samples by numpy, at intervals with enough losses to count."""
+    """Samples of the distribution by numpy, at intervals with enough losses to count."""
     samples = np.random.default_rng(1).lognormal(
         log(PAPER_TIMES.median_us), PAPER_TIMES.sigma, 1 << 22
     )
