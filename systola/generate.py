@@ -30,7 +30,6 @@ from systola.options import (
     require_one,
     settings_option,
 )
-from testbenches.external_memory import memory_of, require_clock
 
 if TYPE_CHECKING:
     from systola.generation.finished import Finished
@@ -112,6 +111,8 @@ def generate(
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
     if reserved is not None and reserved < 0:
         raise UserError(f"RESERVED must be at least 0, not {reserved}")
+    from testbenches.external_memory import memory_of, require_clock
+
     external = require_clock(memory_of(memory), clock)
     if policy is not None and (preset or parameters or settings or waves or external):
         raise UserError(f"PRESET, PARAMETERS, SET, MEMORY and WAVES are not for {policy}")
