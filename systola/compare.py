@@ -20,7 +20,6 @@ from systola import environment
 from systola.generate import SYSTEMS
 from systola.make import options
 from systola.options import console, path_shown, settings_option
-from testbenches.external_memory import memory_of, require_clock
 
 HOME = BUILD / "compare"
 MISSING = "Missing or stale; RUN=1 runs these commands in order:"
@@ -60,6 +59,8 @@ def compare(
         raise UserError(f"BUDGET must be at least 2, not {budget}")
     if bandwidth is not None and not 0 < bandwidth < math.inf:
         raise UserError(f"BANDWIDTH must be above 0 GB/s and finite, not {bandwidth:g}")
+    from testbenches.external_memory import memory_of, require_clock
+
     require_clock(clock)
     if memory_of(memory) is None:
         memory = ""

@@ -30,10 +30,10 @@ from systola.options import (
     require_one,
     settings_option,
 )
-from testbenches.external_memory import ExternalMemory, memory_of, require_clock
 
 if TYPE_CHECKING:
     from systola.generation.finished import Finished
+    from testbenches.external_memory import ExternalMemory
 
 SYSTEMS = {
     "veda": ("systola.generation.veda", "VedaSystem"),
@@ -114,6 +114,8 @@ def generate(
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
     if reserved is not None and reserved < 0:
         raise UserError(f"RESERVED must be at least 0, not {reserved}")
+    from testbenches.external_memory import memory_of, require_clock
+
     external = memory_of(memory)
     require_clock(clock)
     own = preset or parameters or settings or retention or external or clock or waves
@@ -220,7 +222,7 @@ def cache_settings(
     )
 
 
-def clock_of(system_class: Any, memory: ExternalMemory | None, clock: int | None) -> int | None:
+def clock_of(system_class: Any, memory: "ExternalMemory | None", clock: int | None) -> int | None:
     """Return the clock that the settings of a run have, None if it decides nothing.
 
     Raises

@@ -1,5 +1,6 @@
 """The external memory: bandwidth, latency and refresh of the data sheets, and legal commands."""
 
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -24,6 +25,9 @@ from testbenches.external_memory import (
 from testbenches.external_memory import External as Attached
 from testbenches.veda import hbm_timing
 
+SOURCES = "EXTERNAL_SOURCES"
+"""Environment variable with a folder of faulty sources."""
+
 NAMES = ("ddr4", "hbm2", "lpddr4")
 START = 50
 """Cycle of the first access."""
@@ -46,7 +50,8 @@ class Trial:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = Path(verilated.__file__).with_name("external_trial.cpp")
+    folder = Path(os.environ.get(SOURCES) or Path(verilated.__file__).parent)
+    source = folder / "external_trial.cpp"
     built = tmp_path_factory.mktemp("trial") / "trial"
     subprocess.run([verilated.COMPILER, "-std=c++17", "-O2", source, "-o", built], check=True)
     return built
