@@ -20,6 +20,7 @@ from systola import environment
 from systola.generate import SYSTEMS
 from systola.make import options
 from systola.options import console, path_shown, settings_option
+from testbenches.external_memory import memory_of, require_clock
 
 HOME = BUILD / "compare"
 MISSING = "Missing or stale; RUN=1 runs these commands in order:"
@@ -32,6 +33,8 @@ MISSING = "Missing or stale; RUN=1 runs these commands in order:"
 @click.option("--policy", help="Cache policies of the model in float32: names, or files (.py).")
 @click.option("--budget", type=int, help="Tokens that a layer of VEDA, Kelle or a policy caches.")
 @click.option("--bandwidth", type=float, help="Bandwidth in GB/s; each paper's own if absent.")
+@click.option("--memory", default="none", help="External memory of further rows, from runs.")
+@click.option("--clock", type=int, help="Clock of these runs, MHz; 1000 if absent, or the legal.")
 @click.option("--context", type=int, help="Cached tokens; those of the measured run if absent.")
 @click.option("--liberty", help="NanGate45 for the commands, .lib or .lib.gz.")
 @click.option("--run", "run_", type=bool, default=False, help="1 runs the missing commands.")
@@ -42,6 +45,8 @@ def compare(
     policy: str | None,
     budget: int | None,
     bandwidth: float | None,
+    memory: str,
+    clock: int | None,
     context: int | None,
     liberty: str | None,
     run_: bool,
@@ -55,6 +60,11 @@ def compare(
         raise UserError(f"BUDGET must be at least 2, not {budget}")
     if bandwidth is not None and not 0 < bandwidth < math.inf:
         raise UserError(f"BANDWIDTH must be above 0 GB/s and finite, not {bandwidth:g}")
+    require_clock(clock)
+    if memory_of(memory) is None:
+        memory = ""
+        if clock is not None:
+            raise UserError("CLOCK needs a MEMORY, whose times it converts to cycles")
     environment.require("llm", "data", "synth")
     # These import torch, which takes a second.
     from golden.llm.language_model import open_language_model
@@ -71,6 +81,8 @@ def compare(
     systems = kept()["systems"]
     chosen = choices(tops, (preset or "").split(), parse_settings(settings), budget, systems)
     designs = [Design.open(choice, model, systems[choice.top]) for choice in chosen]
+    if memory:
+        designs = [design.with_memory(memory, clock) for design in designs]
     for design in designs:
         longest = design.system.longest
         if context is not None and not 1 <= context < longest:
@@ -80,7 +92,7 @@ def compare(
             )
     texts = dict.fromkeys((policy or "").split())
     policies = [PolicyColumn.open(text, budget, model) for text in texts]
-    measurement = _Measurement(designs, policies, bandwidth, context, liberty)
+    measurement = _Measurement(designs, policies, bandwidth, memory, context, liberty)
     failed = measurement.run() if run_ else []
     measurement.conclude()
     for command in failed:
@@ -97,13 +109,14 @@ class _Measurement:
         designs: Sequence[Any],
         policies: Sequence[Any],
         bandwidth: float | None,
+        memory: str,
         context: int | None,
         liberty: str | None,
     ) -> None:
         from systola.comparing.figures import Reader
 
         self.designs, self.bandwidth, self.liberty = designs, bandwidth, liberty
-        self.policies, self.context = policies, context
+        self.policies, self.memory, self.context = policies, memory, context
         self._status = console.status("reading results")
         self._reader = Reader(context, lambda what: self._status.update(f"emitting {what}"))
         self._read()
@@ -151,7 +164,7 @@ class _Measurement:
 
     def conclude(self) -> None:
         """Print the table and the missing commands, and write both as JSON and Markdown."""
-        from systola.comparing.rows import Comparison, cell, rows_at
+        from systola.comparing.rows import Comparison, cell, rows_at, rows_with
 
         names = list(dict.fromkeys(design.kept["name"] for design in self.designs))
         pairs = list(zip(self.designs, self.figures, strict=True))
@@ -161,7 +174,7 @@ class _Measurement:
         cells = {
             row: [cell(row, *pair) for pair in pairs]
             + [policy.cell(row, figures) for policy, figures in beside]
-            for row in rows_at(self.bandwidth)
+            for row in (*rows_at(self.bandwidth), *(rows_with(self.memory) if self.memory else ()))
         }
         columns = [_title(design) for design in self.designs] if variants else list(names)
         columns += [policy.title for policy in self.policies]
@@ -199,12 +212,13 @@ class _Measurement:
             for policy, figures in zip(self.policies, self.policy_figures, strict=True)
         ]
         asked = [[own["top"], own["parameters"], own["cached_tokens_at_most"]] for own in designs]
-        asked.append([self.bandwidth, self.context])
+        asked.append([self.bandwidth, self.memory, self.context])
         asked += [[policy.title, repr(policy.named.policy)] for policy in self.policies]
         key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
         stem = "-".join([*dict.fromkeys(design.choice.top for design in self.designs), key])
         record = {
             "bandwidth_gb_s": self.bandwidth,
+            "memory": self.memory,
             "context": self.context,
             "designs": designs,
             "policies": policies,

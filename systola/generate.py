@@ -30,6 +30,7 @@ from systola.options import (
     require_one,
     settings_option,
 )
+from testbenches.external_memory import ExternalMemory, memory_of, require_clock
 
 if TYPE_CHECKING:
     from systola.generation.finished import Finished
@@ -62,6 +63,7 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
         click.option("--preset", help="Dimensions that the model does not decide."),
         parameters_option,
         settings_option,
+        click.option("--retention", help="Kelle: refresh intervals by which the eDRAM loses bits."),
     )
     for option in reversed(options):
         verb = option(verb)
@@ -83,6 +85,8 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--compare", type=bool, default=True, help="0 skips the comparison with `transformers`."
 )
+@click.option("--memory", default="none", help="External memory, and changes to its numbers.")
+@click.option("--clock", type=int, help="Clock of MEMORY and RETENTION, MHz; 1000 or the legal.")
 @click.option("--waves", type=bool, default=False, help="1 samples a waveform, for `make power`.")
 @click.pass_context
 def generate(
@@ -97,8 +101,11 @@ def generate(
     preset: str | None,
     parameters: Path | None,
     settings: str,
+    retention: str | None,
     check: bool,
     compare: bool,
+    memory: str,
+    clock: int | None,
     waves: bool,
 ) -> None:
     """Generate text with a language model in an accelerator's Verilog, or with a cache policy."""
@@ -112,8 +119,15 @@ def generate(
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
     if reserved is not None and reserved < 0:
         raise UserError(f"RESERVED must be at least 0, not {reserved}")
-    if policy is not None and (preset or parameters or settings or waves):
-        raise UserError(f"PRESET, PARAMETERS, SET and WAVES are not for {policy}")
+    external = memory_of(memory)
+    require_clock(clock)
+    own = preset or parameters or settings or retention or external or clock or waves
+    if policy is not None and own:
+        raise UserError(
+            f"PRESET, PARAMETERS, SET, RETENTION, MEMORY, CLOCK and WAVES are not for {policy}"
+        )
+    if retention is not None and not check:
+        raise UserError("RETENTION needs CHECK=1: the golden model computes which bits are lost")
     if policy is None:
         environment.require_ready(*environment.SIMULATION, "llm")
     else:
@@ -132,7 +146,13 @@ def generate(
             assert top is not None
             chosen = choose(top, preset, parameters, settings)
             system = adapter_of(top)
-            wanted = replace(cache_settings(system, budget, reserved), check=check, waves=waves)
+            wanted = replace(
+                cache_settings(system, budget, reserved, retention),
+                check=check,
+                waves=waves,
+                memory=external,
+                clock=clock_of(system, external, clock),
+            )
             finished = _generate(system, chosen, prompt, tokens, model, wanted, command)
         _conclude(finished, compare)
     except (Interrupted, DataFileError) as error:
@@ -173,13 +193,19 @@ def named_policy(text: str, budget: int | None, reserved: int | None) -> Any:
     return policy_named(text).adjusted(budget, reserved)
 
 
-def cache_settings(system_class: Any, budget: int | None, reserved: int | None) -> Any:
-    """Return the settings of a run with the options that limit the cache, or their defaults.
+def cache_settings(
+    system_class: Any,
+    budget: int | None,
+    reserved: int | None,
+    retention: str | None = None,
+) -> Any:
+    """Return the settings of a run with the options of the cache, or their defaults.
 
     Raises
     ------
     UserError
-        If an option is given, and the accelerator's parameters set what a layer caches.
+        If an option of the budget is given, and the accelerator's parameters set what a layer
+        caches; or RETENTION, and it has no eDRAM or not these intervals.
     """
     from systola.generation.system import Settings
 
@@ -188,10 +214,30 @@ def cache_settings(system_class: Any, budget: int | None, reserved: int | None) 
             f"BUDGET and RESERVED are not for {system_class.top}, whose parameters set what a "
             "layer caches"
         )
+    if retention is not None and not system_class.retentions:
+        raise UserError(f"RETENTION is not for {system_class.top}, which has no eDRAM")
+    if retention is not None and retention not in system_class.retentions:
+        raise UserError(unknown("RETENTION", retention, system_class.retentions))
     return Settings(
         budget=BUDGET if budget is None else budget,
         reserved=RESERVED if reserved is None else reserved,
+        retention=retention,
     )
+
+
+def clock_of(system_class: Any, memory: ExternalMemory | None, clock: int | None) -> int | None:
+    """Return the clock that the settings of a run have, None if it decides nothing.
+
+    Raises
+    ------
+    UserError
+        If a clock is given, and there is neither a memory nor an eDRAM whose times it converts.
+    """
+    if memory is not None:
+        return system_class.clock_mhz if clock is None else clock
+    if clock is not None and not system_class.retentions:
+        raise UserError(f"CLOCK needs a MEMORY for {system_class.top}, which has no eDRAM")
+    return clock
 
 
 def _require_text(prompt: str) -> None:
@@ -319,7 +365,7 @@ def _conclude(finished: "Finished", compare: bool) -> None:
 
 def fitted_system(system_class: Any, model: Any, chosen: Any, settings: Any) -> Any:
     """Return an accelerator's adapter with the model's dimensions and its folder of results."""
-    fitted = system_class.fitted(model, chosen.parameters)
+    fitted = system_class.with_memory(system_class.fitted(model, chosen.parameters), settings)
     presets = chosen.entry.presets.items()
     dimensions = next((name for name, own in presets if own == fitted), fitted)
     folder = BUILD / chosen.top / chosen.entry.named(dimensions)[0] / "generate"

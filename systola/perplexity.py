@@ -73,6 +73,7 @@ def perplexity(
     preset: str | None,
     parameters: Path | None,
     settings: str,
+    retention: str | None,
 ) -> None:
     """Measure the perplexity of an accelerator or a cache policy, and of the model in float32."""
     require_one(top, policy)
@@ -82,9 +83,11 @@ def perplexity(
         raise UserError(f"BUDGET and RESERVED are not for {FLOAT}")
     if (policy is not None or top == FLOAT) and (preset or parameters or settings):
         raise UserError(f"PRESET, PARAMETERS and SET are not for {policy or FLOAT}")
+    if retention is not None and top not in SYSTEMS:
+        raise UserError(f"RETENTION is not for {policy or FLOAT}")
     environment.require(*GROUPS)
     system_class = adapter_of(top) if top in SYSTEMS else None
-    kept = system_class and cache_settings(system_class, budget, reserved)
+    kept = system_class and cache_settings(system_class, budget, reserved, retention)
     named = None if policy is None else named_policy(policy, budget, reserved)
     cut = Windows.open(model, text, windows, context)
     reference = FloatModel(cut.model)

@@ -13,8 +13,12 @@
 //   waves FILE CYCLES EACH                          dump the first CYCLES cycles of every EACH cycles
 //   store VALID READY PAYLOAD VALID READY PAYLOAD NAME FILE     keep sequences of items by key
 //   step KEY GIVES TAKES                            the next step of the store
+//   external PERIOD AHEAD RESERVED CHANNELS GROUPS BANKS GRANULE COLUMNS DEPTH TIMES... [TRACE]
+//                                                   timing of all that follows (harness_external.h)
+//   through BASE BYTES [STRIDE]                     place, in it, of the items of the last stream or store
 //   memory LATENCY BURSTS TRACE                     connect a memory to the ports that follow
 //   file FILE FIRST WRITABLE                        its lines from one address on
+//   spread SHIFT SPACE OFFSET WIDTH                 bits of an address that are the lowest in the external memory
 //   reads VALID READY PAYLOAD / words VALID READY PAYLOAD / writes VALID READY PAYLOAD
 //   channel BITS                                    bandwidth per cycle of the banks that follow
 //   bank LATENCY BURSTS BYTES FILE WRITABLE         connect a memory of words to the ports that follow
@@ -44,6 +48,7 @@
 #include "verilated_vcd_c.h"
 #endif
 #include PORTS
+#include "harness_streams.h"
 #include "harness_banks.h"
 #include "harness_rows.h"
 #include "harness_dram.h"
@@ -86,6 +91,7 @@ struct Run {
     Parts parts, memories;
     std::vector<std::unique_ptr<Bank>> banks;
     Channel* channel = nullptr;
+    External* external = nullptr;
     Waves waves;
     std::vector<FILE*> written, read;
     std::chrono::steady_clock::time_point started;
@@ -99,6 +105,7 @@ struct Run {
     }
     void configure(const std::string& path);
     void add_stream(const std::string& role, std::istream& line);
+    void add_external(const std::string& role, std::istream& line);
     void add_memory(const std::string& role, std::istream& line);
     void add_bank(const std::string& role, std::istream& line);
     void add_rows(const std::string& role, std::istream& line);
@@ -139,6 +146,7 @@ struct Run {
         waves.dump(cycle, false);
     }
     void step() {
+        if (external) external->advance(moved());
         for (const auto& part : parts) part->drive();
         for (const auto& part : memories) part->drive();
         settle();
@@ -199,6 +207,29 @@ void Run::add_stream(const std::string& role, std::istream& line) {
     }
 }
 
+void Run::add_external(const std::string& role, std::istream& line) {
+    if (role == "external") {
+        auto part = std::make_unique<External>(cycle, line);
+        external = part.get();
+        memories.push_back(std::move(part));
+        return;
+    }
+    Part* part = parts.back().get();
+    const auto place = [&](auto& own) { line >> own.base >> own.size; };
+    if (auto* source = dynamic_cast<Source*>(part)) {
+        place(*source);
+        source->attach(*external);
+    } else if (auto* sink = dynamic_cast<Sink*>(part)) {
+        place(*sink);
+        sink->writer = &external->writer(sink->name);
+    } else if (auto* store = dynamic_cast<Store*>(part)) {
+        place(*store);
+        line >> store->stride;
+        store->reader = &external->reader(store->name);
+        store->writer = &external->writer(store->name);
+    }
+}
+
 void Run::add_memory(const std::string& role, std::istream& line) {
     std::string path;
     if (role == "memory") {
@@ -220,11 +251,21 @@ void Run::add_memory(const std::string& role, std::istream& line) {
     } else if (role == "writes") {
         memory().writes = stream(line);
         memory().has_writes = true;
+    } else if (role == "spread") {
+        Memory::Spread spread;
+        line >> spread.shift >> spread.space >> spread.offset >> spread.width;
+        memory().spreads.push_back(spread);
     } else if (role == "layout") {
         Memory& m = memory();
         line >> m.channels >> m.line >> m.address >> m.r_addresses >> m.r_beats >> m.beats >>
             m.w_addresses >> m.w_enables >> m.w_words;
         m.place();
+        if (external) {
+            // The address space may be sparse: it takes its whole size.
+            m.base = external->place(uint64_t(m.line / 8) << m.address);
+            m.reader = &external->reader("words");
+            m.writer = &external->writer("writes");
+        }
     }
 }
 
@@ -243,6 +284,8 @@ void Run::add_bank(const std::string& role, std::istream& line) {
         bank->channel = channel;
         line >> bank->latency >> bank->limit >> bank->bytes >> std::quoted(path) >> writable;
         bank->file = map_file(path, writable);
+        if (external) bank->base = external->place(bank->file.size);
+        bank->external = external;
         banks.push_back(std::move(bank));
         return;
     }
@@ -256,11 +299,13 @@ void Run::add_bank(const std::string& role, std::istream& line) {
     if (role == "read_port") {
         auto part = std::make_unique<ReadPort>(*banks.back(), cycle);
         fill(*part);
+        if (external) part->reader = &external->reader(part->name);
         memories.push_back(std::move(part));
     } else {
         auto part = std::make_unique<WritePort>(*banks.back(), cycle);
         fill(*part);
         line >> part->trace;
+        if (external) part->writer = &external->writer(part->name);
         memories.push_back(std::move(part));
     }
 }
@@ -277,6 +322,8 @@ void Run::add_rows(const std::string& role, std::istream& line) {
         part.stream = stream(line);
         line >> part.name >> std::quoted(path) >> part.tiles >> part.lanes >> part.count;
         part.file = map_file(path, true);
+        // All ports of a file access the same place.
+        if (external) part.base = external->file(path, part.file.size);
         part.head = bits();
         part.tile = bits();
         part.place = bits();
@@ -293,24 +340,27 @@ void Run::add_rows(const std::string& role, std::istream& line) {
         part->length = bits();
         line >> part->latency >> part->limit;
         part->answer_pauses = pauses();
+        if (external) part->reader = &external->reader(part->name);
         memories.push_back(std::move(part));
     } else {
         auto part = std::make_unique<RowWriter>(cycle);
         fill(*part);
+        if (external) part->writer = &external->writer(part->name);
         memories.push_back(std::move(part));
     }
 }
 
 void Run::add_dram(std::istream& line) {
     std::string command, data, path;
-    auto part = std::make_unique<Dram>();
+    auto part = std::make_unique<Dram>(cycle);
     line >> command >> data >> part->units >> part->bytes >> std::quoted(path);
-    for (Dram::Field* field : {&part->activate, &part->row, &part->read, &part->write, &part->column,
-                               &part->mask, &part->word})
+    for (Dram::Field* field : {&part->activate, &part->precharge, &part->refresh, &part->row, &part->read,
+                               &part->write, &part->column, &part->mask, &part->word})
         line >> field->offset >> field->width;
     part->command = port(command);
     part->data = port(data);
     part->file = map_file(path, true);
+    part->external = external;
     part->begin();
     memories.push_back(std::move(part));
 }
@@ -324,8 +374,10 @@ void Run::configure(const std::string& path) {
         line >> role;
         if (role == "settings")
             line >> reset >> timeout >> trail >> seed >> progress >> limit;
+        else if (role == "external" || role == "through")
+            add_external(role, line);
         else if (role == "memory" || role == "file" || role == "reads" || role == "words" ||
-                 role == "writes" || role == "layout")
+                 role == "writes" || role == "spread" || role == "layout")
             add_memory(role, line);
         else if (role == "channel" || role == "bank" || role == "read_port" || role == "write_port")
             add_bank(role, line);

@@ -24,6 +24,7 @@ from hdl.parameters import require
 from hdl.paths import BUILD, locked
 from hdl.target import Target
 from testbenches import simulators
+from testbenches.external_memory import External
 from testbenches.harness_memory import Bank, BurstMemory, Channel, Dram, FileItems, Rows, Store
 from testbenches.packing import Bits
 from testbenches.waves import Samples
@@ -32,7 +33,7 @@ PROGRAM = Path(__file__).with_suffix(".cpp")
 RESET_CYCLES = 2
 SIGNALS = ("valid", "ready", "payload")
 
-Memory = BurstMemory | Bank | Channel | Rows | Dram
+Memory = BurstMemory | Bank | Channel | Rows | Dram | External
 """Models that can be connected to a unit's ports."""
 
 
@@ -307,9 +308,11 @@ class Session:
                 _store(self.directory / f"{name}.in", items, payload)
                 where = f"{name}.in"
             lines.append(f"source {self.harness.signals(name)} {name} {where}")
+            lines += self._through(name)
         for name in sinks:
             count = expected.get(name, 0)
             lines.append(f"sink {self.harness.signals(name)} {name} {name}.out {count}")
+            lines += self._through(name)
         for name, bits in driven.items():
             require(name in by_name, f"driven ports must be of {sorted(by_name)}", name)
             _store(self.directory / f"{name}.in", bits, by_name[name])
@@ -321,6 +324,7 @@ class Session:
             store.write(kept, item_bytes)
             ports = " ".join(self.harness.signals(name) for name in (store.given, store.taken))
             lines.append(f"store {ports} {store.given} store")
+            lines += self._through(store.given)
             lines += [f"step {key} {gives} {takes}" for key, gives, takes in store.steps]
         settings = self.settings(lines, timeout=timeout, trail=trail, progress=progress)
         done = self.call(settings, watch)
@@ -352,6 +356,15 @@ class Session:
         ports = self.harness.ports
         return [p.name for p in ports if p.direction == "input" and p.name not in others]
 
+    @property
+    def _external(self) -> list[External]:
+        """The external memory, if there is one."""
+        return [memory for memory in self.memories if isinstance(memory, External)]
+
+    def _through(self, stream: str) -> list[str]:
+        """Return the program's setting of a stream's place in the external memory."""
+        return [line for own in self._external for line in own.through(stream)]
+
     def settings(
         self,
         lines: Sequence[str],
@@ -363,13 +376,17 @@ class Session:
     ) -> str:
         """Return the program's settings of a round; the first round's include the memories."""
         first = f"settings {RESET_CYCLES} {timeout} {trail} {self.seed} {progress} {limit}"
+        external: list[str] = []
         memories: list[str] = []
         if self.program is None:
             signals = {name: self.harness.signals(name) for name in self.harness.streams}
-            memories = [line for memory in self.memories for line in memory.settings(signals)]
+            # The streams and memories that follow it pass through the external memory.
+            external = [line for own in self._external for line in own.settings(signals)]
+            others = [own for own in self.memories if not isinstance(own, External)]
+            memories = [line for memory in others for line in memory.settings(signals)]
             if waves := self.harness.waves:
                 memories.append(f'waves "{waves.file.resolve()}" {waves.cycles} {waves.every}')
-        return "\n".join([first, *lines, *memories, ""])
+        return "\n".join([first, *external, *lines, *memories, ""])
 
     def call(self, settings: str, watch: Callable[[Moved], None] | None) -> LongRun:
         """Run one round in the program."""
@@ -396,6 +413,8 @@ class Session:
             plain = [float(number) for number in numbers if "=" not in number]
             if what == "done":
                 ended, self.cycle = int(plain[0]), int(plain[1])
+                for external in self._external:
+                    external.receive(counts)
                 return LongRun(
                     outputs={},
                     cycle=ended,

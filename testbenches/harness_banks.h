@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "harness_parts.h"
+#include "harness_external.h"
 
 // Bandwidth that banks share, in bits per cycle over all their ports. A word that exceeds the current
 // credit causes a debt, during which no port transfers: so no port starves, and the average is exact.
@@ -20,6 +20,9 @@ struct Bank {
     }
     Mapped file;
     size_t bytes, latency, limit;
+    // Its place in the external memory.
+    External* external = nullptr;
+    uint64_t base = 0;
     uint8_t* at(uint64_t number) const {
         if (number >= file.size / bytes) refuse("the memory has no word " + std::to_string(number));
         return file.lines + number * bytes;
@@ -48,15 +51,23 @@ struct ReadPort : BankPort {
         uint64_t due;
         size_t next;
         Bytes words;
+        // Of each word, if the bank is in the external memory.
+        std::vector<uint64_t> tickets;
     };
     std::deque<Burst> bursts;
     bool offered = false;
+    Reader* reader = nullptr;
     using BankPort::BankPort;
 
+    bool present() const {
+        if (bursts.empty()) return false;
+        const Burst& burst = bursts.front();
+        return reader ? reader->has(burst.tickets[burst.next / bank.bytes]) : burst.due <= cycle;
+    }
     void drive() override {
         requests.ready.set(bursts.size() < bank.limit && !pauses.next());
         while (!offered && !bursts.empty() && bursts.front().next == bursts.front().words.size()) bursts.pop_front();
-        if (!offered && bank.open() && !word_pauses.next() && !bursts.empty() && bursts.front().due <= cycle) {
+        if (!offered && bank.open() && !word_pauses.next() && present()) {
             bank.pay(width);
             Burst& burst = bursts.front();
             const Port& payload = words.payload;
@@ -69,6 +80,7 @@ struct ReadPort : BankPort {
         words.valid.set(offered);
     }
     void sample() override {
+        if (reader && !offered && !bursts.empty() && !present()) reader->miss(words.ready.high());
         if (requests.valid.high() && requests.ready.high()) {
             ++transfers;
             const auto [first, count] = request();
@@ -76,7 +88,9 @@ struct ReadPort : BankPort {
             bank.at(first + count - 1);
             // Copy the words now: later writes have no effect. The latency counts from the next cycle.
             const uint8_t* from = bank.at(first);
-            bursts.push_back({cycle + 1 + bank.latency, 0, Bytes(from, from + count * bank.bytes)});
+            bursts.push_back({cycle + 1 + bank.latency, 0, Bytes(from, from + count * bank.bytes), {}});
+            for (uint64_t word = first; reader && word < first + count; ++word)
+                bursts.back().tickets.push_back(reader->fetch(bank.base + word * bank.bytes, bank.bytes));
         }
         if (offered && words.ready.high()) {
             offered = false;
@@ -95,13 +109,15 @@ struct WritePort : BankPort {
     std::deque<Bytes> waiting;
     std::string trace;
     std::vector<uint64_t> traced;
+    Writer* writer = nullptr;
     using BankPort::BankPort;
 
     void drive() override {
         requests.ready.set(!pauses.next());
-        words.ready.set(bank.open() && !word_pauses.next());
+        words.ready.set(bank.open() && !word_pauses.next() && (!writer || writer->open()));
     }
     void sample() override {
+        if (writer && words.valid.high() && !writer->open()) writer->wait();
         if (requests.valid.high() && requests.ready.high()) {
             ++transfers;
             const auto [first, count] = request();
@@ -119,6 +135,7 @@ struct WritePort : BankPort {
             if (field(waiting.front().data(), width, 1) != last) refuse(name + " sets `last` at a wrong word");
             copy_bits(bank.at(number), 0, waiting.front().data(), 0, width);
             traced.insert(traced.end(), {number, cycle});
+            if (writer) writer->put(bank.base + number * bank.bytes, bank.bytes);
             addresses.pop_front();
             waiting.pop_front();
         }

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "harness_parts.h"
+#include "harness_external.h"
 
 // A unit has two banks, whose rows alternate: a position is one column of every unit. The file contains
 // the positions in order, each unit by unit. Read data is output one cycle later.
@@ -13,7 +13,20 @@ struct Dram : Part {
     Port command, data;
     Mapped file;
     size_t units, bytes;
-    Field activate, row, read, write, column, mask, word;
+    Field activate, precharge, refresh, row, read, write, column, mask, word;
+    // Times of the external memory, which the commands must keep.
+    External* external = nullptr;
+    const uint64_t& cycle;
+    static constexpr Time NEVER = INT64_MIN / 2;
+    struct Bank {
+        bool open = false;
+        Time activated = NEVER, precharged = NEVER, read = NEVER, written = NEVER;
+    };
+    std::vector<Bank> states;
+    Time column_at = NEVER, activated_at = NEVER, written_at = NEVER, refreshed_at = 0;
+    Time group_at[4] = {NEVER, NEVER, NEVER, NEVER};
+
+    explicit Dram(const uint64_t& now) : cycle(now) {}
     std::vector<uint64_t> rows;
     Bytes latest;
     // Numbers of columns read of all units at once, read of single units, and written.
@@ -21,6 +34,7 @@ struct Dram : Part {
 
     void begin() {
         rows.assign(2 * units, 0);
+        states.assign(2 * units, {});
         latest.assign(units * bytes, 0);
     }
     uint64_t value_of(const Field& which) const { return field(command.data, which.offset, which.width); }
@@ -31,6 +45,7 @@ struct Dram : Part {
     }
     void drive() override { std::memcpy(data.data, latest.data(), latest.size()); }
     void sample() override {
+        if (external) keep_times();
         const uint64_t opens = value_of(activate), reads = value_of(read), writes = value_of(write);
         if (!(opens | reads | writes)) return;
         ++transfers;
@@ -54,6 +69,67 @@ struct Dram : Part {
             }
             if (opens >> bank & 1) rows[bank] = opened;
         }
+    }
+    // Refuse a command that is too early. The banks of one command begin together: tFAW does not hold, as
+    // in all-bank commands of memories with compute units.
+    void keep_times() {
+        const Timing& t = external->t;
+        const Time now = Time(cycle) * external->period;
+        const uint64_t opens = value_of(activate), closes = value_of(precharge);
+        const uint64_t reads = value_of(read), writes = value_of(write);
+        const auto need = [&](bool legal, const char* rule) {
+            if (!legal) refuse("cycle " + std::to_string(cycle) + ": a command of the banks violates " + rule);
+        };
+        const Time write_end = t.write + t.transfer;
+        uint64_t groups = 0;
+        for (size_t number = 0; number < states.size(); ++number) {
+            auto& bank = states[number];
+            const uint64_t mask = uint64_t(1) << number;
+            if (!((opens | closes | reads | writes) & mask)) continue;
+            if ((reads | writes) & mask) {
+                need(bank.open && now >= bank.activated + t.rcd, "tRCD");
+                groups |= uint64_t(1) << number * 4 / states.size();
+                if (reads & mask) bank.read = now;
+                if (writes & mask) bank.written = now;
+            }
+            if (closes & mask && bank.open) {
+                need(now >= bank.activated + t.ras, "tRAS");
+                need(now >= bank.read + t.rtp, "tRTP");
+                need(now >= bank.written + write_end + t.wr, "tWR");
+                bank.open = false;
+                bank.precharged = now;
+            }
+            if (opens & mask) {
+                need(!bank.open && now >= bank.precharged + t.rp, "tRP");
+                need(now >= refreshed_at + t.rfc || !refreshed_at, "tRFC");
+                need(now >= activated_at + t.rrd_s, "tRRD");
+                bank.open = true;
+                bank.activated = now;
+            }
+        }
+        if (opens) activated_at = now;
+        if (reads | writes) {
+            need(now >= column_at + t.ccd_s, "tCCD_S");
+            for (size_t group = 0; group < 4; ++group) {
+                if (!(groups >> group & 1)) continue;
+                need(now >= group_at[group] + t.ccd_l, "tCCD_L");
+                group_at[group] = now;
+            }
+            need(!reads || now >= written_at + write_end + t.wtr, "tWTR");
+            column_at = now;
+            if (writes) written_at = now;
+        }
+        if (value_of(refresh)) {
+            for (const auto& bank : states) need(!bank.open && now >= bank.precharged + t.rp, "tRP");
+            refreshed_at = now;
+        }
+        // Nine intervals: eight refreshes may be postponed.
+        need(now <= refreshed_at + 9 * t.refi, "tREFI");
+        external->column_bytes_read += __builtin_popcountll(reads) * bytes;
+        external->column_bytes_written += __builtin_popcountll(writes) * bytes;
+        if (reads | writes) return;
+        if (refreshed_at && now < refreshed_at + t.rfc) external->pause(REFRESH);
+        else if (now < activated_at + t.rcd || closes) external->pause(ROW);
     }
     std::string counts() const override {
         return " together=" + std::to_string(together) + " alone=" + std::to_string(alone) +

@@ -35,6 +35,9 @@ class BurstMemory:
         Cycles from a burst to its first beat.
     bursts : int
         Maximum number of waiting bursts.
+    spread : Mapping[int, tuple[int, int]]
+        By the highest bits of an address, the field that is lowest in an external memory, as
+        offset and width in bits.
     """
 
     file: Path
@@ -49,6 +52,7 @@ class BurstMemory:
     address_width: int
     latency: int = 24
     bursts: int = 8
+    spread: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -104,11 +108,14 @@ class BurstMemory:
         else:
             numbers += [0, 0, 0]
         files = [(self.file, 0, 1), *((file, first, 0) for file, first in self.fixed)]
+        space_bits = max(map(int.bit_length, self.spread), default=0)
+        shift = self.address_width - space_bits
         layout = [self.channels, self.line_width, self.address_width, *numbers]
         return [
             f"memory {self.latency} {self.bursts} {self.words}.writes",
             *(f"file {json.dumps(str(file))} {first} {mode}" for file, first, mode in files),
             *(f"{role} {streams[name]}" for role, name in roles),
+            *(f"spread {shift} {space} {at} {bits}" for space, (at, bits) in self.spread.items()),
             "layout " + " ".join(map(str, layout)),
         ]
 
@@ -235,7 +242,8 @@ class Dram:
     def settings(self, streams: Mapping[str, str]) -> list[str]:
         """Return the program's settings of these banks."""
         fields = dict(self.layout)
-        names = ("activate", "row", "read", "write", "column", "mask", "data")
+        names = ("activate", "precharge", "refresh", "row", "read", "write", "column", "mask")
+        names += ("data",)
         fields_of_command = (f"{fields[name].offset} {fields[name].width}" for name in names)
         where = f"{self.units} {self.column_bytes} {json.dumps(str(self.file))}"
         return [f"dram {self.command} {self.data} {where} {' '.join(fields_of_command)}"]

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "harness_parts.h"
+#include "harness_external.h"
 
 // Bits of a payload; an empty field is zero.
 struct Bits {
@@ -29,6 +29,20 @@ struct RowPort : Part {
     uint64_t key() const { return head.of(stream.payload) * tiles + tile.of(stream.payload); }
 
     uint64_t moved = 0;
+    // Place of the file in the external memory, and the lane of the port in it.
+    uint64_t base = 0;
+    Reader* reader = nullptr;
+    Writer* writer = nullptr;
+    // The bytes of each plane that an access to a place moves.
+    template <typename Act>
+    void ranges(uint64_t key, uint64_t place, const Act& act) const {
+        for (const Plane& plane : planes) {
+            const uint64_t element = place * lanes;
+            if (element >= plane.each) continue;
+            const uint64_t number = std::min(lanes, plane.each - element);
+            act(base + plane.first + (key * plane.each + element) * plane.bytes, number * plane.bytes);
+        }
+    }
     template <typename Copy>
     void each(uint64_t key, uint64_t place, const Copy& copy) const {
         for (const Plane& plane : planes) {
@@ -47,6 +61,7 @@ struct RowReader : RowPort {
     struct Answer {
         uint64_t due;
         Bytes payload;
+        uint64_t ticket = 0;
     };
     Stream answers;
     // A request reads elements from the first one on, those of a place, or all of `count`.
@@ -57,9 +72,13 @@ struct RowReader : RowPort {
     bool offered = false;
     using RowPort::RowPort;
 
+    bool present() const {
+        if (waiting.empty()) return false;
+        return reader ? reader->has(waiting.front().ticket) : waiting.front().due <= cycle;
+    }
     void drive() override {
         stream.ready.set(waiting.size() < limit && !pauses.next());
-        if (!offered && !answer_pauses.next() && !waiting.empty() && waiting.front().due <= cycle) {
+        if (!offered && !answer_pauses.next() && present()) {
             std::memcpy(answers.payload.data, waiting.front().payload.data(), answers.payload.size);
             waiting.pop_front();
             offered = true;
@@ -67,6 +86,7 @@ struct RowReader : RowPort {
         answers.valid.set(offered);
     }
     void sample() override {
+        if (reader && !offered && !waiting.empty() && !present()) reader->miss(answers.ready.high());
         if (stream.valid.high() && stream.ready.high()) {
             ++transfers;
             const uint64_t first = place.of(stream.payload);
@@ -78,6 +98,10 @@ struct RowReader : RowPort {
                 });
                 // The latency counts from the next cycle.
                 waiting.push_back({cycle + 1 + latency, std::move(payload)});
+                if (reader)
+                    ranges(key(), first + i, [&](uint64_t from, uint64_t bytes) {
+                        waiting.back().ticket = std::max(waiting.back().ticket, reader->fetch(from, bytes));
+                    });
             }
         }
         if (offered && answers.ready.high()) {
@@ -94,8 +118,9 @@ struct RowWriter : RowPort {
     std::map<uint64_t, uint64_t> next;
     using RowPort::RowPort;
 
-    void drive() override { stream.ready.set(!pauses.next()); }
+    void drive() override { stream.ready.set(!pauses.next() && (!writer || writer->open())); }
     void sample() override {
+        if (writer && stream.valid.high() && !writer->open()) writer->wait();
         if (!stream.valid.high() || !stream.ready.high()) return;
         ++transfers;
         ++moved;
@@ -108,5 +133,6 @@ struct RowWriter : RowPort {
         each(key(), at, [&](uint8_t* element, size_t offset, size_t width) {
             copy_bits(element, 0, stream.payload.data, offset, width);
         });
+        if (writer) ranges(key(), at, [&](uint64_t to, uint64_t bytes) { writer->put(to, bytes); });
     }
 };

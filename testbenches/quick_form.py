@@ -14,6 +14,7 @@ COMPOSED = (
     "lad_tiles",
     "linear_module",
     "meadow",
+    "meadow_axi",
     "mode_discrepancy_module",
     "p3llm",
     "pim_channel",

@@ -212,6 +212,58 @@ def test_one_number_of_cached_tokens_gives_no_cost(build: Path) -> None:
     assert record["missing"][command] == "VEDA, generate"
 
 
+def write_run_with_memory(own: Design, *, cycles: int, name: str) -> None:
+    """Write a run of two tokens with the memory of a design."""
+    assert own.timed is not None
+    system = own.timed.system
+    used = {"waiting": 300, "utilization": 0.25, "bytes_read": 900, "bytes_written": 100}
+    blocks = [
+        {"token": 7, "first": 0, "cycles": 10 * cycles, "memory": used},
+        {"token": 8, "first": 1, "cycles": cycles, "memory": used},
+    ]
+    record = {
+        "finished": True,
+        "model": MODEL.digest,
+        "parameters": repr(system.p),
+        "settings": json.loads(json.dumps(system.settings.identity)),
+        "blocks": blocks,
+        "verilog_digest": PRESENT,
+    }
+    write(system.folder / f"run-{name}" / "record.json", record)
+
+
+def test_memory_adds_rows_of_its_own_runs(build: Path) -> None:
+    own = design("veda")
+    write_run(own)
+    write_run_with_memory(own.with_memory("hbm2", 500.0), cycles=2_000_000, name="2")
+    write_run_with_memory(own.with_memory("hbm2 channels=8", 500.0), cycles=4_000_000, name="3")
+    write_run_with_memory(own.with_memory("hbm2", None), cycles=3_000_000, name="4")
+    record = record_of(run("--top", "veda", "--memory", "hbm2", "--clock", "500"), build)
+    found = {label: value for label, (value, _) in cells(record).items()}
+    assert found["run with hbm2: cycles/token"] == 2_000_000
+    assert found["run with hbm2: tokens/s"] == 250
+    assert found["run with hbm2: bandwidth in use"] == 0.25
+    assert found["run with hbm2: bytes/token of all bursts"] == 1000
+    # The run with ideal ports remains that of the other rows.
+    assert found["cycles/token"] == 1_003_000
+    assert record["designs"][0]["commands"]["memory"].endswith("MEMORY=hbm2 CLOCK=500")
+    plain = record_of(run("--top", "veda"), build)
+    assert not [row for row in plain["rows"] if "hbm2" in row["row"]]
+    # The default clock is 1 GHz.
+    other = record_of(run("--top", "veda", "--memory", "hbm2"), build)
+    assert cells(other)["run with hbm2: cycles/token"] == (3_000_000, [])
+    assert "MEMORY='ddr4 limit=12'" in run("--top", "veda", "--memory", "ddr4 limit=12").output
+
+
+def test_system_that_cannot_use_a_memory_states_it(build: Path) -> None:
+    """P3-LLM's channel has sixteen banks, LPDDR4 eight."""
+    result = run("--top", "p3llm", "--memory", "lpddr4")
+    record = record_of(result, build)
+    assert "cannot use it" in result.output
+    assert cells(record)["run with lpddr4: cycles/token"] == ("cannot use it", [])
+    assert "memory" not in record["designs"][0]["commands"]
+
+
 def test_kept_figures_have_a_mark_and_old_ones_two(build: Path) -> None:
     record = record_of(run(), build)
     for column, top in enumerate(SYSTEMS):
@@ -383,6 +435,8 @@ def test_bits_of_the_edram_are_the_kept_ones() -> None:
         (["--top", "veda", "--budget", "100000"], "BUDGET must be from 2 to the"),
         (["--top", "kelle", "--set", "slots=64", "--budget", "64"], "SET must not set slots"),
         (["--bandwidth", "0"], "BANDWIDTH must be above 0 GB/s and finite, not 0"),
+        (["--memory", "hbm3"], "MEMORY must be one of ddr4, hbm2, lpddr4, none, not 'hbm3'"),
+        (["--clock", "500"], "CLOCK needs a MEMORY"),
         (["--bandwidth", "nan"], "BANDWIDTH must be above 0 GB/s and finite, not nan"),
         (["--top", "veda", "--context", "0"], "CONTEXT must be from 1 to"),
         (["--top", "meadow", "--context", "512"], "CONTEXT must be from 1 to 511, the tokens"),

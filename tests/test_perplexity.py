@@ -110,6 +110,9 @@ def test_finished_windows_are_kept(small: list[str], monkeypatch: pytest.MonkeyP
             "CONTEXT must be at most the 64 positions of float32",
         ),
         ("lad", ["--preset", "tiny", "--budget", "7"], "BUDGET and RESERVED are not for lad"),
+        ("lad", ["--retention", "2drp"], "RETENTION is not for lad, which has no eDRAM"),
+        ("kelle", ["--retention", "uniforn"], "did you mean 'uniform'"),
+        ("float32", ["--retention", "2drp"], "RETENTION is not for float32"),
         ("float32", ["--preset", "tiny"], "PRESET, PARAMETERS and SET are not for float32"),
         ("lad", ["--text", "nothing.txt"], "TEXT must be news, prose or a file;"),
         ("lad", ["--set", "no_such=1"], "no_such"),
@@ -135,7 +138,7 @@ def test_full_cache_is_the_model_in_float32(small: list[str]) -> None:
     assert record["losses"] == pytest.approx(record["float_losses"], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["h2o", "voting", "aerp_integers", "streaming_llm"])
+@pytest.mark.parametrize("name", ["h2o", "voting", "aerp_centred", "streaming_llm"])
 def test_policy_evicts_as_its_second_source(small: list[str], name: str) -> None:
     options = ["--policy", name, "--budget", "8", "--windows", "3"]
     options += ["--reserved", "4"] if name == "voting" else []
@@ -158,6 +161,7 @@ def test_wrong_fast_form_is_refused(small: list[str]) -> None:
         (["--policy", "h2o", "--top", "veda"], "one of TOP and POLICY must be given, not both"),
         (["--policy", "h20"], "did you mean 'h2o'"),
         (["--policy", "none.py"], "POLICY must be a file that exists, not 'none.py'"),
+        (["--policy", "h2o", "--retention", "2drp"], "RETENTION is not for h2o"),
         (["--policy", "h2o", "--set", "a=1"], "PRESET, PARAMETERS and SET are not for h2o"),
         (["--policy", "h2o", "--reserved", "4"], "RESERVED is not for h2o"),
         (["--policy", "voting", "--budget", "8"], "budget must be at least reserved = 32, not 8"),

@@ -72,6 +72,7 @@ def sim(*options: str) -> Result:
         ("voting", "tiny", "voting_engine", {}),
         ("voting_without_fallback", "smollm2", "voting_engine", {"threshold.fallback": False}),
         ("aerp_integers", "smollm2", "eviction_controller", {}),
+        ("aerp_centred", "tiny", "eviction_controller", {"centred": True}),
         ("aerp_integers", "tiny_before", "eviction_controller", {"evict_before": False}),
     ],
 )
@@ -165,7 +166,7 @@ def test_unit_that_does_not_exist_is_refused(package: Path) -> None:
         (["--top", "voting_engine", "--policy", "voting"], "must be given, not both"),
         (
             ["--policy", "h2o"],
-            "POLICY must be one that a unit implements, such as aerp_integers, voting, voting_w",
+            "POLICY must be one that a unit implements, such as aerp_integers, aerp_centred, v",
         ),
         (["--policy", "h20"], "did you mean 'h2o'"),
         (["--policy", "voting", "--preset", "tinny"], "did you mean 'tiny'"),

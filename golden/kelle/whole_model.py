@@ -26,8 +26,10 @@ from golden.kelle.decoder_layer import (
     quantised_layer,
     text_states,
 )
+from golden.kelle.edram.retention_times import Retention
 from golden.kelle.eviction.prefill import Prefill, prefill
 from golden.kelle.kelle import Integers, KelleModel, Step, normalised
+from golden.kelle.lost_bits import Entry, LostBits
 from golden.kelle.low_bits import lost, narrowed, turned, turned_matrices
 from golden.llm.language_model import LanguageModel
 from golden.llm.layers import Reals, exact_layer, padded, rms_norm, rotary_angles
@@ -226,11 +228,17 @@ class TokenResult:
         Results of each layer.
     sums : numpy.ndarray or None
         LM head's sum of each token of the vocabulary, if computed.
+    changed : list[list[Entry]]
+        By layer, the entries of the eDRAM that lost bits after the step.
+    flips : int
+        Bits that these entries lost.
     """
 
     states: Integers
     steps: list[Step]
     sums: Integers | None
+    changed: list[list[Entry]]
+    flips: int
 
     @property
     def token(self) -> int | None:
@@ -248,6 +256,8 @@ class WholeModel:
         Dimensions of the accelerator.
     model : IntegerModel
         Weights.
+    retention : Retention, optional
+        Bits that the eDRAM loses; none if not given.
 
     Members
     -------
@@ -257,35 +267,42 @@ class WholeModel:
 
     parameters: KelleParameters
     model: IntegerModel
+    retention: Retention | None = None
     layers: list[KelleModel] = field(init=False)
 
     def begin(self, states: Reals) -> list[Prefill]:
         """Clear all caches and prefill the first token, with states from `first_states`."""
         p = self.parameters
         self.layers, self._inputs = [], []
+        self._losses: list[LostBits] = []
         prefills = []
         for number, layer in enumerate(self.model.layers):
             quantised = integers(rms_norm(turned(states[number : number + 1], p)), NORM_STEP)
             own = KelleModel(p, replace(layer, quantised=quantised), number)
             prefills.append(prefill(own, 1))
+            if self.retention:
+                self._losses.append(LostBits(self.retention, own))
+                self._losses[-1].after_prefill(prefills[-1].score_updates)
             self.layers.append(own)
             self._inputs.append({0: quantised[0]})
         return prefills
 
     def step(self, position: int, state: Integers, *, predict: bool = True) -> TokenResult:
         """Decode a token with its embedded state through all layers."""
-        behind, steps = [], []
+        behind, steps, changed = [], [], []
         for number, layer in enumerate(self.layers):
             step = layer.step(position, state)
             self._inputs[number][position] = step.normalised
             if step.store:
                 layer.inputs[step.store[1]] = self._inputs[number][step.store[0]]
+            changed.append(self._losses[number].after(step) if self._losses else [])
             steps.append(step)
             behind.append(state := step.output)
         sums = None
         if predict:
             sums = vocabulary_sums(self.model.vocabulary, state, self.parameters)
-        return TokenResult(np.stack(behind), steps, sums)
+        flips = sum(own.flips for own in self._losses)
+        return TokenResult(np.stack(behind), steps, sums, changed, flips)
 
 
 def vocabulary_sums(vocabulary: IntegerVocabulary, state: Integers, p: KelleParameters) -> Integers:

@@ -157,7 +157,7 @@ def real_steps(
     past : tuple
         Cached keys and values [kv_heads, cached, size] of the earlier positions.
     p : MeadowParameters
-        Kind of norm, activation and embedding; the sizes are those of the layer.
+        Kind of norm, activation, embedding and mask; the sizes are those of the layer.
     """
     w, size = layer.matrices, layer.matrices["query"].shape[2]
     biases = {name: layer.biases.get(name, np.zeros(1)) for name in w}
@@ -180,7 +180,7 @@ def real_steps(
     )
     members = len(found["query"]) // len(keys)
     scores = np.matmul(found["query"], np.repeat(keys, members, axis=0).swapaxes(1, 2))
-    seen = np.arange(keys.shape[1]) <= positions[:, np.newaxis]
+    seen = (np.arange(keys.shape[1]) <= positions[:, np.newaxis]) | (not p.causal)
     powers = np.where(seen, np.exp(scores - np.where(seen, scores, -np.inf).max(-1)[..., None]), 0)
     shares = powers / powers.sum(-1, keepdims=True)
     found["score"] = np.where(seen, scores, 0)

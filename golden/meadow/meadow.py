@@ -93,7 +93,7 @@ def run_layer(
         query=layer.matrices["query"],
         keys=keys,
         values=values,
-        causal=True,
+        causal=p.causal,
         skip=False,
         factors=tuple(layer.factor(name) for name in ("query", "score", "attended")),
         table=layer.table,

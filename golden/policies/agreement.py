@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from golden.llm import Trace, open_trace
 from golden.policies.cache import Cache
 from golden.policies.protocol import CachePolicy, Policy, Query, Unit
-from golden.policies.scores import Aerp, Source
+from golden.policies.scores import Aerp, Source, TrackedAerp
 from golden.policies.voting import Voting
 from golden.veda.voting.vote_threshold import vote_threshold, votes
 from golden.veda.voting.voting_engine import to_codes
@@ -26,6 +26,7 @@ POLICIES: dict[str, Policy] = {
     "voting": Voting(budget=BUDGET),
     "voting_without_fallback": Voting(budget=BUDGET, fallback=False),
     "aerp_integers": Aerp(budget=BUDGET, source=Source.INTEGER),
+    "aerp_centred": TrackedAerp(budget=BUDGET, source=Source.CENTRED),
 }
 """The policies that have a bit-exact form."""
 

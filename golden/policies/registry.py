@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from golden.policies.protocol import CachePolicy, Hardware, Policy, Query, Unit
-from golden.policies.scores import H2O, Aerp, FullCache, Source, StreamingLLM
+from golden.policies.scores import H2O, Aerp, FullCache, Source, StreamingLLM, TrackedAerp
 from golden.policies.voting import Voting
 from hdl.errors import UserError, unknown
 from hdl.paths import ROOT, expanded
@@ -35,6 +35,7 @@ BUILT_IN: dict[str, Policy] = {
     "aerp": Aerp(),
     "aerp_raw": Aerp(source=Source.RAW),
     "aerp_integers": Aerp(source=Source.INTEGER),
+    "aerp_centred": TrackedAerp(source=Source.CENTRED),
     "voting": Voting(),
     "voting_without_fallback": Voting(fallback=False),
 }

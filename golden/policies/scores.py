@@ -33,6 +33,11 @@ class Source(Enum):
     RAW = "raw scores"
     PROB = "probabilities"
     INTEGER = "raw scores in the accelerator's integers"
+    CENTRED = "the same, from the tracked median of the head on"
+
+
+INTEGERS = (Source.INTEGER, Source.CENTRED)
+"""Sources with a bit-exact form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +90,7 @@ class ScorePolicy(Policy):
                 return importance + query.raw.sum(2)
             case Source.PROB:
                 return importance + query.prob.sum(2)
-            case Source.INTEGER:
+            case Source.INTEGER | Source.CENTRED:
                 return importance + accelerator_scores(query.raw).sum(2)
 
     def protect(self, query: Query) -> Tensor:
@@ -115,7 +120,7 @@ class ScorePolicy(Policy):
         if self.source is Source.NONE:
             return self._by_position(scores.shape[1])
         source = ScoreSource.PROB if self.source is Source.PROB else ScoreSource.RAW
-        if self.source is Source.INTEGER:
+        if self.source in INTEGERS:
             # The bit-exact form of these sums is their only form.
             return self._replayed(*self._in_base_2(scores))
         return self._replayed(scores, source, None)
@@ -139,12 +144,16 @@ class ScorePolicy(Policy):
     ) -> Attended:
         tokens = scores.shape[1]
         first = min(self.prefill or self.budget, tokens)
+        centre = None
+        if self.source is Source.CENTRED:
+            # The median is tracked from the second token on, as in the accelerator.
+            first, centre = 1, HeadScores(eviction_of(self))
         for now in range(first):
             yield np.arange(now + 1)
         policy = AerpParameters(budget=self.budget, window=self.window, sinks=self.sinks)
         steps = tokens - first
         for step in replay(
-            scores, policy, first=first, steps=steps, source=source, evictor=evictor
+            scores, policy, first=first, steps=steps, source=source, evictor=evictor, centre=centre
         ):
             cached = step.positions[step.positions != EMPTY]
             yield np.sort(np.append(cached, step.now))
@@ -201,24 +210,25 @@ class Aerp(ScorePolicy):
     @property
     def exact(self) -> str | None:
         """The evictor's arithmetic in the golden model of AERP."""
-        return "golden.kelle.eviction.aerp.replay" if self.source is Source.INTEGER else None
+        return "golden.kelle.eviction.aerp.replay" if self.source in INTEGERS else None
 
     @property
     def hardware(self) -> Hardware | None:
         """The eviction controller, which evicts after the step's scores are accumulated."""
-        if self.source is not Source.INTEGER:
+        if self.source not in INTEGERS:
             return None
+        centred = self.source is Source.CENTRED
         dimensions = {"slots": self.budget, "window": self.window, "sinks": self.sinks}
-        settings = " ".join(f"{name}={value}" for name, value in dimensions.items())
+        words = [f"{name}={value}" for name, value in dimensions.items()]
         return Hardware(
             unit="eviction_controller",
-            settings={"evictor.source": "raw", "evict_before": False},
-            accelerator={"TOP": "kelle", "SET": settings},
+            settings={"evictor.source": "raw", "evict_before": False, "centred": centred},
+            accelerator={"TOP": "kelle", "SET": " ".join(words + ["centred=true"] * centred)},
         )
 
     def exact_form(self, scores: NDArray[np.floating]) -> Attended | None:
         """Run the golden model of AERP with the evictor's integers."""
-        if self.source is not Source.INTEGER:
+        if self.source not in INTEGERS:
             return None
         return self._replayed(*self._in_base_2(scores))
 
@@ -228,16 +238,19 @@ class TrackedAerp(Aerp):
     """AERP whose more important half is that of the accelerator's refresh controllers.
 
     Tokens above the tracked median of their head are important, by four bits of an importance; an
-    arriving token is important. Evictions are those of `Aerp`.
+    arriving token is important. Evictions are those of `Aerp`. With `Source.CENTRED` the importance
+    of an arriving token starts at this median, so that it does not depend on the token's age.
     """
 
     source: Source = Source.INTEGER
 
     def __post_init__(self) -> None:
-        """Check that importance is in integers."""
+        """Check that importance is in integers, and that a centred cache has no prefill."""
         super().__post_init__()
-        integers = self.source is Source.INTEGER
-        require(integers, "split by a tracked median needs the source INTEGER", self.source)
+        rule = "split by a tracked median needs the source INTEGER or CENTRED"
+        require(self.source in INTEGERS, rule, self.source)
+        prefills = self.prefill and self.source is Source.CENTRED
+        require(not prefills, "prefill must be 0 with the source CENTRED", self.prefill)
 
     def begin(self, lanes: int, caches: int, tokens: int) -> "TrackedAerp":
         """Return the policy with new medians."""
@@ -248,7 +261,9 @@ class _Tracking(TrackedAerp):
     """The medians of one layer's heads, and the groups after the last query."""
 
     def __init__(self, policy: TrackedAerp, lanes: int, caches: int, tokens: int) -> None:
-        super().__init__(budget=policy.budget, prefill=policy.prefill, unit=policy.unit)
+        super().__init__(
+            budget=policy.budget, prefill=policy.prefill, unit=policy.unit, source=policy.source
+        )
         parameters = eviction_of(policy)
         # A frozen dataclass: the state is set as its own fields are.
         object.__setattr__(
@@ -264,6 +279,9 @@ class _Tracking(TrackedAerp):
     def score(self, importance: Tensor, query: Query) -> Tensor:
         """Add scores, and divide the tokens by the accelerator's bit-exact coarse scores."""
         updated = super().score(importance, query)
+        if self.source is Source.CENTRED and query.now == 0:
+            # The first token is a prefill: its score less the mean of one score.
+            updated = torch.zeros_like(updated)
         for lane, heads in enumerate(self._scores):
             for head, scores in enumerate(heads):
                 positions = query.positions[lane, head]
@@ -273,6 +291,8 @@ class _Tracking(TrackedAerp):
                 high = torch.from_numpy(high_group(scores.coarse(sums), EXPORTED_BITS))
                 self._high[lane, head, positions[cached]] = high
                 self._high[lane, head, query.now] = True
+                if self.source is Source.CENTRED:
+                    updated[lane, head, ~cached] += scores.centre
                 scores.learn(sums)
         return updated
 

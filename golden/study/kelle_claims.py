@@ -10,11 +10,11 @@ from golden.study.kelle_cost import (
     TASKS,
     decode_cost,
     factors,
-    harmonic_mean,
     lifetimes,
     overlapped_us,
 )
 from golden.study.outcome import Claim, Table
+from hdl.kelle.edram.refresh_intervals import TABLE_4
 
 EXACT, COARSE = 0.01, 0.1
 STEPS = (
@@ -25,22 +25,21 @@ STEPS = (
     ("Kelle+eDRAM", "Original+SRAM", 3.94, 4.46),
 )
 """System, reference system, and the paper's speedup and energy factor (Section 8.1)."""
-REFRESH_GROUPS = {
-    0.540: [0.180, 3.6, 0.72, 5.4],
-    1.050: [0.360, 5.4, 1.44, 7.2],
-    2.062: [0.720, 9.0, 2.88, 10.8],
-}
-"""Table 4: the uniform interval, and the intervals of the four groups, ms."""
 RATIOS = (0.1, 0.5, 1.0, 2.0)
 
 
 def arithmetic() -> tuple[list[Table], list[Claim]]:
     """Return the tables of the cost model, and the claims that it checks."""
     claims = [
-        _figure(f"four intervals refresh as often as {uniform * 1000:.0f} us", uniform * 1000,
-                harmonic_mean(groups) * 1000, EXACT, "us")
-        for uniform, groups in REFRESH_GROUPS.items()
-    ]  # fmt: skip
+        _figure(
+            f"four intervals refresh as often as {uniform} us",
+            uniform,
+            intervals.mean_us,
+            EXACT,
+            "us",
+        )
+        for uniform, intervals in TABLE_4.items()
+    ]
     claims += [
         _figure("by the paper's 1.1 and 3.2 us three loads hide one recomputation: saved", 25,
                 100 * (1 - overlapped_us(4, 1) / overlapped_us(4, 0)), EXACT, "%"),

@@ -7,6 +7,7 @@ not state.
 
 from dataclasses import dataclass, replace
 
+from hdl.kelle.edram.refresh_intervals import RefreshIntervals
 from hdl.parameters import require
 
 SRAM_PJ_A_BYTE, EDRAM_PJ_A_BYTE = 185.9, 84.8
@@ -31,11 +32,6 @@ ASSUMPTIONS = (
     "one in four cached vectors is recomputed (Section 8.3.2), in no time: the RTL takes time",
     "prefill is excluded",
 )
-
-
-def harmonic_mean(intervals: list[float]) -> float:
-    """Return the uniform interval with the same number of refresh operations."""
-    return len(intervals) / sum(1 / interval for interval in intervals)
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ class System:
         require(0 <= self.recomputed < 1, "recomputed must be from 0 to below 1", self.recomputed)
 
 
-ADAPTIVE_MS = harmonic_mean([0.36, 5.4, 1.44, 7.2])
+ADAPTIVE_MS = RefreshIntervals().mean_us / 1000
 ORIGINAL_SRAM = System(side=24, embedded=False)
 SYSTEMS = {
     "Original+SRAM": ORIGINAL_SRAM,

@@ -4,7 +4,8 @@ A word contains FP16, or a two's complement integer of 16 bits with one scale pe
 accelerator), per head or per channel. Bit errors are independent. Their probability depends on the
 half of the word and on whether the token is a high-score token. The
 policy selects these tokens by its method `important`: the paper's half of each head, or the
-accelerator's tracked median.
+accelerator's tracked median. Refresh intervals give probabilities by the distribution of retention
+times in `golden.kelle.edram.retention_times`.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from enum import Enum
 import torch
 from torch import Tensor
 
+from golden.kelle.edram.retention_times import PAPER_TIMES
+from hdl.kelle.edram.refresh_intervals import RefreshIntervals
 from hdl.parameters import require
 
 BITS = 16
-INTERVALS_MS = {"hst_msb": 0.36, "lst_msb": 1.44, "hst_lsb": 5.4, "lst_lsb": 7.2}
-"""The paper's refresh intervals in ms."""
+GROUPS = ("hst_msb", "hst_lsb", "lst_msb", "lst_lsb")
 
 
 class WordFormat(Enum):
@@ -63,7 +65,7 @@ class FlipRates:
 
     def __post_init__(self) -> None:
         """Check every rate."""
-        for name in INTERVALS_MS:
+        for name in GROUPS:
             rate = getattr(self, name)
             require(0 <= rate <= 1, f"{name} must be between 0 and 1", rate)
 
@@ -78,21 +80,10 @@ def uniform(rate: float, word: WordFormat = WordFormat.INT16) -> FlipRates:
     return FlipRates(hst_msb=rate, hst_lsb=rate, lst_msb=rate, lst_lsb=rate, format=word)
 
 
-def two_dimensional(mean: float, word: WordFormat = WordFormat.INT16) -> FlipRates:
-    """Return rates in proportion to the refresh intervals of the groups, with the given mean.
-
-    Proportionality is an assumption, because the paper plots its failure curve (Figure 4) without
-    numbers.
-    """
-    total = sum(INTERVALS_MS.values())
-    rates = {name: 4 * mean * interval / total for name, interval in INTERVALS_MS.items()}
-    return FlipRates(
-        hst_msb=rates["hst_msb"],
-        hst_lsb=rates["hst_lsb"],
-        lst_msb=rates["lst_msb"],
-        lst_lsb=rates["lst_lsb"],
-        format=word,
-    )
+def refreshed(intervals: RefreshIntervals, word: WordFormat = WordFormat.INT16) -> FlipRates:
+    """Return the rates of the groups at their refresh intervals."""
+    lost = {name: PAPER_TIMES.lost(getattr(intervals, name)) for name in GROUPS}
+    return FlipRates(**lost, format=word)
 
 
 class Retention:

@@ -190,6 +190,8 @@ UNITS = (
                 vector_entries=1,
                 evict_before=True,
             ),
+            # Arriving tokens start at the median of their head.
+            "tiny_centred": replace(TINY_EVICTION, layers=2, centred=True),
             "smollm2": SMOLLM2_EVICTION,
             "paper": PAPER_EVICTION,
         },
@@ -266,6 +268,8 @@ UNITS = (
                 window=4,
                 vocabulary_size=0,
             ),
+            # Arriving tokens start at the median of their head.
+            "tiny_centred": replace(TINY_KELLE, centred=True),
             # The loads of a tile take fewer cycles than the evictor has rows.
             "tiny_w4a8": replace(
                 TINY_KELLE,
@@ -325,7 +329,14 @@ UNITS = (
                 window=64,
             ),
         },
-        long=("tiny_words", "tiny_batch", "smollm2", "paper", "llama2_attention"),
+        long=(
+            "tiny_centred",
+            "tiny_words",
+            "tiny_batch",
+            "smollm2",
+            "paper",
+            "llama2_attention",
+        ),
     ),
 )
 """Every unit of Kelle."""

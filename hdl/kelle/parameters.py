@@ -76,6 +76,8 @@ class KelleParameters(ModelDimensions, Parameters):
         Maximum number of input vectors stored per layer and sequence, for recomputed tokens.
     popular_above : int, optional
         As in `EvictionParameters`.
+    centred : bool
+        As in `EvictionParameters`.
     score_shift : int
         Bits that are dropped from a score before it is added to a token's importance.
     score_width : int
@@ -128,6 +130,7 @@ class KelleParameters(ModelDimensions, Parameters):
     context_length: Annotated[int, PowerOfTwo(16, 1 << 20, "tokens")] = 1 << 14
     vectors: Annotated[int, Range(1, 32, "vectors")] = 8
     popular_above: Annotated[int | None, As(EvictionParameters)] = None
+    centred: bool = option(default=False)
     score_shift: Annotated[int, As(SystolicEvictorParameters, "shift")] = 2
     score_width: Annotated[int, As(SystolicEvictorParameters)] = 27
     rotary: bool = option(default=True)
@@ -375,6 +378,7 @@ class KelleParameters(ModelDimensions, Parameters):
             vectors=self.vectors,
             vector_entries=self.memory.edram.vector_entries,
             popular_above=self.popular_above,
+            centred=self.centred,
         )
 
     @property

@@ -119,7 +119,7 @@ SMOLLM2_EAS = AttentionScoreModuleParameters(vector=SMOLLM2_VECTOR, apid=SMOLLM2
 SMOLLM2_MD = ModeDiscrepancyModuleParameters(vector=SMOLLM2_VECTOR, slots=2048, table=EIGHT)
 SMOLLM2_AC = AttentionComputationModuleParameters(vector=SMOLLM2_VECTOR, updates=683)
 SMOLLM2_LINEAR = LinearModuleParameters(vector=SMOLLM2_VECTOR, slices=24, groups=220)
-SMOLLM2_SFM = SpecialFunctionModuleParameters(vector=SMOLLM2_VECTOR, hidden_size=576, lanes=4)
+SMOLLM2_SFM = SpecialFunctionModuleParameters(vector=SMOLLM2_VECTOR, hidden_size=576)
 SMOLLM2_TILE = LadTileParameters(
     stored_heads=9,
     eas=replace(SMOLLM2_EAS, apid=replace(SMOLLM2_APID, table=TWELVE)),

@@ -47,6 +47,30 @@ TINY = MeadowParameters(
     words=512,
 )
 
+TINY_OPT = MeadowParameters(
+    hidden_size=24,
+    heads=6,
+    kv_heads=6,
+    intermediate_size=48,
+    lanes=3,
+    slots=16,
+    tokens=14,
+    probability_bits=8,
+    rotary=False,
+    layer_norm=True,
+    biases=True,
+    activation=Activation.RELU,
+    gated=False,
+    element=ELEMENTS["tiny"],
+    unpacker=WeightUnpackerParameters(
+        unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
+        entries=1024,
+        rows=2,
+    ),
+    vocabulary_size=45,
+    words=512,
+)
+
 TINY_TILE = TileParameters(
     lanes=3,
     slices=2,
@@ -93,7 +117,7 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": TINY_TILE,
             "tiny_exponents": replace(
-                TINY_TILE, biases=True, tile_scales=True, token_exponents=True
+                TINY_TILE, biases=True, tile_scales=True, token_exponents=True, weight_words=4
             ),
             "smollm2": TileParameters(
                 slice_words=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
@@ -131,7 +155,7 @@ UNITS: tuple[Entry, ...] = (
                 entries=1024,
             ),
             "tiny_pairs": WeightUnpackerParameters(
-                unpacker=UnpackerParameters(lanes=4, packet_bits=64), entries=256
+                unpacker=UnpackerParameters(lanes=4, packet_bits=64), entries=256, rows=4
             ),
             "smollm2": WeightUnpackerParameters(),
             "paper": WeightUnpackerParameters(
@@ -163,33 +187,14 @@ UNITS: tuple[Entry, ...] = (
         unit=Meadow,
         presets={
             "tiny": TINY,
-            "tiny_exponents": replace(TINY, tile_scales=True, token_exponents=True),
-            "tiny_opt": MeadowParameters(
-                hidden_size=24,
-                heads=6,
-                kv_heads=6,
-                intermediate_size=48,
-                lanes=3,
-                slots=16,
-                tokens=14,
-                probability_bits=8,
-                rotary=False,
-                layer_norm=True,
-                biases=True,
-                activation=Activation.RELU,
-                gated=False,
-                element=ELEMENTS["tiny"],
-                unpacker=WeightUnpackerParameters(
-                    unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
-                    entries=1024,
-                ),
-                vocabulary_size=45,
-                words=512,
-            ),
+            "tiny_exponents": replace(TINY, tile_scales=True, token_exponents=True, unpackers=2),
+            "tiny_opt": TINY_OPT,
+            "tiny_deit": replace(TINY_OPT, activation=Activation.GELU, causal=False),
             "smollm2": MeadowParameters(
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(lanes=32, packet_bits=512, classes=False),
                     entries=8192,
+                    rows=4,
                 ),
             ),
             "paper": MeadowParameters(
@@ -207,7 +212,7 @@ UNITS: tuple[Entry, ...] = (
                     unpacker=UnpackerParameters(classes=False), entries=2048
                 ),
                 vocabulary_size=50_272,
-                words=1 << 15,
+                words=1 << 16,
             ),
         },
         long=("smollm2", "paper"),

@@ -94,9 +94,9 @@ def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
         {
             "packing": p.unpacker.matrix_layout,
             "table_address": p.address_bits,
-            "table_rows": range(p.unpacker.entries + 1),
-            "packet_address": p.address_bits,
-            "packet_count": range(p.longest_burst + 1),
+            "table_words": range(p.unpacker.words + 1),
+            "packet_address": data.ArrayLayout(unsigned(p.address_bits), p.unpackers),
+            "packet_count": data.ArrayLayout(range(p.longest_burst + 1), p.unpackers),
             "words": 28,
             "tile_words": range(p.tile.gemm_steps * 2 * p.slices + 1),
             **tiles,

@@ -50,14 +50,14 @@ class Meadow(Unit):
     Weights are fetched ahead of instructions. A separate stream describes the matrices, which the
     host has packed. Packets of IDs are fetched, and the weight path replaces each ID by its chunk
     of weights from the matrix's unique matrix, until the tile's double buffers are full. The unique
-    matrix is loaded before, one chunk per cycle, while the previous matrix streams. Each matrix is
-    read once per instruction, whatever the number of token groups.
+    matrix is loaded before, `unpacker.rows` chunks per cycle, while the previous matrix streams.
+    Each matrix is read once per instruction, whatever the number of token groups.
 
     **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
     about 60 cycles, and the time of three groups of tokens in the pipeline. **Throughput** a GEMM
     takes ``head_size / 2 * slice_words`` cycles per group of tokens and output tile, or the time to
-    read its weights, whichever is longer; at most ``head_size`` weights per cycle, and at most
-    those that the unpacker outputs (`MeadowParameters.unpacker_items`). An output tile is
+    read its weights, whichever is longer: each of the `unpackers` outputs at most ``head_size``
+    weights per cycle, and at most `MeadowParameters.unpacker_items`. An output tile is
     ``head_size`` outputs, which two halves of a lane's elements compute in pairs; `slice_words` is
     the number of words of a row that one element multiplies, ``inputs / (slices * head_size)``.
 
@@ -106,7 +106,8 @@ class Meadow(Unit):
         The key/value cache, one word of ``head_size`` INT8 elements per head and position; rows of
         scores and probabilities. A request must see all words of earlier `cache_writes`.
     table_reads, packet_reads : Out(port)
-        Unique matrices and packets of the weights.
+        Unique matrices and packets of the weights; with several `unpackers` the ports
+        `packet_reads_0`, `packet_reads_1`, ...
     bias_reads : Out(port)
         Biases of the linear layers; present with the parameter `biases`.
     scale_reads : Out(port)
@@ -142,8 +143,8 @@ class Meadow(Unit):
                 "key_reads": Out(p.reads(cached)),
                 "value_reads": Out(p.reads(cached)),
                 "cache_writes": Out(p.writes(cached)),
-                "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
-                "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
+                "table_reads": Out(p.reads(p.unpacker.rows_layout)),
+                **{name: Out(p.reads(p.unpacker.unpacker.packet_bits)) for name in p.packet_ports},
                 **biases,
                 **scales,
                 "predictions": Out(stream.Signature(p.prediction_layout)),
@@ -184,7 +185,7 @@ class Meadow(Unit):
         )
         ports = [
             (weights.table_reads, self.table_reads),
-            (weights.packet_reads, self.packet_reads),
+            *((getattr(weights, name), getattr(self, name)) for name in p.packet_ports),
             *([(weights.bias_reads, self.bias_reads)] if p.biases else []),
             *([(weights.scale_reads, self.scale_reads)] if p.tile_scales else []),
         ]

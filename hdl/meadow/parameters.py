@@ -1,12 +1,13 @@
 """Dimensions and payloads of MEADOW's accelerator."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 from amaranth.utils import ceil_log2
 
-from hdl.meadow.tile.element_parameters import ElementParameters
+from hdl.meadow.tile.element_parameters import OPERAND, ElementParameters
 from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.tile.tile_parameters import (
     FACTOR,
@@ -57,6 +58,23 @@ LEAST_UNITS = 8
 """Activation modules of the published accelerator."""
 
 
+@dataclass(frozen=True)
+class Plane:
+    """Bits of all elements of the words at the first addresses of the activation memory.
+
+    Members
+    -------
+    words : int
+        Number of words that have these bits.
+    low, high : int
+        First bit of an element, and the bit after the last one.
+    """
+
+    words: int
+    low: int
+    high: int
+
+
 @parameter_object
 class MeadowParameters(ModelDimensions, Parameters):
     """Dimensions of an accelerator; its golden model and testbench use them too.
@@ -85,6 +103,9 @@ class MeadowParameters(ModelDimensions, Parameters):
         Whether queries and keys can be rotated by their positions.
     rope_base : int
         Base of the frequencies of the rotary embedding.
+    causal : bool
+        Whether programs mask the keys after a token's own position. A flag of each instruction
+        selects it, so that the hardware is the same.
     layer_norm : bool
         Whether the norm is layer norm (subtracts the mean, adds a bias) or RMSNorm.
     biases : bool
@@ -102,11 +123,15 @@ class MeadowParameters(ModelDimensions, Parameters):
     element : ElementParameters
         Dimensions of every processing element; `multipliers` is the size of a head.
     unpacker : WeightUnpackerParameters
-        Dimensions of the weight unpacker.
+        Dimensions of a weight unpacker.
+    unpackers : int
+        Weight unpackers, each of which has a port for packets and outputs at most one word per
+        cycle; they divide the ``2 * slices`` words of weights that a lane multiplies in a cycle.
     vocabulary_size : int
         Tokens of the vocabulary, the outputs of the LM head.
     words : int
-        Words of the activation memory; a word has as many elements as a head.
+        Addresses of the activation memory, whose words have as many elements as a head. It has
+        those words, and those bits of each, that a block needs (`planes`).
     weight_fraction : int
         Fraction bits of a norm's weights.
     address_bits : int
@@ -129,6 +154,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = True
     rope_base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
+    causal: bool = True
     layer_norm: bool = False
     biases: bool = False
     activation: Activation = Activation.SILU
@@ -137,6 +163,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     token_exponents: bool = False
     element: ElementParameters = ElementParameters()
     unpacker: WeightUnpackerParameters = WeightUnpackerParameters()
+    unpackers: Annotated[int, Range(1, 16, "unpackers")] = 1
     vocabulary_size: Annotated[int, Range(2, 1 << 20, "tokens")] = 49_152
     words: Annotated[int, PowerOfTwo(2, 1 << 16, "words")] = 4096
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 10
@@ -166,6 +193,9 @@ class MeadowParameters(ModelDimensions, Parameters):
         )
         rule = "unpacker.unpacker.lanes * unpacker.chunk must be at most 256"
         require(self.unpacker_items <= 256, rule, self.unpacker_items)
+        words = HALVES * self.slices
+        rule = f"unpackers must divide 2 * slices = {words}"
+        require(words % self.unpackers == 0, rule, self.unpackers)
         rule = "words must hold a token's state, its norm and its gates"
         require(self.words >= self.token_words, rule, self.words)
         rule = "a head's probabilities must be at most 2^20 words"
@@ -195,13 +225,40 @@ class MeadowParameters(ModelDimensions, Parameters):
 
     @property
     def token_words(self) -> int:
-        """Words that a token occupies at the same time: hidden state, its norm, and the gates."""
-        return 2 * self.state_words + self.feed_forward_words
+        """Words that a token occupies at the same time: hidden state, its norm, and a wide row."""
+        return 2 * self.state_words + self.wide_words
+
+    @property
+    def wide_words(self) -> int:
+        """Words of the longer of a token's head outputs and its row of the feed-forward part."""
+        return max(self.state_words, self.feed_forward_words)
 
     @property
     def most_tokens(self) -> int:
         """Maximum tokens per block that the activation memory can hold."""
         return min(self.tokens, self.words // self.token_words)
+
+    @property
+    def planes(self) -> list[Plane]:
+        """Parts of the activation memory: all words have the bits of the first.
+
+        The words of a block are first its hidden states, then its head outputs or the rows between
+        the feed-forward matrices (`wide_words`), then its normalised rows. Hidden states have all
+        bits. With a gate, the second kind has the bits of a result. With token exponents, it has
+        all bits, and normalised rows have the bits of a result.
+        """
+        states, wider = self.state_words, self.state_words + self.wide_words
+        if self.token_exponents:
+            depths = (self.token_words, self.token_words, wider)
+        else:
+            depths = (self.token_words, wider if self.gated else states, states)
+        planes: list[Plane] = []
+        for byte, words in enumerate(self.most_tokens * depth for depth in depths):
+            low, high = OPERAND.width * byte, OPERAND.width * (byte + 1)
+            if planes and planes[-1].words == words:
+                low = planes.pop().low
+            planes.append(Plane(words, low, high))
+        return planes
 
     @property
     def row_words(self) -> int:
@@ -215,8 +272,15 @@ class MeadowParameters(ModelDimensions, Parameters):
 
     @property
     def unpacker_items(self) -> int:
-        """Maximum weights per cycle."""
+        """Maximum weights per cycle of an unpacker."""
         return self.unpacker.unpacker.lanes * self.unpacker.chunk
+
+    @property
+    def packet_ports(self) -> tuple[str, ...]:
+        """Names of the ports for packets, one per unpacker."""
+        if self.unpackers == 1:
+            return ("packet_reads",)
+        return tuple(f"packet_reads_{number}" for number in range(self.unpackers))
 
     @property
     def tile(self) -> TileParameters:
@@ -237,6 +301,7 @@ class MeadowParameters(ModelDimensions, Parameters):
             biases=self.biases,
             tile_scales=self.tile_scales,
             token_exponents=self.token_exponents,
+            weight_words=self.unpackers,
             rope_base=self.rope_base,
             element=self.element,
         )

@@ -27,12 +27,24 @@ from hdl.p3llm.quantisers.probability_quantiser import (
 )
 from hdl.p3llm.quantisers.value_scaling import ValueScaling, ValueScalingParameters
 
+SHORT_TIMES = BankTimingParameters(
+    banks=8,
+    rcd_ps=6_000,
+    rp_ps=4_000,
+    ras_ps=12_000,
+    rtp_ps=4_000,
+    wr_ps=8_000,
+    wtr_ps=4_000,
+    rrd_ps=4_000,
+    rfc_ps=18_000,
+    refi_ps=400_000,
+)
+"""Banks whose times take few cycles, for the small presets."""
+
 TINY = P3llmParameters(
     channel=PimChannelParameters(
         unit=PimComputeUnitParameters(elements=4, steps=8),
-        timing=BankTimingParameters(
-            banks=8, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
-        ),
+        timing=SHORT_TIMES,
     ),
     hidden_size=64,
     intermediate_size=80,
@@ -79,18 +91,20 @@ UNITS: tuple[Entry, ...] = (
             # Each time is the longest one in some case, so that none is masked by another.
             "tiny": BankTimingParameters(
                 banks=8,
-                rcd=3,
-                rp=4,
-                ras=11,
-                ccd=4,
-                rtp=3,
-                wr=6,
-                wtr=7,
-                rrd=3,
-                rfc=13,
-                refi=16,
+                rcd_ps=6_000,
+                rp_ps=8_000,
+                ras_ps=22_000,
+                ccd_l_ps=8_000,
+                rtp_ps=6_000,
+                wr_ps=12_000,
+                wtr_ps=14_000,
+                rrd_ps=6_000,
+                rfc_ps=26_000,
+                refi_ps=32_000,
             ),
             "smollm2": BankTimingParameters(),
+            # Columns of different bank groups are two cycles apart.
+            "smollm2_gigahertz": BankTimingParameters(clock_mhz=1000),
             "paper": BankTimingParameters(),
         },
         long=("paper",),
@@ -102,9 +116,11 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": PimChannelParameters(
                 unit=PimComputeUnitParameters(elements=4, steps=8),
-                timing=BankTimingParameters(
-                    banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=40
-                ),
+                timing=replace(SHORT_TIMES, banks=4, refi_ps=80_000),
+            ),
+            "tiny_gigahertz": PimChannelParameters(
+                unit=PimComputeUnitParameters(elements=4, steps=8),
+                timing=replace(SHORT_TIMES, banks=4, refi_ps=80_000, clock_mhz=1000),
             ),
             "smollm2": PimChannelParameters(),
             "paper": PimChannelParameters(),
@@ -234,6 +250,11 @@ UNITS: tuple[Entry, ...] = (
             "tiny_channels": replace(TINY, pseudo_channels=2),
             # Keys are quantised before the rotary embedding; the NPU multiplies queries by keys.
             "tiny_pre_rope": replace(TINY, pre_rope=True),
+            # The pins of the memory move a column in two cycles.
+            "tiny_gigahertz": replace(
+                TINY,
+                channel=replace(TINY.channel, timing=replace(SHORT_TIMES, clock_mhz=1000)),
+            ),
             # A weight of the LM head is the sum of two 4-bit weights.
             "tiny_vocabulary_bits": replace(TINY, vocabulary_bits=8),
             "smollm2": P3llmParameters(),
@@ -247,7 +268,7 @@ UNITS: tuple[Entry, ...] = (
                 layers=1,
             ),
         },
-        long=("smollm2", "paper"),
+        long=("tiny_gigahertz", "smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

@@ -189,12 +189,18 @@ class P3llm(Unit):
         command = Signal(self.parameters.channel.column_command_layout)
         # Instructions of the memory side are issued sequentially, so only one sequencer is active.
         appending = appends.writes
+        quiet = Signal()
+        m.d.sync += quiet.eq(self.memory_issuer.waits)
         m.d.comb += [
             scheduler.column.eq(Mux(appending, appends.column, products.column)),
+            # A register: the path from the instruction to the banks' rules is long.
+            scheduler.quiet.eq(quiet),
             products.taken.eq(scheduler.taken & ~appending),
             appends.taken.eq(scheduler.taken & appending),
             self.vectors.word_address.eq(products.word_address),
         ]
+        if self.parameters.channel.timing.ccd_s > 1:
+            m.d.comb += products.slot.eq(scheduler.slot)
         m.d.sync += [
             command.eq(products.command),
             writes_input.eq(products.command.operation == ColumnOperation.WRITE_INPUT),

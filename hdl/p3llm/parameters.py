@@ -117,7 +117,8 @@ class P3llmParameters(ModelDimensions, Parameters):
         )
         timing = self.channel.timing
         least = 2 * (timing.rfc + timing.rp + timing.rcd + timing.ras)
-        require(timing.refi >= least, f"timing.refi must be at least {least}", timing.refi)
+        rule = f"timing.refi_ps must be at least {least} cycles at {timing.clock_mhz} MHz"
+        require(timing.refi >= least, rule, timing.refi_ps)
         # Each part of the NPU checks its own rules.
         for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
             getattr(self, part)

@@ -102,8 +102,11 @@ class MeadowAxiParameters(Parameters):
             RegionPort("key_reads", "cache", cached),
             RegionPort("value_reads", "cache", cached),
             RegionPort("cache_writes", "cache", cached, writes=True),
-            RegionPort("table_reads", "tables", bits(p.unpacker.chunk_layout)),
-            RegionPort("packet_reads", "packets", p.unpacker.unpacker.packet_bits),
+            RegionPort("table_reads", "tables", bits(p.unpacker.rows_layout)),
+            *(
+                RegionPort(name, "packets", p.unpacker.unpacker.packet_bits)
+                for name in p.packet_ports
+            ),
         ]
         if p.biases:
             found.append(RegionPort("bias_reads", "biases", bits(p.bias_layout)))

@@ -16,9 +16,13 @@ from hdl.settings import parse_settings
 from synth.comparison import System
 from systola.generate import adapter_of, cache_settings, fitted_system
 from systola.options import choose, path_shown
+from testbenches.external_memory import memory_of
 
 LONG_TOKENS = 32
 """Tokens of a run that measures the cost of a cached token."""
+
+MEMORY_TOKENS = 2
+"""Tokens of a run with an external memory, of which the second one is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +157,22 @@ def choices(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Timed:
+    """A design with an external memory.
+
+    Parameters
+    ----------
+    variables : Mapping[str, str]
+        The variables of make that select memory and clock.
+    system : systola.generation.system.System
+        The adapter with this memory; parameters that depend on it may differ.
+    """
+
+    variables: Mapping[str, str]
+    system: Any
+
+
+@dataclass(frozen=True, kw_only=True)
 class Design:
     """A system with all parameters, of which nothing has been compiled.
 
@@ -164,11 +184,14 @@ class Design:
         The adapter, with the parameters that fit the language model.
     kept : System
         The system's entry in `docs/comparison.json`.
+    timed : Timed, optional
+        The design with an external memory, if one is selected that it can use.
     """
 
     choice: Choice
     system: Any
     kept: System
+    timed: Timed | None = None
 
     @classmethod
     def open(cls, choice: Choice, model: Any, kept: System) -> "Design":
@@ -183,6 +206,27 @@ class Design:
         chosen = choose(choice.top, choice.preset, None, choice.variables["SET"])
         settings = cache_settings(adapter, choice.budget, None)
         return cls(choice=choice, system=fitted_system(adapter, model, chosen, settings), kept=kept)
+
+    def with_memory(self, memory: str, clock: int | None) -> "Design":
+        """Return the design with an external memory, if it can use it.
+
+        Parameters
+        ----------
+        memory : str
+            The option MEMORY.
+        clock : int, optional
+            Clock in MHz.
+        """
+        own, choice = self.system, self.choice
+        wanted = replace(own.settings, memory=memory_of(memory), clock=clock or own.clock_mhz)
+        chosen = choose(choice.top, choice.preset, None, choice.variables["SET"])
+        try:
+            system = fitted_system(type(own), own.model, chosen, wanted)
+        except ValueError:
+            # P3-LLM's banks are those of one memory.
+            return self
+        variables = {"MEMORY": memory, "CLOCK": "" if clock is None else f"{clock}"}
+        return replace(self, timed=Timed(variables=variables, system=system))
 
     @property
     def entry(self) -> Entry:
@@ -238,7 +282,13 @@ class Design:
             "waves": chosen,
             "power": self._fitted | waves | library,
         }
-        return {kind: str(kept[kind].changed(own)) for kind, own in changes.items()}
+        if self.timed:
+            short = {"TOKENS": str(MEMORY_TOKENS)}
+            changes["memory"] = chosen | short | dict(self.timed.variables)
+        verbs = {"memory": "generate"}
+        return {
+            kind: str(kept[verbs.get(kind, kind)].changed(own)) for kind, own in changes.items()
+        }
 
     @property
     def _fitted(self) -> dict[str, str]:

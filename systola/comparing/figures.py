@@ -38,6 +38,9 @@ MEASURED_BY: Mapping[str, tuple[str, ...]] = {
     "synth": NETLISTS,
     "power": ("pj_per_cycle",),
 }
+WITH_MEMORY = ("memory_cycles", "memory_waiting", "memory_utilization", "memory_bytes")
+"""The figures of a run with an external memory."""
+
 """Figures by the command that measures them, in the order of the commands."""
 
 
@@ -90,7 +93,7 @@ class Reader:
         if self.context is not None:
             found = {n: own for n, own in found.items() if n not in MEASURED_BY["generate"]}
         found |= self._perplexity(design) | self._run(design)
-        found |= self._netlists(design) | self._power(design)
+        found |= self._netlists(design) | self._power(design) | self._with_memory(design)
         if design.choice.top == "kelle":
             found["edram_bits"] = Figure(value=edram_bits(design), source="parameters")
         if "pj_per_cycle" in found and "cycles" in found:
@@ -104,6 +107,9 @@ class Reader:
             for kind, names in MEASURED_BY.items()
             if any(name not in figures or figures[name].stale for name in names)
         ]
+        timed = [figures.get(name) for name in WITH_MEMORY]
+        if design.timed and any(own is None or own.stale for own in timed):
+            kinds.append("memory")
         runs = [one for one in self._runs(design) if one.values["settings"]["waves"]]
         if "power" in kinds and not any(self._is_present(one, design) for one in runs):
             kinds.insert(kinds.index("power"), "waves")
@@ -133,10 +139,10 @@ class Reader:
 
     def _run(self, design: Design) -> Figures:
         """Return cycles and bytes of the run that generated most tokens, a present one if any."""
-        runs = [(self._is_present(one, design), one) for one in self._runs(design)]
-        if not runs:
+        chosen = self._longest(self._runs(design), design)
+        if chosen is None:
             return {}
-        present, record = max(runs, key=lambda own: (own[0], len(own[1].values["blocks"])))
+        present, record = chosen
         blocks = generated_blocks(record.values["blocks"])
         measured = {
             "cycles": [block["cycles"] for block in blocks],
@@ -153,6 +159,32 @@ class Reader:
                 figure = _figure(record, value, stale=not present)
                 found[name] = replace(figure, extrapolated=beyond)
         return found
+
+    def _longest(self, runs: list[Record], design: Design) -> tuple[bool, Record] | None:
+        """Return the run that generated most tokens, a present one if any, and if it is one."""
+        marked = [(self._is_present(one, design), one) for one in runs]
+        if not marked:
+            return None
+        return max(marked, key=lambda own: (own[0], len(own[1].values["blocks"])))
+
+    def _with_memory(self, design: Design) -> Figures:
+        """Return the means per generated token of a run with the external memory."""
+        chosen = self._longest(self._runs(design, timed=True), design) if design.timed else None
+        if chosen is None:
+            return {}
+        present, record = chosen
+        blocks = generated_blocks(record.values["blocks"])
+        used = [block["memory"] for block in blocks]
+        measured = (
+            [block["cycles"] for block in blocks],
+            [own["waiting"] for own in used],
+            [own["utilization"] for own in used],
+            [own["bytes_read"] + own["bytes_written"] for own in used],
+        )
+        return {
+            name: _figure(record, fmean(values), stale=not present)
+            for name, values in zip(WITH_MEMORY, measured, strict=True)
+        }
 
     def _netlists(self, design: Design) -> Figures:
         """Return area, clock and memory bits of the area- and delay-optimised netlists."""
@@ -183,16 +215,18 @@ class Reader:
         value = point["dynamic_pj"] + point["leakage_pj"]
         return {"pj_per_cycle": _figure(record, value, stale=self._is_stale(record, design))}
 
-    def _runs(self, design: Design) -> list[Record]:
-        """Return the finished runs of ``generate`` of a design."""
-        system, settings = design.system, ("budget", "reserved")
+    def _runs(self, design: Design, *, timed: bool = False) -> list[Record]:
+        """Return the finished runs of ``generate``, with ideal ports or with the memory."""
+        system = design.timed.system if timed and design.timed else design.system
+        names = ("budget", "reserved", "retention", "memory", "clock")
+        settings = system.settings.identity
         return [
             record
             for record in _records(system.folder.glob("run-*/record.json"))
             if record.values.get("finished")
             and record.values["model"] == system.model.digest
             and record.values["parameters"] == repr(system.p)
-            and all(record.values["settings"][n] == getattr(system.settings, n) for n in settings)
+            and all(record.values["settings"].get(n) == settings.get(n) for n in names)
         ]
 
     def _is_present(self, run: Record, design: Design) -> bool:

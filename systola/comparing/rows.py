@@ -11,6 +11,7 @@ from synth.comparison import (
     System,
     Value,
     Watched,
+    at_bank_clock,
     clock,
     counted,
     energy,
@@ -40,6 +41,9 @@ LEGEND = {
 }
 """The marks of a value."""
 
+UNUSABLE = "cannot use it"
+"""What a row shows for a system that cannot use the external memory."""
+
 LOWER, HIGHER = "lower", "higher"
 """Which values of a row are better."""
 
@@ -67,6 +71,48 @@ class Row:
     shown: str = "{:,.0f}"
     better: str = ""
     of_policies: bool = False
+
+
+def rows_with(memory: str) -> tuple[Row, ...]:
+    """Return the rows of runs in Verilog with an external memory."""
+
+    def of(value: Callable[[System], Value]) -> Callable[[System], Value]:
+        return lambda system: value(system) if system["timed_mhz"] else UNUSABLE
+
+    return (
+        Row(
+            label=f"run with {memory}: cycles/token",
+            of=of(lambda system: figure(system, "memory_cycles")),
+            better=LOWER,
+        ),
+        Row(
+            label=f"run with {memory}: tokens/s",
+            of=of(lambda system: system["timed_mhz"] * 1e6 / system["figures"]["memory_cycles"]),
+            shown="{:,.1f}",
+            better=HIGHER,
+        ),
+        Row(
+            label=f"run with {memory}: clock, MHz",
+            of=of(lambda system: system["timed_mhz"]),
+            shown="{:,.0f}",
+        ),
+        Row(
+            label=f"run with {memory}: cycles/token in which a port waits",
+            of=of(lambda system: figure(system, "memory_waiting")),
+            better=LOWER,
+        ),
+        Row(
+            label=f"run with {memory}: bandwidth in use",
+            of=of(lambda system: figure(system, "memory_utilization")),
+            shown="{:.1%}",
+            better=HIGHER,
+        ),
+        Row(
+            label=f"run with {memory}: bytes/token of all bursts",
+            of=of(lambda system: figure(system, "memory_bytes")),
+            better=LOWER,
+        ),
+    )
 
 
 def rows_at(bandwidth: float | None) -> tuple[Row, ...]:
@@ -180,7 +226,11 @@ class Cell:
 def cell(row: Row, design: Design, figures: Figures) -> Cell:
     """Return a row's cell for a design: the formula's value of the design's own figures."""
     watched = Watched({name: own.value for name, own in figures.items()})
-    return cell_of(row, {**design.kept, "figures": watched, "cached": design.cached}, figures)
+    conditions = {"cached": design.cached, "timed_mhz": None}
+    if design.timed:
+        conditions["timed_mhz"] = design.timed.system.external.clock_mhz
+    system = at_bank_clock(design.kept, design.system.p)
+    return cell_of(row, {**system, "figures": watched, **conditions}, figures)
 
 
 def cell_of(row: Row, system: System, figures: Figures) -> Cell:

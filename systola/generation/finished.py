@@ -183,6 +183,8 @@ class FinishedVerilog(Finished):
             "lower bound": f"{bound:,.0f} ({bound / cycles:.1%}): {run.system.bound}",
             "off-chip bytes/token": f"{moved:,.0f}",
         }
+        if external := run.system.external:
+            rows |= _memory_rows(external, cycles, steps)
         if unpacked := mean(lambda f: f["bytes_unpacked"]):
             rows["with unpacked weights"] = f"{unpacked:,.0f} ({unpacked / moved:.2f} times)"
         if run.system.evicts:
@@ -200,6 +202,28 @@ class FinishedVerilog(Finished):
         if run.settings.check:
             rows["golden model"] = f"{run.system.compared} are equal"
         return rows
+
+
+def _memory_rows(external: Any, cycles: float, steps: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return the rows of the external memory: means per generated token."""
+
+    def mean(value: Any) -> float:
+        return sum(value(own["memory"]) for own in steps) / len(steps)
+
+    waiting = mean(lambda m: m["waiting"])
+    causes = {
+        cause: mean(lambda m, cause=cause: m["port_cycles"][cause])
+        for cause in steps[-1]["memory"]["port_cycles"]
+    }
+    total = sum(causes.values()) or 1
+    shares = ", ".join(f"{name} {count / total:.0%}" for name, count in causes.items() if count)
+    return {
+        "tokens/s": f"{external.clock_mhz * 1e6 / cycles:,.1f} at {external.clock_mhz:,.0f} MHz",
+        "external memory": f"{external.memory.name}, {external.gb_s:,.1f} GB/s",
+        "waiting for it": f"{waiting:,.0f} cycles ({waiting / cycles:.1%})"
+        + (f": {shares}" if shares else ""),
+        "bandwidth in use": f"{mean(lambda m: m['utilization']):.1%}",
+    }
 
 
 def generated_blocks(blocks: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:

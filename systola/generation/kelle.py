@@ -11,6 +11,8 @@ import numpy as np
 from amaranth.utils import ceil_log2
 from numpy.typing import NDArray
 
+from golden.kelle.edram.retention_times import RETENTIONS
+from golden.kelle.lost_bits import Entry
 from golden.kelle.whole_model import (
     IntegerModel,
     TokenResult,
@@ -21,6 +23,7 @@ from golden.kelle.whole_model import (
 from golden.llm.language_model import LanguageModel
 from golden.llm.layers import rms_norm
 from hdl.errors import UserError
+from hdl.kelle.edram.refresh_intervals import RefreshIntervals
 from hdl.kelle.parameters import KelleParameters
 from hdl.model_shape import fitted
 from systola.generation.model_memory import model_arrays
@@ -36,6 +39,9 @@ from systola.generation.system import (
 from testbenches.harness import Moved
 from testbenches.kelle.host import Host
 
+TICK_BITS = 20
+"""Bits of a tick of 0.36 ms, up to 2.9 GHz."""
+
 
 class KelleSystem(System):
     """Kelle with all layers of a model; the KV eDRAM holds all caches.
@@ -49,17 +55,22 @@ class KelleSystem(System):
     compared = "tokens, their sums, states after all layers, slots and victims"
     evicts = True
     budgets = False
+    retentions = tuple(RETENTIONS)
 
     @classmethod
     def fitted(cls, model: LanguageModel, dimensions: Any) -> KelleParameters:
-        """Return the preset with the model's dimensions, and an eDRAM that holds all layers."""
+        """Return the preset with the model's dimensions, and an eDRAM that holds all layers.
+
+        The refresh controllers can count the paper's intervals.
+        """
         p: KelleParameters = dimensions
         s = model.shape
         one = fitted(p, s, multiple=s.head_size, layers=1)
         # Every layer needs its slots and input vectors.
         needed = s.layers * one.memory.edram.entries * one.memory.edram.entry_words
         words = max(p.words, 1 << ceil_log2(needed))
-        return replace(one, layers=s.layers, words=words)
+        tick_bits = max(p.tick_bits, TICK_BITS)
+        return replace(one, layers=s.layers, words=words, tick_bits=tick_bits)
 
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
@@ -67,6 +78,12 @@ class KelleSystem(System):
         super().__init__(model, parameters, settings, folder)
         self.p: KelleParameters
         self.longest = min(self.p.context_length, model.shape.context_length)
+        self.retention = RETENTIONS[settings.retention] if settings.retention else None
+        intervals = self.retention.intervals if self.retention else RefreshIntervals()
+        # Intervals that cannot be counted at this clock are refused here.
+        refresh = self.p.memory.refresh
+        self.refresh = intervals.settings(refresh, clock_mhz=self.clock_of(settings))
+        self.flips = 0
         self.host: Host | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
@@ -83,7 +100,13 @@ class KelleSystem(System):
 
         self.kept = self.model_file("integers", tokens=tokens)
         self.integers = IntegerModel.of(model_arrays(self.kept, found, report))
-        self.golden = WholeModel(self.p, self.integers)
+        self.golden = WholeModel(self.p, self.integers, self.retention)
+
+    @property
+    def golden_identity(self) -> dict[str, Any]:
+        """As in `System`, and the bits that the eDRAM loses."""
+        own = super().golden_identity
+        return own | {"retention": repr(self.retention)} if self.retention else own
 
     def logits(self, tokens: list[int]) -> NDArray[np.floating]:
         """Prefill the first token in float64, as the host does, and decode all further tokens."""
@@ -100,7 +123,7 @@ class KelleSystem(System):
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program; decode the tokens of a checkpoint again."""
-        self.host = Host(self.p, self.integers, self.harness)
+        self.host = Host(self.p, self.integers, self.harness, self.refresh, external=self.external)
         self._open.callback(self.host.close)
         self.tokens = []
         for token in state["tokens"].tolist() if state else []:
@@ -134,6 +157,7 @@ class KelleSystem(System):
                 for placement in step.placements
                 if placement.evicted >= 0
             ],
+            decided={"lost bits": self.flips} if self.retention else {},
             seconds=host.seconds,
         )
 
@@ -154,8 +178,13 @@ class KelleSystem(System):
             return
         state = self.integers.embedded(self.model.embedding[token], self.p)
         expected: Future[TokenResult] | None = None
+        changed: list[list[Entry]] = []
         if self.settings.check:
             expected = self._pool.submit(self.golden.step, position, state, predict=predict)
+        if expected is not None and self.retention:
+            # The host writes the entries that lose bits with the golden model's contents.
+            result = expected.result()
+            changed, self.flips = result.changed, result.flips
         ends = list(accumulate(self.host.beats if predict else self.host.beats[:-1]))
 
         def moved(layer: int, progress: Moved, began: int) -> None:
@@ -169,7 +198,7 @@ class KelleSystem(System):
                 )
             )
 
-        self.host.run(position, state, predict=predict, watch=moved)
+        self.host.run(position, state, predict=predict, changed=changed, watch=moved)
         if expected is not None:
             self._compare(expected.result())
 

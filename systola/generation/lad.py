@@ -141,7 +141,8 @@ class LadSystem(System):
         # Only the chip holds prefetched rows; they do not change any result.
         self.golden.begin(rows.model_heads(self.done))
         self.rows = rows
-        self.host = Host(self.p, self.half, self.harness, rows, file_items(self.weights, self.p))
+        items = file_items(self.weights, self.p)
+        self.host = Host(self.p, self.half, self.harness, rows, items, external=self.external)
         self._open.callback(self.host.close)
 
     def _remove_stale(self) -> None:

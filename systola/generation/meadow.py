@@ -56,6 +56,7 @@ class MeadowSystem(System):
             multiple=p.slices * s.head_size,
             element=replace(p.element, multipliers=s.head_size),
             rotary=True,
+            causal=True,
             layer_norm=False,
             biases=False,
             activation=Activation.SILU,
@@ -104,7 +105,7 @@ class MeadowSystem(System):
         scratch = self._open.enter_context(
             tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
         )
-        self.host = Host(self.p, self.packed, Path(scratch), self.harness)
+        self.host = Host(self.p, self.packed, Path(scratch), self.harness, external=self.external)
         self._open.callback(self.host.close)
         if state is None:
             return
@@ -159,7 +160,7 @@ class MeadowSystem(System):
     def _moving(self, progress: Moved) -> BlockProgress:
         """Compute a block's progress from the packets that the memory has delivered."""
         assert self.host is not None
-        done = progress.counts["packet_reads"] - self.host.packets_before
+        done = self.host.fetched_packets(progress.counts) - self.host.packets_before
         ends = list(accumulate(self.host.packets_of_layers))
         return BlockProgress(
             layer=sum(end <= done for end in ends[:-1]),

@@ -55,8 +55,9 @@ class MeadowAxiSystem(MeadowSystem):
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
-        if settings.waves:
-            raise UserError(f"WAVES is not for {self.top}; use TOP=meadow")
+        for option, given in (("WAVES", settings.waves), ("MEMORY", settings.memory)):
+            if given:
+                raise UserError(f"{option} is not for {self.top}; use TOP=meadow")
         least = (MEMORY.end - 1).bit_length()
         if self.p.axi_address_bits < least:
             raise UserError(

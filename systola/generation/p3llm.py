@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class P3llmSystem(System):
     compared = "tokens, their sums, states after all layers, keys and values in the banks"
     evicts = False
     budgets = False
+    clock_mhz = 500
 
     @classmethod
     def fitted(cls, model: LanguageModel, dimensions: Any) -> P3llmParameters:
@@ -70,11 +72,36 @@ class P3llmSystem(System):
         )
         return fitted(p, model.shape, multiple=p.word)
 
+    @classmethod
+    def with_memory(cls, parameters: Any, settings: Settings) -> P3llmParameters:
+        """Return the parameters with the times of a memory, and the clock."""
+        p: P3llmParameters = parameters
+        m, timing = settings.memory, p.channel.timing
+        if m is None:
+            return p
+        banks = m.bank_groups * m.banks
+        require(
+            banks == timing.banks,
+            f"bank_groups x banks of MEMORY must be the {timing.banks} of the channel",
+            banks,
+        )
+        written = m.wl + m.burst
+        times = {name: getattr(m, name) for name in ("rcd", "rp", "ras", "rtp", "rfc")}
+        times |= {"ccd_s": max(m.ccd_s, m.burst), "ccd_l": m.ccd_l, "rrd": m.rrd_s, "refi": m.refi}
+        times |= {"wr": written + m.wr, "wtr": written + m.wtr}
+        picoseconds = {f"{name}_ps": round(1000 * ns) for name, ns in times.items()}
+        timed = replace(timing, clock_mhz=cls.clock_of(settings), **picoseconds)
+        return replace(p, channel=replace(p.channel, timing=timed))
+
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
         self.p: P3llmParameters
+        if self.external is not None:
+            # All units read a column at the same time, at most once per tCCD_L.
+            column_bytes = 2 * self.p.elements * self.p.units
+            self.external.gb_s = column_bytes / self.external.memory.ccd_l
         self.longest = min(self.p.slots, model.shape.context_length)
         self.host: Host | None = None
         self.golden: WholeModel | None = None
@@ -118,7 +145,9 @@ class P3llmSystem(System):
         scratch = self._open.enter_context(
             tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
         )
-        self.host = Host(self.p, self.quantised, Path(scratch), self.harness)
+        self.host = Host(
+            self.p, self.quantised, Path(scratch), self.harness, external=self.external
+        )
         self._open.callback(self.host.close)
         self.tokens = state["tokens"].tolist() if state else []
         if self.golden is not None:

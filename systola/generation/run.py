@@ -25,7 +25,8 @@ class Progress:
     done : int
         Number of processed tokens of prompt and continuation.
     figures : list[dict[str, Any]]
-        First token, number of tokens and `Outcome` of each block.
+        First token, number of tokens and `Outcome` of each block, and its use of an external
+        memory.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Run:
         """Name the run's folder by a hash of all that decides the generated tokens."""
         self.identity = {
             "prompt": self.prompt,
-            "settings": asdict(self.settings),
+            "settings": self.settings.identity,
             **self.system.identity,
         }
         name = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:12]
@@ -146,10 +147,15 @@ class Run:
         """Run a block; write the checkpoint before `decided` is called."""
         text = self.prompt + self.progress.tokens
         tokens = text[block.first : block.first + block.count]
+        external = self.system.external
+        before = dict(external.counts) if external else {}
         outcome = self.system.run(block, tokens, lambda moved: watch(block, moved))
         progress = self.progress
         progress.done = block.first + block.count
         progress.figures.append(_figures(block, outcome))
+        # Software computes Kelle's prefill, which takes no cycles.
+        if external and outcome.cycles:
+            progress.figures[-1]["memory"] = external.use(before, outcome.cycles)
         if outcome.token is not None:
             progress.tokens.append(outcome.token)
         self.checkpoint.save(asdict(progress), self.system.state())

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.sources import code_digest
 from systola.generation.model_memory import ModelFile
+from testbenches.external_memory import External, ExternalMemory
 from testbenches.harness import Harness
 from testbenches.waves import Samples
 
@@ -38,12 +39,27 @@ class Settings:
         Whether the golden model computes the same blocks for comparison.
     waves : bool
         Whether the waveform is sampled.
+    retention : str, optional
+        One of `System.retentions`, by which the cache's memory loses bits.
+    memory : ExternalMemory, optional
+        The memory outside the accelerator; without it, all ports are ideal.
+    clock : int, optional
+        Clock of the accelerator in MHz, by which the times of the memory and of the refresh are
+        converted; that of the system if None.
     """
 
     budget: int
     reserved: int
     check: bool = True
     waves: bool = False
+    retention: str | None = None
+    memory: ExternalMemory | None = None
+    clock: int | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings as JSON; an option that is absent does not change the identity of a run."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +159,14 @@ class System(ABC):
     evicts: bool
     """Whether the system evicts cached tokens."""
 
+    clock_mhz: int = 1000
+    """Clock of the accelerator, if the settings have none."""
+
     budgets: bool = True
     """Whether `BUDGET` and `RESERVED` set the number of cached tokens, not the parameters."""
+
+    retentions: Sequence[str] = ()
+    """Values of `RETENTION`; none if the cache's memory needs no refresh."""
 
     harness: Harness
     """The compiled program, after `prepare`."""
@@ -166,14 +188,33 @@ class System(ABC):
             If the accelerator cannot run the model, with the rule and the value.
         """
 
+    @classmethod
+    def with_memory(cls, parameters: Any, settings: Settings) -> Any:
+        """Return the parameters of an accelerator whose hardware depends on the external memory.
+
+        Raises
+        ------
+        ValueError
+            If the accelerator cannot use the memory or the clock.
+        """
+        return parameters
+
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         """Check all that can be refused; compile and write nothing."""
         self.p = parameters
         self.model, self.settings, self.folder = model, settings, folder
+        self.external: External | None = None
+        if settings.memory is not None:
+            self.external = External(settings.memory, self.clock_of(settings))
         self._pool = ThreadPoolExecutor(1)
         self._open = contextlib.ExitStack()
+
+    @classmethod
+    def clock_of(cls, settings: Settings) -> int:
+        """Return the clock in MHz by which the times of memories are converted."""
+        return cls.clock_mhz if settings.clock is None else settings.clock
 
     def model_file(self, kind: str, **depends: Any) -> ModelFile:
         """Return the place and the key of a file that is computed from the model.

@@ -135,7 +135,8 @@ class VedaSystem(System):
         file = self.folder / f"cache-{os.getpid()}.memory"
         self._open.callback(file.unlink, missing_ok=True)
         cache = CacheFile(file, self.p, layers)
-        self.host = Host(self.p, layers, cache, [(self.lines, fixed_space(self.p))], self.harness)
+        fixed = [(self.lines, fixed_space(self.p))]
+        self.host = Host(self.p, layers, cache, fixed, self.harness, external=self.external)
         self._open.callback(self.host.close)
         if state is None:
             return

@@ -13,19 +13,18 @@ from golden.kelle.edram.kv_edram import rows_of, vector_rows
 from golden.kelle.eviction.eviction_controller import KEPT, Placement
 from golden.kelle.eviction.prefill import Prefill
 from golden.kelle.kelle import Integers, KelleModel
+from golden.kelle.lost_bits import Entry
 from golden.kelle.whole_model import IntegerModel
+from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout
 from hdl.kelle.parameters import KelleParameters
+from testbenches.external_memory import External
 from testbenches.harness import Harness, LongRun, Moved
-from testbenches.kelle.edram.paper_intervals import paper_intervals
 from testbenches.kelle.weight_beats import layer_beats, matrix_beats, scale_words
 from testbenches.packing import Bits, pack, unpack
 
 TIMEOUT = 50_000
 """Timeout: cycles without any transfer."""
-
-TICK = 360_000
-"""Cycles of the paper's shortest refresh interval at 1 GHz."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,8 +61,12 @@ class Host:
         Quantised language model.
     harness : Harness
         The compiled accelerator.
+    refresh : RefreshSettings
+        Refresh intervals.
     seed : int
         Seed of the stalls of every stream; 0 for no stalls.
+    external : External, optional
+        The memory of weights and states; without it, all ports are ideal.
 
     Members
     -------
@@ -78,18 +81,23 @@ class Host:
     """
 
     def __init__(
-        self, p: KelleParameters, model: IntegerModel, harness: Harness, seed: int = 0
+        self,
+        p: KelleParameters,
+        model: IntegerModel,
+        harness: Harness,
+        refresh: RefreshSettings,
+        seed: int = 0,
+        external: External | None = None,
     ) -> None:
         self.p, self.model = p, model
         self._beats = [layer_beats(layer, p) for layer in model.layers]
         filled = model.vocabulary.filled(p.head_size)
         self._beats.append(matrix_beats(filled, p).reshape(-1, p.bands * p.rows))
         self._open = contextlib.ExitStack()
-        self._session = self._open.enter_context(harness.session(seed=seed))
-        refresh = p.memory.refresh
-        tick = min(TICK, (1 << p.tick_bits) - 1)
-        settings = paper_intervals(refresh, tick, 0).payload
-        self._settings = pack(refresh.settings_layout, _arrays(settings))
+        self._places = _Places(external, self) if external else None
+        memories = [external] if external else []
+        self._session = self._open.enter_context(harness.session(memories, seed=seed))
+        self._settings = pack(refresh.parameters.settings_layout, _arrays(refresh.payload))
         self._inputs: list[dict[int, Integers]] = [{} for _ in model.layers]
         self.layers: list[LayerRun] = []
         self.prediction: tuple[int, int] | None = None
@@ -148,11 +156,24 @@ class Host:
         state: Integers,
         *,
         predict: bool,
+        changed: Sequence[Sequence[Entry]] = (),
         watch: Callable[[int, Moved, int], None] = lambda layer, moved, before: None,
     ) -> None:
         """Compute all layers for a token's embedded state, and the LM head if `predict`.
 
-        `watch` receives the layer, the progress of its step, and the start cycle of the token.
+        Parameters
+        ----------
+        position : int
+            Position of the token.
+        state : numpy.ndarray
+            int64 [width], its embedded state.
+        predict : bool
+            Whether the LM head is computed.
+        changed : Sequence[Sequence[Entry]]
+            By layer, the entries of the eDRAM that lose bits after the step; `row_writes` writes
+            their new contents.
+        watch : Callable
+            Receives the layer, the progress of its step, and the start cycle of the token.
         """
         p, began = self.p, self._session.cycle
         self.layers, self.prediction, self.seconds = [], None, 0.0
@@ -173,6 +194,9 @@ class Host:
             self._inputs[number].pop(position - p.window - 1, None)
             self.layers.append(step)
             state, asked = step.output, self._asked(number, step.store)
+            if changed:
+                # A stored input vector is written once as it is, then as it is read.
+                asked = np.concatenate([asked, *map(self._entry_rows, changed[number])])
         # The last layer's request must be served before any further step.
         if len(asked):
             self._round({"row_writes": asked}, {})
@@ -186,6 +210,8 @@ class Host:
 
     def _given(self, number: int, position: int, state: Integers) -> dict[str, Bits]:
         """Return a step's token, state and weights."""
+        if self._places:
+            self._places.begin_step(number, position)
         words = self._beats[number].reshape(-1, self.p.channel_layout.size // 8)
         return {
             "positions": pack(self.p.position_bits, np.array([position])),
@@ -201,6 +227,12 @@ class Host:
         edram = self.p.memory.edram
         entry = edram.vector_entry(number * self.p.vectors + vector)
         return self._rows(entry, *vector_rows(self._inputs[number][position], edram))
+
+    def _entry_rows(self, entry: Entry) -> Bits:
+        """Return the rows of an entry."""
+        edram = self.p.memory.edram
+        sides = (rows_of(side[np.newaxis], edram)[0] for side in (entry.keys, entry.values))
+        return self._rows(entry.number, *sides)
 
     def _rows(self, entry: int, keys: Any, values: Any) -> Bits:
         """Return rows to write, starting at an entry of the eDRAM."""
@@ -277,6 +309,37 @@ class Host:
             store=stores[0] if stores else None,
             cycles=run.cycles["outputs"],
         )
+
+
+class _Places:
+    """Places of the streams in an external memory; `docs/memory.md` has the layout."""
+
+    def __init__(self, external: External, host: Host) -> None:
+        p = host.p
+        self.external, self.tokens = external, p.window + 2
+        self.beats = [0, *np.cumsum(host.beats).tolist()]
+        self.beat_bytes = p.channel_layout.size // 8
+        self.slice_bytes = p.slice_layout.size // 8
+        self.vector_bytes = self.slice_bytes * p.hidden_slices
+        self.weights = external.reserve(self.beats[-1] * self.beat_bytes)
+        self.states = external.reserve(self.vector_bytes)
+        # The inputs of the latest tokens, which the accelerator may request, and one that arrives.
+        self.inputs = external.reserve(len(host.beats) * self.tokens * self.vector_bytes)
+        # A requested input is read in the layout of the eDRAM's rows.
+        self.row_bytes = -(-p.row_write.size // 8)
+        self.rows = external.reserve(p.memory.edram.entry_words * self.row_bytes)
+
+    def begin_step(self, number: int, position: int) -> None:
+        """Place the streams of a layer's step."""
+        first = self.weights + self.beats[number] * self.beat_bytes
+        self.external.route("weights", first, item_bytes=self.beat_bytes)
+        self.external.route("row_writes", self.rows, item_bytes=self.row_bytes)
+        # A layer's output replaces its input, which is the next layer's input.
+        for stream in ("hidden", "outputs"):
+            self.external.route(stream, self.states, item_bytes=self.slice_bytes)
+        slot = number * self.tokens + position % self.tokens
+        place = self.inputs + slot * self.vector_bytes
+        self.external.route("normalised", place, item_bytes=self.slice_bytes)
 
 
 def _column(values: Any) -> Integers:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from golden.lad.whole_model import HalfModel, angles
 from hdl.lad.parameters import LadParameters
+from testbenches.external_memory import External
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import FileItems
 from testbenches.lad.head_rows import HeadRows
@@ -42,6 +43,8 @@ class Host:
         Weights of each layer, and of the LM head.
     seed : int
         Seed of the pauses of every stream; 0 for no pauses.
+    external : External, optional
+        The memory of rows, weights and states; without it, all ports are ideal.
 
     Members
     -------
@@ -69,11 +72,14 @@ class Host:
         rows: HeadRows,
         weights: Sequence[FileItems],
         seed: int = 0,
+        external: External | None = None,
     ) -> None:
         self.p, self.model, self.rows, self.weights = p, model, rows, weights
         self._memory = rows.memory()
         self._open = contextlib.ExitStack()
-        self._session = self._open.enter_context(harness.session([self._memory], seed=seed))
+        self._places = _Places(external, self) if external else None
+        memories = [*([external] if external else []), self._memory]
+        self._session = self._open.enter_context(harness.session(memories, seed=seed))
         # Payloads to and from the rows since the program began: now, and before the token.
         self._moved: dict[str, int] = {}
         self._before: dict[str, int] = {}
@@ -177,6 +183,8 @@ class Host:
     ) -> LongRun:
         """Offer the slices and weights of a layer, and wait for the expected outputs."""
         weights = self.weights[number]
+        if self._places:
+            self._places.begin_round(weights)
         run = self._session.run(
             {"slices": slices, "weights": weights},
             expected,
@@ -217,3 +225,23 @@ class Host:
             bits[name in reads] += self.carried[name] * width
         self.bytes_read += bits[True] // 8
         self.bytes_written += bits[False] // 8
+
+
+class _Places:
+    """Places of the streams in an external memory; `docs/memory.md` has the layout."""
+
+    def __init__(self, external: External, host: Host) -> None:
+        p = host.p
+        self.external = external
+        self.transfer_bytes = 4 * -(-p.tile.linear.weights_layout.size // 32)
+        self.weights = external.reserve(sum(items.size for items in host.weights))
+        # States, norms and angles are as many bytes as their elements.
+        slice_bytes = 2 * p.head_size
+        first = external.reserve(slice_bytes * (2 * p.hidden_slices + 2) * (p.batch + 1))
+        for stream in ("slices", "states"):
+            external.route(stream, first, item_bytes=slice_bytes)
+
+    def begin_round(self, weights: FileItems) -> None:
+        """Place the weights of a layer, which are in the order of the file."""
+        place = self.weights + weights.first
+        self.external.route("weights", place, item_bytes=self.transfer_bytes)

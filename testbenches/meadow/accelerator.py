@@ -76,7 +76,7 @@ class Accelerator:
         self.predictions = bench.sink("predictions", pauses[1])
         self.clock = bench.add(Clock(bench, self.inputs["instructions"]))
         source, sink = pauses
-        state, cached, chunk = p.state_layout, p.element.word_layout, p.unpacker.chunk_layout
+        state, cached, chunk = p.state_layout, p.element.word_layout, p.unpacker.rows_layout
         packet = p.unpacker.unpacker.packet_bits
         images = ["vectors", "cache", "tables", "packets"]
         images += ["biases"] * p.biases + ["scales"] * p.tile_scales
@@ -91,18 +91,18 @@ class Accelerator:
             return bench.pauses(first), bench.pauses(second)
 
         for name, memory, shape in (
-            ("vector", "vectors", state),
-            ("key", "cache", cached),
-            ("value", "cache", cached),
-            ("table", "tables", chunk),
-            ("packet", "packets", packet),
-            *([("bias", "biases", p.bias_layout)] if p.biases else []),
-            *([("scale", "scales", p.factor_layout)] if p.tile_scales else []),
+            ("vector_reads", "vectors", state),
+            ("key_reads", "cache", cached),
+            ("value_reads", "cache", cached),
+            ("table_reads", "tables", chunk),
+            *((name, "packets", packet) for name in p.packet_ports),
+            *([("bias_reads", "biases", p.bias_layout)] if p.biases else []),
+            *([("scale_reads", "scales", p.factor_layout)] if p.tile_scales else []),
         ):
             reads = self.memories[memory].add_reads(
                 p.reads(shape),
-                f"{name}_reads_requests",
-                f"{name}_reads_words",
+                f"{name}_requests",
+                f"{name}_words",
                 both(sink, source),
             )
             self.ports.setdefault(memory, []).append(reads)

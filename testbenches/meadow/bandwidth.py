@@ -1,8 +1,9 @@
 """A decode step of a layer at limited bandwidth, with packed and with raw weights.
 
-``python -m testbenches.meadow.bandwidth [PRESET [BITS...]]`` compiles the accelerator with one
-lane, since a decode step has one token, and prints one row per bandwidth: those of the paper at 100
-MHz, or the given ones in bits/cycle.
+``python -m testbenches.meadow.bandwidth [PRESET [SETTINGS [BITS...]]]`` compiles the accelerator
+with one lane, since a decode step has one token, and with settings such as ``"unpackers=6"``. It
+prints one row per bandwidth: those of the paper at 100 MHz, or the given ones in bits/cycle, where
+0 is no limit.
 """
 
 import sys
@@ -19,6 +20,7 @@ from golden.meadow.packing.weight_packer import Level
 from golden.meadow.tile.requantisation import Integers
 from hdl.catalog import entry_named
 from hdl.meadow.parameters import MeadowParameters
+from hdl.settings import parse_settings, with_settings
 from testbenches.harness import Harness
 from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.long_program import ProgramRun, run_program
@@ -48,14 +50,19 @@ def run(p: MeadowParameters, number: int, bandwidths: Sequence[int]) -> None:
     """Print a row for each bandwidth in bits/cycle: cycles and bytes, raw and packed."""
     harness = Harness.compiled(entry_named("meadow"), p)
     (layer,), states = real_layers(p, (number,))
+    level = Level.CLASSES if p.unpacker.unpacker.classes else Level.REINDEXED
     print("bits/cycle; raw: cycles, bytes, bound over cycles; packed; raw over packed of both")
     for bits in bandwidths:
         runs: list[ProgramRun] = []
-        for level in (Level.RAW, Level.REINDEXED):
-            program = decode_step(p, layer, states[: p.slots], level)
+        least: list[float] = []
+        for packing in (Level.RAW, level):
+            program = decode_step(p, layer, states[: p.slots], packing)
             with tempfile.TemporaryDirectory() as folder:
                 runs.append(run_program(program, harness, Path(folder), bits=bits))
-        used = [8 * one.moved_bytes / bits / one.cycles[0] for one in runs]
+            # The weights at the rate of the unpackers, or all bytes at that of the memory.
+            words = program.traffic.weights / (p.unpackers * p.head_size)
+            least.append(max(words, 8 * runs[-1].moved_bytes / bits if bits else 0))
+        used = [bound / one.cycles[0] for bound, one in zip(least, runs, strict=True)]
         parts = [
             f"{one.cycles[0]:,}, {one.moved_bytes:,}, {share:.1%}"
             for one, share in zip(runs, used, strict=True)
@@ -68,9 +75,10 @@ def run(p: MeadowParameters, number: int, bandwidths: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    preset, *given = sys.argv[1:] or ["smollm2"]
+    preset, settings, *given = [*sys.argv[1:], *("smollm2", "")[len(sys.argv) - 1 :]]
+    own = replace(entry_named("meadow").parameters(preset), lanes=1)
     run(
-        replace(entry_named("meadow").parameters(preset), lanes=1),
+        with_settings(f"meadow {preset}", own, parse_settings(settings)),
         14,
         [int(bits) for bits in given] or [CYCLES * gigabits for gigabits in GIGABITS],
     )

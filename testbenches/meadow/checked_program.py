@@ -91,25 +91,30 @@ class LayerProgram:
     def corrupt(self, number: int, name: str, rng: np.random.Generator, how: str) -> None:
         """Corrupt the packets of a matrix; the golden model uses the weights that they give."""
         p, description = self.p, self.places[number].matrices[name]
-        given = of_weights(self.images.packed(self.layers[number].matrices[name]))
-        bad = PackedWeights(
-            packed=corrupted(p.unpacker.unpacker, given.packed, rng, how), table=given.table
-        )
-        description["packing"]["packed"] = bad.packed.description(p.unpacker.unpacker.id_bits)
-        packets = bad.packed.packets.astype("<u8").view(np.uint8)
-        description["packet_address"] = self.images.packets.add(packets)
-        description["packet_count"] = len(bad.packed.packets)
-        found = unpack_weights(bad, p.unpacker)
-        for bit, wrong in enumerate([*found.unpacked.result.values(), found.table]):
-            self.errors |= int(wrong) << bit
-        # Missing weights are 0, surplus ones are discarded.
-        weights = np.zeros(description["words"] * p.head_size, np.int64)
-        chunks = found.chunks.reshape(-1)[: len(weights)]
-        weights[: len(chunks)] = chunks
-        tiles = [
-            tile_of(words, p.tile)
-            for words in weights.reshape(-1, description["tile_words"], p.head_size)
-        ]
+        parts = self.images.packed(self.layers[number].matrices[name])
+        given = [of_weights(part) for part in parts]
+        # The packets of one unpacker are corrupted; all unpackers have the same description.
+        place = int(rng.integers(len(given)))
+        bad = corrupted(p.unpacker.unpacker, given[place].packed, rng, how)
+        description["packing"]["packed"] = bad.description(p.unpacker.unpacker.id_bits)
+        weights = np.zeros((description["words"], len(given), p.head_size), np.int64)
+        for part, one in enumerate(given):
+            packets = bad.packets if part == place else one.packed.packets
+            description["packet_address"][part] = self.images.packets.add(
+                packets.astype("<u8").view(np.uint8)
+            )
+            description["packet_count"][part] = len(packets)
+            read = PackedWeights(packed=replace(bad, packets=packets), table=one.table)
+            found = unpack_weights(read, p.unpacker)
+            for bit, wrong in enumerate([*found.unpacked.result.values(), found.table]):
+                self.errors |= int(wrong) << bit
+            # Missing weights are 0, surplus ones are discarded.
+            own = np.zeros(weights[:, part].size, np.int64)
+            chunks = found.chunks.reshape(-1)[: len(own)]
+            own[: len(chunks)] = chunks
+            weights[:, part] = own.reshape(-1, p.head_size)
+        words = description["tile_words"] * len(given)
+        tiles = [tile_of(tile, p.tile) for tile in weights.reshape(-1, words, p.head_size)]
         matrices = self.layers[number].matrices | {name: np.stack(tiles)}
         self.layers[number] = replace(self.layers[number], matrices=matrices)
 

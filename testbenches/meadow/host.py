@@ -1,7 +1,7 @@
 """Host driver of MEADOW with a whole model: instructions for each block, and external memory."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from golden.meadow.tile.requantisation import Integers
 from hdl.meadow.control.program import Program
 from hdl.meadow.instructions import instruction_layout, matrix_layout
 from hdl.meadow.parameters import MeadowParameters
+from testbenches.external_memory import External
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import Bank
 from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
@@ -29,10 +30,9 @@ PORTS = {
     "value_reads": "cache",
     "cache_writes": "written",
     "table_reads": "tables",
-    "packet_reads": "packets",
     "scale_reads": "scales",
 }
-"""The counter of `Traffic.moved` for each port."""
+"""The counter of `Traffic.moved` for each port but those of packets."""
 
 
 class Host:
@@ -50,6 +50,8 @@ class Host:
         The compiled accelerator.
     seed : int
         Seed of the stalls of every stream; 0 for none.
+    external : External, optional
+        The memory of all images; without it, all ports are ideal.
 
     Members
     -------
@@ -74,6 +76,7 @@ class Host:
         folder: Path,
         harness: Harness,
         seed: int = 0,
+        external: External | None = None,
     ) -> None:
         self.p, self.packed = p, packed
         files = {name: folder / f"{name}.memory" for name in IMAGES}
@@ -97,8 +100,11 @@ class Host:
                 writes={"cache_writes": p.writes(cached)},
                 traced="cache_writes",
             ),
-            bank("tables", reads={"table_reads": p.reads(p.unpacker.chunk_layout)}),
-            bank("packets", reads={"packet_reads": p.reads(p.unpacker.unpacker.packet_bits)}),
+            bank("tables", reads={"table_reads": p.reads(p.unpacker.rows_layout)}),
+            bank(
+                "packets",
+                reads=dict.fromkeys(p.packet_ports, p.reads(p.unpacker.unpacker.packet_bits)),
+            ),
         ]
         if p.tile_scales:
             banks.append(bank("scales", reads={"scale_reads": p.reads(p.factor_layout)}))
@@ -110,7 +116,9 @@ class Host:
             for name in ("vectors", "cache")
         )
         self._open = contextlib.ExitStack()
-        self._session = self._open.enter_context(harness.session(banks, seed))
+        self._session = self._open.enter_context(
+            harness.session([*([external] if external else []), *banks], seed)
+        )
         self._counts = dict.fromkeys(self._word_bytes, 0)
         self.length = 0
         self.prediction: tuple[int, int] | None = None
@@ -148,7 +156,7 @@ class Host:
         self.traffic = traffic_of(program)
         self.packets_of_layers = np.diff([0, *passed]).tolist()
         self.cycle_before = self._session.cycle
-        self.packets_before = self._counts["packet_reads"]
+        self.packets_before = self.fetched_packets(self._counts)
         run = self._session.run(
             {
                 "instructions": from_integers(program.instructions, instruction_layout(p).size),
@@ -162,12 +170,17 @@ class Host:
         )
         self.moved = dict.fromkeys(self.traffic.moved, 0)
         for port, word_bytes in self._word_bytes.items():
-            self.moved[PORTS[port]] += (run.counts[port] - self._counts[port]) * word_bytes
+            words = run.counts[port] - self._counts[port]
+            self.moved[PORTS.get(port, "packets")] += words * word_bytes
             self._counts[port] = run.counts[port]
         found = unpack(p.prediction_layout, run.outputs["predictions"])
         self.prediction = (int(found["token"][0]), int(found["sum"][0])) if predict else None
         self.length += tokens
         return run
+
+    def fetched_packets(self, counts: Mapping[str, int]) -> int:
+        """Return the packets of all unpackers among the words of each port."""
+        return sum(counts[port] for port in self.p.packet_ports)
 
     def heads(self, layer: int, name: str) -> NDArray[np.int8]:
         """Return a layer's cached keys or values, shape (kv_heads, cached, head_size)."""

@@ -20,11 +20,10 @@ PORTS = {
     "value_reads": "cache",
     "cache_writes": "written",
     "table_reads": "tables",
-    "packet_reads": "packets",
     "bias_reads": "biases",
     "scale_reads": "scales",
 }
-"""Name of each port's traffic in `Traffic.moved`."""
+"""Name of the traffic of each port but those of packets in `Traffic.moved`."""
 
 TIMEOUT = 50_000
 """Cycles without any transfer after which the run fails."""
@@ -96,7 +95,7 @@ def run_program(
     }
     moved = dict.fromkeys(traffic.moved, 0)
     for port, each in word_bytes.items():
-        moved[PORTS[port]] += run.counts[port] * each
+        moved[PORTS.get(port, "packets")] += run.counts[port] * each
     assert moved == traffic.moved, (moved, traffic.moved)
     compared = len(moved)
     rows = {
@@ -133,8 +132,8 @@ def _banks(program: LayerProgram, folder: Path) -> dict[str, Bank]:
             dict.fromkeys(("key_reads", "value_reads"), p.reads(cached)),
             {"cache_writes": p.writes(cached)},
         ),
-        "tables": ({"table_reads": p.reads(p.unpacker.chunk_layout)}, {}),
-        "packets": ({"packet_reads": p.reads(packet)}, {}),
+        "tables": ({"table_reads": p.reads(p.unpacker.rows_layout)}, {}),
+        "packets": (dict.fromkeys(p.packet_ports, p.reads(packet)), {}),
     }
     if p.biases:
         ports["biases"] = {"bias_reads": p.reads(p.bias_layout)}, {}

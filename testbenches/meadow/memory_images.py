@@ -1,5 +1,7 @@
 """Images of MEADOW's memories: packets, unique matrices, vectors, and the key/value cache."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encode
 from golden.meadow.tile.hybrid_tile import weight_words
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary
-from golden.meadow.wilu.weight_unpacker import of_weights
+from golden.meadow.wilu.weight_unpacker import of_weights, table_words
 from hdl.meadow.control.program import (
     LayerPlace,
     MatrixDescription,
@@ -140,7 +142,7 @@ class MemoryImages:
         self.forced = p.head_size < 64
         sizes = (
             STATE_BYTES * p.head_size,
-            p.unpacker.chunk,
+            p.unpacker.rows * p.unpacker.chunk,
             p.unpacker.unpacker.packet_bits // 8,
             HALVES * BIAS_BYTES,
             FACTOR_BYTES,
@@ -150,19 +152,35 @@ class MemoryImages:
         self.vectors, self.tables, self.packets, self.biases, self.scales = images
         self.cache = CacheImage(p.head_size, cache, features=p.slots, spacing=p.slots + gap)
 
-    def packed(self, tiles: Integers) -> PackedMatrix:
-        """Pack tiles [tiles, elements, size] in the order in which the tile reads words."""
+    def packed(self, tiles: Integers) -> list[PackedMatrix]:
+        """Pack tiles [tiles, elements, size] in the order in which the tile reads words.
+
+        Each unpacker has a part of the words, in round-robin order; all parts have the same unique
+        matrix.
+        """
         words = np.concatenate([weight_words(tile, self.p.tile) for tile in tiles])
         unpacker, level = self.p.unpacker, self.level
         how = {"chunk": unpacker.chunk, "packet_bits": unpacker.unpacker.packet_bits}
         encoded = encode(words, unpacker.chunk)
         if level in (Level.REINDEXED, Level.CLASSES):
             encoded = reindexed(encoded)
+        parts = range(self.p.unpackers)
+        raw = [pack_matrix(words[part :: len(parts)], Level.RAW, **how) for part in parts]
         if level is Level.RAW or len(encoded.unique) > unpacker.entries:
-            return pack_matrix(words, Level.RAW, **how)
-        if self.forced:
-            return pack_encoded(encoded, words.shape, level, unpacker.unpacker.packet_bits)
-        return pack_matrix(words, level, **how)
+            return raw
+        ids = encoded.ids.reshape(len(words), -1)
+        shape = (len(words) // len(parts), words.shape[1])
+        packed = [
+            pack_encoded(
+                replace(encoded, ids=ids[part :: len(parts)].reshape(-1)),
+                shape,
+                level,
+                how["packet_bits"],
+            )
+            for part in parts
+        ]
+        fetched = packed[0].unique.size + sum(one.packet_bytes for one in packed)
+        return packed if self.forced or fetched < words.size else raw
 
     def add_vector(self, vector: Integers) -> int:
         """Append words of 24-bit elements; return the address of the first one."""
@@ -195,20 +213,24 @@ class MemoryImages:
         words = np.stack([row.reshape(-1, self.p.head_size) for row in rows], axis=1)
         return self.add_vector(words)
 
-    def describe(self, one: PackedMatrix, tiles: Integers) -> MatrixDescription:
-        """Append a packed matrix; return its description."""
-        given = of_weights(one)
-        rows = np.zeros((0, self.p.unpacker.chunk), np.int8) if given.table is None else given.table
-        words = tiles.size // self.p.head_size
+    def describe(self, parts: list[PackedMatrix], tiles: Integers) -> MatrixDescription:
+        """Append the parts of a packed matrix; return its description."""
+        given = of_weights(parts[0])
+        unpacker = self.p.unpacker
+        none = np.zeros((0, unpacker.rows, unpacker.chunk), np.int8)
+        table = none if given.table is None else table_words(given.table, unpacker)
+        words = tiles.size // self.p.head_size // len(parts)
         return {
             "packing": {
                 "packed": given.packed.description(self.p.unpacker.unpacker.id_bits),
                 "bypass": int(given.table is None),
             },
-            "table_address": self.tables.add(rows.view(np.uint8)),
-            "table_rows": len(rows),
-            "packet_address": self.packets.add(one.packets.astype("<u8").view(np.uint8)),
-            "packet_count": len(one.packets),
+            "table_address": self.tables.add(table.view(np.uint8)),
+            "table_words": len(table),
+            "packet_address": [
+                self.packets.add(part.packets.astype("<u8").view(np.uint8)) for part in parts
+            ],
+            "packet_count": [len(part.packets) for part in parts],
             "words": words,
             "tile_words": words // len(tiles),
         }

@@ -55,9 +55,9 @@ def traffic_of(program: Program) -> Traffic:
             moved["biases"] += description.get("tiles", 0) * p.head_size * BIAS_BYTES
         if p.tile_scales:
             moved["scales"] += description.get("tiles", 0) * FACTOR_BYTES
-        weights += description["words"] * p.head_size
-        moved["tables"] += description["table_rows"] * p.unpacker.chunk
-        moved["packets"] += description["packet_count"] * p.unpacker.unpacker.packet_bits // 8
+        weights += description["words"] * p.unpackers * p.head_size
+        moved["tables"] += description["table_words"] * p.unpacker.rows * p.unpacker.chunk
+        moved["packets"] += sum(description["packet_count"]) * p.unpacker.unpacker.packet_bits // 8
     return Traffic(moved, weights, [_ideal(one, p) for one in program.issued])
 
 
@@ -102,13 +102,15 @@ def _ideal(instruction: Instruction, p: MeadowParameters) -> int:
         case (Kind.GEMM, Matrix.KEYS) | (Kind.SOFTMAX, _):
             return block["heads"] * groups * block["context"]
         case Kind.GEMM, _:
-            # The passes of all groups, or the words of a tile at one per cycle.
-            return block["heads"] * steps * max(groups, 2 * p.slices)
+            # The passes of all groups, or the words of a tile at one per cycle and unpacker.
+            return block["heads"] * steps * max(groups, HALVES * p.slices // p.unpackers)
         case Kind.TPHS, _:
             slots = p.lanes * np.arange(1, groups + 1) + block["context"] - tokens
-            slots = np.minimum(slots if block["skip"] else block["context"], block["context"])
+            slots = np.minimum(
+                slots if block["skip"] and block["causal"] else block["context"], block["context"]
+            )
             slots = np.maximum(slots + np.zeros(groups, int), steps)
-            head = max(int(slots.sum()), 2 * p.slices * steps)
+            head = max(int(slots.sum()), HALVES * p.slices // p.unpackers * steps)
             return block["heads"] * head + 3 * int(slots[-1])
         case _:
             return tokens * instruction.fields["words"]

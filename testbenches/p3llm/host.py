@@ -14,6 +14,7 @@ from golden.p3llm.whole_model import QuantisedModel
 from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.dot_product import PE_LANES
+from testbenches.external_memory import External
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import Dram
 from testbenches.packing import pack, unpack
@@ -50,6 +51,8 @@ class Host:
         The compiled accelerator.
     seed : int
         Seed of the stalls of every stream; 0 for no stalls.
+    external : External, optional
+        The memory whose times the commands of the banks must keep.
 
     Members
     -------
@@ -73,6 +76,7 @@ class Host:
         folder: Path,
         harness: Harness,
         seed: int = 0,
+        external: External | None = None,
     ) -> None:
         self.p, self.count = p, len(model.layers)
         file = folder / "banks.memory"
@@ -86,7 +90,8 @@ class Host:
             file=file, units=p.units, column_bytes=data_bytes, layout=p.channel.bank_command_layout
         )
         self._open = contextlib.ExitStack()
-        self._session = self._open.enter_context(harness.session([dram], seed))
+        memories = [external, dram] if external else [dram]
+        self._session = self._open.enter_context(harness.session(memories, seed))
         self.counts = {"together": 0, "alone": 0, "written": 0}
         self.layers: list[LayerRun] = []
         self.prediction: tuple[int, int] | None = None
@@ -120,8 +125,8 @@ class Host:
         # Keys that the NPU rotates are read unit by unit.
         keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // PE_LANES
         layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // PE_LANES))
-        pumps = p.channel.unit.pumps
-        return [pumps * layer] * self.count + [pumps * columns(p.projection)]
+        cycles = p.channel.column_cycles
+        return [cycles * layer] * self.count + [cycles * columns(p.projection)]
 
     def run(
         self,

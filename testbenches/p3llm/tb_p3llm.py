@@ -61,7 +61,7 @@ async def run_steps(
                 )
             system.bench.record(
                 cycles=facts.pop("cycles"),
-                ideal_cycles=system.p.channel.unit.pumps * facts["multiplies"],
+                ideal_cycles=system.p.channel.column_cycles * facts["multiplies"],
                 **facts,
             )
             states = expected

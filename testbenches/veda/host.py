@@ -13,6 +13,7 @@ from golden.veda.voting.vote_threshold import PAPER
 from golden.veda.whole_model import Block
 from hdl.veda.instructions import Leave, Operation, Space
 from hdl.veda.parameters import VedaParameters
+from testbenches.external_memory import External
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import BurstMemory, Store
 from testbenches.packing import Bits, pack, to_integer, unpack
@@ -40,6 +41,8 @@ class Host:
         The compiled accelerator.
     seed : int
         Seed of the stalls of every stream; 0 for none.
+    external : External, optional
+        The memory of lines and vote counts; without it, all ports are ideal.
 
     Members
     -------
@@ -71,6 +74,7 @@ class Host:
         fixed: Sequence[tuple[Path, int]],
         harness: Harness,
         seed: int = 0,
+        external: External | None = None,
     ) -> None:
         self.p, self.layers, self.cache = p, layers, cache
         memory = BurstMemory(
@@ -84,9 +88,17 @@ class Host:
             channels=p.channels,
             line_width=8 * bytes_of_line(p),
             address_width=p.address_layout.size,
+            spread=_spread(p),
         )
+        memories = [external, memory] if external else [memory]
+        if external:
+            # The counts of a layer's slots are adjacent.
+            count_bytes = -(-p.voting.count_bits // 8)
+            stride = count_bytes * p.slots
+            first = external.reserve(stride * layers)
+            external.route("counts_in", first, item_bytes=count_bytes, stride=stride)
         self._open = contextlib.ExitStack()
-        self._session = self._open.enter_context(harness.session([memory], seed))
+        self._session = self._open.enter_context(harness.session(memories, seed))
         self.length = 0
         self.victims = [-1] * layers
         self.counts: dict[int, NDArray[Any]] = {n: np.zeros(0, np.uint64) for n in range(layers)}
@@ -287,3 +299,20 @@ class Host:
         here = address(p, Space.CACHE, layer=layer, line=line)
         cycles = run.writes[run.writes[:, 0] == here, 1]
         return f", written in cycle {cycles[-1]}" if len(cycles) else ", written before"
+
+
+def _spread(p: VedaParameters) -> dict[int, tuple[int, int]]:
+    """Return the field of each space that is lowest in memory: offset and width in bits.
+
+    The lines of one beat are then adjacent: those of all channels, or those of all heads.
+    """
+    fields = {
+        Space.CACHE: (p.cache_line, "kv_head"),
+        Space.WEIGHTS: (p.weight_line, "channel"),
+        Space.VOCABULARY: (p.vocabulary_line, "channel"),
+        Space.ANGLES: (p.angle_line, "part"),
+    }
+    return {
+        space.value: (layout[name].offset, layout[name].width)
+        for space, (layout, name) in fields.items()
+    }

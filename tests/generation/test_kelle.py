@@ -136,6 +136,22 @@ def test_dimensions_that_kelle_has_not_are_refused(changes: dict[str, Any], mess
         KelleSystem.fitted(small_model(**changes), entry_named("kelle").parameters("tiny"))
 
 
+@pytest.mark.parametrize(
+    ("clock", "message"),
+    [
+        (0, "clock_mhz must be an integer from 1 to 10000, not 0"),
+        (3000, "intervals of 7200 us at 3000 MHz must have less than 32 ticks"),
+    ],
+)
+def test_a_clock_at_which_ticks_cannot_be_counted_is_refused(
+    tmp_path: Path, clock: int, message: str
+) -> None:
+    model = small_model()
+    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    with pytest.raises(ValueError, match=message):
+        KelleSystem(model, parameters, replace(SETTINGS, clock=clock), tmp_path)
+
+
 def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
     model = small_model()
     parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
@@ -147,7 +163,7 @@ def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
 def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
     """In half of all cycles, with the vocabulary in between."""
     system: Any = prepared(tmp_path, 1).system
-    host = Host(system.p, system.integers, system.harness, 1)
+    host = Host(system.p, system.integers, system.harness, system.refresh, 1)
     try:
         prefills = system.golden.begin(first_states(system.model, PROMPT[0]))
         host.begin(prefills, system.golden.layers)
@@ -162,6 +178,32 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
                 assert host.prediction == (expected.token, int(expected.sums.max()))
     finally:
         host.close()
+
+
+def test_bits_that_the_edram_loses_reach_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bits in both; without them in the Verilog, the run ends with a difference."""
+    settings = replace(SETTINGS, retention="2drp_2062", clock=500)
+    run = prepared(tmp_path, 12, settings=settings)
+    tokens = generated(run)
+    assert predicted(run.system, PROMPT, tokens) == tokens
+    lost = [figures["decided"]["lost bits"] for figures in run.progress.figures[1:]]
+    assert sum(lost) > 20
+    system: Any = run.system
+    assert system.refresh.tick_cycles == 360 * 500
+    intact: Any = prepared(tmp_path / "intact", 1).system
+    text = [*PROMPT, *tokens]
+    assert np.any(system.logits(text) != intact.logits(text))
+
+    own = Host.run
+
+    def without_losses(*arguments: Any, changed: Any, **options: Any) -> None:
+        own(*arguments, **options)
+
+    monkeypatch.setattr(Host, "run", without_losses)
+    with pytest.raises(Mismatch):
+        generated(prepared(tmp_path / "not written", 12, settings=settings))
 
 
 @pytest.mark.full

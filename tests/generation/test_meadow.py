@@ -99,7 +99,7 @@ def test_reports_the_place_of_a_corrupted_byte(
     """Of the first layer's key matrix, or of the final norm's weights."""
     run = prepared(tmp_path, 1)
     system: Any = run.system
-    places = {"packets": system.packed.layers[0].matrices["key"]["packet_address"]}
+    places = {"packets": system.packed.layers[0].matrices["key"]["packet_address"][0]}
     places["vectors"] = system.packed.vocabulary.norm
     place = places[memory]
     system.packed.images[memory][place, byte] ^= 0x40

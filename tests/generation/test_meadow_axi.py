@@ -18,11 +18,12 @@ from systola.cli import main
 from systola.generation.meadow import MeadowSystem
 from systola.generation.meadow_axi import MEMORY, MeadowAxiSystem
 from systola.generation.run import Run
-from systola.generation.system import Mismatch, Settings
+from systola.generation.system import Mismatch
 from systola.host.device import DeviceError
 from systola.host.meadow import MeadowHost
 from systola.host.transport import RefusedAccessError, Window
 from systola.host.verilated import Verilated
+from testbenches.external_memory import memory_of
 from tests.generation.random_models import generated, interrupted, predicted, running
 from tests.generation.small_model import write_small_model
 from tests.generation.test_meadow import PROMPT, SETTINGS, small_model
@@ -161,12 +162,15 @@ def test_program_without_matrices_ends_as_stuck(system: Any, board: Verilated) -
         board.read_register(0)
 
 
-def test_waves_and_narrow_addresses_are_refused(tmp_path: Path) -> None:
+def test_options_of_the_bare_accelerator_and_narrow_addresses_are_refused(tmp_path: Path) -> None:
     model = small_model()
     parameters = MeadowAxiSystem.fitted(model, PRESET)
-    with pytest.raises(UserError, match="WAVES is not for meadow_axi; use TOP=meadow"):
-        waves = Settings(budget=128, reserved=32, waves=True)
-        MeadowAxiSystem(model, parameters, waves, tmp_path)
+    for name, value in (("waves", True), ("memory", memory_of("hbm2"))):
+        settings = replace(SETTINGS, **{name: value})
+        with pytest.raises(
+            UserError, match=f"{name.upper()} is not for meadow_axi; use TOP=meadow"
+        ):
+            MeadowAxiSystem(model, parameters, settings, tmp_path)
     meadow = replace(parameters.meadow, address_bits=24)
     narrow = replace(parameters, meadow=meadow, axi_address_bits=31)
     with pytest.raises(UserError, match=r"axi_address_bits must be at least 32 .*, not 31"):

@@ -49,6 +49,19 @@ def test_prints_text_and_table(small: list[str]) -> None:
     assert re.search(r"wrote .*record\.json", result.output)
 
 
+def test_table_has_the_waiting_for_a_memory(small: list[str]) -> None:
+    options = ["--memory", "lpddr4 channels=1 data_rate=400", "--clock", "788"]
+    arguments = [*small, "--prompt", "3 1 4", "--tokens", "2", "--compare", "0", *options]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"tokens/s +│ [\d,.]+ at 788 MHz", result.output)
+    assert re.search(r"external memory +│ lpddr4, 0.8 GB/s", result.output)
+    assert re.search(r"waiting for it +│ [\d,]+ cycles \(\d\d.\d%\): .*bandwidth \d", result.output)
+    record = record_of(result.output)
+    assert record["settings"]["memory"]["channels"] == 1 and record["settings"]["clock"] == 788
+    assert record["blocks"][-1]["memory"]["waiting"] > 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -62,6 +75,14 @@ def test_prints_text_and_table(small: list[str]) -> None:
         (["--prompt", "1 2", "--tokens", "63"], "at most the 64 positions of the context"),
         (["--prompt", "1", "--top", "kelly"], "TOP must be one of"),
         (["--prompt", "1", "--top", "meadow"], "BUDGET and RESERVED are not for meadow"),
+        (["--prompt", "1", "--retention", "2drp"], "RETENTION is not for veda, which has no eDRAM"),
+        (["--prompt", "1", "--memory", "sram"], "MEMORY must be one of ddr4, hbm2, lpddr4, none"),
+        (["--prompt", "1", "--memory", "ddr4 banks=3"], "banks must be a power of two"),
+        (["--prompt", "1", "--clock", "500"], "CLOCK needs a MEMORY for veda"),
+        (
+            ["--prompt", "1", "--memory", "ddr4", "--clock", "0"],
+            "CLOCK must be from 1 to 10000 MHz, not 0",
+        ),
         (
             ["--prompt", "1 \udcff"],
             "PROMPT must be text in UTF-8, not 0xff after 2 characters",
@@ -76,6 +97,28 @@ def test_bad_input_is_one_sentence(small: list[str], options: list[str], message
     result = CliRunner().invoke(main, [*small, *options])
     assert result.exit_code == 2
     assert message in result.output, result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--retention", "2drb"], "RETENTION must be one of 2drp, uniform, 2drp_540, uniform_540"),
+        (["--retention", ""], "RETENTION must be one of"),
+        (["--retention", "2drp", "--check", "0"], "RETENTION needs CHECK=1"),
+    ],
+)
+def test_bad_refresh_of_kelle_is_one_sentence(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["generate", "--top", "kelle", "--prompt", "1 2", *options])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+def test_a_policy_has_no_refresh() -> None:
+    base = ["generate", "--policy", "h2o", "--prompt", "1 2", "--retention", "2drp"]
+    result = CliRunner().invoke(main, base)
+    assert result.exit_code == 2
+    assert "RETENTION, MEMORY, CLOCK and WAVES are not for h2o" in result.output
 
 
 def test_full_disk_is_one_sentence(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from hdl.meadow.parameters import MeadowParameters
 from hdl.nonlinear.activation_functions import Activation
 from testbenches.meadow.random_layers import STATE_STEP, of_kind, random_weights
 from tests.llm.opt_layer import drawn_layer, numbers
+from tests.meadow.float_layer import float_layer
 
 P: MeadowParameters = entry_named("meadow").parameters("paper")
 TOKENS = 24
@@ -45,22 +46,11 @@ def layer() -> Any:
 
 
 def real(module: Any) -> RealLayer:
-    """Return OPT's layer in the accelerator's shapes; the query matrix contains the scale."""
-    attention, heads = module.self_attn, (P.heads, P.head_size)
-    sources = {"query": attention.q_proj, "key": attention.k_proj, "value": attention.v_proj}
-    sources |= {"output": attention.out_proj, "up": module.fc1, "down": module.fc2}
-    matrices, biases = {}, {}
-    for name, linear in sources.items():
-        matrix, bias = numbers(linear.weight).T, numbers(linear.bias)
-        if name in ("query", "key", "value"):
-            matrix, bias = matrix.reshape(-1, *heads), bias.reshape(heads)
-        if name == "query":
-            matrix, bias = matrix / math.sqrt(P.head_size), bias / math.sqrt(P.head_size)
-        matrices[name] = matrix.reshape(*heads, -1) if name == "output" else matrix
-        biases[name] = bias
-    norms = module.self_attn_layer_norm, module.final_layer_norm
-    weights, offsets = ([numbers(getattr(one, n)) for one in norms] for n in ("weight", "bias"))
-    return RealLayer(matrices, (weights[0], weights[1]), (offsets[0], offsets[1]), biases)
+    """Return OPT's layer in the accelerator's shapes."""
+    own = module.self_attn
+    linears = {"query": own.q_proj, "key": own.k_proj, "value": own.v_proj, "output": own.out_proj}
+    linears |= {"up": module.fc1, "down": module.fc2}
+    return float_layer(linears, (module.self_attn_layer_norm, module.final_layer_norm), P)
 
 
 @pytest.fixture(scope="module")

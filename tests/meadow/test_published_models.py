@@ -69,10 +69,26 @@ def test_largest_feed_forward_size_is_64_tiles() -> None:
 
 
 def test_page_states_the_tokens_that_the_memory_holds() -> None:
-    assert (PAPER.token_words, PAPER.most_tokens) == (72, 455)
-    assert replace(PAPER, words=65_536).most_tokens == PAPER.tokens == 512
-    assert "the activation memory holds 455" in PAGE
-    assert "32,768 / 72 = 455 tokens" in PAGE
+    assert (PAPER.token_words, PAPER.most_tokens) == (72, 512)
+    assert replace(PAPER, words=32_768).most_tokens == 455
+    assert "`words` addresses hold: 512 at `paper`" in PAGE
+    assert "with 32,768 words for 455 tokens 50,331,648" in PAGE
+
+
+@pytest.mark.parametrize("preset", ["smollm2", "paper"])
+def test_page_states_the_bits_of_the_activation_memory(preset: str) -> None:
+    p = entry_named("meadow").parameters(preset)
+    bits = sum(plane.words * (plane.high - plane.low) * p.head_size for plane in p.planes)
+    (row,) = re.findall(rf"\| `{preset}` \| ([\d,]+) words .* \| ([\d,]+) \| [\d,]+", PAGE)
+    assert row == (f"{p.planes[0].words:,}", f"{bits:,}")
+    assert p.planes[0].words == p.most_tokens * p.token_words
+
+
+def test_rows_of_short_feed_forward_layers_do_not_overlap() -> None:
+    """Head outputs are longer than the rows between the feed-forward matrices."""
+    p = replace(PAPER, hidden_size=768, intermediate_size=384, words=1024, slices=2)
+    assert p.token_words == 36
+    assert p.most_tokens == 1024 // 36
 
 
 def test_page_states_that_the_unpacker_rate_is_a_choice() -> None:

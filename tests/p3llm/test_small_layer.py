@@ -1,14 +1,15 @@
 """A whole decoder layer of P3-LLM in Amaranth's simulator, at the smallest dimensions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from hdl.p3llm.catalog import SHORT_TIMES
 from hdl.p3llm.p3llm import P3llm
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.pim.bank_timing import BankTimingParameters
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
 from hdl.target import Target, writing_for
@@ -29,9 +30,7 @@ def smallest(
     channels: int = 1,
 ) -> P3llmParameters:
     """Two units of four elements; `heads` query heads share `kv_heads` key/value heads."""
-    timing = BankTimingParameters(
-        banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
-    )
+    timing = replace(SHORT_TIMES, banks=4)
     unit = PimComputeUnitParameters(elements=4, steps=4)
     return P3llmParameters(
         channel=PimChannelParameters(unit=unit, timing=timing),

@@ -44,8 +44,9 @@ def test_bit_exact_form_and_hardware_exist(name: str) -> None:
     assert choose(variables["TOP"], None, None, variables.get("SET", "")).parameters
 
 
-def test_integer_sums_decide_as_the_evictor() -> None:
-    found = agreement(POLICIES["aerp_integers"], [LAYER], SHORT)
+@pytest.mark.parametrize("name", ["aerp_integers", "aerp_centred"])
+def test_integer_sums_decide_as_the_evictor(name: str) -> None:
+    found = agreement(POLICIES[name], [LAYER], SHORT)
     assert found.evictions == 3 * (SHORT - 128 - 1)
     assert found.equal
 

@@ -9,7 +9,7 @@ import torch
 from golden.llm.model import load_model
 from golden.policies.cache import Cache
 from golden.policies.protocol import Policy, Query
-from golden.policies.scores import H2O, Aerp, FullCache, Source
+from golden.policies.scores import H2O, Aerp, FullCache, Source, TrackedAerp
 from golden.policies.voting import Voting
 from golden.study.attention import Observer, ReplayedAttention, attending
 from golden.study.decoding import DecodedAttention, Decoder
@@ -22,6 +22,7 @@ POLICIES = [
     FullCache(),
     H2O(budget=BUDGET),
     Aerp(budget=BUDGET, source=Source.INTEGER),
+    TrackedAerp(budget=BUDGET, source=Source.CENTRED),
     Voting(budget=BUDGET, reserved=4),
     H2O(budget=BUDGET, prefill=16),
 ]

@@ -164,6 +164,10 @@ def test_important_is_the_upper_half() -> None:
     [
         (lambda: Aerp(budget=1), "window must be an integer from 1 to 1048576, not 0"),
         (lambda: StreamingLLM(budget=5), "budget must be at least 6, not 5"),
+        (
+            lambda: TrackedAerp(source=Source.CENTRED, prefill=4),
+            "prefill must be 0 with the source CENTRED, not 4",
+        ),
         (lambda: Voting(budget=31), "budget must be at least reserved = 32, not 31"),
         (lambda: Voting(budget=64, a=-1.0), "a must not be negative, not -1.0"),
         (lambda: Voting(budget=64, b=-0.1), "b must not be negative, not -0.1"),
@@ -224,6 +228,7 @@ POLICIES = [
     Aerp(budget=24, prefill=60),
     Aerp(budget=24, source=Source.RAW),
     Aerp(budget=24, source=Source.INTEGER),
+    TrackedAerp(budget=24, source=Source.CENTRED),
     Voting(budget=24, reserved=8),
     Voting(budget=24, reserved=8, fallback=False),
     Voting(budget=24, reserved=8, prefill=60, a=0.9, b=0.4),

@@ -10,9 +10,10 @@ from golden.study.retention import (
     flip_fp16,
     flip_int16,
     flipped,
-    two_dimensional,
+    refreshed,
     uniform,
 )
+from hdl.kelle.edram.refresh_intervals import RefreshIntervals
 
 
 def test_a_flipped_bit_changes_an_integer_by_its_weight() -> None:
@@ -43,7 +44,9 @@ def test_a_flipped_exponent_changes_an_fp16_number_by_powers() -> None:
     assert flip_fp16(values, mask)[0, 0].tolist() == [0.5, 0.0, -1.0]
 
 
-@pytest.mark.parametrize("rates", [uniform(0.02), FlipRates(hst_msb=0.02), two_dimensional(0.01)])
+@pytest.mark.parametrize(
+    "rates", [uniform(0.02), FlipRates(hst_msb=0.02), refreshed(RefreshIntervals(lst_lsb=99_000))]
+)
 def test_the_share_of_wrong_bits_is_the_rate(rates: FlipRates) -> None:
     values = torch.linspace(-1, 1, 64 * 256, dtype=torch.float64).view(1, 1, 256, 64)
     high, low = (key for key, _ in Retention([rates]).read(0, values, values))
@@ -59,10 +62,10 @@ def test_the_share_of_wrong_bits_is_the_rate(rates: FlipRates) -> None:
             assert abs(float(share) - rate) <= 4 * (rate / 8 / values.numel()) ** 0.5
 
 
-def test_two_dimensional_rates_follow_the_intervals() -> None:
-    rates = two_dimensional(2e-3)
+def test_rates_of_the_papers_intervals_have_the_papers_mean() -> None:
+    rates = refreshed(RefreshIntervals())
     assert rates.mean == pytest.approx(2e-3)
-    assert rates.lst_lsb / rates.hst_msb == pytest.approx(20)
+    assert rates.hst_msb < rates.lst_msb < rates.hst_lsb < rates.lst_lsb
 
 
 def test_errors_repeat() -> None:

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,7 +131,22 @@ def test_a_clock_at_which_bank_times_are_illegal_is_in_no_cell(data: dict[str, A
     assert line.endswith("| 1,619,466, [as compared](comparison.md) | 500 | 1,002,552 |")
     # Refreshes are due each 3.9 us in HBM2; columns of a bank group 4 ns apart.
     times, clock = BankTimingParameters(), data["systems"]["p3llm"]["memory"]["clock_mhz"]
-    assert times.refi / clock == pytest.approx(3.9) and times.ccd / clock == pytest.approx(0.004)
+    assert times.refi / clock == pytest.approx(3.9) and times.ccd_l / clock == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize(
+    ("clock_mhz", "clocks"), [(300, [300.0, 300.0]), (500, [500.0]), (647, []), (1000, [])]
+)
+def test_the_legal_clock_is_that_of_the_parameters(
+    clock_mhz: int, clocks: list[float], data: dict[str, Any]
+) -> None:
+    """The netlists reach 300.48 and 646.58 MHz."""
+    p = entry_named("p3llm").parameters("smollm2")
+    timing = replace(p.channel.timing, clock_mhz=clock_mhz)
+    p = replace(p, channel=replace(p.channel, timing=timing))
+    system = comparison.at_bank_clock(data["systems"]["p3llm"], p)
+    assert [clock for _, clock in comparison.netlists(system)] == clocks
+    assert comparison.at_bank_clock(data["systems"]["lad"], p) == data["systems"]["lad"]
 
 
 def test_labels_specify_what_is_excluded() -> None:
@@ -173,7 +189,7 @@ def test_banks_give_at_most_a_column_of_all_units_in_two_cycles() -> None:
     """Two cycles are tCCD_L; an element of a unit multiplies by four nibbles of a column."""
     p = entry_named("p3llm").parameters("smollm2")
     peak = comparison.kept()["systems"]["p3llm"]["memory"]["port_bytes"]
-    assert peak == p.units * p.elements * 4 * 4 / 8 / BankTimingParameters().ccd
+    assert peak == p.units * p.elements * 4 * 4 / 8 / BankTimingParameters().ccd_l
 
 
 def test_loss_of_p3llm_on_the_page_is_that_of_the_table(data: dict[str, Any]) -> None:

@@ -11,13 +11,11 @@ from testbenches.quick_form import COMPOSED
 from tests.long_half import version
 
 COUNT = 10
-LARGE = (*COMPOSED, "meadow_axi")
-"""Composed units, whose mutants take long to simulate, and `meadow_axi`, which contains MEADOW."""
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "entry", [entry for entry in CATALOG if entry.top not in LARGE], ids=lambda entry: entry.top
+    "entry", [entry for entry in CATALOG if entry.top not in COMPOSED], ids=lambda entry: entry.top
 )
 def test_mutants_are_decided(entry: Entry, record_property: Any) -> None:
     """The commit selects the seed. Survivors are listed and do not fail the test."""

@@ -40,7 +40,8 @@ class Decode:
     Parameters
     ----------
     exact : numpy.ndarray
-        int64 [steps, heads, slots], exact sums of all scores of a token.
+        int64 [steps, heads, slots], exact sums of all scores of a token; with `centred` the
+        importances themselves, which depend on the tracked median.
     high : numpy.ndarray
         bool [steps, heads, slots], the high-score group.
     stored : numpy.ndarray
@@ -116,8 +117,12 @@ def decode(
         for entry, score, valid in [*updates, *step.score_updates]:
             known[:, entry] = score, valid
         updates = []
-        heads = zip(model.eviction.heads, sums, strict=True)
-        exact.append([total[now, head.positions] for head, total in heads])
+        heads = model.eviction.heads
+        if p.centred:
+            exact.append([head.importance.copy() for head in heads])
+        else:
+            both = zip(heads, sums, strict=True)
+            exact.append([total[now, head.positions] for head, total in both])
         scores, valid = known[:, slots].reshape(2, p.kv_heads, p.slots)
         high.append(high_group(scores, p.eviction.score_bits))
         stored.append(valid > 0)

@@ -6,15 +6,17 @@ integers of the systolic evictor. They differ only in how importance is accumula
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.kelle.eviction.head_scores import HeadScores
 from golden.kelle.eviction.systolic_evictor import (
     Flags,
     Integers,
     accumulate_heads,
+    less_mean,
     quantise_scores,
 )
 from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
@@ -177,6 +179,7 @@ def replay(
     steps: int,
     source: ScoreSource,
     evictor: SystolicEvictorParameters | None = None,
+    centre: HeadScores | None = None,
 ) -> Iterator[DecodeStep]:
     """Run the policy over a captured text, score first, then evict.
 
@@ -195,6 +198,9 @@ def replay(
         Whether raw scores or probabilities over the cached tokens are accumulated.
     evictor : SystolicEvictorParameters, optional
         Accumulate with the arithmetic of this evictor; by default in float64.
+    centre : HeadScores, optional
+        The head's tracked median, from which an arriving token's importance starts; requires an
+        evictor. By default it starts from zero.
 
     Yields
     ------
@@ -211,12 +217,15 @@ def replay(
     arithmetic: Importance = IntegerImportance(evictor) if evictor else RealImportance()
 
     # A prefill never halves: the selector adds up each token's sum in one pass, and clamps it.
-    total = np.zeros(first, np.int64 if evictor else np.float64)
+    total: NDArray[Any] = np.zeros(first, np.int64 if evictor else np.float64)
     for query in range(first):
         seen = slice(0, query + 1)
-        total[seen], _saturated = arithmetic.add(
-            total[seen], contributions(scores[:, query, seen], source)
-        )
+        given = contributions(scores[:, query, seen], source)
+        if evictor and centre:
+            whole = less_mean(quantise_scores(given, evictor), evictor)
+            total[seen], _saturated = accumulate_heads(total[seen], whole, evictor)
+        else:
+            total[seen], _saturated = arithmetic.add(total[seen], given)
     kept = policy.survivors(total)
     positions = np.full(policy.budget, EMPTY)
     positions[: len(kept)] = kept
@@ -237,7 +246,10 @@ def replay(
         candidates = np.flatnonzero(valid & ~protect)
         victim = int(candidates[np.argmin(updated[candidates])]) if len(candidates) else 0
         slot = victim if valid.all() else int(np.flatnonzero(~valid)[0])
-        own, _saturated = arithmetic.add(np.zeros(1, total.dtype), given[:, -1:])
+        begun = np.full(1, centre.centre if centre else 0, total.dtype)
+        own, _saturated = arithmetic.add(begun, given[:, -1:])
+        if centre:
+            centre.learn(updated[valid])
         yield DecodeStep(
             now=now,
             positions=positions.copy(),

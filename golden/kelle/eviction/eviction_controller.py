@@ -49,6 +49,7 @@ class Head:
     importance: Integers
     recomputed: Integers
     scores: HeadScores
+    start: int = 0
     filled: int = 0
     halve: bool = False
     victim: int = 0
@@ -144,6 +145,7 @@ class EvictionModel:
         if self.promoted is not None:
             h.recomputed[resident & (h.positions == self.promoted[0])] = self.promoted[1]
         coarse = h.scores.coarse(h.importance)
+        h.start = h.scores.centre if p.centred else 0
         h.scores.learn(h.importance[used])
         # The leaving token's score is compared with the mean of all tokens that may be evicted.
         evictable = coarse[candidates]
@@ -156,14 +158,12 @@ class EvictionModel:
         ]
 
     def own(self, head: int, slot: int, scores: Integers) -> list[ScoreUpdate]:
-        """Set the arriving token's importance to its own scores [query heads].
+        """Set the arriving token's importance to the start and its own scores [query heads].
 
         The token has the highest coarse score until its first search.
         """
         p, h = self.parameters, self.heads[head]
-        total, _saturated = accumulate_heads(
-            np.zeros(1, np.int64), scores[:, np.newaxis], p.evictor
-        )
+        total, _saturated = accumulate_heads(np.array([h.start]), scores[:, np.newaxis], p.evictor)
         h.importance[slot] = total[0]
         return [(self._first(head) + slot, (1 << p.score_bits) - 1, 1)]
 

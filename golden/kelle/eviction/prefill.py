@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from golden.arith.requantiser import requantised
 from golden.kelle.eviction.eviction_controller import KEPT, ScoreUpdate
 from golden.kelle.eviction.prefill_selector import Kept, importances, select
+from golden.kelle.eviction.systolic_evictor import less_mean
 from golden.kelle.kelle import KelleModel
+from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
 
 Integers = NDArray[np.int64]
 
@@ -39,6 +41,8 @@ def prefill(model: KelleModel, tokens: int) -> Prefill:
     positions = np.arange(tokens)
     keys, values = model.keys_values(x, positions)
     scores = list(head_scores(model, tokens))
+    if p.centred:
+        scores = [centred(head, p.eviction.evictor) for head in scores]
     kept = select([importances(head, p.eviction.evictor) for head in scores], p.eviction)
     score_updates, taken = [], [0] * p.kv_heads
     for token in kept:
@@ -51,6 +55,15 @@ def prefill(model: KelleModel, tokens: int) -> Prefill:
         else:
             model.inputs[token.vector] = x[position]
     return Prefill(scores, kept, score_updates)
+
+
+def centred(scores: Integers, evictor: SystolicEvictorParameters) -> Integers:
+    """Return scores [query heads, queries, tokens], those of each query less their mean."""
+    given = np.zeros_like(scores)
+    for query in range(scores.shape[1]):
+        seen = slice(0, query + 1)
+        given[:, query, seen] = less_mean(scores[:, query, seen], evictor)
+    return given
 
 
 def head_scores(model: KelleModel, tokens: int) -> Iterator[Integers]:

@@ -47,6 +47,15 @@ def quantise_scores(scores: NDArray[np.floating], p: SystolicEvictorParameters) 
     return np.clip(scaled, low, high - 1).astype(np.int64)
 
 
+def less_mean(scores: Integers, p: SystolicEvictorParameters) -> Integers:
+    """Return the scores [query heads, tokens] of a prefill's query, less their mean, saturating.
+
+    Software centres the scores of a prefill so that the sums do not depend on a token's age.
+    """
+    low, high = -(1 << p.input_width - 1), (1 << p.input_width - 1) - 1
+    return np.clip(scores - scores.sum(axis=1, keepdims=True) // scores.shape[1], low, high)
+
+
 def accumulate(
     importance: Integers, scores: Integers, p: SystolicEvictorParameters
 ) -> tuple[Integers, Flags]:

@@ -37,7 +37,7 @@ class UnpackedWeights:
     unpacked : Unpacked
         The IDs, and the errors of the packets.
     table : bool
-        Error: the number of rows of the unique matrix differs from the description, or is too
+        Error: the number of words of the unique matrix is not that of the described rows, or is too
         large.
     """
 
@@ -52,6 +52,12 @@ def of_weights(matrix: PackedMatrix) -> PackedWeights:
     return PackedWeights(packed=of_matrix(matrix), table=table)
 
 
+def table_words(table: Weights, p: WeightUnpackerParameters) -> Weights:
+    """Return the words of a unique matrix, int8 [words, rows, C]; zeros pad the last word."""
+    padding = np.zeros((-len(table) % p.rows, p.chunk), np.int8)
+    return np.concatenate([table, padding]).reshape(-1, p.rows, p.chunk)
+
+
 def unpack_weights(given: PackedWeights, p: WeightUnpackerParameters) -> UnpackedWeights:
     """Return chunks and errors."""
     packed, id_bits = given.packed, p.unpacker.id_bits
@@ -59,8 +65,9 @@ def unpack_weights(given: PackedWeights, p: WeightUnpackerParameters) -> Unpacke
         unpacked = unpack(packed, id_bits)
         values = unpacked.ids.astype("<u2").view(np.int8).reshape(-1, 2)
         return UnpackedWeights(chunks=values[:, : p.chunk], unpacked=unpacked, table=False)
-    rows = given.table[: p.entries]
-    wrong = len(given.table) != packed.unique or len(given.table) > p.entries
+    words = table_words(given.table, p)
+    rows = words[: p.words].reshape(-1, p.chunk)
+    wrong = len(words) != -(-packed.unique // p.rows) or len(words) > p.words
     # The look-up uses only rows that exist.
     known = PackedIds(**{**vars(packed), "unique": min(packed.unique, len(rows))})
     unpacked = unpack(known, id_bits)

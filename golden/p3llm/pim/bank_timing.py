@@ -1,38 +1,32 @@
 """Model of HBM2's timing rules, which compares each command with every earlier one.
 
-It is based on the nanoseconds of a data sheet and has no counters: each rule consists of two
-events, the banks that they share, and the minimum time between them.
+It compares times of a data sheet in picoseconds and has neither counters nor times in cycles: each
+rule consists of two events, the banks that they share, and the minimum time between them.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import ceil
 
-CYCLE_NS = 2.0
-"""tCCD_S of HBM2 at 2 Gb/s per pin: two periods of a clock of 1 GHz."""
+from hdl.p3llm.pim.bank_timing import BankTimingParameters
 
-NANOSECONDS = {
-    "rcd": 14.0,
-    "rp": 14.0,
-    "ras": 33.0,
-    "ccd": 4.0,
-    "rtp": 5.0,
-    "wr": 16.0,
-    "wtr": 7.5,
-    "rrd": 4.0,
-    "rfc": 260.0,
-    "refi": 3900.0,
+PICOSECONDS = {
+    "rcd": 14_000,
+    "rp": 14_000,
+    "ras": 33_000,
+    "ccd_s": 2_000,
+    "ccd_l": 4_000,
+    "rtp": 5_000,
+    "wr": 16_000,
+    "wtr": 7_500,
+    "rrd": 4_000,
+    "rfc": 260_000,
+    "refi": 3_900_000,
 }
-"""Typical times of an 8 Gb HBM2 stack."""
+"""Typical times of an 8 Gb HBM2 stack at 2 Gb/s per pin."""
 
 BANK_GROUPS = 4
 POSTPONED = 9
-
-
-def cycles(name: str) -> int:
-    """Return a time of the data sheet in cycles, rounded up."""
-    return ceil(NANOSECONDS[name] / CYCLE_NS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +58,11 @@ SAME_BANK = (
 )
 """Rules between events of one bank: time, earlier kinds, later kinds, violation."""
 
-ANY_BANK = (("rrd", ("activate",), ("activate",), "rrd"), ("wtr", ("write",), ("read",), "wtr"))
+ANY_BANK = (
+    ("rrd", ("activate",), ("activate",), "rrd"),
+    ("wtr", ("write",), ("read",), "wtr"),
+    ("ccd_s", ("read", "write"), ("read", "write"), "ccd"),
+)
 """Rules between events of any banks."""
 
 
@@ -76,14 +74,33 @@ class RuleChecker:
     banks : int
         Number of banks of the pseudo-channel.
     times : dict[str, int], optional
-        Times in cycles by name; those of the data sheet if omitted.
+        Times in ps by name; those of the data sheet if omitted.
+    clock_mhz : int, optional
+        Clock whose cycles the events have; 500 MHz if omitted.
     """
 
-    def __init__(self, banks: int, times: dict[str, int] | None = None) -> None:
-        self.banks = banks
-        self.times = times or {name: cycles(name) for name in NANOSECONDS}
+    def __init__(
+        self, banks: int, times: dict[str, int] | None = None, clock_mhz: int = 500
+    ) -> None:
+        self.banks, self.clock_mhz = banks, clock_mhz
+        self.times = times or PICOSECONDS
         self.past: list[Event] = []
         self.open: set[int] = set()
+
+    @classmethod
+    def of(cls, p: BankTimingParameters) -> "RuleChecker":
+        """Return a checker with the times and the clock of a unit."""
+        times = {name: getattr(p, f"{name}_ps") for name in PICOSECONDS}
+        return cls(p.banks, times, p.clock_mhz)
+
+    def passed(self, cycles: int, name: str) -> bool:
+        """Return whether a number of cycles takes at least a time of the data sheet."""
+        # A cycle takes 1e6 / clock_mhz ps; both sides are integers, so that no rounding decides.
+        return cycles * 1_000_000 >= self.times[name] * self.clock_mhz
+
+    def overdue(self, cycles: int) -> bool:
+        """Return whether a number of cycles since a refresh exceeds the longest interval."""
+        return cycles * 1_000_000 > POSTPONED * self.times["refi"] * self.clock_mhz
 
     def check(self, events: Iterable[Event]) -> set[str]:
         """Return the violations of one cycle, columns before rows; record the legal events."""
@@ -113,10 +130,10 @@ class RuleChecker:
             faults.add("closed")
         if event.kind in ("activate", "refresh") and event.banks & self.open:
             faults.add("opened")
-        longest = max(self.times[name] for name in self.times if name != "refi")
+        longest = max(self.times.keys() - {"refi"}, key=lambda name: self.times[name])
         for before in chain(reversed(same_cycle), reversed(self.past)):
             distance = event.cycle - before.cycle
-            if distance > longest:
+            if self.passed(distance, longest):
                 break
             faults |= self._pair(before, event, distance)
         # A closed bank has no tRCD; an open bank, which cannot be opened or refreshed, has no tRP.
@@ -134,15 +151,41 @@ class RuleChecker:
             # A precharge of a closed bank has no effect.
             shared &= self.open
         for name, earlier, later, says in (*(SAME_BANK if shared else ()), *ANY_BANK):
-            if before.kind in earlier and event.kind in later and distance < self.times[name]:
+            if before.kind in earlier and event.kind in later and not self.passed(distance, name):
                 faults.add(says)
         columns = ("read", "write")
-        if before.kind in columns and event.kind in columns and distance < self.times["ccd"]:
+        both = before.kind in columns and event.kind in columns
+        if both and not self.passed(distance, "ccd_l"):
             size = self.banks // BANK_GROUPS
             groups = ({bank // size for bank in one.banks} for one in (before, event))
             if set.intersection(*groups):
                 faults.add("ccd")
         return faults
+
+
+class RefreshRule:
+    """Counts the refreshes that the data sheet requires, and those that were issued.
+
+    One refresh is required per tREFI since the reset. At most eight may be postponed, and at most
+    eight may be issued in advance.
+
+    Parameters
+    ----------
+    checker : RuleChecker
+        The times and the clock.
+    """
+
+    def __init__(self, checker: RuleChecker) -> None:
+        self.checker = checker
+        self.issued = 0
+
+    def pass_cycle(self, cycle: int, *, refreshes: bool) -> bool:
+        """Record whether a cycle has a refresh; return whether too many are postponed before it."""
+        checker, most = self.checker, POSTPONED - 1
+        required = cycle * 1_000_000 // (checker.times["refi"] * checker.clock_mhz)
+        late = required - self.issued > most
+        self.issued = min(self.issued + refreshes, required + most)
+        return late
 
 
 Command = tuple[str, frozenset[int]]
@@ -171,14 +214,12 @@ class Verdicts:
 
     Parameters
     ----------
-    banks : int
-        Number of banks of the pseudo-channel.
-    times : dict[str, int]
-        Times in cycles by name.
+    checker : RuleChecker
+        A checker of no earlier events.
     """
 
-    def __init__(self, banks: int, times: dict[str, int]) -> None:
-        self.checker = RuleChecker(banks, times)
+    def __init__(self, checker: RuleChecker) -> None:
+        self.checker = checker
         self.cycle = 0
         self.refreshed = -1
 
@@ -190,7 +231,7 @@ class Verdicts:
             Event(cycle=self.cycle, kind=kind, banks=banks) for kind, banks in commands
         )
         kinds = {event.kind for event in self.checker.past[before:]}
-        if self.cycle - self.refreshed > POSTPONED * self.checker.times["refi"]:
+        if self.checker.overdue(self.cycle - self.refreshed):
             broken.add("refi")
         if "refresh" in kinds:
             self.refreshed = self.cycle

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from golden.p3llm.pim.bank_timing import POSTPONED, Event, RuleChecker
+from golden.p3llm.pim.bank_timing import Event, RuleChecker
 from golden.p3llm.pim.pim_compute_unit import Command, Unit
 from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -72,9 +72,8 @@ class Channel:
     def __init__(self, p: PimChannelParameters, memory: np.ndarray) -> None:
         self.p = p
         self.memory = memory.copy()
-        times = {one.name: getattr(p.timing, one.name) for one in fields(p.timing)}
-        self.banks = times.pop("banks")
-        self.checker = RuleChecker(self.banks, times)
+        self.banks = p.timing.banks
+        self.checker = RuleChecker.of(p.timing)
         self.units = [Unit(p.unit) for _ in range(p.units)]
         self.rows = [0] * self.banks
         self.results: list[tuple[int, np.ndarray]] = []
@@ -111,7 +110,7 @@ class Channel:
         broken |= self.checker.check(events)
         legal = {event.kind for event in self.checker.past[before:]}
         self.issued.append({event.kind: event.banks for event in events if event.kind in legal})
-        if self.cycle - self.refreshed > POSTPONED * self.p.timing.refi:
+        if self.checker.overdue(self.cycle - self.refreshed):
             broken.add("refi")
         if column and (not self.uses_banks(column) or legal & {"read", "write"}):
             broken |= self._column(column)

@@ -224,6 +224,12 @@ class EvictionController(Unit):
             table.lookup_address.eq(assigner.lookup_address),
             assigner.tokens_held.eq(table.tokens),
         ]
+        if self.parameters.centred:
+            m.d.comb += [
+                table.start_lookup.eq(assigner.start_lookup),
+                table.start_head.eq(assigner.start_head),
+                assigner.start.eq(table.start),
+            ]
         # Score updates of slots cannot wait; those of vectors use the remaining cycles.
         with m.If(table.score_valid):
             m.d.comb += [self.scores.valid.eq(1), self.scores.payload.eq(table.score)]

@@ -7,8 +7,8 @@ from amaranth.hdl import Const, Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
-from hdl.parameters import Parameters, Range, parameter_object, require
+from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
+from hdl.parameters import Parameters, Range, option, parameter_object, require
 
 
 @parameter_object
@@ -41,6 +41,11 @@ class EvictionParameters(Parameters):
     evict_before : bool
         Whether the victim is chosen by the scores up to the previous step, so that it does not take
         part in the attention of the current step.
+    centred : bool
+        Whether an arriving token's importance starts at the tracked median of its head instead of
+        zero. Sums of raw scores that start at zero depend on the age of a token: in a head whose
+        scores are mostly positive, the youngest token has the least. Requires raw scores and
+        victims of the current step.
 
     Raises
     ------
@@ -59,6 +64,7 @@ class EvictionParameters(Parameters):
     vector_entries: Annotated[int, Range(1, 64, "entries")] = 16
     popular_above: Annotated[int | None, Range(0, "kv_heads", "heads")] = None
     evict_before: bool = False
+    centred: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -70,6 +76,16 @@ class EvictionParameters(Parameters):
             self.evictor.slots >= least,
             f"slots must be at least sinks + window + 1 = {least}",
             self.evictor.slots,
+        )
+        require(
+            not self.centred or not self.evict_before,
+            "evict_before must be false with centred",
+            self.evict_before,
+        )
+        require(
+            not self.centred or self.evictor.source is ScoreSource.RAW,
+            "evictor.source must be raw with centred",
+            self.evictor.source.value,
         )
 
     @property

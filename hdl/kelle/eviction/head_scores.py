@@ -8,12 +8,23 @@ scores are therefore centred at the head's median.
 
 from amaranth.hdl import Module, Mux, Shape, Signal, signed
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for, ceil_log2
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
+
+
+def start_ports(p: EvictionParameters) -> dict[str, Member]:
+    """Return the ports of `HeadScores` by which an arriving token's importance is looked up."""
+    if not p.centred:
+        return {}
+    return {
+        "start_lookup": In(1),
+        "start_head": In(p.cached_head_bits),
+        "start": Out(signed(p.evictor.score_width)),
+    }
 
 
 class HeadScores(Unit):
@@ -55,6 +66,10 @@ class HeadScores(Unit):
         The head's search ends with the current cycle.
     score : Out
         The coarse score of `exported`.
+    start_lookup, start_head : In
+        With `centred`: look up the centre of a head of all layers.
+    start : Out
+        Its centre as of its latest search's start, from the cycle after `start_lookup` on.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -66,6 +81,7 @@ class HeadScores(Unit):
                 "exported": In(p.exported_layout),
                 "ends": In(1),
                 "score": Out(p.score_bits),
+                **start_ports(p),
             }
         )
 
@@ -93,6 +109,8 @@ class HeadScores(Unit):
         with m.If(is_known):
             m.d.comb += state.eq(states.read_data)
 
+        if p.centred:
+            self._keep_start(m, head, state, reads)
         distance = self._score(m, state)
         ended = Signal()
         learned = self._learn(m, state, distance, ended)
@@ -106,6 +124,25 @@ class HeadScores(Unit):
         with m.If(ended):
             m.d.sync += known.bit_select(written, 1).eq(1)
         return m
+
+    def _keep_start(self, m: Module, head: Signal, state: data.View, reads: Signal) -> None:
+        """Keep the centre of each head for the token that arrives in the step of the search.
+
+        The search changes the centre at its end, which may be before or after the lookup.
+        """
+        p = self.parameters
+        depth = max(p.cached_heads, 2)
+        m.submodules.starts = starts = Memory(depth=depth, width=p.evictor.score_width)
+        valid = Signal()
+        m.d.sync += valid.eq(reads)
+        m.d.comb += [
+            starts.write_enable.eq(valid),
+            starts.write_address.eq(head),
+            starts.write_data.eq(state.centre),
+            starts.read_enable.eq(self.start_lookup),
+            starts.read_address.eq(self.start_head),
+            self.start.eq(starts.read_data),
+        ]
 
     def _score(self, m: Module, state: data.View) -> Signal:
         """Assign the coarse score; return the importance's signed distance from the centre."""

@@ -15,6 +15,7 @@ from hdl.kelle.eviction.eviction_parameters import (
     prefill_layout,
     value_layout,
 )
+from hdl.kelle.eviction.head_scores import start_ports
 from hdl.stream.connect import connect_streams, fork_handshake
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
@@ -62,6 +63,8 @@ class SlotAssigner(Unit):
         Valid while `arrives`: the slot holds a token; the record of this token.
     place, place_row, placing, marked, lookup, lookup_address : Out, In
         Writes and lookups of the `SlotTable`.
+    start_lookup, start_head, start : Out, In
+        With `centred`: look up the importance with which a token arrives in a head.
     lookup_request : In(stream)
         Lookups of others; not ready while the current head's record is needed.
     tokens_held : In
@@ -100,6 +103,7 @@ class SlotAssigner(Unit):
                 "values": Out(stream.Signature(value_layout(p))),
                 "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.cached_heads)),
                 "no_victim": Out(1),
+                **{name: member.flip() for name, member in start_ports(p).items()},
             }
         )
 
@@ -146,7 +150,7 @@ class SlotAssigner(Unit):
             with m.State("LOOK_UP"):
                 m.next = "WRITE"
             with m.State("WRITE"):
-                # A wavefront that marks a promoted token has priority at the row's write port.
+                # A wavefront has priority at the row's write port.
                 m.d.comb += self.arrives.eq(self.may_place & ~self.marked.bit_select(row, 1))
                 with m.If(self.arrives):
                     m.d.sync += [
@@ -179,7 +183,9 @@ class SlotAssigner(Unit):
             self.place.eq(self.prefilled | self.arrives),
             self.place_row.eq(row),
             self.placing.prefill.eq(self.prefilled),
-            self.placing.importance.eq(kept.importance),
+            self.placing.importance.eq(
+                Mux(self.prefilled, kept.importance, self.start) if p.centred else kept.importance
+            ),
             self.placing.address.eq(address),
             self.placing.token.position.eq(self.now),
         ]
@@ -193,6 +199,8 @@ class SlotAssigner(Unit):
 
         # The current head has priority at the lookups.
         own = fsm.ongoing("LOOK_UP")
+        if p.centred:
+            m.d.comb += [self.start_lookup.eq(own), self.start_head.eq(self.cached_head)]
         m.d.comb += [
             self.lookup_request.ready.eq(~(own | fsm.ongoing("WRITE"))),
             self.lookup.eq(own | (self.lookup_request.valid & self.lookup_request.ready)),

@@ -12,7 +12,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
-from hdl.kelle.eviction.head_scores import HeadScores
+from hdl.kelle.eviction.head_scores import HeadScores, start_ports
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
@@ -65,7 +65,8 @@ class SlotRow(Unit):
     placing, place : In
         Write a token; not while `marked`.
     marked : Out(1)
-        A promoted token is marked in this cycle, which uses the only write port.
+        The only write port is in use: a promoted token is marked in this cycle, or with `centred`
+        an importance is updated.
     lookup, lookup_address : In
         Look up a slot.
     token : Out(token)
@@ -122,17 +123,16 @@ class SlotRow(Unit):
         ]
         held = data.View(p.token_layout, tokens.read_data)
         answered = self._judge(m, held)
-        m.d.comb += [
-            self.pass_out.eq(answered.wavefront),
-            self.marked.eq(answered.marked),
-        ]
+        m.d.comb += self.pass_out.eq(answered.wavefront)
 
-        # Updates and prefills never occur in the same cycle, so that one write port suffices.
+        # Updates and prefills never occur in the same cycle, so that one write port suffices. With
+        # `centred` an arriving token has an importance as well, and waits for updates.
         updates = Signal()
-        prefills = self.place & self.placing.prefill
+        starts = self.place if p.centred else self.place & self.placing.prefill
         m.d.comb += [
             updates.eq(self.update.valid & answered.takes_part),
-            importance.write_enable.eq(updates | prefills),
+            self.marked.eq(answered.marked | updates if p.centred else answered.marked),
+            importance.write_enable.eq(updates | starts),
             importance.write_address.eq(
                 Mux(updates, answered.wavefront.address, self.placing.address)
             ),
@@ -176,7 +176,8 @@ class SlotRow(Unit):
             resident.eq(self.row < wavefront.resident),
             fresh.eq(wavefront.fresh & (self.row == wavefront.row)),
             # A slot of the arriving token is treated as empty: its importance starts from zero.
-            self.state.valid.eq(resident & ~fresh),
+            # With `centred` it starts from the importance that was placed with the token.
+            self.state.valid.eq(resident | fresh if p.centred else resident & ~fresh),
             self.state.protect.eq(p.is_sink(held.position) | (held.position >= self.oldest)),
         ]
         # The token that has just left the window may be evicted.
@@ -229,7 +230,9 @@ class SlotTable(Unit):
     place, place_row, placing : In
         Write a token; not into a row that is `marked`.
     marked : Out(rows)
-        Rows that mark a promoted token in this cycle.
+        Rows whose write port is in use in this cycle.
+    start_lookup, start_head, start : In, Out
+        As in `HeadScores`.
     lookup, lookup_address : In
         Look up a tile.
     tokens : Out(ArrayLayout(token, rows))
@@ -267,6 +270,7 @@ class SlotTable(Unit):
                 "standing": Out(p.standing_layout),
                 "searched": Out(1),
                 "searched_head": Out(p.head_bits),
+                **start_ports(p),
             }
         )
 
@@ -336,3 +340,9 @@ class SlotTable(Unit):
             self.score.valid.eq(exported.holds),
             self.standing.eq(Mux(exported.searched, exported.standing, 0)),
         ]
+        if p.centred:
+            m.d.comb += [
+                head_scores.start_lookup.eq(self.start_lookup),
+                head_scores.start_head.eq(self.start_head),
+                self.start.eq(head_scores.start),
+            ]

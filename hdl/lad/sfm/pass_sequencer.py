@@ -1,4 +1,4 @@
-"""The sequence of passes over a row or vector in the special function module."""
+"""The sequence of passes over a row in the special function module."""
 
 from enum import Enum
 
@@ -28,10 +28,6 @@ class Pass(enum.Enum, shape=unsigned(4)):
         Subtract the mean; multiply by the reciprocal deviation.
     WEIGHT, BIAS : int
         Multiply by a slice of `factors`; add a slice of `addends`.
-    COSINE, SINE : int
-        Multiply by the cosines; multiply the rotated slice by the sines, and add both products.
-    SIGMOID, GATE : int
-        Compute the sigmoids of the slice; multiply by them.
     """
 
     LOAD = 0
@@ -44,11 +40,7 @@ class Pass(enum.Enum, shape=unsigned(4)):
     NORMALISE = 7
     WEIGHT = 8
     BIAS = 9
-    COSINE = 10
-    SINE = 11
-    SIGMOID = 12
-    GATE = 13
-    OUT = 14
+    OUT = 10
 
 
 PASSES = {
@@ -74,17 +66,11 @@ PASSES = {
         Pass.WEIGHT,
         Pass.OUT,
     ),
-    Function.ROTARY: (Pass.LOAD, Pass.COSINE, Pass.SINE, Pass.OUT),
-    Function.SILU: (Pass.LOAD, Pass.SIGMOID, Pass.GATE, Pass.WEIGHT, Pass.OUT),
-    Function.ADD: (Pass.LOAD, Pass.BIAS, Pass.OUT),
 }
-"""The passes of each function."""
+"""The passes of each function of a row."""
 
 PACED = (Pass.SUM, Pass.SQUARES, Pass.BIAS)
 """Passes that read one slice per `pace` cycles, the latency of an adder."""
-
-WEIGHTED = (Pass.WEIGHT, Pass.COSINE, Pass.SINE)
-"""Passes that multiply each slice by a slice of `factors`."""
 
 
 class PassSequencer(Unit):
@@ -144,18 +130,17 @@ class PassSequencer(Unit):
         with m.If(loading):
             m.d.sync += held.eq(self.function)
 
-        rows = among(function, Function.LAYER_NORM, Function.RMS_NORM)
-        number, rest = Mux(rows, p.slices, 1), Signal(range(p.pace))
-        more, ends = self.place != number, Signal()
+        rest = Signal(range(p.pace))
+        more, ends = self.place != p.slices, Signal()
         waits = among(now, Pass.LOAD, Pass.MEAN, Pass.DEVIATION)
-        needs = (~among(now, *WEIGHTED) | self.factor) & ((now != Pass.BIAS) | self.addend)
+        needs = ((now != Pass.WEIGHT) | self.factor) & ((now != Pass.BIAS) | self.addend)
         shown = delay_line(m, self.read, 2, name="shown", reset=True)
         m.d.comb += [
             self.read.eq(more & (rest == 0) & Mux(out, ~self.valid | self.ready, needs) & ~waits),
             self.shown.eq(shown[1]),
             self.held.eq(shown[2]),
             ends.eq(
-                (self.retire & (self.done == number - 1))
+                (self.retire & (self.done == p.slices - 1))
                 | self.computed
                 | (out & self.valid & self.ready & ~more)
             ),

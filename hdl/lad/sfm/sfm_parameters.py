@@ -68,7 +68,7 @@ class SpecialFunctionModuleParameters(Parameters):
 
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
     hidden_size: Annotated[int, Range(2, 8192, "elements")] = 4096
-    lanes: Annotated[int, Range(1, 64, "elements")] = 8
+    lanes: Annotated[int, Range(1, 64, "elements")] = 16
     add_stages: Annotated[int, Range(1, 4, "stages")] = 2
     exp_stages: Annotated[int, Range(1, 7, "stages")] = 5
     reciprocal_stages: Annotated[int, Range(1, 4, "stages")] = 4
@@ -100,6 +100,27 @@ class SpecialFunctionModuleParameters(Parameters):
     def sigmoid_stages(self) -> int:
         """Register stages from an element to its sigmoid."""
         return self.exp_stages + self.add_stages + self.reciprocal_stages
+
+    @property
+    def sigmoid_cycles(self) -> int:
+        """Cycles from a vector to its sigmoids."""
+        return self.vector.head_size // self.lanes + self.sigmoid_stages + 1
+
+    @property
+    def product_distance(self) -> int:
+        """Cycles from the first product of a SiLU to its second one."""
+        return 1 + self.vector.vector_latency
+
+    @property
+    def gate_stages(self) -> int:
+        """Cycles from the operands of a SiLU to its result at the vector unit."""
+        return self.sigmoid_cycles + 2 * self.product_distance
+
+    @property
+    def in_flight(self) -> int:
+        """Single vectors in the module at a time, a power of two: enough for the SiLU's rate."""
+        interval = max(self.vector.head_size // self.lanes, 2)
+        return max(4, 1 << (-(-(self.gate_stages + 4) // interval) - 1).bit_length())
 
     @property
     def pace(self) -> int:

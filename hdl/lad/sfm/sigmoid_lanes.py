@@ -15,9 +15,9 @@ from hdl.unit import Unit
 class SigmoidLanes(Unit):
     """``1 / (1 + exp(-x))`` of each element of a vector, `lanes` elements per cycle.
 
-    **Latency** ``head_size / lanes + sigmoid_stages + 1`` cycles. **Throughput** one vector in the
-    same time. **Numerics** `FloatExp`, `FloatAdd` and `TakagiReciprocal` in FP16; below -11.09 the
-    exponential is infinite and the sigmoid 0.
+    **Latency** ``head_size / lanes + sigmoid_stages + 1`` cycles. **Throughput** one vector per
+    ``head_size / lanes`` cycles. **Numerics** `FloatExp`, `FloatAdd` and `TakagiReciprocal` in
+    FP16; below -11.09 the exponential is infinite and the sigmoid 0.
 
     Parameters
     ----------
@@ -30,17 +30,17 @@ class SigmoidLanes(Unit):
         The vector in FP16, read at `begin`.
     begin : In(1)
         Start the computation.
+    free : Out(1)
+        The next vector can begin.
     sigmoids : Out(ArrayLayout(16, head_size))
-        The results in FP16, constant from `done` until the next `begin`.
-    done : Out(1)
-        `sigmoids` is valid from the next cycle on.
+        The results in FP16, in the cycle that is given by the latency.
     """
 
     def __init__(self, *, parameters: SpecialFunctionModuleParameters) -> None:
         self.parameters = parameters
         vector = parameters.vector.vector_layout
         super().__init__(
-            {"values": In(vector), "begin": In(1), "sigmoids": Out(vector), "done": Out(1)}
+            {"values": In(vector), "begin": In(1), "free": Out(1), "sigmoids": Out(vector)}
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -76,11 +76,9 @@ class SigmoidLanes(Unit):
             ]
             results.append(Value.cast(reciprocal.result))
 
-        # The last group is marked in parallel with its results.
-        last = moves & (group == groups - 1)
-        stages = p.sigmoid_stages
-        moved = delay_line(m, moves, stages, name="moved", reset=True)[-1]
-        m.d.comb += self.done.eq(delay_line(m, last, stages, name="ended", reset=True)[-1])
+        # The next vector is loaded while the last group of this one enters the lanes.
+        m.d.comb += self.free.eq(~moves | (group == groups - 1))
+        moved = delay_line(m, moves, p.sigmoid_stages, name="moved", reset=True)[-1]
         with m.If(moved):
             held = Value.cast(self.sigmoids)
             m.d.sync += held.eq(Cat(held[width:], *results))

@@ -1,6 +1,6 @@
 """On-chip memory for hidden states and the intermediate values of a layer."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -17,6 +17,9 @@ class ActivationMemory(Unit):
 
     Each loop names the part that reads or writes its words, and each part has a stream in its own
     format.
+
+    A word has only the bits that its rows need (`MeadowParameters.planes`). Other bits of a word
+    that is read are undefined; no reader uses them.
 
     With the parameter `token_exponents`, the input rows of linear layers have up to 24 bits and
     pass a `RowNarrower` to the tile.
@@ -75,35 +78,42 @@ class ActivationMemory(Unit):
         p = self.parameters
         m.submodules.reading = reading = AddressWalk(parameters=p)
         m.submodules.writing = writing = AddressWalk(parameters=p)
-        m.submodules.memory = memory = Memory(depth=p.words, width=p.state_layout.size)
         connect_streams(m, self.reads, reading.loops)
         connect_streams(m, self.writes, writing.loops)
         # An address is read only if the output can hold its word, so that no word is lost.
         source, target = reading.addresses, writing.addresses
         flags = data.StructLayout({"row_last": 1, "last": 1, "user": MemoryUser})
-        word = data.View(p.state_layout, memory.read_data)
+        word = Signal(p.state_layout)
         tokens = self.tokens
         if p.token_exponents:
             m.submodules.narrower = narrower = RowNarrower(parameters=p)
             tokens = narrower.words
-            m.d.comb += tokens.payload.word.eq(word)
+            self._extend(m, word, source, tokens)
             connect_streams(m, narrower.tokens, self.tokens)
         words, results = (stream.Signature(shape).create() for shape in (flags, p.state_layout))
         taken, arrives = Signal(), Signal()
         m.d.comb += [
             source.ready.eq(~words.valid | words.ready),
             taken.eq(source.valid & source.ready),
-            memory.read_enable.eq(taken),
-            memory.read_address.eq(source.payload.address),
             arrives.eq(target.valid & results.valid),
             target.ready.eq(results.valid),
             results.ready.eq(target.valid),
-            memory.write_enable.eq(arrives),
-            memory.write_address.eq(target.payload.address),
-            memory.write_data.eq(Value.cast(results.payload)),
             self.written.eq(arrives & target.payload.last),
             self.emptied.eq(self.stored.valid & self.stored.ready & self.stored.payload.last),
         ]
+        for number, plane in enumerate(p.planes):
+            m.submodules[f"plane_{number}"] = memory = Memory(
+                depth=plane.words, width=(plane.high - plane.low) * p.head_size
+            )
+            kept = slice(plane.low, plane.high)
+            m.d.comb += [
+                memory.read_enable.eq(taken & (source.payload.address < plane.words)),
+                memory.read_address.eq(source.payload.address),
+                memory.write_enable.eq(arrives & (target.payload.address < plane.words)),
+                memory.write_address.eq(target.payload.address),
+                memory.write_data.eq(Cat(Value.cast(item)[kept] for item in results.payload)),
+                Cat(Value.cast(item)[kept] for item in word).eq(memory.read_data),
+            ]
         # The memory's output is the payload of the stream: it is stable until the next read.
         with m.If(source.ready):
             m.d.sync += words.valid.eq(source.valid)
@@ -128,6 +138,18 @@ class ActivationMemory(Unit):
                 with m.Case(user):
                     connect_streams(m, writer, results)
         return m
+
+    def _extend(
+        self, m: Module, word: data.View, source: stream.Interface, tokens: stream.Interface
+    ) -> None:
+        """Extend the words of normalised rows, which have fewer bits, by their signs."""
+        plane = self.parameters.planes[-1]
+        whole = Signal(reset_less=True)
+        with m.If(source.valid & source.ready):
+            m.d.sync += whole.eq(source.payload.address < plane.words)
+        for item, extended in zip(word, tokens.payload.word, strict=True):
+            signed_low = Value.cast(item)[: plane.low].as_signed()
+            m.d.comb += extended.eq(Mux(whole, item, signed_low) if plane.low else item)
 
     def _output(
         self, m: Module, words: stream.Interface, word: data.View, tokens: stream.Interface

@@ -83,8 +83,13 @@ class CombinerParameters(Parameters):
 
     @property
     def stages(self) -> int:
-        """Pipeline stages of a part: the activation, the product, and the rounding."""
-        return 2 + (0 if self.activation is Activation.RELU else ActivationLane.STAGES)
+        """Pipeline stages of a part: selection, activation, two of the product, and rounding."""
+        return 4 + self.activation_stages
+
+    @property
+    def activation_stages(self) -> int:
+        """Stages of the activation; ReLU and the sum with a hidden state have one."""
+        return 1 if self.activation is Activation.RELU else ActivationLane.STAGES
 
 
 class Combiner(Unit):
@@ -93,7 +98,7 @@ class Combiner(Unit):
     As Figure 2 (a), the unit has a few activation modules, not one per element of a word: a tile of
     a linear layer takes many cycles per word.
 
-    **Latency** ``5 + size / units`` cycles, 4 fewer with ReLU. **Throughput** one word in ``size /
+    **Latency** ``7 + size / units`` cycles, 3 fewer with ReLU. **Throughput** one word in ``size /
     units`` cycles.
 
     **Numerics** `KEEP`: the result. `ADD`: ``old + result * 2**lift``, clamped to 24 bits.
@@ -160,7 +165,6 @@ class Combiner(Unit):
         ]
         with m.If(move & taken):
             m.d.sync += part.eq(Mux(part_last, 0, part + 1))
-        waits = p.stages - 2
         flags = Cat(taken & part_last, part)
         line = delay_line(m, flags, p.stages, name="flags", enable=move, reset=True)
         # The product register holds this part; the output register takes it next.
@@ -168,24 +172,40 @@ class Combiner(Unit):
         m.d.comb += self.combined.valid.eq(line[-1][0])
         firsts = range(0, p.size, p.units)
         for i in range(p.units):
+            # The selection of a part has registers of its own, since a word has many parts.
             result, old = (
-                Value.cast(Array(word.payload[first + i] for first in firsts)[part])
-                for word in (self.results, self.old)
+                Signal(shape, name=f"{name}_{i}", reset_less=True)
+                for name, shape in (("result", RESULT), ("old", STATE))
             )
+            with m.If(move):
+                for register, word in ((result, self.results), (old, self.old)):
+                    choices = Array(word.payload[first + i] for first in firsts)
+                    m.d.sync += register.eq(choices[part])
             activated = self._activated(m, i, (old if p.gated else result)[: VALUE.width], move)
             total, _saturated = saturate(old + (result << self.lift), STATE)
             # A delay line in parallel with the activation holds sums and unchanged results.
             beside = Mux(kept | activates, result, total)
-            beside = delay_line(m, beside, waits, name=f"beside_{i}", enable=move)[-1]
-            factor = beside[: RESULT.width].as_signed() if p.gated else self.scale
-            multiplied = multiply_add(m, f"multiply_{i}", activated, factor)
-            # All combinations share the register of the multiplier; KEEP and ADD bypass the
-            # multiplier.
+            waits = p.activation_stages
+            beside = delay_line(m, beside, waits + 1, name=f"beside_{i}", enable=move)
+            factor = beside[waits][: RESULT.width].as_signed() if p.gated else self.scale
+            # The products with both halves of the factor are added one cycle later.
+            half = RESULT.width // 2
+            lower = multiply_add(m, f"multiply_low_{i}", activated, factor[:half])
+            rest = factor[half:].as_signed() if p.gated else factor[half:]
+            upper = multiply_add(m, f"multiply_high_{i}", activated, rest)
+            low = Signal(lower.shape(), name=f"low_{i}", reset_less=True)
+            high = Signal(upper.shape(), name=f"high_{i}", reset_less=True)
+            # All combinations share the register of the product; KEEP and ADD bypass the
+            # multipliers.
             product = Signal(PRODUCT, name=f"product_{i}", reset_less=True)
             drop, shape = (GATE_DROP - BASE_EXPONENT, STATE) if p.wide else (GATE_DROP, OPERAND)
             narrow, _saturated = saturate(rounded_right(product, drop, Rounding.HALF_EVEN), shape)
             with m.If(move):
-                m.d.sync += product.eq(Mux(activates, multiplied, beside))
+                m.d.sync += [
+                    low.eq(lower),
+                    high.eq(upper),
+                    product.eq(Mux(activates, low + (high << half), beside[-1])),
+                ]
                 for number in range(p.parts):
                     with m.If(written == number):
                         combined = self.combined.payload[number * p.units + i]
@@ -193,10 +213,11 @@ class Combiner(Unit):
         return m
 
     def _activated(self, m: Module, number: int, value: Value, move: Signal) -> Value:
-        """Return the activation of a value; ReLU is combinational."""
+        """Return the activation of a value, `activation_stages` later."""
         activation = self.parameters.activation
         if activation is Activation.RELU:
-            return Mux(value[-1], 0, value[:-1])
+            positive = Mux(value[-1], 0, value[:-1])
+            return delay_line(m, positive, 1, name=f"activated_{number}", enable=move)[-1]
         pieces = ActivationFunctionsParameters().pieces
         m.submodules[f"activation_{number}"] = lane = ActivationLane(pieces=pieces)
         m.d.comb += [

@@ -46,9 +46,9 @@ class MatrixDescription(TypedDict):
 
     packing: dict[str, object]
     table_address: int
-    table_rows: int
-    packet_address: int
-    packet_count: int
+    table_words: int
+    packet_address: list[int]
+    packet_count: list[int]
     words: int
     tile_words: int
     bias_address: NotRequired[int]
@@ -166,7 +166,7 @@ class Program:
     @property
     def packets(self) -> int:
         """Packets of all described matrices."""
-        return sum(description["packet_count"] for description in self.described)
+        return sum(sum(description["packet_count"]) for description in self.described)
 
     def load(self, tokens: int, address: int) -> None:
         """Load hidden states."""
@@ -197,8 +197,9 @@ class Program:
         """
         p, places = self.p, place.addresses
         state, inner = p.state_words, p.feed_forward_words
-        # Areas of the activation memory: hidden states, normalised states, wider rows.
-        at_norm, at_wide = tokens * state, 2 * tokens * state
+        # Areas of the activation memory, in the order of `MeadowParameters.planes`: hidden states,
+        # wider rows, normalised states.
+        at_wide, at_norm = tokens * state, tokens * (state + p.wide_words)
         short = {"source": at_norm, "words": state}
         norm = {"target": at_norm, "words": state, "stride": state, "epsilon": layer.epsilon}
         cached = {"spacing": self.spacing, "shared": p.kv_heads}
@@ -228,7 +229,7 @@ class Program:
             cells = {"cached": 1, "value_address": places[f"{name}s"] + past, "stride": 1}
             gemm(name, p.kv_heads, short | cells | cached, rotate=int(name == "key"), wide=0)
         attention = sizes | {"heads": p.heads, "members": p.heads // p.kv_heads, "rotate": 1}
-        attention |= {"causal": 1, "skip": self.skip}
+        attention |= {"causal": int(p.causal), "skip": self.skip}
         attention |= _scales(layer, gemm="query", score="score", output="attended")
         where = {"key_address": places["keys"], "value_address": places["values"]}
         where |= {"vector_address": places["table"]}
@@ -271,13 +272,14 @@ class Program:
     def predict(self, place: VocabularyPlace, *, tokens: int, epsilon: int) -> None:
         """Append the LM head for the last token of a block, and output the prediction."""
         p, state = self.p, self.p.state_words
-        rows = {"words": state, "stride": state, "target": tokens * state}
+        at_norm = tokens * (state + p.wide_words)
+        rows = {"words": state, "stride": state, "target": at_norm}
         norm = {"source": (tokens - 1) * state, "vector_address": place.norm, "epsilon": epsilon}
         self._norm(1, rows | norm)
         sizes = {"tokens": 1, "context": 1, "members": 1, "slice_words": state // p.slices}
         for piece in place.pieces:
             block = sizes | {"heads": piece["words"] // piece["tile_words"]}
-            source = {"source": tokens * state, "words": state}
+            source = {"source": at_norm, "words": state}
             self.issue(Kind.GEMM, block, source, combine=Combine.COMPARE)
             self.describe(piece)
         self.end()

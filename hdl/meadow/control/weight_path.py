@@ -1,16 +1,18 @@
 """Weight path: fetch packets and unique matrices, unpack them, and output words of weights."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from hdl.meadow.control.weight_stream import WeightStream
 from hdl.meadow.instructions import matrix_layout
 from hdl.meadow.parameters import MeadowParameters
-from hdl.meadow.tile.element_parameters import OPERAND
-from hdl.meadow.wilu.weight_unpacker import WeightUnpacker
-from hdl.stream.connect import connect_handshake, every
-from hdl.stream.gearbox import Gearbox
+from hdl.stream.connect import connect_handshake, every, fork_handshake, join_handshake
 from hdl.unit import Unit
 
 
@@ -20,11 +22,12 @@ class WeightPath(Unit):
     The path does not depend on instructions: it prefetches until the tile's buffers are full.
     The unique matrix and packets of the next matrix are requested while the current one streams.
 
-    A matrix always has the number of words that its description specifies, even if its packets are
-    corrupted: missing weights are 0, and surplus weights are discarded. So no instruction hangs.
+    The words of a matrix are distributed to `unpackers` unpackers in round-robin order: unpacker i
+    of n has the words i, i + n, ... Each unpacker has packets of its own; all load the same unique
+    matrix.
 
-    **Latency** that of `WeightUnpacker` plus 2 cycles. **Throughput** that of `WeightUnpacker`, at
-    most one word per cycle.
+    **Latency** that of `WeightStream`. **Throughput** that of `WeightStream` for each unpacker, one
+    item per cycle.
 
     Parameters
     ----------
@@ -34,18 +37,19 @@ class WeightPath(Unit):
     Members
     -------
     matrices : In(stream)
-        `packing` as in `WeightUnpacker`; `table_address` and `table_rows` of the unique matrix;
-        `packet_address` and `packet_count`; the number of `words` and of words per output tile
-        (`tile_words`); with the parameter `biases` the `bias_address`, with `tile_scales` the
-        `scale_address`, and with either the number of output `tiles`.
+        `packing` as in `WeightUnpacker`; `table_address` and `table_words` of the unique matrix;
+        `packet_address` and `packet_count` of each unpacker; for one unpacker the number of `words`
+        and of words per output tile (`tile_words`); with the parameter `biases` the `bias_address`,
+        with `tile_scales` the `scale_address`, and with either the number of output `tiles`.
     table_reads, packet_reads : Out(port)
-        Rows of unique matrices; packets.
+        Words of unique matrices; packets of one unpacker. Several unpackers have the ports
+        `packet_reads_0`, `packet_reads_1`, ...
     bias_reads : Out(port)
         Pairs of biases; present with the parameter `biases`.
     scale_reads : Out(port)
         Scale and shift of each tile; present with the parameter `tile_scales`.
     weights : Out(stream)
-        Words of weights; `last` with the last word of a tile.
+        A word of each unpacker; `last` with the last words of a tile.
     biases : Out(stream)
         As in `HybridTile`; present with the parameter `biases`.
     scales : Out(stream)
@@ -69,9 +73,9 @@ class WeightPath(Unit):
         super().__init__(
             {
                 "matrices": In(stream.Signature(matrix_layout(p))),
-                "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
-                "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
-                "weights": Out(stream.Signature(p.tile.word_layout)),
+                "table_reads": Out(p.reads(p.unpacker.rows_layout)),
+                **{name: Out(p.reads(p.unpacker.unpacker.packet_bits)) for name in p.packet_ports},
+                "weights": Out(stream.Signature(p.tile.weight_port_layout)),
                 **(biases if p.biases else {}),
                 **(scales if p.tile_scales else {}),
                 "errors": Out(p.unpacker.result_layout),
@@ -80,44 +84,41 @@ class WeightPath(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the unpacker; accumulate its errors."""
+        """Connect the streams of the unpackers; accumulate their errors."""
         m = Module()
-        p = self.parameters
-        m.submodules.unpacker = unpacker = WeightUnpacker(parameters=p.unpacker)
-        # The unpacker outputs one chunk per lane; a word has as many elements as a head.
-        m.submodules.gearbox = gearbox = Gearbox(
-            shape=OPERAND, items_in=p.unpacker_items, items_out=p.head_size
-        )
-        for port, sink, name in (
-            (self.table_reads, unpacker.tables, "weights"),
-            (self.packet_reads, unpacker.packets, "packet"),
-        ):
+        p, tables = self.parameters, self.table_reads
+        streams = [WeightStream(parameters=p) for _ in p.packet_ports]
+        for number, (one, name) in enumerate(zip(streams, p.packet_ports, strict=True)):
+            m.submodules[f"stream_{number}"] = one
+            words = getattr(self, name).words
             m.d.comb += [
-                sink.valid.eq(port.words.valid),
-                Value.cast(sink.payload[name]).eq(Value.cast(port.words.payload.word)),
-                sink.payload.last.eq(port.words.payload.last),
-                port.words.ready.eq(sink.ready),
+                one.packets.payload.packet.eq(words.payload.word),
+                one.packets.payload.last.eq(words.payload.last),
+                one.tables.payload.weights.eq(tables.words.payload.word),
+                one.tables.payload.last.eq(tables.words.payload.last),
+                self.weights.payload.word[number].eq(one.weights.payload.word),
+                one.results.ready.eq(1),
             ]
-        chunks, items = unpacker.weights, gearbox.source
+            connect_handshake(m, words, one.packets)
+        # All unpackers load the unique matrix at the same time.
+        loads = [one.tables for one in streams]
+        joined = join_handshake(m, [one.weights for one in streams], self.weights.ready)
         m.d.comb += [
-            items.valid.eq(chunks.valid),
-            Value.cast(items.payload["items"]).eq(Value.cast(chunks.payload.weights)),
-            items.payload.count.eq(chunks.payload.count << exact_log2(p.unpacker.chunk)),
-            items.payload.last.eq(chunks.payload.last),
-            chunks.ready.eq(items.ready),
-            unpacker.results.ready.eq(1),
+            tables.words.ready.eq(fork_handshake(m, tables.words.valid, loads)),
+            self.weights.valid.eq(joined),
+            self.weights.payload.last.eq(streams[0].weights.payload.last),
         ]
-        found, errors = Value.cast(unpacker.results.payload), Value.cast(self.errors)
-        m.d.sync += errors.eq(
-            Mux(self.clear_flags, 0, errors) | Mux(unpacker.results.valid, found, 0)
-        )
+        reports = [one.results for one in streams]
+        found = [Mux(one.valid, Value.cast(one.payload), 0) for one in reports]
+        errors = Value.cast(self.errors)
+        m.d.sync += errors.eq(reduce(or_, found, Mux(self.clear_flags, 0, errors)))
         if p.biases:
             self._biases(m)
         if p.tile_scales:
             words, scales = self.scale_reads.words, self.scales
             m.d.comb += [scales.payload.word.eq(words.payload.word), scales.payload.last.eq(1)]
             connect_handshake(m, words, scales)
-        self._count(m, gearbox.sink, unpacker)
+        self._dispatch(m, streams)
         return m
 
     def _biases(self, m: Module) -> None:
@@ -133,32 +134,34 @@ class WeightPath(Unit):
         with m.If(biases.valid & biases.ready):
             m.d.sync += pair.eq(pair + 1)
 
-    def _dispatch(self, m: Module, unpacker: WeightUnpacker, idle: Value) -> Value:
-        """Offer a matrix to all its consumers, each of which accepts it independently.
-
-        Returns
-        -------
-        Value
-            Whether the counter starts with the matrix, which requires the counter to be `idle`.
-        """
+    def _dispatch(self, m: Module, streams: Sequence[WeightStream]) -> None:
+        """Offer a matrix to all its consumers, each of which accepts it independently."""
         p = self.parameters
-        matrix, tables, packets = self.matrices.payload, self.table_reads, self.packet_reads
-        begins = Signal()
+        matrix, tables = self.matrices.payload, self.table_reads
         m.d.comb += [
             tables.requests.payload.address.eq(matrix.table_address),
-            tables.requests.payload.length.eq(matrix.table_rows),
-            packets.requests.payload.address.eq(matrix.packet_address),
-            packets.requests.payload.length.eq(matrix.packet_count),
-            unpacker.matrices.payload.eq(matrix.packing),
+            tables.requests.payload.length.eq(matrix.table_words),
         ]
         # The next table and packets are requested while the unpacker processes the current matrix.
         # Raw weights have no unique matrix.
-        takers = {
-            "table": (tables.requests.valid, tables.requests.ready, ~matrix.packing.bypass),
-            "packets": (packets.requests.valid, packets.requests.ready, 1),
-            "unpacker": (unpacker.matrices.valid, unpacker.matrices.ready, 1),
-            "count": (begins, idle, 1),
+        takers: dict[str, tuple[Value, Value, ValueLike]] = {
+            "table": (tables.requests.valid, tables.requests.ready, ~matrix.packing.bypass)
         }
+        for number, (one, name) in enumerate(zip(streams, p.packet_ports, strict=True)):
+            packets = getattr(self, name).requests
+            m.d.comb += [
+                packets.payload.address.eq(matrix.packet_address[number]),
+                packets.payload.length.eq(matrix.packet_count[number]),
+                one.matrices.payload.eq(matrix.packing),
+                one.counts.payload.words.eq(matrix.words),
+                one.counts.payload.tile_words.eq(matrix.tile_words),
+            ]
+            for kind, sink in (
+                ("packets", packets),
+                ("unpacker", one.matrices),
+                ("count", one.counts),
+            ):
+                takers[f"{kind}_{number}"] = (sink.valid, sink.ready, 1)
         if p.biases:
             # A tile has the same number of bias pairs whatever the matrix's inner dimension.
             biases = self.bias_reads.requests
@@ -184,37 +187,3 @@ class WeightPath(Unit):
             with m.Elif(valid & ready):
                 m.d.sync += done.eq(1)
         m.d.comb += self.matrices.ready.eq(every(over))
-        return begins & idle
-
-    def _count(self, m: Module, source: stream.Interface, unpacker: WeightUnpacker) -> None:
-        """Output exactly the specified number of words."""
-        p, out = self.parameters, self.weights
-        busy, ended = Signal(), Signal()
-        layout = matrix_layout(p)
-        left, word = Signal(layout["words"].shape), Signal(layout["tile_words"].shape)
-        length = Signal.like(word, reset_less=True)
-        items, real, drains = source.payload, Signal(), Signal()
-        taken = source.valid & source.ready
-        m.d.comb += [
-            real.eq(source.valid & ~ended & (items.count != 0)),
-            out.valid.eq(busy & (left != 0) & (real | ended)),
-            out.payload.last.eq(word + 1 == length),
-            # An empty last group and surplus words are discarded.
-            drains.eq((left == 0) | (items.count == 0)),
-            source.ready.eq(busy & ~ended & (drains | out.ready)),
-            *(
-                weight.eq(Mux(real & (items.count > place), items["items"][place], 0))
-                for place, weight in enumerate(out.payload.word)
-            ),
-        ]
-        # A matrix ends when its words are output and its packets are consumed.
-        with m.If(taken & items.last):
-            m.d.sync += ended.eq(1)
-        with m.If(out.valid & out.ready):
-            m.d.sync += [left.eq(left - 1), word.eq(Mux(out.payload.last, 0, word + 1))]
-        with m.If(busy & ended & (left == 0)):
-            m.d.sync += busy.eq(0)
-        matrix = self.matrices.payload
-        with m.If(self._dispatch(m, unpacker, ~busy)):
-            m.d.sync += [busy.eq(1), ended.eq(0), word.eq(0)]
-            m.d.sync += [left.eq(matrix.words), length.eq(matrix.tile_words)]

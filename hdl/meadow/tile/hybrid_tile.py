@@ -15,7 +15,7 @@ from hdl.meadow.tile.tile_parameters import HALVES, BlockMode, TileParameters
 from hdl.meadow.tile.token_store import TokenStore
 from hdl.meadow.tile.tphs_pipeline import TphsPipeline
 from hdl.stream.collector import Collector
-from hdl.stream.connect import connect_streams, fork_handshake
+from hdl.stream.connect import connect_handshake, connect_streams, fork_handshake
 from hdl.unit import Unit
 
 
@@ -67,7 +67,7 @@ class HybridTile(Unit):
     that a pass needs; Qc = ``size / 2 * slice_words``. A block of H heads takes ``(H *
     ceil(tokens / lanes) + 3) * max(F, Qc)`` cycles and about 60 more, after the tokens of its first
     group and the weights of its first head have arrived. Each input port accepts one word per
-    cycle.
+    cycle, and that of the weights `weight_words` words.
 
     **Numerics** queries: exact sums plus biases, rotated with rounding to nearest by sine and
     cosine of 15 fraction bits, requantised to INT8. Scores: exact dot products, requantised to
@@ -105,7 +105,8 @@ class HybridTile(Unit):
         the parameter `token_exponents`, each word has the `exponent` of its token.
     weights : In(stream)
         For each head or output tile, for each pair of outputs, for each word of a slice: for both
-        outputs of the pair, one word per slice; `last` with the last word of a head.
+        outputs of the pair, one word per slice, `weight_words` words per item; `last` with the last
+        words of a head.
     keys, values : In(stream)
         For each key/value head, one word per token of the context; `last` with the last word of a
         head.
@@ -135,7 +136,7 @@ class HybridTile(Unit):
 
     def __init__(self, *, parameters: TileParameters) -> None:
         self.parameters = p = parameters
-        words = ("weights", "keys", "values", "rows")
+        words = ("keys", "values", "rows")
         biases = {"biases": In(stream.Signature(p.bias_layout))} if p.biases else {}
         scales = {"scales": In(stream.Signature(p.scale_layout))} if p.tile_scales else {}
         super().__init__(
@@ -143,6 +144,7 @@ class HybridTile(Unit):
                 "commands": In(stream.Signature(p.command_layout)),
                 "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
                 "tokens": In(stream.Signature(p.token_layout)),
+                "weights": In(stream.Signature(p.weight_port_layout)),
                 **{name: In(stream.Signature(p.word_layout)) for name in words},
                 **biases,
                 **scales,
@@ -213,10 +215,14 @@ class HybridTile(Unit):
     def _collected(self, m: Module, weights: stream.Interface) -> stream.Interface:
         """Collect the weights of all PEs of a lane that one cycle uses."""
         p = self.parameters
-        m.submodules.weights = words = Collector(
-            shape=p.element.word_layout, items=HALVES * p.slices
-        )
         collected = stream.Signature(p.weights_layout).create()
+        if p.weight_words == HALVES * p.slices:
+            connect_handshake(m, weights, collected)
+            m.d.comb += Value.cast(collected.payload).eq(Value.cast(weights.payload))
+            return collected
+        m.submodules.weights = words = Collector(
+            shape=weights.payload.word.shape(), items=HALVES * p.slices // p.weight_words
+        )
         m.d.comb += [
             words.items.valid.eq(weights.valid),
             words.items.payload["item"].eq(weights.payload.word),

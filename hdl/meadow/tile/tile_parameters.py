@@ -91,6 +91,8 @@ class TileParameters(Parameters):
     token_exponents : bool
         Whether each token of stage Q has an exponent: its elements are in steps that are smaller by
         this power of two.
+    weight_words : int
+        Words per cycle at the port for weights: a divisor of ``2 * slices``.
     rope_base : int
         Base of the geometric series of rotation frequencies.
     element : ElementParameters
@@ -115,12 +117,16 @@ class TileParameters(Parameters):
     biases: bool = False
     tile_scales: bool = False
     token_exponents: bool = False
+    weight_words: Annotated[int, Range(1, 16, "words")] = 1
     rope_base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10_000
     element: ElementParameters = ElementParameters()
 
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
+        words = HALVES * self.slices
+        rule = f"words of weights per cycle must divide 2 * slices = {words}"
+        require(words % self.weight_words == 0, rule, self.weight_words)
         rule = "tokens must be at most slots"
         require(self.tokens <= self.slots, rule, self.tokens)
         rule = "scalar_bits of an element must be more than probability_bits"
@@ -224,6 +230,12 @@ class TileParameters(Parameters):
     def weights_layout(self) -> data.StructLayout:
         """Weights of all elements of stage Q of a lane in one cycle, by half, then by slice."""
         words = data.ArrayLayout(self.element.word_layout, HALVES * self.slices)
+        return data.StructLayout({"word": words, "last": 1})
+
+    @property
+    def weight_port_layout(self) -> data.StructLayout:
+        """Neighbouring words of weights in one cycle; `last` with the last words of a tile."""
+        words = data.ArrayLayout(self.element.word_layout, self.weight_words)
         return data.StructLayout({"word": words, "last": 1})
 
     @property

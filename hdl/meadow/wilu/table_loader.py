@@ -3,7 +3,7 @@
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
+from amaranth.utils import exact_log2
 
 from hdl.meadow.wilu.weight_unpacker_parameters import WeightUnpackerParameters
 from hdl.unit import Unit
@@ -12,27 +12,28 @@ from hdl.unit import Unit
 class TableLoader(Unit):
     """Loader of the half of the tables that is not read.
 
-    **Latency** a half is complete one cycle after its last row. **Throughput** one row per cycle.
+    **Latency** a half is complete one cycle after its last row. **Throughput** `rows` rows per
+    cycle.
 
     Parameters
     ----------
     parameters : WeightUnpackerParameters
-        Rows of a table.
+        Words of a table, and their rows.
 
     Members
     -------
-    rows : In(stream)
-        Rows of unique matrices; `last` with the last row of each.
+    words : In(stream)
+        Words of unique matrices; `last` with the last word of each.
     write_enable, write_address : Out
-        The row in `rows` is written to this address of all tables.
+        The word in `words` is written to this address of all tables.
     half : Out(1)
         The half that is read, the top bit of a read address.
     complete : Out(1)
         It holds a complete unique matrix.
     size : Out
-        Number of its rows.
+        Number of its rows, those that pad the last word included.
     cut : Out(1)
-        Rows that did not fit were discarded.
+        Words that did not fit were discarded.
     release : In(1)
         Its last look-up is complete; the other half is read next.
     """
@@ -41,7 +42,7 @@ class TableLoader(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "rows": In(stream.Signature(p.row_layout)),
+                "words": In(stream.Signature(p.table_layout)),
                 "write_enable": Out(1),
                 "write_address": Out(p.address_bits),
                 "half": Out(1),
@@ -55,31 +56,31 @@ class TableLoader(Unit):
     def elaborate(self, platform: object) -> Module:
         """Fill the halves alternately."""
         m = Module()
-        p, rows = self.parameters, self.rows
-        filled, row = Signal(), Signal(ceil_log2(p.entries) + 1)
+        p, words = self.parameters, self.words
+        filled, word = Signal(), Signal(p.address_bits)
         complete, cut = Signal(2), Signal(2)
-        sizes = [Signal(self.size.shape(), name=f"size_{i}", reset_less=True) for i in (0, 1)]
+        sizes = [Signal(p.address_bits, name=f"size_{i}", reset_less=True) for i in (0, 1)]
         taken, fits = Signal(), Signal()
         m.d.comb += [
-            rows.ready.eq(~complete.bit_select(filled, 1)),
-            taken.eq(rows.valid & rows.ready),
-            # Rows that do not fit are discarded.
-            fits.eq(row != p.entries),
+            words.ready.eq(~complete.bit_select(filled, 1)),
+            taken.eq(words.valid & words.ready),
+            # Words that do not fit are discarded.
+            fits.eq(word != p.words),
             self.write_enable.eq(taken & fits),
-            self.write_address.eq(Cat(row[: ceil_log2(p.entries)], filled)),
+            self.write_address.eq(Cat(word[:-1], filled)),
             self.complete.eq(complete.bit_select(self.half, 1)),
-            self.size.eq(Array(sizes)[self.half]),
+            self.size.eq(Array(sizes)[self.half] << exact_log2(p.rows)),
             self.cut.eq(cut.bit_select(self.half, 1)),
         ]
         with m.If(self.release):
             m.d.sync += [complete.bit_select(self.half, 1).eq(0), self.half.eq(~self.half)]
         with m.If(taken):
-            m.d.sync += row.eq(Mux(rows.payload.last, 0, row + fits))
-            with m.If(rows.payload.last):
+            m.d.sync += word.eq(Mux(words.payload.last, 0, word + fits))
+            with m.If(words.payload.last):
                 m.d.sync += [
                     filled.eq(~filled),
                     complete.bit_select(filled, 1).eq(1),
                     cut.bit_select(filled, 1).eq(~fits),
-                    Array(sizes)[filled].eq(row + fits),
+                    Array(sizes)[filled].eq(word + fits),
                 ]
         return m

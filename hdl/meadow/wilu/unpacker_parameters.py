@@ -43,7 +43,7 @@ class UnpackerParameters(Parameters):
         If a value breaks a rule; the message names the rule and the value.
     """
 
-    lanes: Annotated[int, Range(2, 48, "IDs")] = 8
+    lanes: Annotated[int, Range(2, 64, "IDs")] = 8
     packet_bits: Annotated[int, PowerOfTwo(64, 1024, "bits")] = 128
     id_bits: Annotated[int, Range(2, LONGEST_ID, "bits")] = LONGEST_ID
     classes: bool = True

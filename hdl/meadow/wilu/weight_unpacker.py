@@ -7,6 +7,7 @@ unique matrix while the current matrix streams.
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from hdl.meadow.wilu.mode_aware_unpacker import ModeAwareUnpacker
 from hdl.meadow.wilu.table_loader import TableLoader
@@ -20,12 +21,14 @@ class WeightUnpacker(Unit):
     """Unpacker of the weights of packed matrices, `unpacker.lanes` chunks per cycle.
 
     Each lane has a double-buffered copy of the unique matrix: one half is read while the other is
-    loaded with the next unique matrix. A matrix begins when its unique matrix is complete.
+    loaded with the next unique matrix, a word of `rows` rows per cycle. A matrix begins when its
+    unique matrix is complete.
 
     **Latency** 1 cycle more than `ModeAwareUnpacker`. **Throughput** that of `ModeAwareUnpacker`.
 
-    **Errors** are those of `ModeAwareUnpacker`, and `table`: the number of rows of the unique
-    matrix differs from the description, or exceeds `entries`; rows that do not fit are discarded.
+    **Errors** are those of `ModeAwareUnpacker`, and `table`: the number of words of the unique
+    matrix is not that of the described rows, or exceeds the table; words that do not fit are
+    discarded.
     An ID outside the described or the loaded rows is replaced by 0, and is a `range` error.
 
     Parameters
@@ -36,7 +39,9 @@ class WeightUnpacker(Unit):
     Members
     -------
     tables : In(stream)
-        Rows in the order of IDs, of one unique matrix for each matrix without `bypass`.
+        Words of rows in the order of IDs, of one unique matrix for each matrix without `bypass`.
+        Rows after the last one, up to the end of the word, are never read if the description is
+        correct.
     matrices : In(stream)
         As in `ModeAwareUnpacker`, and `bypass` for raw weights: then `kind` is `FIXED`, the width
         is that of a chunk, `unique` is its maximum, and there is no unique matrix.
@@ -58,7 +63,7 @@ class WeightUnpacker(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "tables": In(stream.Signature(p.row_layout)),
+                "tables": In(stream.Signature(p.table_layout)),
                 "matrices": In(stream.Signature(p.matrix_layout)),
                 "packets": In(stream.Signature(p.unpacker.packet_layout)),
                 "weights": Out(stream.Signature(p.weights_layout)),
@@ -73,7 +78,7 @@ class WeightUnpacker(Unit):
         m.submodules.unpacker = unpacker = ModeAwareUnpacker(parameters=p.unpacker)
         m.submodules.loader = loader = TableLoader(parameters=p)
         connect_streams(m, self.packets, unpacker.packets)
-        connect_streams(m, self.tables, loader.rows)
+        connect_streams(m, self.tables, loader.words)
         bypass, differs = Signal(), Signal()
         matrix = self.matrices.payload
         unique = matrix.packed.unique
@@ -94,7 +99,10 @@ class WeightUnpacker(Unit):
             loader.release.eq(self.results.valid & self.results.ready & ~bypass),
         ]
         with m.If(self.matrices.valid & self.matrices.ready):
-            wrong = (loader.size != unique) | loader.cut
+            # The rows of the last word that are not described are padding.
+            padded = unique + (p.rows - 1)
+            fill = exact_log2(p.rows)
+            wrong = (loader.size[fill:] != padded[fill:]) | loader.cut
             m.d.sync += [bypass.eq(matrix.bypass), differs.eq(~matrix.bypass & wrong)]
         self._look_up(m, unpacker.groups, loader, bypass)
         return m
@@ -109,6 +117,7 @@ class WeightUnpacker(Unit):
         passed = Signal(data.ArrayLayout(unsigned(bits), p.unpacker.lanes), reset_less=True)
         raw = Signal(reset_less=True)
         moves = ~self.weights.valid | self.weights.ready
+        fill = exact_log2(p.rows)
         m.d.comb += groups.ready.eq(moves)
         with m.If(moves):
             m.d.sync += [
@@ -118,16 +127,21 @@ class WeightUnpacker(Unit):
                 out.last.eq(group.last),
             ]
         for lane in range(p.unpacker.lanes):
-            m.submodules[f"table_{lane}"] = table = Memory(depth=2 * p.entries, width=bits)
+            m.submodules[f"table_{lane}"] = table = Memory(depth=2 * p.words, width=p.rows * bits)
+            # The table is read by words; a register selects the row of the word.
+            row = Signal(fill, name=f"row_{lane}", reset_less=True)
+            read = Signal(bits, name=f"read_{lane}")
+            word = group.ids[lane][fill:][: p.address_bits - 1]
             m.d.comb += [
+                read.eq(table.read_data.word_select(row, bits)),
                 table.read_enable.eq(groups.valid & moves),
-                table.read_address.eq(Cat(group.ids[lane][: p.address_bits - 1], loader.half)),
+                table.read_address.eq(Cat(word, loader.half)),
                 table.write_enable.eq(loader.write_enable),
                 table.write_address.eq(loader.write_address),
                 table.write_data.eq(Value.cast(self.tables.payload.weights)),
                 Value.cast(out.weights[lane]).eq(
-                    Mux(out.count > lane, Mux(raw, passed[lane], table.read_data), 0)
+                    Mux(out.count > lane, Mux(raw, passed[lane], read), 0)
                 ),
             ]
             with m.If(moves):
-                m.d.sync += passed[lane].eq(group.ids[lane][:bits])
+                m.d.sync += [passed[lane].eq(group.ids[lane][:bits]), row.eq(group.ids[lane])]

@@ -24,6 +24,8 @@ class WeightUnpackerParameters(Parameters):
         Weights of a chunk, the paper's C.
     entries : int
         Rows of the largest unique matrix; at most the number of different IDs.
+    rows : int
+        Rows per word of a unique matrix, all of which are loaded in one cycle; at most `entries`.
 
     Raises
     ------
@@ -34,6 +36,7 @@ class WeightUnpackerParameters(Parameters):
     unpacker: UnpackerParameters = UnpackerParameters()
     chunk: Annotated[int, PowerOfTwo(1, 2, "weights")] = 2
     entries: Annotated[int, PowerOfTwo(2, 1 << LONGEST_ID, "chunks")] = 4096
+    rows: Annotated[int, PowerOfTwo(1, 8, "chunks")] = 1
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -42,16 +45,27 @@ class WeightUnpackerParameters(Parameters):
         require(bits >= least, f"unpacker.id_bits must be at least {least}, a chunk's bits", bits)
         most = 1 << bits
         require(self.entries <= most, f"entries must be at most {most}", self.entries)
+        require(self.rows <= self.entries, f"rows must be at most {self.entries}", self.rows)
 
     @property
     def address_bits(self) -> int:
-        """Bits of an address of a table, whose top bit selects the half."""
-        return ceil_log2(self.entries) + 1
+        """Bits of the address of a word of a table, whose top bit selects the half."""
+        return ceil_log2(self.words) + 1
 
     @property
-    def row_layout(self) -> data.StructLayout:
-        """A row of a unique matrix, one chunk; `last` with the last row."""
-        return data.StructLayout({"weights": self.chunk_layout, "last": 1})
+    def words(self) -> int:
+        """Words of the largest unique matrix."""
+        return self.entries // self.rows
+
+    @property
+    def table_layout(self) -> data.StructLayout:
+        """A word of a unique matrix; `last` with the last word."""
+        return data.StructLayout({"weights": self.rows_layout, "last": 1})
+
+    @property
+    def rows_layout(self) -> data.ArrayLayout:
+        """Rows of a unique matrix, one chunk each; the first is in the least significant bits."""
+        return data.ArrayLayout(self.chunk_layout, self.rows)
 
     @property
     def chunk_layout(self) -> data.ArrayLayout:

@@ -7,7 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.p3llm.parameters import POSITION_BITS
-from hdl.p3llm.pim.bank_timing import BankTiming, RowOperation
+from hdl.p3llm.pim.bank_timing import POSTPONED, BankTiming, RowOperation
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
 from hdl.unit import Unit
 
@@ -37,8 +37,11 @@ class BankScheduler(Unit):
 
     A position consists of 32 columns per row, the parity of the bank, and the row, from low to high
     bits: after a row of the even banks follows the same row of the odd banks. Banks of a parity
-    open and close together; while one row is in use, the next one is opened. A due refresh has
-    priority.
+    open and close together; while one row is in use, the next one is opened.
+
+    At the end of each refresh interval a refresh is owed. It is postponed until `quiet`, when it
+    delays no column, or until as many are owed as HBM2 allows to be postponed; then it has
+    priority over columns.
 
     **Latency** 0 cycles from a column to `taken` if its row is open; commands are output one cycle
     later. **Throughput** one column per cycle, if the banks' times allow it.
@@ -55,8 +58,14 @@ class BankScheduler(Unit):
     column : In(struct)
         `valid`; `multiply` (all units, only in cycles in which the channel accepts it); `all_units`
         ; `write`; `unit`; `position`; `ahead`: the next row will be used after this one.
+    quiet : In(1)
+        No column will be requested soon: refreshes that are owed may be issued. Ignored in cycles
+        with a request.
     taken : Out(1)
         The column command of this cycle is legal.
+    slot : Out(1)
+        Only if tCCD_S takes several cycles: the cycle may have a command, of banks or of units.
+        Each command moves a column, which occupies the pins of the memory for tCCD_S.
     row_command : Out(struct)
         Row command for the channel, in the same cycle as the column command, one cycle after
         `taken`.
@@ -74,7 +83,9 @@ class BankScheduler(Unit):
         super().__init__(
             {
                 "column": In(self.column_layout(p, position_bits)),
+                "quiet": In(1),
                 "taken": Out(1),
+                **({"slot": Out(1)} if p.timing.ccd_s > 1 else {}),
                 "row_command": Out(p.row_command_layout),
             }
         )
@@ -109,17 +120,24 @@ class BankScheduler(Unit):
 
         # The channel accepts a product in the cycle after this counter's last value.
         phase = Signal(range(p.unit.pumps))
-        since, due = Signal(range(timing.refi)), Signal()
+        since, owed = Signal(range(timing.refi)), Signal(range(POSTPONED))
         m.d.sync += [phase.eq(phase + 1), since.eq(Mux(since == timing.refi - 1, 0, since + 1))]
 
+        # A refresh that cannot be postponed blocks columns, or their banks would never close.
+        forced = owed == POSTPONED - 1
+        requested = (
+            column.valid
+            & open_rows.has(number)
+            & ~forced
+            & (~column.multiply | (phase == p.unit.pumps - 1))
+        )
+        if timing.ccd_s > 1:
+            beat = Signal(range(timing.ccd_s))
+            m.d.sync += beat.eq(Mux(self.slot, 0, beat + 1))
+            m.d.comb += self.slot.eq(beat == timing.ccd_s - 1)
+            requested &= self.slot
         m.d.comb += [
-            # A due refresh blocks columns, or their banks would never close.
-            timing_check.column.valid.eq(
-                column.valid
-                & open_rows.has(number)
-                & ~due
-                & (~column.multiply | (phase == p.unit.pumps - 1))
-            ),
+            timing_check.column.valid.eq(requested),
             timing_check.column.write.eq(column.write),
             timing_check.column.banks.eq(
                 Mux(
@@ -130,10 +148,13 @@ class BankScheduler(Unit):
             ),
             self.taken.eq(timing_check.column_legal),
         ]
-        # A refresh is due at fixed intervals, independent of the delay of the last one.
-        with m.If(since == timing.refi - 1):
-            m.d.sync += due.eq(1)
-        self._rows(m, timing_check, open_rows, due)
+        # Intervals are fixed, independent of the delay of the last refresh.
+        owes = since == timing.refi - 1
+        refreshed = timing_check.row_legal & (timing_check.row.operation == RowOperation.REFRESH)
+        m.d.sync += owed.eq(owed + owes - refreshed)
+        refreshes = Signal()
+        m.d.comb += refreshes.eq(forced | ((owed != 0) & self.quiet & ~column.valid))
+        self._rows(m, timing_check, open_rows, refreshes)
         return m
 
     def _banks(self, parity: Value) -> Value:
@@ -142,8 +163,10 @@ class BankScheduler(Unit):
         masks = (sum(1 << bank for bank in range(side, banks, 2)) for side in (0, 1))
         return Array(Const(mask, banks) for mask in masks)[parity]
 
-    def _rows(self, m: Module, timing_check: BankTiming, open_rows: OpenRows, due: Signal) -> None:
-        """Close all banks for a due refresh; otherwise open the current row, then the next one."""
+    def _rows(
+        self, m: Module, timing_check: BankTiming, open_rows: OpenRows, refreshes: Signal
+    ) -> None:
+        """Close all banks for a refresh; otherwise open the current row, then the next one."""
         column, row = self.column, timing_check.row
         opened, rows = open_rows.opened, open_rows.rows
         number = column.position[COLUMN_BITS:]
@@ -151,7 +174,7 @@ class BankScheduler(Unit):
         following, target = Signal.like(number), Signal.like(number)
         is_open = open_rows.has(number)
         m.d.comb += [following.eq(number + 1), target.eq(Mux(is_open, following, number))]
-        with m.If(due):
+        with m.If(refreshes):
             # Both parities close, one after the other, then all banks are refreshed.
             closes = opened[0] | opened[1]
             m.d.comb += [
@@ -177,9 +200,6 @@ class BankScheduler(Unit):
             with m.Case(RowOperation.PRECHARGE):
                 with m.If(legal):
                     m.d.sync += opened[target[0]].eq(0)
-            with m.Case(RowOperation.REFRESH):
-                with m.If(legal):
-                    m.d.sync += due.eq(0)
         # A register, as for column commands: both are output one cycle after the check.
         command = self.row_command
         m.d.sync += [

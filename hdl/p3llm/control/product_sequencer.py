@@ -56,6 +56,8 @@ class ProductSequencer(Unit):
         Request to `BankScheduler`.
     taken : In(1)
         The scheduler accepts the request.
+    slot : In(1)
+        Only if tCCD_S takes several cycles: the cycle may have a command, see `BankScheduler`.
     command : Out(struct)
         The column command of this cycle, without `data` and `mask`.
     word_address : Out
@@ -91,6 +93,7 @@ class ProductSequencer(Unit):
                 "position": In(range(p.slots)),
                 "column": Out(BankScheduler.column_layout(p.channel, position)),
                 "taken": In(1),
+                **({"slot": In(1)} if p.channel.timing.ccd_s > 1 else {}),
                 "command": Out(p.channel.column_command_layout),
                 "word_address": Out(Places(p).word_bits),
                 "hold": In(1),
@@ -182,7 +185,7 @@ class ProductSequencer(Unit):
             self.column.ahead.eq(1),
             self.column.position.eq(at),
             self.column.unit.eq(self._scattered(given.unit)),
-            issues.eq(Mux(of_inputs, ~self.hold, self.taken) & valid & ~waits),
+            issues.eq(Mux(of_inputs, self._in_slot(~self.hold), self.taken) & valid & ~waits),
         ]
 
     def _issue(self, m: Module, given: data.View, issues: Signal, at: Signal) -> None:
@@ -197,7 +200,7 @@ class ProductSequencer(Unit):
             command.column.eq(at[:COLUMN_BITS]),
             *(command[name].eq(given[name]) for name in of_unit),
             self.word_address.eq(given.address),
-            inputs.ready.eq(~issues & ~self.hold),
+            inputs.ready.eq(self._in_slot(~issues) & ~self.hold),
         ]
         # Kinds of reads are one-hot; `place` is that of the first unit.
         for name, _field in self.reads.shape():
@@ -228,7 +231,7 @@ class ProductSequencer(Unit):
             drain.arm.wide.eq(held.mode == Mode.LINEAR),
             # Writes of inputs have priority: columns wait for them, totals have the time of a
             # round.
-            drain.grant.eq(drain.wants & ~issues & ~(inputs.valid & inputs.ready)),
+            drain.grant.eq(drain.wants & self._in_slot(~issues) & ~(inputs.valid & inputs.ready)),
             self.tag.eq(drain.tag),
         ]
         with m.If(drain.grant):
@@ -241,6 +244,10 @@ class ProductSequencer(Unit):
                 command.total.eq(drain.wide),
                 command.high.eq(drain.high),
             ]
+
+    def _in_slot(self, allowed: Value) -> Value:
+        """Return whether a command is allowed and the cycle may have one."""
+        return allowed & self.slot if self.parameters.channel.timing.ccd_s > 1 else allowed
 
     def _scattered(self, unit: Value) -> Value:
         """Return the unit index, permuted so that consecutive units differ in bank group."""

@@ -45,6 +45,8 @@ class InstructionIssuer(Unit):
         requests.
     idle : In(1)
         The sequencer that executes the instructions is idle.
+    waits : Out(1)
+        No instruction is in flight: the next one waits for the other side, or all are complete.
     dependent : Out(1)
         The instruction in flight depends on one of the other side that is not complete.
     done : Out
@@ -74,6 +76,7 @@ class InstructionIssuer(Unit):
                 "instructions": Out(stream.Signature(width - bits - request_bits)),
                 **({"request": Out(request_bits)} if request_bits else {}),
                 "idle": In(1),
+                "waits": Out(1),
                 "dependent": Out(1),
                 "done": Out(bits),
                 "ended": Out(1),
@@ -98,7 +101,7 @@ class InstructionIssuer(Unit):
             # All instructions are complete; `done` keeps their number, as the other side may wait
             # for it.
             with m.State("IDLE"):
-                m.d.comb += self.ended.eq(1)
+                m.d.comb += [self.ended.eq(1), self.waits.eq(1)]
                 with m.If(self.begin):
                     # For the LM head, the instructions of the layer count as complete: both sides
                     # skip them.
@@ -112,7 +115,10 @@ class InstructionIssuer(Unit):
             # The data that it reads must be complete, and those that it overwrites must have been
             # read.
             with m.State("ISSUE"):
-                m.d.comb += instructions.valid.eq(self.other_done + self.chaining >= after)
+                m.d.comb += [
+                    instructions.valid.eq(self.other_done + self.chaining >= after),
+                    self.waits.eq(~instructions.valid),
+                ]
                 with m.If(instructions.valid & instructions.ready):
                     m.next = "WAIT"
             # One instruction at a time: the next one may read what this one writes.

@@ -1,6 +1,7 @@
 """Timing rules of a pseudo-channel's DRAM banks.
 
-The paper refers to HBM2 for the times. They are in cycles of tCCD_S, rounded up.
+The paper refers to HBM2 for the times. The parameters hold the times of a data sheet and the clock;
+the counters count the cycles that follow from both.
 """
 
 from typing import Annotated
@@ -10,11 +11,17 @@ from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 POSTPONED = 9
 """Maximum number of refresh intervals without a refresh; HBM2 allows eight to be postponed."""
+
+LEAST_REFRESH_CYCLES = 16
+"""Minimum cycles of a refresh interval."""
+
+PS_TIMES_MHZ = 1_000_000
+"""Picoseconds of a cycle, times its clock in MHz."""
 
 
 class RowOperation(enum.Enum, shape=2):
@@ -27,35 +34,121 @@ class RowOperation(enum.Enum, shape=2):
 
 @parameter_object
 class BankTimingParameters(Parameters):
-    """Number of banks and their times; a cycle is tCCD_S, two cycles of HBM2's clock.
+    """Number of banks, their times as a data sheet gives them, and the clock.
+
+    `rcd`, `rp` and the other times in cycles follow from the picoseconds and the clock: minimum
+    times are rounded up to cycles, the refresh interval is rounded down.
 
     Parameters
     ----------
     banks : int
         Banks of the pseudo-channel, in four bank groups.
-    rcd, rp, ras : int
+    clock_mhz : int
+        Clock of the unit.
+    rcd_ps, rp_ps, ras_ps : int
         tRCD: activate to column command; tRP: precharge to activate; tRAS: activate to precharge.
-    ccd : int
-        tCCD_L: column to column command of one bank group; one cycle between groups (tCCD_S).
-    rtp, wr, wtr : int
+    ccd_s_ps, ccd_l_ps : int
+        tCCD_S: column to column command; tCCD_L: the same within one bank group.
+    rtp_ps, wr_ps, wtr_ps : int
         tRTP: read to precharge; tWR: write to precharge; tWTR: write to read.
-    rrd : int
+    rrd_ps : int
         tRRD: activate to activate of another bank.
-    rfc, refi : int
+    rfc_ps, refi_ps : int
         tRFC: length of a refresh; tREFI: interval between refreshes.
+
+    Raises
+    ------
+    ValueError
+        If a time is out of its range, tCCD_L is shorter than tCCD_S, or the refresh interval has
+        too few cycles of the clock.
     """
 
     banks: Annotated[int, PowerOfTwo(4, 16, "banks")] = 16
-    rcd: Annotated[int, Range(1, 31, "cycles")] = 7
-    rp: Annotated[int, Range(1, 31, "cycles")] = 7
-    ras: Annotated[int, Range(1, 63, "cycles")] = 17
-    ccd: Annotated[int, Range(1, 4, "cycles")] = 2
-    rtp: Annotated[int, Range(1, 15, "cycles")] = 3
-    wr: Annotated[int, Range(1, 31, "cycles")] = 8
-    wtr: Annotated[int, Range(1, 15, "cycles")] = 4
-    rrd: Annotated[int, Range(1, 15, "cycles")] = 2
-    rfc: Annotated[int, Range(1, 511, "cycles")] = 130
-    refi: Annotated[int, Range(16, 8191, "cycles")] = 1950
+    clock_mhz: Annotated[int, Range(100, 2000, "MHz")] = 500
+    rcd_ps: Annotated[int, Range(1, 62_000, "ps")] = 14_000
+    rp_ps: Annotated[int, Range(1, 62_000, "ps")] = 14_000
+    ras_ps: Annotated[int, Range(1, 126_000, "ps")] = 33_000
+    ccd_s_ps: Annotated[int, Range(1, 8_000, "ps")] = 2_000
+    ccd_l_ps: Annotated[int, Range(1, 8_000, "ps")] = 4_000
+    rtp_ps: Annotated[int, Range(1, 30_000, "ps")] = 5_000
+    wr_ps: Annotated[int, Range(1, 62_000, "ps")] = 16_000
+    wtr_ps: Annotated[int, Range(1, 30_000, "ps")] = 7_500
+    rrd_ps: Annotated[int, Range(1, 30_000, "ps")] = 4_000
+    rfc_ps: Annotated[int, Range(1, 1_022_000, "ps")] = 260_000
+    refi_ps: Annotated[int, Range(1, 16_382_000, "ps")] = 3_900_000
+
+    def __post_init__(self) -> None:
+        """Check the rules between times and the clock."""
+        super().__post_init__()
+        rule = f"ccd_l_ps must be at least ccd_s_ps, {self.ccd_s_ps}"
+        require(self.ccd_l_ps >= self.ccd_s_ps, rule, self.ccd_l_ps)
+        least = -(-LEAST_REFRESH_CYCLES * PS_TIMES_MHZ // self.clock_mhz)
+        rule = f"refi_ps must be at least {least} at clock_mhz={self.clock_mhz}"
+        require(self.refi_ps >= least, rule, self.refi_ps)
+
+    def cycles(self, picoseconds: int) -> int:
+        """Return the cycles of a minimum time."""
+        return -(-picoseconds * self.clock_mhz // PS_TIMES_MHZ)
+
+    @property
+    def rcd(self) -> int:
+        """Return tRCD in cycles."""
+        return self.cycles(self.rcd_ps)
+
+    @property
+    def rp(self) -> int:
+        """Return tRP in cycles."""
+        return self.cycles(self.rp_ps)
+
+    @property
+    def ras(self) -> int:
+        """Return tRAS in cycles."""
+        return self.cycles(self.ras_ps)
+
+    @property
+    def ccd_s(self) -> int:
+        """Return tCCD_S in cycles."""
+        return self.cycles(self.ccd_s_ps)
+
+    @property
+    def ccd_l(self) -> int:
+        """Return tCCD_L in cycles."""
+        return self.cycles(self.ccd_l_ps)
+
+    @property
+    def rtp(self) -> int:
+        """Return tRTP in cycles."""
+        return self.cycles(self.rtp_ps)
+
+    @property
+    def wr(self) -> int:
+        """Return tWR in cycles."""
+        return self.cycles(self.wr_ps)
+
+    @property
+    def wtr(self) -> int:
+        """Return tWTR in cycles."""
+        return self.cycles(self.wtr_ps)
+
+    @property
+    def rrd(self) -> int:
+        """Return tRRD in cycles."""
+        return self.cycles(self.rrd_ps)
+
+    @property
+    def rfc(self) -> int:
+        """Return tRFC in cycles."""
+        return self.cycles(self.rfc_ps)
+
+    @property
+    def refi(self) -> int:
+        """Return tREFI in cycles."""
+        return self.refi_ps * self.clock_mhz // PS_TIMES_MHZ
+
+    @property
+    def longest_gap(self) -> int:
+        """Return the maximum cycles without a refresh, nine intervals of tREFI."""
+        return POSTPONED * self.refi_ps * self.clock_mhz // PS_TIMES_MHZ
 
     @property
     def groups(self) -> int:
@@ -88,7 +181,7 @@ VIOLATIONS = data.StructLayout(
 )
 """Violations of a cycle: ``closed``, a column command to a closed bank; ``opened``, an activate or
 a refresh of an open bank; the others are times by name. ``rp`` includes tRFC, ``ras`` includes tRTP
-and tWR; ``refi`` is an overdue refresh."""
+and tWR, ``ccd`` includes tCCD_S and tCCD_L; ``refi`` is an overdue refresh."""
 
 
 class BankTiming(Unit):
@@ -154,18 +247,24 @@ class BankTiming(Unit):
             return (Cat(counter != 0 for counter in counters) & banks).any()
 
         between, write_to_read = Signal(range(p.rrd)), Signal(range(p.wtr))
-        groups = [Signal(range(p.ccd), name=f"group_{i}") for i in range(p.groups)]
+        groups = [Signal(range(p.ccd_l), name=f"group_{i}") for i in range(p.groups)]
         size = p.banks // p.groups
         group_banks = Cat((group != 0).replicate(size) for group in groups)
         all_banks = refreshes.replicate(p.banks)
-        since = Signal(range(POSTPONED * p.refi + 1))
-        late = since == POSTPONED * p.refi
+        early_column = (group_banks & column.banks).any()
+        # A clock of one cycle per tCCD_S needs no counter for columns of different groups.
+        if p.ccd_s > 1:
+            after_column = Signal(range(p.ccd_s))
+            early_column |= after_column != 0
+            self._down(m, after_column, self.column_legal, p.ccd_s)
+        since = Signal(range(p.longest_gap + 1))
+        late = since == p.longest_gap
         v = self.violations
         m.d.comb += [
             v.closed.eq(closed),
             v.opened.eq(opened),
             v.rcd.eq(column.valid & ~closed & waits(self.until_column, column.banks)),
-            v.ccd.eq(column.valid & (group_banks & column.banks).any()),
+            v.ccd.eq(column.valid & early_column),
             v.wtr.eq(column.valid & ~column.write & (write_to_read != 0)),
             v.rp.eq(
                 (activates | refreshes)
@@ -196,7 +295,7 @@ class BankTiming(Unit):
         self._down(m, write_to_read, self.column_legal & column.write, p.wtr)
         for number, group in enumerate(groups):
             banks = column.banks[number * size : (number + 1) * size]
-            self._down(m, group, self.column_legal & banks.any(), p.ccd)
+            self._down(m, group, self.column_legal & banks.any(), p.ccd_l)
         for bank in range(p.banks):
             self._bank(m, bank, legal_activate, self.row_legal & precharges, legal_refresh)
         return m

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.p3llm.pim.bank_timing import (
+    PS_TIMES_MHZ,
     VIOLATIONS,
     BankTiming,
     BankTimingParameters,
@@ -78,13 +79,23 @@ class PimChannelParameters(Parameters):
     def __post_init__(self) -> None:
         """Check that tCCD_L covers one cycle per pump."""
         super().__post_init__()
-        ccd = self.timing.ccd
-        require(ccd >= self.unit.pumps, f"timing.ccd must be at least {self.unit.pumps}", ccd)
+        timing, pumps = self.timing, self.unit.pumps
+        # A column is multiplied by one pump per cycle, before the next one of its bank group.
+        slowest = (pumps - 1) * PS_TIMES_MHZ // timing.ccd_l_ps
+        rule = f"timing.clock_mhz must be above {slowest} for {pumps} pumps in ccd_l_ps"
+        require(timing.ccd_l >= pumps, f"{rule}={timing.ccd_l_ps}", timing.clock_mhz)
 
     @property
     def units(self) -> int:
         """Number of compute units."""
         return self.timing.banks // 2
+
+    @property
+    def column_cycles(self) -> int:
+        """Minimum cycles between columns that all units multiply: tCCD_L, and one per pump."""
+        # A unit starts a column in cycles that are multiples of its pumps.
+        pumps = self.unit.pumps
+        return -(-self.timing.ccd_l // pumps) * pumps
 
     @property
     def row_command_layout(self) -> data.StructLayout:
@@ -166,8 +177,8 @@ class UnitOutputs:
 class PimChannel(Unit):
     """Execute row and column commands on banks and their compute units.
 
-    A cycle is tCCD_S. Row and column commands have separate buses, as in HBM, without backpressure.
-    A command that violates a rule is not executed and is recorded in `status`.
+    Row and column commands have separate buses, as in HBM, without backpressure. A command that
+    violates a rule is not executed and is recorded in `status`.
 
     **Latency** 2 cycles from a read to `result`. **Throughput** one row and one column command per
     cycle; one `MULTIPLY` every `pumps` cycles, in cycles that are a multiple of `pumps` after a

@@ -7,6 +7,8 @@ import cocotb
 import numpy as np
 
 from golden.kelle.eviction.aerp import EMPTY, AerpParameters, contributions, replay
+from golden.kelle.eviction.head_scores import HeadScores
+from golden.kelle.eviction.prefill import centred
 from golden.kelle.eviction.prefill_selector import Kept, importances, select
 from golden.kelle.eviction.systolic_evictor import quantise_scores
 from golden.llm import open_trace
@@ -52,7 +54,8 @@ def prefilled(p: EvictionParameters, scores: list[np.ndarray], first: int) -> li
         for query in range(first):
             seen = slice(0, query + 1)
             given[:, query, seen] = contributions(head[:, query, seen], p.evictor.source)
-        totals.append(importances(quantise_scores(given, p.evictor), p.evictor))
+        whole = quantise_scores(given, p.evictor)
+        totals.append(importances(centred(whole, p.evictor) if p.centred else whole, p.evictor))
     return select(totals, p)
 
 
@@ -148,7 +151,13 @@ def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, st
         [
             (step.slot, int(step.positions[step.slot]))
             for step in replay(
-                head, policy, first=first, steps=steps, source=p.evictor.source, evictor=p.evictor
+                head,
+                policy,
+                first=first,
+                steps=steps,
+                source=p.evictor.source,
+                evictor=p.evictor,
+                centre=HeadScores(p) if p.centred else None,
             )
         ]
         for head in scores

@@ -142,7 +142,7 @@ class TileBench:
         if whole or mode is BlockMode.GEMM:
             weights = block.weights if isinstance(block, LinearBlock) else attention.query
             heads = [weight_words(head, self.p) for head in weights]
-            self.sources["weights"].send(self.words(heads))
+            self.sources["weights"].send(self.weights(heads))
             if self.p.biases:
                 self.sources["biases"].send(self.biases(block))
             if self.p.tile_scales:
@@ -154,6 +154,15 @@ class TileBench:
             self.sources["keys"].send(self.words(list(attention.keys)))
         if whole or mode is BlockMode.OUTPUTS:
             self.sources["values"].send(self.words(list(attention.values)))
+
+    def weights(self, heads: Sequence[Integers]) -> list[int]:
+        """Pack the words of heads, `weight_words` per item, with `last` at the end of each head."""
+        packed = []
+        for head in heads:
+            items = head.reshape(-1, self.p.weight_words, self.p.size)
+            last = (np.arange(len(items)) == len(items) - 1).astype(int)
+            packed += to_integers(pack(self.p.weight_port_layout, {"word": items, "last": last}))
+        return packed
 
     def biases(self, block: Block) -> list[int]:
         """Pack the biases of a block in pairs, with `last` at the end of each head."""
@@ -239,7 +248,7 @@ class TileBench:
         waiting = {name: len(self.sources[name].waiting) for name in ("weights", "entries")}
         # A word of weights for each element of a token; stages that run alone have no weights.
         weighted = (block for block in blocks if not isinstance(block, StageBlock))
-        first = next((block.tokens.shape[1] for block in weighted), 0)
+        first = next((block.tokens.shape[1] for block in weighted), 0) // self.p.weight_words
         await self.bench.run(
             until=lambda: (
                 self.sources["weights"].taken >= min(first, waiting["weights"])
@@ -284,6 +293,7 @@ class TileBench:
 
     def moved(self) -> int:
         """Return the number of bytes that the streams of words have transferred."""
-        names = ("tokens", "weights", "keys", "values", "rows")
+        names = ("tokens", "keys", "values", "rows")
         words = sum(self.sources[name].taken for name in names) + len(self.results.received)
+        words += self.sources["weights"].taken * self.p.weight_words
         return words * self.p.size

@@ -13,7 +13,12 @@ from golden.meadow.packing.weight_packer import (
     pack_matrix,
     unpack_matrix,
 )
-from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack_weights
+from golden.meadow.wilu.weight_unpacker import (
+    PackedWeights,
+    of_weights,
+    table_words,
+    unpack_weights,
+)
 from hdl.meadow.wilu.weight_unpacker_parameters import WeightUnpackerParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
@@ -89,8 +94,9 @@ class WeightsBench:
         self.inputs["matrices"].send(to_integers(items))
         for one in given:
             if one.table is not None:
-                last = np.arange(len(one.table)) == len(one.table) - 1
-                items = pack(p.row_layout, {"weights": one.table, "last": last.astype(int)})
+                words = table_words(one.table, p)
+                last = np.arange(len(words)) == len(words) - 1
+                items = pack(p.table_layout, {"weights": words, "last": last.astype(int)})
                 self.inputs["tables"].send(to_integers(items))
 
     async def run(self, given: Sequence[PackedWeights]) -> int:
@@ -165,7 +171,7 @@ async def reload_while_streaming(dut: Any) -> None:
             frequent_first(matrix, p.chunk), matrix.shape, Level.NAIVE, p.unpacker.packet_bits
         )
         given.append(of_weights(packed))
-        tables.append(len(packed.unique))
+        tables.append(len(table_words(packed.unique, p)))
     cycles = await bench.run(given)
     ideal = sum(ideal_cycles(p.unpacker, one.packed) for one in given)
     assert cycles <= tables[0] + ideal + TURNAROUND * len(given), (cycles, ideal)

@@ -1,11 +1,10 @@
 """Traces of row and column commands for the banks, with the model's verdict on every cycle."""
 
 from collections import deque
-from dataclasses import fields
 
 import numpy as np
 
-from golden.p3llm.pim.bank_timing import BANK_GROUPS, POSTPONED, Command, Verdict, Verdicts
+from golden.p3llm.pim.bank_timing import BANK_GROUPS, Command, RuleChecker, Verdict, Verdicts
 from golden.p3llm.pim.pim_channel import Channel
 from hdl.p3llm.pim.bank_timing import BankTimingParameters
 from hdl.p3llm.pim.pim_channel import PimChannelParameters
@@ -39,8 +38,7 @@ class BankTrace:
 
     def __init__(self, p: BankTimingParameters, rng: np.random.Generator) -> None:
         self.p, self.rng = p, rng
-        times = {one.name: getattr(p, one.name) for one in fields(p) if one.name != "banks"}
-        self.model = Verdicts(p.banks, times)
+        self.model = Verdicts(RuleChecker.of(p))
         self.all = frozenset(range(p.banks))
         self.rows: list[Command | None] = []
         self.columns: list[Command | None] = []
@@ -203,11 +201,11 @@ def _close_in_use(trace: BankTrace, one: frozenset[int]) -> None:
     trace.wait(p.ras)
     for kind in ("read", "write"):
         trace.send(("precharge", one), (kind, one))
-        trace.wait(max(p.rtp, p.wr, p.ccd, p.wtr))
+        trace.wait(max(p.rtp, p.wr, p.ccd_l, p.wtr))
     for bank in sorted(others):
         # Other banks in the command do not mask the violation.
         trace.send(("precharge", frozenset({bank}) | one), ("read", one))
-        trace.wait(max(p.rtp, p.ccd))
+        trace.wait(max(p.rtp, p.ccd_l))
     trace.send(("precharge", others), ("read", one))
     trace.close_all()
 
@@ -241,7 +239,7 @@ def pairs_trace(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
 def refresh_trace(p: BankTimingParameters, rng: np.random.Generator, late: int) -> BankTrace:
     """Refresh in the last cycle before it is overdue, one cycle later, and much later."""
     trace = BankTrace(p, rng)
-    limit = POSTPONED * p.refi
+    limit = p.longest_gap
     for behind in (0, 1, late):
         while trace.model.cycle - trace.model.refreshed < limit + behind - 1 - p.ras - p.rp:
             trace.send()
@@ -258,7 +256,7 @@ def refresh_trace(p: BankTimingParameters, rng: np.random.Generator, late: int) 
 
 def product_traces(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
     """Return the commands of SmolLM2's products on the compute units."""
-    pumps = min(p.ccd, 2)
+    pumps = min(p.ccd_l, 2)
     unit = PimComputeUnitParameters(pumps=pumps)
     if p.banks < 16:
         unit = PimComputeUnitParameters(pumps=pumps, elements=4, steps=4)

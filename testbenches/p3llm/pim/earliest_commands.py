@@ -78,7 +78,7 @@ def _repeat_at_bank(
         send(None, None)
     # All times have elapsed, but the row is read in the same cycle.
     repeat(None, uses(read))
-    for _ in range(max(p.timing.rtp, p.timing.ccd)):
+    for _ in range(max(p.timing.rtp, p.timing.ccd_l)):
         send(None, None)
     send(closes, uses(read))
     send(closes, uses(write))

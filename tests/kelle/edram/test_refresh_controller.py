@@ -1,5 +1,6 @@
 """Refresh: parameter rules, the model compared with its definition, and the proof of the bound."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -152,6 +153,13 @@ def test_group_is_the_better_half_of_each_head(layer: int) -> None:
     assert found.agreement().min() >= 0.9
     assert abs(found.share() - 0.5).max() < 0.1
     assert 21 < saving(float(found.share().mean())) < 26
+
+
+def test_group_is_the_better_half_of_each_head_with_centred_importances() -> None:
+    p = replace(entry_named("kelle").parameters("smollm2"), centred=True)
+    found = decode(p, 14, 24, (0, 14, 29))
+    assert found.agreement().min() >= 0.9
+    assert abs(found.share() - 0.5).max() < 0.1
 
 
 def test_agreement_is_that_of_a_heads_own_half() -> None:

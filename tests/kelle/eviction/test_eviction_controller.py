@@ -1,5 +1,6 @@
 """Eviction and recomputation: parameter rules, coarse scores, popularity."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from golden.kelle.eviction.aerp import EMPTY, AerpParameters, replay
 from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, popular_tokens
 from golden.kelle.eviction.head_scores import HeadScores
 from golden.kelle.eviction.prefill_selector import importances, select
-from golden.kelle.eviction.systolic_evictor import quantise_scores
+from golden.kelle.eviction.systolic_evictor import less_mean, quantise_scores
 from hdl.catalog import entry_named
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.systolic_evictor import (
@@ -36,6 +37,14 @@ TINY = EvictionParameters(
         ({"score_bits": 9}, "score_bits must be an integer from 1 to 8, not 9"),
         ({"position_bits": 3}, "position_bits must be an integer from 4 to 24, not 3"),
         ({"vector_entries": 0}, "vector_entries must be an integer from 1 to 64, not 0"),
+        (
+            {"centred": True, "evict_before": True},
+            "evict_before must be false with centred, not True",
+        ),
+        (
+            {"centred": True, "evictor": replace(EVICTOR, source=ScoreSource.PROB)},
+            "evictor.source must be raw with centred, not 'prob'",
+        ),
     ],
 )
 def test_bad_policies(change: dict[str, Any], message: str) -> None:
@@ -87,9 +96,12 @@ def test_centre_remains_in_the_range_of_importances() -> None:
 
 
 @pytest.mark.parametrize("on_saturation", list(OnSaturation))
-@pytest.mark.parametrize("source", list(ScoreSource))
+@pytest.mark.parametrize(
+    ("source", "centred"),
+    [(ScoreSource.RAW, False), (ScoreSource.PROB, False), (ScoreSource.RAW, True)],
+)
 def test_controller_places_tokens_as_the_policy(
-    source: ScoreSource, on_saturation: OnSaturation
+    source: ScoreSource, centred: bool, on_saturation: OnSaturation
 ) -> None:
     """Both integer models agree, with importances so narrow that prefill and steps saturate."""
     evictor = SystolicEvictorParameters(
@@ -102,7 +114,9 @@ def test_controller_places_tokens_as_the_policy(
         source=source,
         on_saturation=on_saturation,
     )
-    p = EvictionParameters(evictor=evictor, kv_heads=1, window=2, sinks=1, vectors=0)
+    p = EvictionParameters(
+        evictor=evictor, kv_heads=1, window=2, sinks=1, vectors=0, centred=centred
+    )
     raw = np.random.default_rng(8).normal(0, 3, (2, 80, 80))
     first, steps = 20, 60
 
@@ -114,7 +128,8 @@ def test_controller_places_tokens_as_the_policy(
 
     prefill = np.zeros((2, first, first), np.int64)
     for query in range(first):
-        prefill[:, query, : query + 1] = given(query, np.arange(query + 1))
+        row = given(query, np.arange(query + 1))
+        prefill[:, query, : query + 1] = less_mean(row, evictor) if centred else row
     model = EvictionModel(p)
     for token in select([importances(prefill, evictor)], p):
         model.prefill(0, token.position, token.importance)
@@ -126,9 +141,39 @@ def test_controller_places_tokens_as_the_policy(
         model.own(0, place.slot, scores[:, -1])
         placed.append((place.slot, place.evicted))
     policy = AerpParameters(budget=8, window=2, sinks=1)
-    wanted = list(replay(raw, policy, first=first, steps=steps, source=source, evictor=evictor))
+    centre = HeadScores(p) if centred else None
+    wanted = list(
+        replay(raw, policy, first=first, steps=steps, source=source, evictor=evictor, centre=centre)
+    )
     assert placed == [(step.slot, int(step.positions[step.slot])) for step in wanted]
     assert any(step.halve for step in wanted) == (on_saturation is OnSaturation.HALVE)
+
+
+def victims(offset: float, centred: bool) -> list[int]:
+    """Return the victims of a head whose scores have a mean, in 400 steps of one text."""
+    rng = np.random.default_rng(4)
+    # A key attracts its queries more or less, and each score has a part of its own.
+    raw = rng.normal(0, 1, (1, 464, 464)) + rng.normal(0, 1, 464) + offset
+    evictor = SystolicEvictorParameters(rows=2, slots=64, index_width=6, score_width=26, shift=2)
+    p = EvictionParameters(evictor=evictor, kv_heads=1, window=32, vectors=0, centred=centred)
+    policy = AerpParameters(budget=64, window=32)
+    centre = HeadScores(p) if centred else None
+    steps = replay(
+        raw, policy, first=64, steps=400, source=ScoreSource.RAW, evictor=evictor, centre=centre
+    )
+    return [int(step.positions[step.victim]) for step in steps]
+
+
+def test_centred_importance_does_not_depend_on_the_mean_of_a_head() -> None:
+    """With sums from zero, a negative mean makes the cache a sliding window."""
+    centred = victims(0.0, True)
+    for offset in (-6.0, -2.0, 2.0, 6.0):
+        assert np.mean(np.equal(centred, victims(offset, True))) > 0.95
+    raw = {offset: np.array(victims(offset, False)) for offset in (-6.0, 0.0)}
+    assert np.mean(raw[-6.0] == raw[0.0]) < 0.01
+    # In a cache of 64 tokens, ten of them sinks, no other token becomes older than 91 steps.
+    assert (np.arange(64, 464) - raw[-6.0]).max() <= 91
+    assert (np.arange(64, 464) - centred).max() > 190
 
 
 def fill(model: EvictionModel, order: list[int]) -> None:

@@ -17,7 +17,7 @@ from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lanes": 1}, "lanes must be an integer from 2 to 48, not 1"),
+        ({"lanes": 1}, "lanes must be an integer from 2 to 64, not 1"),
         ({"lanes": 9}, "lanes must be at most 8 with classes, not 9"),
         ({"packet_bits": 96}, "packet_bits must be a power of two between 64 and 1024, not 96"),
         (

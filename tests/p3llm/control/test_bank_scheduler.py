@@ -1,23 +1,23 @@
 """Bank scheduler: every command obeys the data sheet's rules, every column is in its row."""
 
 import random
-from dataclasses import dataclass, fields
+from collections import Counter
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 from amaranth.sim import Simulator
 
-from golden.p3llm.pim.bank_timing import Event, RuleChecker
+from golden.p3llm.pim.bank_timing import POSTPONED, Event, RefreshRule, RuleChecker
+from hdl.p3llm.catalog import SHORT_TIMES
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.pim.bank_timing import BankTimingParameters, RowOperation
+from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
 
 TINY = PimChannelParameters(
     unit=PimComputeUnitParameters(elements=4, steps=8),
-    timing=BankTimingParameters(
-        banks=8, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
-    ),
+    timing=SHORT_TIMES,
 )
 COLUMNS = 1 << COLUMN_BITS
 KINDS = {
@@ -71,12 +71,8 @@ class Arrays:
 
     def __init__(self, p: PimChannelParameters) -> None:
         self.p = p
-        times = {
-            field.name: getattr(p.timing, field.name)
-            for field in fields(p.timing)
-            if field.name != "banks"
-        }
-        self.checker = RuleChecker(p.timing.banks, times)
+        self.checker = RuleChecker.of(p.timing)
+        self.refresh_rule = RefreshRule(self.checker)
         self.rows: dict[int, int] = {}
         self.refreshes: list[int] = []
 
@@ -102,10 +98,17 @@ class Arrays:
             if kind == "refresh":
                 self.refreshes.append(cycle)
         assert self.checker.check(events) == set(), f"cycle {cycle}: {events}"
+        refreshes = row is not None and row[0] == "refresh"
+        assert not self.refresh_rule.pass_cycle(cycle, refreshes=refreshes), cycle
 
 
-def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[int]]:
-    """Request columns sequentially; return the banks, and the cycle of each acceptance."""
+def run(
+    p: PimChannelParameters, columns: list[Column], *, quiet: bool = False
+) -> tuple[Arrays, list[int]]:
+    """Request columns sequentially; return the banks, and the cycle of each acceptance.
+
+    The cycles without a request are `quiet` or not.
+    """
     unit, arrays = BankScheduler(parameters=p), Arrays(p)
     taken: list[int] = []
 
@@ -116,6 +119,7 @@ def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[in
             column = waiting[0] if waiting and not pause else None
             pause = max(pause - 1, 0)
             ctx.set(unit.column.valid, column is not None)
+            ctx.set(unit.quiet, quiet)
             if column:
                 for name in ("multiply", "all_units", "write", "ahead", "unit", "position"):
                     ctx.set(getattr(unit.column, name), getattr(column, name))
@@ -135,7 +139,7 @@ def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[in
                 pause = column.pause
                 before = waiting.pop(0)
             cycle += 1
-            assert cycle < 40 * len(columns) + 1000
+            assert cycle < 40 * len(columns) + 1000 + sum(one.pause for one in columns)
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
@@ -144,24 +148,56 @@ def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[in
     return arrays, taken
 
 
-@pytest.mark.parametrize("p", [TINY, PimChannelParameters()], ids=["tiny", "smollm2"])
+GIGAHERTZ = replace(TINY, timing=replace(SHORT_TIMES, clock_mhz=1000))
+
+
+@pytest.mark.parametrize(
+    "p", [TINY, PimChannelParameters(), GIGAHERTZ], ids=["tiny", "smollm2", "gigahertz"]
+)
 def test_a_product_waits_for_refreshes_alone(p: PimChannelParameters) -> None:
-    """Eight rows: the next one is open in time, so that all columns are two cycles apart."""
-    arrays, taken = run(p, swept(5, 8 * COLUMNS))
+    """The next row is open in time, so that all columns are tCCD_L apart."""
+    rows = 8 if p.timing.refi > 1000 else 60
+    arrays, taken = run(p, swept(5, rows * COLUMNS))
     gaps = [later - earlier for earlier, later in pairwise(taken)]
     timing = p.timing
     # Both parities close, the second as early as possible; one opens before the next column.
     longest = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd + 4
-    waits = [gap for gap in gaps if gap != 2]
+    waits = [gap for gap in gaps if gap != p.column_cycles]
     assert len(waits) <= 2 * len(arrays.refreshes)
     assert sum(waits) <= len(arrays.refreshes) * longest
-    assert len(arrays.refreshes) >= (taken[-1] - taken[0]) // timing.refi
+    # As many as possible are postponed, and each further one is issued within its interval.
+    intervals = taken[-1] // timing.refi
+    assert len(arrays.refreshes) == max(0, intervals - (POSTPONED - 2))
 
 
+def test_refreshes_in_quiet_cycles_delay_no_column() -> None:
+    """Pauses hold all refreshes that are owed: columns are as early as without refreshes."""
+    p, timing, columns = TINY, TINY.timing, []
+    for number in range(6):
+        columns += swept(number * 20 * COLUMNS, 20 * COLUMNS)
+        pause = 10 * (timing.ras + timing.rp + timing.rfc)
+        columns[-1] = replace(columns[-1], pause=pause)
+    arrays, taken = run(p, columns, quiet=True)
+    gaps = Counter(later - earlier for earlier, later in pairwise(taken))
+    assert len(arrays.refreshes) >= taken[-2] // timing.refi - POSTPONED
+    # The first row after a pause is opened by its first request.
+    assert sum(gap > p.column_cycles for gap in gaps.elements()) == 5, gaps
+    _, eager = run(p, columns)
+    assert eager[-1] - taken[-1] > (timing.rfc + timing.rp) * 5
+
+
+def test_a_request_ends_quiet_cycles() -> None:
+    """With requests in all cycles nothing is quiet: refreshes are postponed as long as allowed."""
+    columns = swept(0, 60 * COLUMNS)
+    noisy, taken = run(TINY, columns)
+    quiet, also_taken = run(TINY, columns, quiet=True)
+    assert (noisy.refreshes, taken) == (quiet.refreshes, also_taken)
+
+
+@pytest.mark.parametrize("p", [TINY, GIGAHERTZ], ids=["tiny", "gigahertz"])
 @pytest.mark.parametrize("seed", range(4))
-def test_any_columns_are_legal(seed: int) -> None:
+def test_any_columns_are_legal(p: PimChannelParameters, seed: int) -> None:
     """Jumps, writes before reads, single units: possibly late, but always legal."""
-    arrays, taken = run(TINY, drawn(400, TINY.units, seed))
+    arrays, taken = run(p, drawn(400, p.units, seed), quiet=seed % 2 > 0)
     assert len(taken) == 400
-    between = [b - a for a, b in pairwise(arrays.refreshes)]
-    assert max(between) <= 2 * TINY.timing.refi
+    assert arrays.refreshes

@@ -19,7 +19,7 @@ from hdl.p3llm.instructions import (
     memory_instruction,
 )
 from hdl.p3llm.parameters import P3llmParameters
-from hdl.p3llm.pim.bank_timing import RowOperation
+from hdl.p3llm.pim.bank_timing import POSTPONED, RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import ColumnOperation
 
@@ -35,7 +35,10 @@ COMPLETE = 6
 def memory_side(
     p: P3llmParameters, position: int, modes: Sequence[Mode] = tuple(Mode)
 ) -> list[tuple[MemoryInstruction, Counter[str]]]:
-    """Return products of a layer with their cycles and commands; none waits for the NPU."""
+    """Return products of a layer with their cycles and commands; none waits for the NPU.
+
+    No further refresh can be postponed: the first one is due after an interval.
+    """
     m = Module()
     m.submodules.sequencer = sequencer = ProductSequencer(parameters=p)
     m.submodules.scheduler = scheduler = BankScheduler(
@@ -45,6 +48,8 @@ def memory_side(
         scheduler.column.eq(sequencer.column),
         sequencer.taken.eq(scheduler.taken),
     ]
+    if p.channel.timing.ccd_s > 1:
+        m.d.comb += sequencer.slot.eq(scheduler.slot)
     products = [
         one.instruction
         for one in Program(p).memory
@@ -54,17 +59,22 @@ def memory_side(
 
     async def bench(ctx) -> None:
         ctx.set(sequencer.position, position)
+        await ctx.tick().repeat((POSTPONED - 2) * p.channel.timing.refi)
         for product in products:
             word = memory_instruction(p).const({**vars(product)}).as_value().value
             ctx.set(Value.cast(sequencer.instructions.payload), word)
             ctx.set(sequencer.instructions.valid, 1)
             counts: Counter[str] = Counter()
+            last = -p.channel.timing.ccd_s
             waiting = True
             while waiting or not ctx.get(sequencer.idle):
                 waiting = waiting and not ctx.get(sequencer.instructions.ready)
                 if ctx.get(sequencer.command.valid):
                     code = ctx.get(Value.cast(sequencer.command.operation))
                     counts[ColumnOperation(code).name] += 1
+                    # Columns, inputs and sums occupy the pins of the memory for tCCD_S each.
+                    assert counts["cycles"] - last >= p.channel.timing.ccd_s
+                    last = counts["cycles"]
                 if ctx.get(scheduler.row_command.valid):
                     counts[RowOperation(ctx.get(scheduler.row_command.operation)).name] += 1
                 counts["cycles"] += 1
@@ -83,6 +93,16 @@ def refresh_cycles(p: P3llmParameters) -> int:
     """Return the maximum cost of a refresh in cycles."""
     timing = p.channel.timing
     return timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd
+
+
+def test_a_command_occupies_the_pins_for_its_time() -> None:
+    """At 1 GHz two cycles; with the same times in ns a layer takes at most twice the cycles."""
+    slow, fast = (memory_side(PRESETS[preset], 100) for preset in ("tiny", "tiny_gigahertz"))
+    for (product, counts), (_, twice) in zip(slow, fast, strict=True):
+        issued = [{x: n[x] for x in n if x in ColumnOperation.__members__} for n in (counts, twice)]
+        assert issued[0] == issued[1], product
+    cycles = [sum(counts["cycles"] for _, counts in one) for one in (slow, fast)]
+    assert cycles[1] <= 2 * cycles[0]
 
 
 @pytest.mark.full

@@ -1,25 +1,36 @@
 """The banks' rules: proved against ages instead of counters, and their times from nanoseconds."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
 
 from golden.p3llm.pim.bank_timing import (
-    NANOSECONDS,
+    PICOSECONDS,
     POSTPONED,
     Event,
     RuleChecker,
     Verdicts,
-    cycles,
 )
 from hdl.p3llm.pim.bank_timing import BankTiming, BankTimingParameters, RowOperation
 from testbenches.formal import AnySeq, Assert, prove
 
 TINY = BankTimingParameters(
-    banks=4, rcd=2, rp=2, ras=5, ccd=2, rtp=1, wr=3, wtr=2, rrd=2, rfc=4, refi=100
+    banks=4,
+    rcd_ps=4_000,
+    rp_ps=4_000,
+    ras_ps=10_000,
+    ccd_l_ps=4_000,
+    rtp_ps=2_000,
+    wr_ps=6_000,
+    wtr_ps=4_000,
+    rrd_ps=4_000,
+    rfc_ps=8_000,
+    refi_ps=200_000,
 )
+PICOSECOND_MHZ = 1_000_000
+"""Clock whose cycle is a picosecond, so that times of a checker are cycles."""
 OLD = 7
 """Older than any time of these."""
 
@@ -27,9 +38,12 @@ OLD = 7
 class Rules(Elaboratable):
     """Every command of every sequence is legal exactly if the ages of earlier ones allow it."""
 
+    def __init__(self, p: BankTimingParameters) -> None:
+        self.p = p
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        p = TINY
+        p = self.p
         m.submodules.unit = unit = BankTiming(parameters=p)
         row, column = unit.row, unit.column
         operation = Signal(2)
@@ -54,7 +68,9 @@ class Rules(Elaboratable):
         refreshed = age("refreshed", row_done & kinds[RowOperation.REFRESH])
         activated = age("activated", row_done & kinds[RowOperation.ACTIVATE])
         written = age("written", column_done & column.write)
+        accessed = age("accessed", column_done)
         rows_wrong, columns_wrong = [], [column.valid & ~column.write & (written < p.wtr)]
+        columns_wrong.append(column.valid & (accessed < p.ccd_s))
         rows_wrong.append(kinds[RowOperation.ACTIVATE] & (activated < p.rrd))
         for bank in range(p.banks):
             mine, used = row.banks[bank], column.banks[bank]
@@ -80,7 +96,7 @@ class Rules(Elaboratable):
             ]
             columns_wrong += [
                 column.valid & used & ~opened,
-                column.valid & used & ((of_activate < p.rcd) | (of_column < p.ccd)),
+                column.valid & used & ((of_activate < p.rcd) | (of_column < p.ccd_l)),
             ]
         m.d.comb += [
             Assert(row_done == (row.valid & ~Cat(rows_wrong).any())),
@@ -89,22 +105,47 @@ class Rules(Elaboratable):
         return m
 
 
-def test_exactly_the_legal_sequences_are_accepted() -> None:
+@pytest.mark.parametrize("p", [TINY, replace(TINY, ccd_s_ps=4_000, ccd_l_ps=6_000)])
+def test_exactly_the_legal_sequences_are_accepted(p: BankTimingParameters) -> None:
     """All sequences of seven cycles from a reset, at tiny times."""
-    prove(Rules(), inputs=[], depth=7, induction=False)
+    prove(Rules(p), inputs=[], depth=7, induction=False)
 
 
 def test_times_are_those_of_the_data_sheet() -> None:
     p = BankTimingParameters()
-    names = {one.name for one in fields(p)} - {"banks"}
-    assert names == set(NANOSECONDS)
-    for name in names:
-        assert getattr(p, name) == cycles(name), name
+    assert {one.name for one in fields(p)} - {"banks", "clock_mhz"} == {
+        f"{name}_ps" for name in PICOSECONDS
+    }
+    assert RuleChecker.of(p).times == PICOSECONDS
+
+
+@pytest.mark.parametrize("clock_mhz", [100, 300, 333, 500, 750, 999, 1000, 1733, 2000])
+def test_cycles_are_the_fewest_that_the_data_sheet_allows(clock_mhz: int) -> None:
+    """Each minimum has passed after its cycles and not before; refreshes are not later."""
+    p = BankTimingParameters(clock_mhz=clock_mhz)
+    checker = RuleChecker.of(p)
+    for name in PICOSECONDS.keys() - {"refi"}:
+        count = getattr(p, name)
+        assert checker.passed(count, name) and not checker.passed(count - 1, name), name
+    assert p.refi == PICOSECONDS["refi"] * clock_mhz // 1_000_000
+    assert checker.overdue(p.longest_gap + 1) and not checker.overdue(p.longest_gap)
+
+
+def test_cycles_at_500_and_1000_mhz() -> None:
+    """Counted by hand from nanoseconds: 2 and 1 ns per cycle."""
+    names = ("rcd", "rp", "ras", "ccd_s", "ccd_l", "rtp", "wr", "wtr", "rrd", "rfc", "refi")
+    for clock_mhz, expected in (
+        (500, [7, 7, 17, 1, 2, 3, 8, 4, 2, 130, 1950]),
+        (1000, [14, 14, 33, 2, 4, 5, 16, 8, 4, 260, 3900]),
+    ):
+        p = BankTimingParameters(clock_mhz=clock_mhz)
+        assert [getattr(p, name) for name in names] == expected
 
 
 def test_judge_knows_textbook_traces() -> None:
     """Activate, read, precharge, activate, as early as possible, and each one cycle earlier."""
-    times = {name: cycles(name) for name in NANOSECONDS}
+    p = BankTimingParameters()
+    times = {name: getattr(p, name) for name in PICOSECONDS}
     one = frozenset({5})
     close = max(times["rcd"] + times["rtp"], times["ras"])
     textbook = [
@@ -124,7 +165,7 @@ def test_judge_knows_textbook_traces() -> None:
 
 def test_a_command_for_no_bank_waits_for_no_bank() -> None:
     """It waits for common times only: activates of any bank, and reads after writes."""
-    times = dict.fromkeys(NANOSECONDS, 5) | {"rrd": 2, "wtr": 2}
+    times = dict.fromkeys(PICOSECONDS, 5) | {"rrd": 2, "wtr": 2, "ccd_s": 1}
     for first, then, broken in (
         ("refresh", "activate", set()),
         ("activate", "precharge", set()),
@@ -132,7 +173,7 @@ def test_a_command_for_no_bank_waits_for_no_bank() -> None:
         ("activate", "activate", {"rrd"}),
         ("write", "read", {"wtr"}),
     ):
-        checker = RuleChecker(4, times)
+        checker = RuleChecker(4, times, PICOSECOND_MHZ)
         banks = frozenset(range(4) if first in ("refresh", "activate") else ())
         assert checker.check([Event(cycle=0, kind=first, banks=banks)]) == set()
         assert checker.check([Event(cycle=1, kind=then, banks=frozenset())]) == broken, (
@@ -143,7 +184,9 @@ def test_a_command_for_no_bank_waits_for_no_bank() -> None:
 
 def test_verdicts_name_the_command_that_is_wrong() -> None:
     """A bank opens; a read and another activate are one cycle too early, then both are legal."""
-    verdicts = Verdicts(4, dict.fromkeys(NANOSECONDS, 3) | {"refi": 100})
+    verdicts = Verdicts(
+        RuleChecker(4, dict.fromkeys(PICOSECONDS, 3) | {"refi": 100, "ccd_s": 1}, PICOSECOND_MHZ)
+    )
     one, other = frozenset({2}), frozenset({1})
     checked = [
         verdicts.pass_cycle(*commands)
@@ -168,7 +211,9 @@ def test_verdicts_name_the_command_that_is_wrong() -> None:
 
 def test_a_refresh_is_late_after_nine_intervals() -> None:
     """Eight may be postponed: from the tenth interval on a refresh is overdue."""
-    verdicts = Verdicts(4, dict.fromkeys(NANOSECONDS, 2) | {"refi": 16})
+    verdicts = Verdicts(
+        RuleChecker(4, dict.fromkeys(PICOSECONDS, 2) | {"refi": 16}, PICOSECOND_MHZ)
+    )
     everything = frozenset(range(4))
     late = []
     for cycle in range(3 * POSTPONED * 16):
@@ -184,7 +229,13 @@ def test_a_refresh_is_late_after_nine_intervals() -> None:
     ("change", "message"),
     [
         ({"banks": 12}, "banks must be a power of two between 4 and 16, not 12"),
-        ({"rfc": 512}, "rfc must be an integer from 1 to 511, not 512"),
+        ({"rfc_ps": 0}, "rfc_ps must be an integer from 1 to 1022000, not 0"),
+        ({"clock_mhz": 2001}, "clock_mhz must be an integer from 100 to 2000, not 2001"),
+        ({"ccd_l_ps": 1999}, "ccd_l_ps must be at least ccd_s_ps, 2000, not 1999"),
+        (
+            {"clock_mhz": 150, "refi_ps": 100_000},
+            "refi_ps must be at least 106667 at clock_mhz=150, not 100000",
+        ),
     ],
 )
 def test_rejects_illegal_parameters(change: dict[str, int], message: str) -> None:

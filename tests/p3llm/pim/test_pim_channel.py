@@ -27,7 +27,8 @@ def test_columns_of_a_round_are_back_to_back(inputs: int) -> None:
     assert np.array_equal(sums, trace.sums)
 
 
-def test_rejects_illegal_parameters() -> None:
-    message = "timing.ccd must be at least 2, not 1"
+def test_rejects_a_clock_without_a_cycle_per_pump() -> None:
+    message = "timing.clock_mhz must be above 250 for 2 pumps in ccd_l_ps=4000, not 250"
     with pytest.raises(ValueError, match=re.escape(message)):
-        PimChannelParameters(timing=BankTimingParameters(ccd=1))
+        PimChannelParameters(timing=BankTimingParameters(clock_mhz=250))
+    assert PimChannelParameters(timing=BankTimingParameters(clock_mhz=251)).timing.ccd_l == 2
