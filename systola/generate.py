@@ -44,6 +44,11 @@ SYSTEMS = {
 }
 """The accelerators that can generate text: module and class of each adapter."""
 
+SHELLS = {"meadow_axi": ("systola.generation.meadow_axi", "MeadowAxiSystem")}
+"""Accelerators with the AXI shell, which the host library drives."""
+
+GENERATORS = SYSTEMS | SHELLS
+
 BUDGET, RESERVED = 128, 32
 
 
@@ -66,7 +71,7 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.option("--top", help=f"Accelerator: {', '.join(SYSTEMS)}.")
+@click.option("--top", help=f"Accelerator: {', '.join(GENERATORS)}.")
 @click.option("--policy", help="Cache policy of the model in float32: a name, or a file (.py).")
 @click.option("--prompt", required=True, help="Text to continue.")
 @click.option(
@@ -105,8 +110,8 @@ def generate(
 ) -> None:
     """Generate text with a language model in an accelerator's Verilog, or with a cache policy."""
     require_one(top, policy)
-    if top is not None and top not in SYSTEMS:
-        raise UserError(unknown("TOP", top, SYSTEMS))
+    if top is not None and top not in GENERATORS:
+        raise UserError(unknown("TOP", top, GENERATORS))
     _require_text(prompt)
     if not prompt:
         raise UserError("PROMPT must contain at least one token, not be empty")
@@ -171,7 +176,7 @@ def generate(
 
 def adapter_of(top: str) -> Any:
     """Return the class that adapts an accelerator, a `systola.generation.system.System`."""
-    module, name = SYSTEMS[top]
+    module, name = GENERATORS[top]
     return getattr(import_module(module), name)
 
 

@@ -114,6 +114,7 @@ class Harness:
         parameters: Any,
         target: Target = Target.FPGA,
         waves: Samples | None = None,
+        source: Path = PROGRAM,
     ) -> "Harness":
         """Emit and compile a unit, unless an identical one is cached.
 
@@ -127,15 +128,22 @@ class Harness:
             Form of sums and products: `+` and `*`, which simulate fastest, or gates.
         waves : Samples, optional
             Waveform samples; a model compiled with them is larger and slower.
+        source : Path
+            Source of the driver program; a `Session` needs the default.
         """
         name, _parameters = entry.named(parameters)
         with locked(BUILD / entry.top / f".{name}.lock"):
             emitted = emit_unit(entry, parameters, target)
-            return cls.built(entry.top, emitted.ports, emitted.verilog, waves)
+            return cls.built(entry.top, emitted.ports, emitted.verilog, waves, source)
 
     @classmethod
     def built(
-        cls, top: str, ports: Sequence[Port], verilog: Sequence[Path], waves: Samples | None = None
+        cls,
+        top: str,
+        ports: Sequence[Port],
+        verilog: Sequence[Path],
+        waves: Samples | None = None,
+        source: Path = PROGRAM,
     ) -> "Harness":
         """Compile existing Verilog, for example of a part that is not a unit of the catalog."""
         dump = waves is not None
@@ -150,7 +158,7 @@ class Harness:
             shared=not dump,
         )
         header = "#define PORT_LIST(X) " + " ".join(f"X({p.name})" for p in ports)
-        return cls(ports, simulators.link(model, PROGRAM, header, waves=dump), waves)
+        return cls(ports, simulators.link(model, source, header, waves=dump), waves)
 
     @property
     def name(self) -> str:

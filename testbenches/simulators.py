@@ -318,7 +318,7 @@ def link(model: Path, program: Path, header: str, *, waves: bool = False) -> Pat
     Path
         Path of the executable.
     """
-    parts = sorted(program.parent.glob(f"{program.stem}*.h"))
+    parts = sorted(program.parent.glob("*.h"))
     texts = [file.read_text() for file in (program, *parts)]
     linked = model / f"{program.stem}-{_digest(texts, header)}"
     with (

@@ -25,7 +25,8 @@ class Claim:
     paper, ours : str
         The paper's figure and the measured figure.
     holds : str
-        Verdict on the claimed ordering or figure: ``"yes"``, ``"no"`` or ``"not measurable"``.
+        Verdict on the claimed ordering or figure: ``"yes"``, ``"no"``, ``"not measurable"``, or
+        ``"partly"`` if a figure is reached under some of the conditions that were measured.
     """
 
     what: str

@@ -161,7 +161,7 @@ class FinishedVerilog(Finished):
                 console.status("measuring the speed of the idle Verilog"),
                 self._survived("the Verilog"),
             ):
-                self._idle = self.run.system.harness.bare(BARE_CYCLES)
+                self._idle = self.run.system.idle_speed(BARE_CYCLES)
         super().compare(transformers=transformers)
 
     def rows(self) -> dict[str, str]:

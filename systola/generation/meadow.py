@@ -67,10 +67,14 @@ class MeadowSystem(System):
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
-        self.p: MeadowParameters
-        self.longest = min(self.p.slots, model.shape.context_length)
+        self.longest = min(self.meadow.slots, model.shape.context_length)
         self.host: Host | None = None
         self.golden: WholeModel | None = None
+
+    @property
+    def meadow(self) -> MeadowParameters:
+        """Dimensions of MEADOW itself."""
+        return self.p
 
     def prepare_golden(self, report: Callable[[str], None]) -> None:
         """Quantise the model to INT8, and pack it."""
@@ -80,19 +84,21 @@ class MeadowSystem(System):
             def began(layer: int) -> None:
                 report(f"quantising layer {layer + 1} of {self.model.shape.layers} to INT8")
 
-            integers = integer_model(self.model, tokens, self.p, began)
+            integers = integer_model(self.model, tokens, self.meadow, began)
             report("packing the weights")
-            return packed_model(integers, self.p).arrays()
+            return packed_model(integers, self.meadow).arrays()
 
         self.kept = self.model_file("packed", tokens=tokens)
         self.packed = PackedModel.of(model_arrays(self.kept, found, report))
-        self.golden = WholeModel(self.p, self.packed.integers)
+        self.golden = WholeModel(self.meadow, self.packed.integers)
 
     def logits(self, tokens: list[int]) -> NDArray[np.floating]:
         """Process all tokens as one block of a prompt."""
         integers = self.packed.integers
-        result = WholeModel(self.p, integers).step(integers.embedded(self.model.embedding[tokens]))
-        return logits(integers.vocabulary, result.states[-1], self.p)
+        result = WholeModel(self.meadow, integers).step(
+            integers.embedded(self.model.embedding[tokens])
+        )
+        return logits(integers.vocabulary, result.states[-1], self.meadow)
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program on empty caches, or on the caches of a checkpoint."""
@@ -104,6 +110,10 @@ class MeadowSystem(System):
         if state is None:
             return
         self.host.restore(state)
+        self.restore(state)
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Restore the caches of the golden model."""
         assert self.golden is not None
         self.golden.caches = [
             (keys.astype(np.int64), values.astype(np.int64))
@@ -112,7 +122,7 @@ class MeadowSystem(System):
 
     def prompt_blocks(self, tokens: int) -> list[Block]:
         """Return blocks of the accelerator's size; the last one predicts."""
-        most = self.p.most_tokens
+        most = self.meadow.most_tokens
         return [
             Block(first=first, count=min(most, tokens - first), predict=first + most >= tokens)
             for first in range(0, tokens, most)

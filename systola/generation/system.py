@@ -273,6 +273,10 @@ class System(ABC):
         report(f"compiling {self.name}'s Verilog; the first time takes minutes")
         self.harness = Harness.compiled(entry_named(self.top), self.p, waves=self.samples)
 
+    def idle_speed(self, cycles: int) -> float:
+        """Return the speed of the compiled model in cycles/s with idle inputs."""
+        return self.harness.bare(cycles)
+
     @abstractmethod
     def prepare_golden(self, report: Callable[[str], None]) -> None:
         """Build the golden model, or take its cached file; compile nothing."""

@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from golden.meadow.tile.requantisation import Integers
 from golden.shell.meadow_axi import padded, program_words
 from hdl.errors import UserError
@@ -37,6 +40,10 @@ class MeadowHost:
         counted and can be repeated.
     last : JobResult | None
         Result of the last job.
+    program : Program | None
+        Program of the current job, or of the last one.
+    packets : list[int]
+        Packets that this program has read at the end of each layer, and at its end.
 
     Raises
     ------
@@ -57,6 +64,8 @@ class MeadowHost:
         self.transport = transport
         self.length = 0
         self.last: JobResult | None = None
+        self.program: Program | None = None
+        self.packets: list[int] = []
         if parameters.meadow.biases:
             raise UserError("biases of a packed model's accelerator must be False, not True")
         longest = self._program(tokens=1, predict=True)
@@ -83,13 +92,16 @@ class MeadowHost:
         packed = self.packed
         program = Program(self.parameters.meadow, skip=True)
         program.load(tokens, packed.states)
+        self.packets = []
         for layer, place in zip(packed.integers.layers, packed.layers, strict=True):
             program.layer(layer, place, past=self.length, tokens=tokens)
+            self.packets.append(program.packets)
         if predict:
             epsilon = packed.integers.vocabulary.epsilon
             program.predict(packed.vocabulary, tokens=tokens, epsilon=epsilon)
         else:
             program.end()
+        self.packets.append(program.packets)
         return program
 
     def run(self, states: Integers, *, predict: bool) -> int | None:
@@ -118,7 +130,7 @@ class MeadowHost:
         rows = padded(bytes_of(states.reshape(-1, p.head_size), STATE_BYTES), size)
         place = self.regions["vectors"].first + self.packed.states * size
         self.transport.write_memory(place, rows.tobytes())
-        program = self._program(tokens=tokens, predict=predict)
+        self.program = program = self._program(tokens=tokens, predict=predict)
         parts = {name: getattr(program, name) for name in PROGRAM}
         for name, payloads in parts.items():
             words = program_words(payloads, self.parameters.regions[name])
@@ -126,6 +138,28 @@ class MeadowHost:
         self.last = self.device.run([len(part) for part in parts.values()], self.timeout)
         self.length += tokens
         return self.last.tokens[0] if predict else None
+
+    def cached(self, layer: int, name: str) -> NDArray[np.int8]:
+        """Return a layer's cached `keys` or `values`, shape (kv_heads, cached, head_size)."""
+        p = self.parameters.meadow
+        place, size = self._place(layer, name)
+        content = self.transport.read_memory(place, p.kv_heads * p.slots * size)
+        rows = np.frombuffer(content, np.int8).reshape(p.kv_heads, p.slots, size)
+        return rows[:, : self.length, : p.head_size]
+
+    def restore(self, layer: int, name: str, cached: NDArray[np.int8]) -> None:
+        """Write a layer's `keys` or `values`, as `cached` returns them; `length` is set apart."""
+        place, size = self._place(layer, name)
+        for head in cached:
+            rows = padded(head.view(np.uint8), size)
+            self.transport.write_memory(place, rows.tobytes())
+            place += self.parameters.meadow.slots * size
+
+    def _place(self, layer: int, name: str) -> tuple[int, int]:
+        """Return the address of a layer's keys or values, and the bytes of a row."""
+        size = self.parameters.regions["cache"]
+        first = self.packed.layers[layer].addresses[name]
+        return self.regions["cache"].first + first * size, size
 
     def generate(
         self, prompt: Sequence[int], tokens: int, embed: Callable[[Sequence[int]], Integers]

@@ -7,7 +7,7 @@ thread of its own, and the simulation advances while that thread waits for an ac
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from systola.host.transport import Window, place_in
+from systola.host.transport import Window, place_in, require_okay
 
 T = TypeVar("T")
 
@@ -29,10 +29,6 @@ class Simulated(Protocol):
     async def pass_cycles(self, cycles: int) -> None:
         """Run a number of cycles."""
         ...
-
-
-class RefusedAccessError(Exception):
-    """The register block refused an access; on many boards, this ends the process."""
 
 
 class Simulation:
@@ -60,16 +56,12 @@ class Simulation:
     def read_register(self, offset: int) -> int:
         """Return a register."""
         value, response = self._read(offset)
-        self._require_okay("read", offset, response)
+        require_okay("read", offset, response)
         return value
 
     def write_register(self, offset: int, value: int) -> None:
         """Write a register."""
-        self._require_okay("write", offset, self._write(offset, value))
-
-    def _require_okay(self, kind: str, offset: int, response: int) -> None:
-        if response:
-            raise RefusedAccessError(f"{kind} at offset {offset:#x}: response {response}")
+        require_okay("write", offset, self._write(offset, value))
 
     def read_memory(self, address: int, count: int) -> bytes:
         """Return bytes of the memory."""

@@ -20,6 +20,10 @@ class Window:
     end: int
 
 
+class RefusedAccessError(Exception):
+    """The register block refused an access; on many boards, this ends the process."""
+
+
 class Transport(Protocol):
     """Registers and memory of an accelerator.
 
@@ -50,6 +54,18 @@ class Transport(Protocol):
     def pause(self) -> None:
         """Let time pass between two reads of the status."""
         ...
+
+
+def require_okay(kind: str, offset: int, response: int) -> None:
+    """Check the response to an access to a register in a simulation.
+
+    Raises
+    ------
+    RefusedAccessError
+        If the response is an error.
+    """
+    if response:
+        raise RefusedAccessError(f"{kind} at offset {offset:#x}: response {response}")
 
 
 def place_in(memory: Window, address: int, count: int) -> int:

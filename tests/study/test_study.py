@@ -14,7 +14,7 @@ from golden.study.precision import quantised, rounded
 from golden.study.subject import Subject
 from systola.cli import main
 
-HOLDS = {"yes", "no", "not measurable"}
+HOLDS = {"yes", "partly", "no", "not measurable"}
 
 
 @pytest.fixture
@@ -31,6 +31,15 @@ def test_an_unknown_paper_ends_with_2(name: str, near: str | None) -> None:
     assert result.exit_code == 2
     assert f"PAPER must be one of kelle, lad, meadow, p3llm, veda, not '{name}'" in result.output
     assert (f"did you mean '{near}'" in result.output) == (near is not None)
+
+
+@pytest.mark.parametrize(
+    ("shares", "holds"),
+    [([0.93, 0.86], "yes"), ([0.93, 0.859], "partly"), ([0.93, 0.86, 0.73, 0.61], "partly"),
+     ([0.85, 0.6], "no")],
+)  # fmt: skip
+def test_a_share_that_remains_for_some_steps_is_partly(shares: list[float], holds: str) -> None:
+    assert kelle.popular_verdict(shares) == holds
 
 
 def test_another_context_ends_with_2() -> None:

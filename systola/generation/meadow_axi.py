@@ -1,0 +1,170 @@
+"""Text generation with MEADOW with the AXI shell, by the host library that runs it on a board."""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm.language_model import LanguageModel
+from golden.meadow.whole_model import BlockResult
+from hdl.catalog import entry_named
+from hdl.errors import UserError
+from hdl.meadow.parameters import MeadowParameters
+from hdl.shell.meadow_axi_parameters import TOKEN_BITS, MeadowAxiParameters
+from systola.generation.meadow import MeadowSystem
+from systola.generation.system import (
+    Block,
+    BlockProgress,
+    Mismatch,
+    Outcome,
+    Settings,
+    first_difference,
+)
+from systola.host.device import JobResult
+from systola.host.meadow import MeadowHost
+from systola.host.transport import Window
+from systola.host.verilated import PROGRAM, Verilated
+from testbenches.harness import Harness
+from testbenches.meadow.traffic import traffic_of
+
+MEMORY = Window(0x4000_0000, 0x1_0000_0000)
+"""Addresses of the memory: 3 GB, of which the file holds what is written."""
+
+CACHES = ("keys", "values")
+
+
+class MeadowAxiSystem(MeadowSystem):
+    """MEADOW with all layers of a model; the host library reads and writes by AXI only."""
+
+    top, name = "meadow_axi", "MEADOW with the AXI shell"
+    compared = "tokens, their sums, and caches"
+
+    @classmethod
+    def fitted(cls, model: LanguageModel, dimensions: Any) -> Any:
+        """Return the preset with the model's dimensions."""
+        p: MeadowAxiParameters = dimensions
+        return replace(p, meadow=super().fitted(model, p.meadow))
+
+    def __init__(
+        self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
+    ) -> None:
+        super().__init__(model, parameters, settings, folder)
+        for option, given in (("WAVES", settings.waves), ("MEMORY", settings.memory)):
+            if given:
+                raise UserError(f"{option} is not for {self.top}; use TOP=meadow")
+        least = (MEMORY.end - 1).bit_length()
+        if self.p.axi_address_bits < least:
+            raise UserError(
+                f"axi_address_bits must be at least {least} for text generation, not "
+                f"{self.p.axi_address_bits}"
+            )
+        self.board: MeadowHost | None = None
+        self.transport: Verilated | None = None
+
+    @property
+    def meadow(self) -> MeadowParameters:
+        """Dimensions of MEADOW itself."""
+        return self.p.meadow
+
+    def compile(self, report: Callable[[str], None]) -> None:
+        """Compile the Verilog with the program of the transport, or take the cached program."""
+        report(f"compiling {self.name}'s Verilog; the first time takes minutes")
+        self.harness = Harness.compiled(entry_named(self.top), self.p, source=PROGRAM)
+
+    def idle_speed(self, cycles: int) -> float:
+        """Return the speed of the simulation in cycles/s without a job."""
+        with self._started() as transport:
+            transport.pause()
+            first, started = transport.cycle, time.monotonic()
+            while transport.cycle < first + cycles:
+                transport.pause()
+            return (transport.cycle - first) / (time.monotonic() - started)
+
+    def _started(self) -> Verilated:
+        """Start the simulation; its end removes the memory."""
+        folder = tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
+        transport = Verilated(self.harness, self.p, MEMORY, Path(folder.name))
+        transport.closed = folder.cleanup
+        return transport
+
+    def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
+        """Load the model on empty caches, or on the caches of a checkpoint."""
+        self.transport = transport = self._open.enter_context(self._started())
+        # The transport ends a simulation that is stuck; its speed is unknown.
+        self.board = MeadowHost(transport, self.p, self.packed, timeout=math.inf)
+        if state is None:
+            return
+        self.restore(state)
+        self.board.length = state["keys"].shape[2]
+        for layer in range(len(self.packed.layers)):
+            for name in CACHES:
+                self.board.restore(layer, name, state[name][layer])
+
+    def run(
+        self, block: Block, tokens: list[int], watch: Callable[[BlockProgress], None]
+    ) -> Outcome:
+        """Run a block through the host library and, at the same time, the golden model."""
+        board, golden, transport = self.board, self.golden, self.transport
+        assert board is not None and golden is not None and transport is not None
+        states = self.packed.integers.embedded(self.model.embedding[tokens])
+        expected = self._pool.submit(golden.step, states) if self.settings.check else None
+        before, cycle, started = dict(transport.moved), transport.cycle, time.monotonic()
+
+        def watching() -> None:
+            read = transport.moved["packet_reads"] - before["packet_reads"]
+            packets = read // self.p.regions["packets"]
+            watch(
+                BlockProgress(
+                    layer=sum(end <= packets for end in board.packets[:-1]),
+                    fraction=min(1.0, packets / board.packets[-1]),
+                    cycles=transport.cycle - cycle,
+                    seconds=time.monotonic() - started,
+                )
+            )
+
+        transport.watch = watching
+        token = board.run(states, predict=block.predict)
+        # The bytes of the last cycles are known after a pause.
+        transport.watch = lambda: None
+        transport.pause()
+        seconds = time.monotonic() - started
+        assert board.last is not None and board.program is not None
+        if expected is not None:
+            self._compare_memory(board.last, expected.result(), predict=block.predict)
+        traffic = traffic_of(board.program)
+        moved = {name: transport.moved[name] - before[name] for name in before}
+        written = sum(moved[port.name] for port in self.p.ports if port.writes)
+        return Outcome(
+            token=token,
+            cycles=board.last.cycles,
+            bound=sum(traffic.ideal),
+            bytes_read=sum(moved.values()) - written,
+            bytes_written=written,
+            bytes_unpacked=sum(moved.values()) - traffic.fetched + traffic.weights,
+            seconds=seconds,
+        )
+
+    def _compare_memory(self, last: JobResult, expected: BlockResult, *, predict: bool) -> None:
+        """Compare the caches of each layer, and the prediction."""
+        assert self.board is not None and self.golden is not None
+        for number, own in enumerate(self.golden.caches):
+            for name, wanted in zip(CACHES, own, strict=True):
+                found = self.board.cached(number, name).astype(np.int64)
+                if difference := first_difference(wanted, found, ("KV head", "token", "element")):
+                    raise Mismatch(f"layer {number}, {name}, {difference[0]}")
+        wanted = [expected.token, int(expected.sums[expected.token]) % (1 << TOKEN_BITS)]
+        if predict and last.tokens != wanted:
+            raise Mismatch(f"LM head, token and sum: {last.tokens} instead of {wanted}")
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the caches."""
+        board = self.board
+        assert board is not None
+        layers = range(len(self.packed.layers))
+        return {name: np.stack([board.cached(n, name) for n in layers]) for name in CACHES}
