@@ -116,9 +116,10 @@ class P3llm(Unit):
                 bits=program.bits,
                 requests=p.batch,
                 lm_head_start=end if p.vocabulary_size else 0,
+                preview=side == 0,
             )
             # The instructions of the LM head follow those of the layer.
-            for instructions, layout, end in sides
+            for side, (instructions, layout, end) in enumerate(sides)
         )
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
         columns = data.ArrayLayout(p.channel.unit.column_bits, p.units)
@@ -189,12 +190,25 @@ class P3llm(Unit):
         command = Signal(self.parameters.channel.column_command_layout)
         # Instructions of the memory side are issued sequentially, so only one sequencer is active.
         appending = appends.writes
-        quiet = Signal()
-        m.d.sync += quiet.eq(self.memory_issuer.waits)
+        quiet, memory = Signal(), self.memory_issuer
+        coming = Signal.like(scheduler.coming)
+        following = memory_instruction(self.parameters)(memory.following)
+        m.d.sync += [
+            quiet.eq(memory.waits),
+            # An append begins at other positions than its base.
+            coming.valid.eq(
+                memory.follows
+                & products.requested
+                & ~appending
+                & (following.operation == MemoryOperation.PRODUCT)
+            ),
+            coming.position.eq(products.layer + following.base),
+        ]
         m.d.comb += [
             scheduler.column.eq(Mux(appending, appends.column, products.column)),
             # A register: the path from the instruction to the banks' rules is long.
             scheduler.quiet.eq(quiet),
+            scheduler.coming.eq(coming),
             products.taken.eq(scheduler.taken & ~appending),
             appends.taken.eq(scheduler.taken & appending),
             self.vectors.word_address.eq(products.word_address),

@@ -58,6 +58,9 @@ class BankScheduler(Unit):
     column : In(struct)
         `valid`; `multiply` (all units, only in cycles in which the channel accepts it); `all_units`
         ; `write`; `unit`; `position`; `ahead`: the next row will be used after this one.
+    coming : In(struct)
+        `position` of the next column, if it is `valid`: its row is opened in cycles without a
+        request.
     quiet : In(1)
         No column will be requested soon: refreshes that are owed may be issued. Ignored in cycles
         with a request.
@@ -83,6 +86,7 @@ class BankScheduler(Unit):
         super().__init__(
             {
                 "column": In(self.column_layout(p, position_bits)),
+                "coming": In(self.coming_layout(position_bits)),
                 "quiet": In(1),
                 "taken": Out(1),
                 **({"slot": Out(1)} if p.timing.ccd_s > 1 else {}),
@@ -104,6 +108,11 @@ class BankScheduler(Unit):
                 "position": position_bits,
             }
         )
+
+    @staticmethod
+    def coming_layout(position_bits: int) -> data.StructLayout:
+        """Return the layout of `coming`."""
+        return data.StructLayout({"valid": 1, "position": position_bits})
 
     def elaborate(self, platform: object) -> Module:
         """Check the next row and column commands; those that are legal are issued."""
@@ -169,7 +178,10 @@ class BankScheduler(Unit):
         """Close all banks for a refresh; otherwise open the current row, then the next one."""
         column, row = self.column, timing_check.row
         opened, rows = open_rows.opened, open_rows.rows
-        number = column.position[COLUMN_BITS:]
+        # Without a request, the row of the next one is opened.
+        number = Signal.like(self.coming.position[COLUMN_BITS:])
+        position = Mux(column.valid, column.position, self.coming.position)
+        m.d.comb += number.eq(position[COLUMN_BITS:])
         # The index wraps after the last row; no access follows there.
         following, target = Signal.like(number), Signal.like(number)
         is_open = open_rows.has(number)
@@ -183,7 +195,13 @@ class BankScheduler(Unit):
                 row.operation.eq(Mux(closes, RowOperation.PRECHARGE, RowOperation.REFRESH)),
             ]
         # The current row has priority; while it is in use, the other parity opens the next one.
-        with m.Elif(column.valid & (~is_open | (column.ahead & ~open_rows.has(following)))):
+        with m.Elif(
+            Mux(
+                column.valid,
+                ~is_open | (column.ahead & ~open_rows.has(following)),
+                self.coming.valid & ~is_open,
+            )
+        ):
             m.d.comb += [
                 row.valid.eq(1),
                 row.operation.eq(

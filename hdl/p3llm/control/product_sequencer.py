@@ -71,6 +71,8 @@ class ProductSequencer(Unit):
         Tag of the result of this cycle's command, for `TotalCollector`.
     reads : Out(struct)
         Kind of the column that this cycle's command reads, and its destination, see `reads_layout`.
+    requested : Out(1)
+        No column is left to request: sums may still be read, or no product is in flight.
     idle : Out(1)
         No product is in flight, and none is offered.
 
@@ -100,6 +102,7 @@ class ProductSequencer(Unit):
                 "inputs_written": Out(1),
                 "tag": Out(TotalCollector.tag_layout(p)),
                 "reads": Out(reads_layout(p)),
+                "requested": Out(1),
                 "idle": Out(1),
             }
         )
@@ -140,6 +143,7 @@ class ProductSequencer(Unit):
             # The sums of the last product are read before the next one starts.
             with m.State("IDLE"):
                 m.d.comb += [
+                    self.requested.eq(1),
                     self.idle.eq(settled & ~self.instructions.valid),
                     self.instructions.ready.eq(settled),
                 ]

@@ -26,6 +26,8 @@ class InstructionIssuer(Unit):
     lm_head_start : int
         Index of the first instruction of the LM head, stored after those of the layer; 0 if there
         is no LM head.
+    preview : bool
+        Output the next instruction before it is issued.
 
     Members
     -------
@@ -45,6 +47,9 @@ class InstructionIssuer(Unit):
         requests.
     idle : In(1)
         The sequencer that executes the instructions is idle.
+    following, follows : Out
+        Only with `preview`: the next instruction while it waits to be issued, or while the one in
+        flight ends and the data that the next one depends on are complete.
     waits : Out(1)
         No instruction is in flight: the next one waits for the other side, or all are complete.
     dependent : Out(1)
@@ -63,19 +68,24 @@ class InstructionIssuer(Unit):
         bits: int,
         requests: int = 1,
         lm_head_start: int = 0,
+        preview: bool = False,
     ) -> None:
         self.program, self.width, self.bits = program, width, bits
         self.requests, self.lm_head_start = requests, lm_head_start
+        self.preview = preview
         request_bits = ceil_log2(requests)
+        instruction = width - bits - request_bits
+        previewed = {"following": Out(instruction), "follows": Out(1)}
         super().__init__(
             {
                 "begin": In(1),
                 **({"lm_head": In(1)} if lm_head_start else {}),
                 "other_done": In(bits),
                 "chaining": In(1),
-                "instructions": Out(stream.Signature(width - bits - request_bits)),
+                "instructions": Out(stream.Signature(instruction)),
                 **({"request": Out(request_bits)} if request_bits else {}),
                 "idle": In(1),
+                **(previewed if preview else {}),
                 "waits": Out(1),
                 "dependent": Out(1),
                 "done": Out(bits),
@@ -90,6 +100,8 @@ class InstructionIssuer(Unit):
         # The program is a table of constants.
         program = Array(Const(bits, self.width) for bits in self.program)
         instructions, after = self.instructions, fetched[: self.bits]
+        ahead, next_fetched = Signal(), Signal(self.width)
+        entry = program[self.done + ahead if self.preview else self.done]
         m.d.comb += [
             instructions.payload.eq(fetched[self.bits :]),
             self.dependent.eq(self.other_done < after),
@@ -110,7 +122,7 @@ class InstructionIssuer(Unit):
                     m.next = "FETCH"
             # Register the instruction, which shortens the path to the sequencers.
             with m.State("FETCH"):
-                m.d.sync += fetched.eq(program[self.done])
+                m.d.sync += fetched.eq(entry)
                 m.next = "ISSUE"
             # The data that it reads must be complete, and those that it overwrites must have been
             # read.
@@ -119,10 +131,21 @@ class InstructionIssuer(Unit):
                     instructions.valid.eq(self.other_done + self.chaining >= after),
                     self.waits.eq(~instructions.valid),
                 ]
+                if self.preview:
+                    m.d.comb += [self.following.eq(instructions.payload), self.follows.eq(1)]
                 with m.If(instructions.valid & instructions.ready):
                     m.next = "WAIT"
             # One instruction at a time: the next one may read what this one writes.
             with m.State("WAIT"):
+                if self.preview:
+                    m.d.comb += [
+                        ahead.eq(1),
+                        self.following.eq(next_fetched[self.bits :]),
+                        self.follows.eq(
+                            self.other_done + self.chaining >= next_fetched[: self.bits]
+                        ),
+                    ]
+                    m.d.sync += next_fetched.eq(entry)
                 with m.If(self.idle):
                     m.d.sync += self.done.eq(self.done + 1)
                     m.next = "FETCH"

@@ -103,11 +103,11 @@ class Arrays:
 
 
 def run(
-    p: PimChannelParameters, columns: list[Column], *, quiet: bool = False
+    p: PimChannelParameters, columns: list[Column], *, quiet: bool = False, coming: bool = False
 ) -> tuple[Arrays, list[int]]:
     """Request columns sequentially; return the banks, and the cycle of each acceptance.
 
-    The cycles without a request are `quiet` or not.
+    The cycles without a request are `quiet` or not, and the next one is known (`coming`) or not.
     """
     unit, arrays = BankScheduler(parameters=p), Arrays(p)
     taken: list[int] = []
@@ -120,6 +120,9 @@ def run(
             pause = max(pause - 1, 0)
             ctx.set(unit.column.valid, column is not None)
             ctx.set(unit.quiet, quiet)
+            if coming and waiting:
+                ctx.set(unit.coming.valid, 1)
+                ctx.set(unit.coming.position, waiting[0].position)
             if column:
                 for name in ("multiply", "all_units", "write", "ahead", "unit", "position"):
                     ctx.set(getattr(unit.column, name), getattr(column, name))
@@ -186,6 +189,20 @@ def test_refreshes_in_quiet_cycles_delay_no_column() -> None:
     assert eager[-1] - taken[-1] > (timing.rfc + timing.rp) * 5
 
 
+def test_the_row_of_the_next_request_is_open_in_time() -> None:
+    """After a pause that suffices to open it, a column is taken in the cycle of its request."""
+    p, timing = TINY, TINY.timing
+    pause = timing.ras + timing.rp + timing.rcd + 2
+    # Rows of both parities: the same parity as the last one, and the other one.
+    places = [0, 7, 4, 9, 5, 1]
+    columns = [Column(place * COLUMNS, all_units=True, pause=pause) for place in places]
+    for coming in (False, True):
+        _, taken = run(p, columns, coming=coming)
+        gaps = [later - earlier for earlier, later in pairwise(taken)]
+        late = [gap - pause - 1 for gap in gaps]
+        assert late == [0] * len(late) if coming else min(late) >= timing.rcd
+
+
 def test_a_request_ends_quiet_cycles() -> None:
     """With requests in all cycles nothing is quiet: refreshes are postponed as long as allowed."""
     columns = swept(0, 60 * COLUMNS)
@@ -198,6 +215,6 @@ def test_a_request_ends_quiet_cycles() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_any_columns_are_legal(p: PimChannelParameters, seed: int) -> None:
     """Jumps, writes before reads, single units: possibly late, but always legal."""
-    arrays, taken = run(p, drawn(400, p.units, seed), quiet=seed % 2 > 0)
+    arrays, taken = run(p, drawn(400, p.units, seed), quiet=seed % 2 > 0, coming=seed > 1)
     assert len(taken) == 400
     assert arrays.refreshes
