@@ -59,9 +59,9 @@ def run(p: MeadowParameters, number: int, bandwidths: Sequence[int]) -> None:
             program = decode_step(p, layer, states[: p.slots], packing)
             with tempfile.TemporaryDirectory() as folder:
                 runs.append(run_program(program, harness, Path(folder), bits=bits))
-            # The weights at the rate of the unpackers, or all bytes at that of the memory.
-            words = program.traffic.weights / (p.unpackers * p.head_size)
-            least.append(max(words, 8 * runs[-1].moved_bytes / bits if bits else 0))
+            # The ideal cycles of the instructions, or all bytes at the rate of the memory.
+            ideal = sum(program.traffic.ideal)
+            least.append(max(ideal, 8 * runs[-1].moved_bytes / bits if bits else 0))
         used = [bound / one.cycles[0] for bound, one in zip(least, runs, strict=True)]
         parts = [
             f"{one.cycles[0]:,}, {one.moved_bytes:,}, {share:.1%}"

@@ -147,7 +147,8 @@ class ActivationMemory(Unit):
         whole = Signal(reset_less=True)
         with m.If(source.valid & source.ready):
             m.d.sync += whole.eq(source.payload.address < plane.words)
-        for item, extended in zip(word, tokens.payload.word, strict=True):
+        for number, extended in enumerate(tokens.payload.word):
+            item = word[number]
             signed_low = Value.cast(item)[: plane.low].as_signed()
             m.d.comb += extended.eq(Mux(whole, item, signed_low) if plane.low else item)
 

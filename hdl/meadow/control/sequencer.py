@@ -1,6 +1,7 @@
 """Instruction sequencer: request the work of each instruction from the parts of the accelerator."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from amaranth.hdl import Module, Signal, Value, ValueLike
 from amaranth.lib import stream
@@ -27,6 +28,22 @@ REQUESTS = (
 """Requests that an instruction may make; `read` and `old` share a port."""
 
 
+class Wanted(NamedTuple):
+    """The requests of the current instruction.
+
+    Members
+    -------
+    flags : Mapping[str, Signal]
+        Whether the instruction makes each request of `REQUESTS`.
+    read_length, written_length : Signal
+        Words of all rows that are read, and of those that are written.
+    """
+
+    flags: Mapping[str, Signal]
+    read_length: Signal
+    written_length: Signal
+
+
 class Sequencer(Unit):
     """Sequencer that makes the requests of one instruction and waits for its last result.
 
@@ -35,7 +52,7 @@ class Sequencer(Unit):
     tokens.
 
 
-    **Latency** 2 cycles to the first request, 2 from the last result to the next instruction.
+    **Latency** 3 cycles to the first request, 2 from the last result to the next instruction.
     **Throughput** one instruction at a time; the weights of the next one are fetched meanwhile.
 
     Parameters
@@ -88,9 +105,12 @@ class Sequencer(Unit):
         """Offer each request until it is accepted; wait for the last result."""
         m = Module()
         now, busy, done = self.now, Signal(), Signal()
-        wanted = {name: Signal(name=f"{name}_wanted") for name in REQUESTS}
+        flags = {name: Signal(name=f"{name}_wanted") for name in REQUESTS}
         made = {name: Signal(name=f"{name}_made") for name in REQUESTS}
-        offered = {name: busy & wanted[name] & ~made[name] for name in REQUESTS}
+        # Lengths are products, which have a register each; the requests follow one cycle later.
+        settled = Signal()
+        offered = {name: settled & flags[name] & ~made[name] for name in REQUESTS}
+        wanted = self._wanted(m, flags)
         # The old words follow the tokens at the same port.
         tokens_read = ~offered["read"]
         ports = {
@@ -119,9 +139,10 @@ class Sequencer(Unit):
             m.d.sync += [made[name].eq(made[name] | accepted[name]) for name in REQUESTS]
             # The last result may be stored before all requests are accepted.
             m.d.sync += done.eq(done | self.finished)
-            complete = every([~wanted[name] | made[name] for name in REQUESTS])
-            with m.If((done | ~awaits) & complete):
-                m.d.sync += busy.eq(0)
+            complete = every([~flags[name] | made[name] for name in REQUESTS])
+            m.d.sync += settled.eq(1)
+            with m.If(settled & (done | ~awaits) & complete):
+                m.d.sync += [busy.eq(0), settled.eq(0)]
         with m.Elif(self.instructions.valid):
             m.d.sync += [now.eq(self.instructions.payload), busy.eq(1), done.eq(0)]
             m.d.sync += [flag.eq(0) for flag in made.values()]
@@ -139,16 +160,27 @@ class Sequencer(Unit):
                     m.d.comb += awaits.eq(1)
                     describe(m, wanted)
             with m.Case(Kind.PREDICT):
-                m.d.comb += wanted["predict"].eq(1)
+                m.d.comb += wanted.flags["predict"].eq(1)
         # The old words have the addresses of the results.
         with m.If(tokens_read):
             self._fill(m, self.reads, self._tiles(first=now.target, step=now.stride))
             m.d.comb += self.reads.payload.user.eq(MemoryUser.COMBINER)
         return m
 
-    def _want(self, m: Module, wanted: Mapping[str, Signal], *names: str) -> None:
+    def _wanted(self, m: Module, flags: Mapping[str, Signal]) -> Wanted:
+        """Multiply the words of a row by the tokens of the block."""
+        now = self.now
+        lengths = []
+        for name, row in (("read", now.words), ("written", now.stride)):
+            product = row * now.block.tokens
+            length = Signal.like(product, name=f"{name}_length", reset_less=True)
+            m.d.sync += length.eq(product)
+            lengths.append(length)
+        return Wanted(flags, *lengths)
+
+    def _want(self, m: Module, wanted: Wanted, *names: str) -> None:
         """Make requests."""
-        m.d.comb += [wanted[name].eq(1) for name in names]
+        m.d.comb += [wanted.flags[name].eq(1) for name in names]
 
     def _fill(self, m: Module, port: stream.Interface, fields: Mapping[str, ValueLike]) -> None:
         """Set fields of the request at a port."""
@@ -193,13 +225,12 @@ class Sequencer(Unit):
         self._fill(m, port, {"address": address} | burst)
 
     def _attention_rows(
-        self, m: Module, port: stream.Interface, address: Value, row: Value
+        self, m: Module, port: stream.Interface, address: Value, length: Value
     ) -> None:
-        """Read or write rows of scores or probabilities of `row` words.
+        """Read or write rows of scores or probabilities, `length` words per head.
 
         The rows of a head are contiguous in external memory, and so are the heads.
         """
-        length = row * self.now.block.tokens
         burst = {"spacing": length, "length": length, "count": self.now.block.heads}
         self._fill(m, port, {"address": address} | burst)
 
@@ -210,22 +241,21 @@ class Sequencer(Unit):
             self.commands.payload.mode.eq(mode),
         ]
 
-    def _load(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+    def _load(self, m: Module, wanted: Wanted) -> None:
         """Read hidden states from external memory, and write them row by row."""
         now = self.now
         self._want(m, wanted, "vectors", "write")
-        self._vectors(m, self.vectors, now.words * now.block.tokens)
+        self._vectors(m, self.vectors, wanted.read_length)
         self._fill(m, self.writes, self._rows(first=now.target, stride=now.stride))
         m.d.comb += self.writes.payload.user.eq(MemoryUser.OUTSIDE)
 
-    def _store(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+    def _store(self, m: Module, wanted: Wanted) -> None:
         """Read hidden states row by row, and write them to external memory."""
-        now = self.now
         self._want(m, wanted, "store", "read")
-        self._vectors(m, self.stores, now.words * now.block.tokens)
+        self._vectors(m, self.stores, wanted.read_length)
         self._token_rows(m, MemoryUser.OUTSIDE)
 
-    def _norm(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+    def _norm(self, m: Module, wanted: Wanted) -> None:
         """Read the norm's weights and rows of hidden states, and write rows."""
         now = self.now
         self._want(m, wanted, "vectors", "read", "write")
@@ -234,7 +264,7 @@ class Sequencer(Unit):
         self._fill(m, self.writes, self._rows(first=now.target, stride=now.stride))
         m.d.comb += self.writes.payload.user.eq(MemoryUser.NORM)
 
-    def _gemm(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+    def _gemm(self, m: Module, wanted: Wanted) -> None:
         """Read the operands of the GEMM, and write its results tile by tile."""
         now = self.now
         kept, compared = now.combine == Combine.KEEP, now.combine == Combine.COMPARE
@@ -242,13 +272,13 @@ class Sequencer(Unit):
         old = ~kept & ~compared if self.parameters.gated else now.combine == Combine.ADD
         self._want(m, wanted, "command")
         m.d.comb += [
-            wanted["old"].eq(old),
-            wanted["write"].eq(~now.cached & ~compared),
-            wanted["cache"].eq(now.cached),
+            wanted.flags["old"].eq(old),
+            wanted.flags["write"].eq(~now.cached & ~compared),
+            wanted.flags["cache"].eq(now.cached),
         ]
         self._results(m)
         # One burst per output tile: keys or values of a head.
-        burst = {"length": now.stride * now.block.tokens, "count": now.block.heads}
+        burst = {"length": wanted.written_length, "count": now.block.heads}
         self._fill(m, self.cache, {"address": now.value_address, "spacing": now.spacing} | burst)
         with m.Switch(now.matrix):
             with m.Case(Matrix.WEIGHTS):
@@ -261,14 +291,14 @@ class Sequencer(Unit):
                 self._fill(m, self.reads, self._tiles(first=now.source, step=now.words))
                 m.d.comb += self.reads.payload.user.eq(MemoryUser.ROWS)
                 self._cached(m, self.keys, now.key_address)
-                self._attention_rows(m, self.cache, now.value_address, now.stride)
+                self._attention_rows(m, self.cache, now.value_address, wanted.written_length)
             with m.Case(Matrix.VALUES):
                 self._block(m, BlockMode.OUTPUTS)
                 self._want(m, wanted, "keys", "values")
-                self._attention_rows(m, self.keys, now.key_address, now.words)
+                self._attention_rows(m, self.keys, now.key_address, wanted.read_length)
                 self._cached(m, self.values, now.value_address)
 
-    def _tphs(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+    def _tphs(self, m: Module, wanted: Wanted) -> None:
         """Read the table of exponentials, tokens, keys and values, and write head outputs."""
         now = self.now
         self._want(m, wanted, "vectors", "command", "read", "keys", "values", "write")
@@ -279,11 +309,11 @@ class Sequencer(Unit):
         self._cached(m, self.values, now.value_address)
         self._results(m)
 
-    def _softmax(self, m: Module, wanted: Mapping[str, Signal]) -> None:
+    def _softmax(self, m: Module, wanted: Wanted) -> None:
         """Read the table of exponentials and rows of scores, and write probabilities."""
         now = self.now
         self._want(m, wanted, "vectors", "command", "keys", "cache")
         self._block(m, BlockMode.SOFTMAX)
         self._vectors(m, self.vectors, self.parameters.table_words)
-        self._attention_rows(m, self.keys, now.key_address, now.words)
-        self._attention_rows(m, self.cache, now.value_address, now.stride)
+        self._attention_rows(m, self.keys, now.key_address, wanted.read_length)
+        self._attention_rows(m, self.cache, now.value_address, wanted.written_length)

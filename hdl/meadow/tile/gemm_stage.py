@@ -13,7 +13,7 @@ from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import look_up
 from hdl.meadow.tile.element_parameters import GEMM_ONLY, OPERAND
-from hdl.meadow.tile.group_counter import group_counter
+from hdl.meadow.tile.group_counter import group_counter, group_position
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.tile_parameters import BASE_EXPONENT, HALVES, RESULT, TileParameters
 from hdl.nonlinear.rotary_embedding import RotaryPair
@@ -210,7 +210,8 @@ class GemmStage(Unit):
         rotation = p.rotation
         pairs = p.size // HALVES
         index = Signal(range(pairs))
-        first, _last = group_counter(m, "first", self.command.tokens, p.lanes, ends=taken & last)
+        ends = taken & last
+        group = group_counter(m, "first", self.command.tokens, p.lanes, ends=ends)
         position = Signal(rotation.position_bits, reset_less=True)
         turn = Signal(rotation.position_bits + 18, reset_less=True)
         with m.If(taken):
@@ -223,7 +224,8 @@ class GemmStage(Unit):
             width=p.gemm_bits,
         )
         # Position and frequency have registers like the sums; the rotation by position 0 is exact.
-        own = self.command.context - self.command.tokens + first + self.lane
+        base = self.command.context - self.command.tokens + self.lane
+        own = group_position(m, "own_position", base, group, p.lanes, ends=ends)
         with m.If(move):
             m.d.sync += [
                 position.eq(Mux(self.command.rotate, own, 0)),

@@ -6,8 +6,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.tile.group_counter import group_counter
+from hdl.meadow.tile.group_counter import group_counter, group_position
 from hdl.meadow.tile.tile_parameters import HALVES, TileParameters
+from hdl.stream.connect import connect_registered
 from hdl.unit import Unit
 
 
@@ -33,7 +34,7 @@ class PassSequencer(Unit):
     Weights, biases and scales are released after the last group of their head. Keys and values are
     released after the last group of the last query head that shares them.
 
-    **Latency** 1 cycle from `start`. **Throughput** one pass per cycle.
+    **Latency** 2 cycles from `start`. **Throughput** one pass per cycle.
 
     Parameters
     ----------
@@ -70,14 +71,19 @@ class PassSequencer(Unit):
     def elaborate(self, platform: object) -> Module:
         """Count groups, query heads that share keys, and heads."""
         m = Module()
-        p, command, passes = self.parameters, self.command, self.passes
+        p, command = self.parameters, self.command
+        # A register separates the length of a pass from the buffer, which compares it with the
+        # index of each word.
+        passes = stream.Signature(self.passes.payload.shape()).create()
+        connect_registered(m, passes, self.passes)
         pairs, shared = p.size // HALVES, self.over is Passed.KEYS
         taken = passes.valid & passes.ready
-        first, group_last = group_counter(m, "first", command.tokens, p.lanes, ends=taken)
+        group = group_counter(m, "first", command.tokens, p.lanes, ends=taken)
         head, member = Signal(range(p.heads + 1)), Signal(range(p.heads + 1))
         member_last = member + 1 == command.members
         # The causal mask excludes all keys after the last token of a group, so they can be skipped.
-        reach = command.context - command.tokens + first + p.lanes
+        base = command.context - command.tokens + p.lanes
+        reach = group_position(m, "reach", base, group, p.lanes, ends=taken)
         skips = command.causal & command.skip & (reach < command.context)
         lengths = {
             Passed.KEYS: Mux(skips, reach, command.context),
@@ -87,11 +93,11 @@ class PassSequencer(Unit):
         }
         m.d.comb += [
             passes.payload.length.eq(lengths[self.over]),
-            passes.payload.release.eq(group_last & (member_last if shared else 1)),
+            passes.payload.release.eq(group.last & (member_last if shared else 1)),
         ]
         with m.If(self.start):
             m.d.sync += passes.valid.eq(1)
-        with m.If(taken & group_last):
+        with m.If(taken & group.last):
             m.d.sync += [head.eq(head + 1), member.eq(Mux(member_last, 0, member + 1))]
             with m.If(head + 1 == command.heads):
                 m.d.sync += [head.eq(0), member.eq(0), passes.valid.eq(0)]

@@ -114,7 +114,7 @@ class PipelinedSoftmax(Unit):
     of two tokens: a stage may begin to overwrite a token while the next stage still reads the rest
     of it, so that no cycle is lost between tokens.
 
-    **Latency** ``F + 24`` cycles from the last score of a token to its first probability, where F
+    **Latency** ``F + 25`` cycles from the last score of a token to its first probability, where F
     is the number of its scores, but at least 3. **Throughput** one score and one probability per
     cycle, including from token to token: a token of F scores takes F cycles, but at least 21, the
     time of a division.
@@ -297,10 +297,15 @@ class PipelinedSoftmax(Unit):
         # Product bits that do not affect rounding for any exponent are dropped.
         least = RECIPROCAL_FRACTION - 1 - p.probability_bits
         product = Signal(EXPONENTIAL_BITS + RECIPROCAL_FRACTION + 1 - least, reset_less=True)
-        drop = delay_line(m, factor.exponent, 2, name="drop", enable=move)[-1]
+        drop = delay_line(m, factor.exponent, 3, name="drop", enable=move)[-1]
         flags = delay_line(
-            m, Cat(taken, exponential.last), 4, name="divided", enable=move, reset=True
+            m, Cat(taken, exponential.last), 5, name="divided", enable=move, reset=True
         )[-1]
+        # Registers separate the selection in the queue from the digits of the multiplication.
+        value, mantissa = (
+            delay_line(m, operand, 1, name=name, enable=move)[-1]
+            for name, operand in (("exponential", exponential.value), ("factor", factor.mantissa))
+        )
         # The exponential is multiplied by both halves of the reciprocal, whose products are added
         # one cycle later.
         half = (RECIPROCAL_FRACTION + 1) // 2
@@ -318,8 +323,8 @@ class PipelinedSoftmax(Unit):
         ones = (1 << p.probability_bits) - 1
         with m.If(move):
             m.d.sync += [
-                low.eq(exponential.value * factor.mantissa[:half] >> least),
-                high.eq(exponential.value * factor.mantissa[half:]),
+                low.eq(value * mantissa[:half] >> least),
+                high.eq(value * mantissa[half:]),
                 product.eq(low + (high << half - least)),
                 shifted.eq(product >> drop),
                 output.payload.value.eq(Mux(quotient > ones, ones, quotient)),

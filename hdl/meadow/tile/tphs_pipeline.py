@@ -10,7 +10,7 @@ from amaranth.utils import exact_log2
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import PIPELINED_ONLY
 from hdl.meadow.tile.gemm_stage import GemmStage
-from hdl.meadow.tile.group_counter import group_counter
+from hdl.meadow.tile.group_counter import group_counter, group_position
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS, PipelinedSoftmax
 from hdl.meadow.tile.tile_parameters import RESULT, BlockMode, TileParameters
@@ -142,11 +142,11 @@ class TphsPipeline(Unit):
         # Scores arrive in the order of the keys, so that a counter identifies the key and token.
         feature, begins = Signal(range(p.slots)), Signal(init=1)
         taken, last = results.valid & results.ready, results.payload.last
-        first, group_last = group_counter(
-            m, "score_first", command.tokens, p.lanes, ends=taken & last
-        )
+        ends = taken & last
+        group = group_counter(m, "score_first", command.tokens, p.lanes, ends=ends)
         head = Signal(range(p.heads + 1))
-        position = command.context - command.tokens + first + self.lane
+        base = command.context - command.tokens + self.lane
+        position = group_position(m, "score_position", base, group, p.lanes, ends=ends)
         m.d.comb += [
             scores.valid.eq(results.valid),
             results.ready.eq(scores.ready),
@@ -159,7 +159,7 @@ class TphsPipeline(Unit):
             m.d.sync += [feature.eq(feature + 1), begins.eq(0)]
             with m.If(last):
                 m.d.sync += feature.eq(0)
-            with m.If(last & group_last):
+            with m.If(last & group.last):
                 m.d.sync += head.eq(head + 1)
                 # Each block has its own table.
                 with m.If(head + 1 == command.heads):
