@@ -181,7 +181,7 @@ class LadAttention:
         exact = block @ key[:, :, None, :stop].mT
         base: Tensor | float = 0.0
         if self._stateless:
-            weights, state.length = self._exponentials(exact, state.length), stop
+            weights, state.length = self.exponentials(exact, state.length), stop
             total = weights.sum(-1)
         else:
             weights, base, total = self._steps(layer, state, block, exact, key, value)
@@ -196,7 +196,7 @@ class LadAttention:
         exact = self.scheme.threshold is None and self.scheme.caches is None
         return exact and self._observe is None
 
-    def _exponentials(self, scores: Tensor, length: int) -> Tensor:
+    def exponentials(self, scores: Tensor, length: int) -> Tensor:
         """Return the piecewise linear attention's weights (Equation 3), 0 after each query."""
         later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(length + 1)
         x = scores.masked_fill(later, -torch.inf)

@@ -8,13 +8,17 @@ from typing import Annotated, NamedTuple
 import mpmath
 
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import Parameters, Range, parameter_object
+from hdl.parameters import Parameters, Range, parameter_object, require
 
 MODE_BITS = 4
 """Bits of an interval's index, the paper's mode."""
 
 PUBLISHED = {5: (-10, -6, -3, -1), 8: (-12, -9, -6.5, -4.5, -3, -1.75, -0.75)}
 """Lower bounds of the intervals above the tail: I = 5 as in the paper's Figure 2; I = 8 is ours."""
+
+MEASURED_TAILS = {12: 10}
+"""Tails with the fewest active positions of those whose errors are not above the rule's, by the
+number of intervals (`golden/study/lad_tail.py`)."""
 
 WIDENING = 6
 """All other partitions have bounds that are equidistant in exp(x / WIDENING)."""
@@ -43,6 +47,9 @@ class IntervalParameters(Parameters):
         The number of intervals, the paper's I, including the tail from minus infinity.
     fit : Fit
         Method of fitting the lines.
+    tail : int
+        The tail is below ``-tail``; 0 for the tail of `PUBLISHED` or `MEASURED_TAILS`, or else
+        ``min(14, 8 + intervals / 2)``.
 
     Raises
     ------
@@ -52,11 +59,17 @@ class IntervalParameters(Parameters):
 
     intervals: Annotated[int, Range(3, 16, "intervals")] = 12
     fit: Fit = Fit.LSQ
+    tail: Annotated[int, Range(0, 16, "units")] = 0
+
+    def __post_init__(self) -> None:
+        """Check that every interval has a width."""
+        super().__post_init__()
+        require(not 0 < self.tail < 6, "tail must be 0 or at least 6", self.tail)
 
     @property
     def lower_bounds(self) -> tuple[float, ...]:
         """Lower ends of intervals 1 to I - 1, ascending; exact in FP16."""
-        return lower_bounds(self.intervals)
+        return lower_bounds(self.intervals, self.tail)
 
     @property
     def bound_codes(self) -> tuple[int, ...]:
@@ -75,7 +88,7 @@ class IntervalParameters(Parameters):
 
 
 @cache
-def lower_bounds(intervals: int) -> tuple[float, ...]:
+def lower_bounds(intervals: int, tail: int = 0) -> tuple[float, ...]:
     """Return the lower ends of all intervals except the tail, ascending.
 
     An interval of width w adds about e^2x w^5 to the squared error of a softmax for each score in
@@ -83,15 +96,15 @@ def lower_bounds(intervals: int) -> tuple[float, ...]:
     as e^x, bounds that are equidistant in exp(x / 5) distribute the error evenly; `WIDENING` is
     slightly larger, since scores are denser near the maximum.
     """
-    if intervals in PUBLISHED:
+    if intervals in PUBLISHED and not tail:
         return tuple(map(float, PUBLISHED[intervals]))
-    tail = -min(14.0, 8 + intervals / 2)
-    least = float(mpmath.exp(tail / WIDENING))
+    lowest = -float(tail or MEASURED_TAILS.get(intervals) or min(14, 8 + intervals / 2))
+    least = float(mpmath.exp(lowest / WIDENING))
     pieces = intervals - 1
     inner = [
         WIDENING * float(mpmath.log(least + (1 - least) * k / pieces)) for k in range(1, pieces)
     ]
-    return (tail, *(round(GRID * bound) / GRID for bound in inner))
+    return (lowest, *(round(GRID * bound) / GRID for bound in inner))
 
 
 class Line(NamedTuple):

@@ -23,7 +23,7 @@ class PiecewiseLinearExpParameters(IntervalParameters):
 
     Parameters
     ----------
-    intervals, fit
+    intervals, fit, tail
         As in `IntervalParameters`.
     lanes : int
         Scores per cycle: 12 in APID, 2 in MD.
@@ -39,7 +39,7 @@ class PiecewiseLinearExpParameters(IntervalParameters):
     @property
     def table(self) -> IntervalParameters:
         """The intervals alone, without the number of lanes."""
-        return IntervalParameters(intervals=self.intervals, fit=self.fit)
+        return IntervalParameters(intervals=self.intervals, fit=self.fit, tail=self.tail)
 
     @property
     def scores_layout(self) -> data.StructLayout:

@@ -18,7 +18,9 @@ from hdl.lad.interval_table import EIGHT, FIVE
 from hdl.lad.piecewise_linear_exp import IntervalLookup, PiecewiseLinearExpParameters
 from testbenches.formal import Assert, prove
 
-EVERY = [IntervalParameters(intervals=i, fit=fit) for i in range(3, 17) for fit in Fit]
+EVERY = [IntervalParameters(intervals=i, fit=fit) for i in range(3, 17) for fit in Fit] + [
+    IntervalParameters(intervals=i, tail=tail) for i in (5, 8, 12, 16) for tail in (6, 14, 16)
+]
 CODES = np.arange(1 << 16)
 
 
@@ -31,6 +33,18 @@ def fp16(*values: float) -> np.ndarray:
 def test_illegal_parameters_are_rejected(intervals: Any) -> None:
     with pytest.raises(ValueError, match="intervals must be an integer from 3 to 16"):
         IntervalParameters(intervals=intervals)
+
+
+@pytest.mark.parametrize("tail", [1, 5])
+def test_tail_without_room_for_intervals_is_rejected(tail: int) -> None:
+    with pytest.raises(ValueError, match=f"tail must be 0 or at least 6, not {tail}"):
+        IntervalParameters(intervals=12, tail=tail)
+
+
+def test_tail_selects_the_lowest_bound() -> None:
+    assert IntervalParameters(intervals=12).lower_bounds[0] == -10
+    assert IntervalParameters(intervals=12, tail=14).lower_bounds[:2] == (-14, -10.25)
+    assert IntervalParameters(intervals=5, tail=8).lower_bounds[0] == -8
 
 
 @pytest.mark.parametrize("p", EVERY, ids=str)
@@ -108,7 +122,7 @@ def test_constraint_holds_at_the_lower_ends() -> None:
         lowest = (fitted.slopes * np.append(0, fitted.lower[1:]) + fitted.intercepts)[1:]
         if p.fit is Fit.NONNEG:
             assert lowest.min() > -1e-12
-        elif p.intervals == 5:
+        elif p.intervals == 5 and not p.tail:
             assert lowest[0] == pytest.approx(-0.00037, abs=1e-5)
             assert lowest[1] == pytest.approx(-0.00496, abs=1e-5)
 
