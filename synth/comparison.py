@@ -286,6 +286,12 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
 """The table: label, value of a system, format. A label specifies what its figures exclude."""
 
 
+def commands_of(system: System) -> dict[str, str]:
+    """Return the commands of a system's figures and of its runs with an external memory."""
+    runs = {f"run with `{run['memory']}`": run["command"] for run in system.get("with_memory", ())}
+    return {**system["commands"], **runs}
+
+
 def tables(data: dict[str, Any]) -> dict[str, str]:
     """Return the page's tables by their names, as Markdown."""
     systems = checked(data)["systems"]
@@ -296,7 +302,7 @@ def tables(data: dict[str, Any]) -> dict[str, str]:
     commands = [
         f"| {system['name']} | {what} | `{command}` |"
         for system in systems.values()
-        for what, command in system["commands"].items()
+        for what, command in commands_of(system).items()
     ]
     return {
         "comparison": "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + LEGEND,

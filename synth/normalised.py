@@ -1,8 +1,8 @@
 """Normalised rows of the comparison: speed at one memory, utilisation, memory area, energy.
 
 Each `Row` has its formula and its source, and the page prints them. All rows are computed from
-`docs/comparison.json` and from the published constants of this module. Speeds are upper bounds: the
-systems have not run with one memory model.
+`docs/comparison.json` and from the published constants of this module. Speeds are upper bounds;
+`synth.memory_runs` has runs with one memory model.
 """
 
 from collections.abc import Callable, Mapping

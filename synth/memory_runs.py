@@ -1,0 +1,53 @@
+"""Runs of whole systems in Verilog with an external memory, as a table of `docs/comparison.md`.
+
+Each run is in the list `with_memory` of its system in `docs/comparison.json`: means per generated
+token, in the names of a record of ``make generate``.
+"""
+
+from typing import Any
+
+from synth.comparison import checked
+from synth.normalised import accelerators, markdown
+
+HEAD = (
+    "system",
+    "memory",
+    "GB/s",
+    "clock, MHz",
+    "cycles/token, ideal ports",
+    "cycles/token",
+    "tokens/s",
+    "cycles in which a port waits",
+    "causes",
+    "bandwidth in use",
+    "bytes/token of all bursts",
+)
+
+
+def tables(data: dict[str, Any]) -> dict[str, str]:
+    """Return the page's table of runs by its name."""
+    systems = accelerators(checked(data)).values()
+    lines = [_line(system, run) for system in systems for run in system.get("with_memory", ())]
+    return {"memory runs": markdown([list(HEAD), *lines])}
+
+
+def _line(system: Any, run: dict[str, Any]) -> list[str]:
+    """Return the cells of a run."""
+    cycles, causes = run["cycles"], run["port_cycles"]
+    total = sum(causes.values()) or 1
+    shares = [
+        f"{name} {count / total:.0%}" for name, count in causes.items() if count / total > 0.005
+    ]
+    return [
+        system["name"],
+        f"`{run['memory']}`" + (" (the paper's)" if run["paper"] else ""),
+        f"{run['gb_s']:,.1f}",
+        f"{run['clock_mhz']:,.0f}",
+        f"{system['figures']['cycles']:,.0f}",
+        f"{cycles:,.0f}",
+        f"{run['clock_mhz'] * 1e6 / cycles:,.1f}",
+        f"{run['waiting'] / cycles:.1%}",
+        ", ".join(shares),
+        f"{run['utilization']:.1%}",
+        f"{run['bytes']:,.0f}",
+    ]
