@@ -359,7 +359,8 @@ struct External : Part {
         add("bytes_written", written * t.granule + column_bytes_written);
         add("activations", rows);
         add("refreshes", refreshes);
-        add("waiting", waiting);
+        // The current cycle is added to `waiting` in the next one.
+        add("waiting", waiting + waits_now);
         for (int cause = 0; cause < CAUSES; ++cause) add(CAUSE_NAMES[cause], waits[cause]);
         return text;
     }

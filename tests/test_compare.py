@@ -235,8 +235,8 @@ def write_run_with_memory(own: Design, *, cycles: int, name: str) -> None:
 def test_memory_adds_rows_of_its_own_runs(build: Path) -> None:
     own = design("veda")
     write_run(own)
-    write_run_with_memory(own.with_memory("hbm2", 500.0), cycles=2_000_000, name="2")
-    write_run_with_memory(own.with_memory("hbm2 channels=8", 500.0), cycles=4_000_000, name="3")
+    write_run_with_memory(own.with_memory("hbm2", 500), cycles=2_000_000, name="2")
+    write_run_with_memory(own.with_memory("hbm2 channels=8", 500), cycles=4_000_000, name="3")
     write_run_with_memory(own.with_memory("hbm2", None), cycles=3_000_000, name="4")
     record = record_of(run("--top", "veda", "--memory", "hbm2", "--clock", "500"), build)
     found = {label: value for label, (value, _) in cells(record).items()}

@@ -77,7 +77,8 @@ class KelleParameters(ModelDimensions, Parameters):
     popular_above : int, optional
         As in `EvictionParameters`.
     centred : bool
-        As in `EvictionParameters`.
+        Whether the importance of an arriving token starts at the median of its head, as in
+        `EvictionParameters`, or at zero.
     score_shift : int
         Bits that are dropped from a score before it is added to a token's importance.
     score_width : int

@@ -56,7 +56,7 @@ class Meadow(Unit):
     **Latency** of an instruction: about 20 cycles in addition to its work; of a block of attention:
     about 60 cycles, and the time of three groups of tokens in the pipeline. **Throughput** a GEMM
     takes ``head_size / 2 * slice_words`` cycles per group of tokens and output tile, or the time to
-    read its weights, whichever is longer: each of the `unpackers` outputs at most ``head_size``
+    read its weights, whichever is longer. Each of the `unpackers` outputs at most ``head_size``
     weights per cycle, and at most `MeadowParameters.unpacker_items`. An output tile is
     ``head_size`` outputs, which two halves of a lane's elements compute in pairs; `slice_words` is
     the number of words of a row that one element multiplies, ``inputs / (slices * head_size)``.

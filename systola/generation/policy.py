@@ -42,7 +42,8 @@ class PolicyOutcome:
 class PolicySystem:
     """The language model in float32, whose caches evict by a policy.
 
-    The prompt is one block, as long as it may be: the policy decides after each of its tokens.
+    The prompt is one block, as long as it may be: the policy decides after each of its tokens. No
+    Verilog runs, so that there is no `external` memory.
 
     Parameters
     ----------
@@ -53,6 +54,8 @@ class PolicySystem:
     sample : Sample, optional
         Records the decisions of one cache for a comparison.
     """
+
+    external = None
 
     def __init__(self, model: LanguageModel, named: Named, sample: Sample | None) -> None:
         self.longest = model.shape.context_length

@@ -62,7 +62,7 @@ def trial(
     memory: ExternalMemory,
     accesses: Sequence[tuple[int, str, str, int, int]],
     *,
-    mhz: float = 1000,
+    mhz: int = 1000,
     trace: Path | None = None,
 ) -> Trial:
     external = Attached(memory, mhz, trace)
