@@ -289,7 +289,7 @@ class WholeModel:
 
     def step(self, position: int, state: Integers, *, predict: bool = True) -> TokenResult:
         """Decode a token with its embedded state through all layers."""
-        behind, steps, changed = [], [], []
+        states, steps, changed = [], [], []
         for number, layer in enumerate(self.layers):
             step = layer.step(position, state)
             self._inputs[number][position] = step.normalised
@@ -297,12 +297,12 @@ class WholeModel:
                 layer.inputs[step.store[1]] = self._inputs[number][step.store[0]]
             changed.append(self._losses[number].after(step) if self._losses else [])
             steps.append(step)
-            behind.append(state := step.output)
+            states.append(state := step.output)
         sums = None
         if predict:
             sums = vocabulary_sums(self.model.vocabulary, state, self.parameters)
         flips = sum(own.flips for own in self._losses)
-        return TokenResult(np.stack(behind), steps, sums, changed, flips)
+        return TokenResult(np.stack(states), steps, sums, changed, flips)
 
 
 def vocabulary_sums(vocabulary: IntegerVocabulary, state: Integers, p: KelleParameters) -> Integers:

@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Self
 
 from hdl.errors import UserError
-from systola.host.transport import Window, place_in, sleep_between_reads
+from systola.host.transport import MappedMemory, Window, sleep_between_reads
 
 REGISTER_BYTES = 4096
 """Size of a register block."""
 
 
-class DevMem:
+class DevMem(MappedMemory):
     """Registers and memory of an accelerator on a Linux system; implements `Transport`.
 
     The system must not use the memory itself: reserve it, such as by a `reserved-memory` node of
@@ -41,13 +41,12 @@ class DevMem:
                 raise UserError(
                     f"physical addresses must be multiples of {mmap.PAGESIZE}, not {address:#x}"
                 )
-        self.memory = memory
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_SYNC)
             try:
                 self._block = mmap.mmap(descriptor, REGISTER_BYTES, offset=registers)
                 size = memory.end - memory.first
-                self._bytes = mmap.mmap(descriptor, size, offset=memory.first)
+                super().__init__(memory, mmap.mmap(descriptor, size, offset=memory.first))
             finally:
                 os.close(descriptor)
         except (OSError, ValueError) as error:
@@ -80,16 +79,6 @@ class DevMem:
     def write_register(self, offset: int, value: int) -> None:
         """Write a register."""
         self._words[offset // 4] = value
-
-    def read_memory(self, address: int, count: int) -> bytes:
-        """Return bytes of the memory."""
-        first = place_in(self.memory, address, count)
-        return self._bytes[first : first + count]
-
-    def write_memory(self, address: int, content: bytes) -> None:
-        """Write bytes to the memory."""
-        first = place_in(self.memory, address, len(content))
-        self._bytes[first : first + len(content)] = content
 
     def pause(self) -> None:
         """Sleep for a fraction of a millisecond."""

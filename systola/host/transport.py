@@ -1,5 +1,6 @@
 """Access to an accelerator's registers and memory, which each kind of board implements."""
 
+import mmap
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -87,3 +88,29 @@ def place_in(memory: Window, address: int, count: int) -> int:
 def sleep_between_reads() -> None:
     """Sleep for half a millisecond, the pause of transports to a board."""
     time.sleep(0.0005)
+
+
+class MappedMemory:
+    """Memory of a transport that the host has mapped.
+
+    Parameters
+    ----------
+    memory : Window
+        The addresses of the memory.
+    content : mmap
+        Its bytes.
+    """
+
+    def __init__(self, memory: Window, content: mmap.mmap) -> None:
+        self.memory = memory
+        self._bytes = content
+
+    def read_memory(self, address: int, count: int) -> bytes:
+        """Return bytes of the memory."""
+        first = place_in(self.memory, address, count)
+        return self._bytes[first : first + count]
+
+    def write_memory(self, address: int, content: bytes) -> None:
+        """Write bytes to the memory."""
+        first = place_in(self.memory, address, len(content))
+        self._bytes[first : first + len(content)] = content

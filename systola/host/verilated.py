@@ -11,7 +11,7 @@ from typing import Self
 
 from hdl.errors import UserError
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
-from systola.host.transport import Window, place_in, require_okay
+from systola.host.transport import MappedMemory, Window, require_okay
 from testbenches import harness as streams
 from testbenches import simulators
 from testbenches.harness import RESET_CYCLES, Harness
@@ -29,7 +29,7 @@ BURSTS = 8
 """Most bursts that wait at a port of the memory."""
 
 
-class Verilated:
+class Verilated(MappedMemory):
     """Registers and memory of an accelerator in Verilator; implements `Transport`.
 
     The program has no interpreter in its loop. It serves each AXI4 port with one beat per cycle,
@@ -71,7 +71,6 @@ class Verilated:
         seed: int = 0,
         latency: int = 24,
     ) -> None:
-        self.memory = memory
         self.cycle = 0
         self.moved = dict.fromkeys((port.name for port in parameters.ports), 0)
         self.watch: Callable[[], None] = lambda: None
@@ -79,7 +78,7 @@ class Verilated:
         file = folder / "memory"
         with file.open("w+b") as content:
             content.truncate(memory.end - memory.first)
-            self._bytes = mmap.mmap(content.fileno(), memory.end - memory.first)
+            super().__init__(memory, mmap.mmap(content.fileno(), memory.end - memory.first))
         inputs = [port.name for port in harness.ports if port.direction == "input"]
         settings = [
             f"settings {RESET_CYCLES} {latency} {BURSTS} {seed} {STUCK}",
@@ -139,16 +138,6 @@ class Verilated:
         """Write a register."""
         (response,) = map(int, self._call("write", offset, value))
         require_okay("write", offset, response)
-
-    def read_memory(self, address: int, count: int) -> bytes:
-        """Return bytes of the memory."""
-        first = place_in(self.memory, address, count)
-        return self._bytes[first : first + count]
-
-    def write_memory(self, address: int, content: bytes) -> None:
-        """Write bytes to the memory."""
-        first = place_in(self.memory, address, len(content))
-        self._bytes[first : first + len(content)] = content
 
     def pause(self) -> None:
         """Run some cycles."""
