@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Self
 
 from hdl.errors import UserError
-from systola.host.transport import MappedMemory, Window, sleep_between_reads
+from systola.host.transport import OpenMemory, Window, sleep_between_reads
 
 REGISTER_BYTES = 4096
 """Size of a register block."""
 
 
-class DevMem(MappedMemory):
+class DevMem(OpenMemory[mmap.mmap]):
     """Registers and memory of an accelerator on a Linux system; implements `Transport`.
 
     The system must not use the memory itself: reserve it, such as by a `reserved-memory` node of

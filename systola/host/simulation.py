@@ -7,7 +7,7 @@ thread of its own, and the simulation advances while that thread waits for an ac
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from systola.host.transport import Window, place_in, require_okay
+from systola.host.transport import OpenMemory, Window, require_okay
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Simulated(Protocol):
         ...
 
 
-class Simulation:
+class Simulation(OpenMemory[bytearray]):
     """Registers and memory of a simulated accelerator; implements `Transport`.
 
     Parameters
@@ -48,7 +48,7 @@ class Simulation:
         # Only a simulator has this package's library.
         from cocotb.task import resume
 
-        self.memory, self._content = memory, content
+        super().__init__(memory, content)
         self._read = resume(bench.read_offset)
         self._write = resume(bench.write_offset)
         self._pass = resume(bench.pass_cycles)
@@ -62,16 +62,6 @@ class Simulation:
     def write_register(self, offset: int, value: int) -> None:
         """Write a register."""
         require_okay("write", offset, self._write(offset, value))
-
-    def read_memory(self, address: int, count: int) -> bytes:
-        """Return bytes of the memory."""
-        first = place_in(self.memory, address, count)
-        return bytes(self._content[first : first + count])
-
-    def write_memory(self, address: int, content: bytes) -> None:
-        """Write bytes to the memory."""
-        first = place_in(self.memory, address, len(content))
-        self._content[first : first + len(content)] = content
 
     def pause(self) -> None:
         """Run some cycles."""

@@ -3,7 +3,9 @@
 import mmap
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+Content = TypeVar("Content", mmap.mmap, bytearray)
 
 
 @dataclass(frozen=True)
@@ -90,25 +92,25 @@ def sleep_between_reads() -> None:
     time.sleep(0.0005)
 
 
-class MappedMemory:
-    """Memory of a transport that the host has mapped.
+class OpenMemory(Generic[Content]):
+    """Memory of a transport whose bytes the host can read and write directly.
 
     Parameters
     ----------
     memory : Window
         The addresses of the memory.
-    content : mmap
+    content : Content
         Its bytes.
     """
 
-    def __init__(self, memory: Window, content: mmap.mmap) -> None:
+    def __init__(self, memory: Window, content: Content) -> None:
         self.memory = memory
         self._bytes = content
 
     def read_memory(self, address: int, count: int) -> bytes:
         """Return bytes of the memory."""
         first = place_in(self.memory, address, count)
-        return self._bytes[first : first + count]
+        return bytes(self._bytes[first : first + count])
 
     def write_memory(self, address: int, content: bytes) -> None:
         """Write bytes to the memory."""

@@ -11,7 +11,7 @@ from typing import Self
 
 from hdl.errors import UserError
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
-from systola.host.transport import MappedMemory, Window, require_okay
+from systola.host.transport import OpenMemory, Window, require_okay
 from testbenches import harness as streams
 from testbenches import simulators
 from testbenches.harness import RESET_CYCLES, Harness
@@ -29,7 +29,7 @@ BURSTS = 8
 """Most bursts that wait at a port of the memory."""
 
 
-class Verilated(MappedMemory):
+class Verilated(OpenMemory[mmap.mmap]):
     """Registers and memory of an accelerator in Verilator; implements `Transport`.
 
     The program has no interpreter in its loop. It serves each AXI4 port with one beat per cycle,
