@@ -287,8 +287,12 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
 
 
 def commands_of(system: System) -> dict[str, str]:
-    """Return the commands of a system's figures and of its runs with an external memory."""
+    """Return the commands of a system's figures, and of its further runs in Verilog."""
     runs = {f"run with `{run['memory']}`": run["command"] for run in system.get("with_memory", ())}
+    contexts = [run for run in system.get("contexts", ()) if "command" in run]
+    if contexts:
+        cached = [f"{run['cached']:,}" for run in contexts]
+        runs[f"tokens with {', '.join(cached)} cached"] = contexts[0]["command"]
     return {**system["commands"], **runs}
 
 

@@ -327,6 +327,13 @@ class System(ABC):
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the next block depends on."""
 
+    def cached_state(self, tokens: list[int]) -> dict[str, NDArray[Any]] | None:
+        """Return the state after a text by the golden model alone, after `prepare_golden`.
+
+        None if the host cannot write caches into the accelerator.
+        """
+        return None
+
     def end(self) -> None:
         """End the simulation, and remove its memory."""
         self._open.close()
