@@ -45,8 +45,8 @@ def _recheck(
     netlist: tuple[str, str] = ("", ""),
 ) -> Checks:
     """Check a routed DEF, and a netlist in which one text is replaced by another."""
-    original = (layout.file.parent / "routed.def").read_text()
-    (directory / "routed.def").write_text(routed or original)
+    original = (layout.file.parent / "counter.def").read_text()
+    (directory / "counter.def").write_text(routed or original)
     checker = programs.find_checker(fetch=False)
     magic, netgen, spice = check_inputs(checker, layout.design, layout.power, lef)
     assert netlist[0] in spice
@@ -56,7 +56,7 @@ def _recheck(
 
 def _with_wire(layout: Layout, wire: str) -> str:
     """Return the routed DEF with one more wire of the power net."""
-    text = (layout.file.parent / "routed.def").read_text()
+    text = (layout.file.parent / "counter.def").read_text()
     changed = re.sub(r"(- vdd \( \* vdd \)[^;]*?) ;", rf"\1\n  NEW {wire} ;", text, count=1)
     assert changed != text
     return changed
@@ -104,7 +104,7 @@ def test_lvs_finds_a_short(layout: Layout, lef: Lef, tmp_path: Path) -> None:
 
 @needs_tools
 def test_lvs_finds_an_open_net(layout: Layout, lef: Lef, tmp_path: Path) -> None:
-    text = (layout.file.parent / "routed.def").read_text()
+    text = (layout.file.parent / "counter.def").read_text()
     start = text.index("\nNETS")
     first = text.index("+ ROUTED", start)
     end = text.index(";", first)
@@ -128,7 +128,7 @@ def test_lvs_finds_swapped_pins(layout: Layout, lef: Lef, tmp_path: Path) -> Non
 
 @needs_tools
 def test_lvs_finds_rails_that_no_strap_connects(layout: Layout, lef: Lef, tmp_path: Path) -> None:
-    text = (layout.file.parent / "routed.def").read_text()
+    text = (layout.file.parent / "counter.def").read_text()
     net = re.search(r"- vdd \( \* vdd \)[^;]*;", text)
     assert net
     kept = "\n".join(line for line in net[0].splitlines() if "M2_M1" not in line)
