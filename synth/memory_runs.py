@@ -1,13 +1,14 @@
 """Runs of whole systems in Verilog with an external memory, as a table of `docs/comparison.md`.
 
 Each run is in the list `with_memory` of its system in `docs/comparison.json`: means per generated
-token, in the names of a record of ``make generate``.
+token, in the names of a record of ``make generate``. A run with `old` is of earlier Verilog.
 """
 
 from typing import Any
 
-from synth.comparison import checked
-from synth.normalised import accelerators, markdown
+from synth.comparison import OFF_CHIP, checked
+from synth.digests import MARK
+from synth.normalised import accelerators, markdown, tokens_per_second
 
 HEAD = (
     "system",
@@ -17,6 +18,7 @@ HEAD = (
     "cycles/token, ideal ports",
     "cycles/token",
     "tokens/s",
+    "tokens/s, at most",
     "cycles in which a port waits",
     "causes",
     "bandwidth in use",
@@ -31,6 +33,15 @@ def tables(data: dict[str, Any]) -> dict[str, str]:
     return {"memory runs": markdown([list(HEAD), *lines])}
 
 
+def _bound(system: Any, run: dict[str, Any]) -> float:
+    """Return the bound of the normalised rows at the run's clock and bandwidth."""
+    # The cycles of compute units at DRAM banks contain the times of the banks.
+    gb_s = run["gb_s"] if system["memory"]["where"] == OFF_CHIP else None
+    found = tokens_per_second(system, run["clock_mhz"], gb_s)
+    assert isinstance(found, int | float)
+    return found
+
+
 def _line(system: Any, run: dict[str, Any]) -> list[str]:
     """Return the cells of a run."""
     cycles, causes = run["cycles"], run["port_cycles"]
@@ -39,13 +50,14 @@ def _line(system: Any, run: dict[str, Any]) -> list[str]:
         f"{name} {count / total:.0%}" for name, count in causes.items() if count / total > 0.005
     ]
     return [
-        system["name"],
+        f"{system['name']} {MARK}" if run.get("old") else system["name"],
         f"`{run['memory']}`" + (" (the paper's)" if run["paper"] else ""),
         f"{run['gb_s']:,.1f}",
         f"{run['clock_mhz']:,.0f}",
         f"{system['figures']['cycles']:,.0f}",
         f"{cycles:,.0f}",
         f"{run['clock_mhz'] * 1e6 / cycles:,.1f}",
+        f"{_bound(system, run):,.1f}",
         f"{run['waiting'] / cycles:.1%}",
         ", ".join(shares),
         f"{run['utilization']:.1%}",

@@ -40,7 +40,7 @@ class MeadowSystem(System):
     """MEADOW with all layers of a model: the prompt in blocks by TPHS, then single tokens."""
 
     top, name = "meadow", "MEADOW"
-    bound = "cycles of the multiplications alone"
+    bound = "words of weights, one per cycle and unpacker"
     compared = "tokens, their sums, caches, and the bytes at every port"
     evicts = False
     budgets = False
@@ -150,7 +150,7 @@ class MeadowSystem(System):
         return Outcome(
             token=self.host.prediction[0] if self.host.prediction else None,
             cycles=run.cycle,
-            bound=sum(traffic.ideal),
+            bound=traffic.weight_cycles,
             bytes_read=moved_bytes - written,
             bytes_written=written,
             bytes_unpacked=moved_bytes - traffic.fetched + traffic.weights,
@@ -190,6 +190,15 @@ class MeadowSystem(System):
             raise Mismatch(
                 f"bytes at the ports: {self.host.moved} instead of {self.host.traffic.moved}"
             )
+
+    def cached_state(self, tokens: list[int]) -> dict[str, NDArray[Any]]:
+        """Return the caches after a text, which is processed as a prompt."""
+        golden = WholeModel(self.meadow, self.packed.integers)
+        for block in self.prompt_blocks(len(tokens)):
+            own = tokens[block.first : block.first + block.count]
+            golden.step(self.packed.integers.embedded(self.model.embedding[own]))
+        keys, values = zip(*golden.caches, strict=True)
+        return {"keys": np.stack(keys), "values": np.stack(values)}
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the caches."""

@@ -21,6 +21,9 @@ class Traffic:
         Expected bytes at each port.
     weights : int
         Size of the unpacked weights in bytes.
+    weight_cycles : int
+        Cycles in which the unpackers output these weights: prefetched weights overlap all other
+        work, so that no schedule takes fewer cycles.
     ideal : list[int]
         Ideal cycles of each instruction: the larger one of a lane's work and the transfer of its
         weights.
@@ -28,6 +31,7 @@ class Traffic:
 
     moved: dict[str, int]
     weights: int
+    weight_cycles: int
     ideal: list[int]
 
     @property
@@ -49,16 +53,17 @@ def traffic_of(program: Program) -> Traffic:
     for instruction in program.issued:
         for port, words in _words(instruction, p).items():
             moved[port] += words * p.head_size * sizes[port]
-    weights = 0
+    words = 0
     for description in program.described:
         if p.biases:
             moved["biases"] += description.get("tiles", 0) * p.head_size * BIAS_BYTES
         if p.tile_scales:
             moved["scales"] += description.get("tiles", 0) * FACTOR_BYTES
-        weights += description["words"] * p.unpackers * p.head_size
+        words += description["words"]
         moved["tables"] += description["table_words"] * p.unpacker.rows * p.unpacker.chunk
         moved["packets"] += sum(description["packet_count"]) * p.unpacker.unpacker.packet_bits // 8
-    return Traffic(moved, weights, [_ideal(one, p) for one in program.issued])
+    weights = words * p.unpackers * p.head_size
+    return Traffic(moved, weights, words, [_ideal(one, p) for one in program.issued])
 
 
 def _words(instruction: Instruction, p: MeadowParameters) -> dict[str, int]:
