@@ -31,10 +31,12 @@ from synth.figures import (
     DEVICES,
     FIGURES,
     LIBRARIES,
+    WIRED_CLOCK,
     Figures,
     figures_text,
     kept_figures,
     merged,
+    wired_mhz,
 )
 from synth.operators import Costs, compared_circuits, operators_of_pages, short_name
 from synth.papers import read_papers
@@ -195,19 +197,21 @@ def _units_of(entries: Iterable[Any], shown: _Figures, compared: dict[str, Any])
             figures = measured[entry.top]
             points = figures["points"][0], figures["points"][-1]
             area, clock = (spread(*(p[key] for p in points)) for key in ("area_um2", "fmax_mhz"))
+            wired = [found for point in points if (found := wired_mhz(point))]
             words = [shown.marked(area, "nangate45", entry.top), clock]
+            words.append(spread(*wired) if len(wired) == len(points) else "-")
             words.append(f"{figures['memory_bits']:,}")
         elif entry.top in compared:
             system = compared[entry.top]
             areas, clocks = zip(*comparison.netlists(system), strict=True)
             area = f"{spread(*areas)}, [as compared](comparison.md)"
-            words = [area, spread(*clocks), f"{system['figures']['memory_bits']:,}"]
+            words = [area, spread(*clocks), "-", f"{system['figures']['memory_bits']:,}"]
         else:
-            words = ["not measured", "", ""]
+            words = ["not measured", "", "", ""]
         contract = (text.replace("|", r"\|") for text in (entry.latency, entry.throughput))
         rows.append([_linked(entry), entry.summary, *contract, *words])
     columns = ["unit", "function", "latency", "throughput"]
-    columns += ["um2", CLOCKS["nangate45"], "memory bits"]
+    columns += ["um2", CLOCKS["nangate45"], WIRED_CLOCK, "memory bits"]
     return _table(columns, rows)
 
 
@@ -235,22 +239,19 @@ def _by_unit(
 
 def _area_columns(library: str) -> list[str]:
     """Return the titles of the cells of `_area` for one of `LIBRARIES`."""
-    clock = CLOCKS[library]
-    return ["memory bits", "flip-flops", "smallest, um2", clock, "fastest, um2", clock, "mW"]
+    clocks = CLOCKS[library], WIRED_CLOCK
+    return ["memory bits", "flip-flops", "smallest, um2", *clocks, "fastest, um2", *clocks, "mW"]
 
 
 def _area(figures: dict[str, Any]) -> list[str]:
     """Return the cells of `_area_columns`."""
     small, fast = figures["points"][0], figures["points"][-1]
-    return [
-        f"{figures['memory_bits']:,}",
-        f"{figures['flops']:,}",
-        f"{small['area_um2']:,.0f}",
-        f"{small['fmax_mhz']:,.0f}",
-        f"{fast['area_um2']:,.0f}",
-        f"{fast['fmax_mhz']:,.0f}",
-        f"{float(format(fast['power_mw'], '.3g')):,g}",
-    ]
+    cells = [f"{figures['memory_bits']:,}", f"{figures['flops']:,}"]
+    for point in (small, fast):
+        wired = wired_mhz(point)
+        cells += [f"{point['area_um2']:,.0f}", f"{point['fmax_mhz']:,.0f}"]
+        cells.append(f"{wired:,.0f}" if wired else "-")
+    return [*cells, f"{float(format(fast['power_mw'], '.3g')):,g}"]
 
 
 def _device(figures: dict[str, Any]) -> list[str]:

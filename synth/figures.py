@@ -25,6 +25,9 @@ LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
 CLOCKS = {"nangate45": "MHz, default wire load", "osu018": "MHz, without wires"}
 """Title of the clocks of each library, with their wire load; OSU018 has no default wire load."""
 
+WIRED_CLOCK = "MHz, modelled wires"
+"""Title of the clocks that `make synth WIRES=1` adds."""
+
 PRESET, NETLIST_PRESET = "smollm2", "tiny"
 """Preset for the areas on pages, and preset for simulations of netlists and mutants."""
 
@@ -33,6 +36,7 @@ _SYNTH = (
     "top", "preset", "liberty", "corner", "tools", "verilog_digest", "memory_bits", "flops",
 )  # fmt: skip
 _POINT = ("recipe", "area_um2", "nand2_equivalents", "fmax_mhz", "power_mw")
+_WIRED = ("um_per_load", "fmax_mhz")
 _NETLIST = (
     "top", "preset", "liberty", "simulator", "seed", "verilog_digest", "tests", "failures",
     "values_checked", "mismatches",
@@ -94,12 +98,24 @@ def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> 
 
 def _synthesis(values: dict[str, Any]) -> dict[str, Any] | None:
     """Return the stored part of a ``synth.json``; None if a figure for the pages is missing."""
-    points = [{key: point[key] for key in _POINT} for point in values["points"]]
+    points = [_point(point) for point in values["points"]]
     # Without OpenSTA there are only areas, and with a period there is only one netlist.
     if values["period_ps"] is not None or any(None in point.values() for point in points):
         return None
     kept = {key: values[key] for key in _SYNTH} | {"points": points}
     return kept | ({"parts": parts} if (parts := parts_of(values)) else {})
+
+
+def _point(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the stored part of a netlist's figures."""
+    kept = {key: values[key] for key in _POINT}
+    wired = values.get("wired")
+    return kept | ({"wired": {key: wired[key] for key in _WIRED}} if wired else {})
+
+
+def wired_mhz(point: dict[str, Any]) -> float | None:
+    """Return a netlist's clock with modelled wires, from its figures; None if not measured."""
+    return point.get("wired", {}).get("fmax_mhz")
 
 
 def parts_of(values: dict[str, Any]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hdl.paths import ROOT
 from synth.cells import EMPTY, Cell, Read, Table, scientific, spread
-from synth.figures import FIGURES, LIBRARIES
+from synth.figures import FIGURES, LIBRARIES, WIRED_CLOCK, wired_mhz
 from synth.results import Measured, Record
 
 REFERENCE = Path(__file__).with_name("reference")
@@ -19,7 +19,9 @@ REFERENCE = Path(__file__).with_name("reference")
 SHOWN = ("smollm2", "paper")
 """Presets with real dimensions, in order of preference."""
 
-COLUMNS = ("unit", "utilisation", "area, µm²", "MHz", "mW", "memory bits")
+COLUMNS = (
+    "unit", "utilisation", "area, µm²", "MHz, default wire load", WIRED_CLOCK, "mW", "memory bits",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,7 @@ def _area(synth: Read) -> list[Cell]:
     texts = (
         spread(small["area_um2"], fast["area_um2"], "{:,.0f}"),
         spread(small["fmax_mhz"], fast["fmax_mhz"], "{:,.0f}"),
+        spread(wired_mhz(small), wired_mhz(fast), "{:,.0f}"),
         "" if power is None else scientific(power),
         "" if bits is None else f"{bits:,}",
     )
@@ -156,6 +159,7 @@ def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Tabl
             for point in record.values.get("points", []):
                 part = read.part(record.values | point)
                 gates, power = point["nand2_equivalents"], point.get("power_mw")
+                wired = wired_mhz(point)
                 rows.append(
                     [
                         Cell(text=result.preset),
@@ -167,11 +171,13 @@ def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Tabl
                         part("flops", "{:,}"),
                         part("memory_bits", "{:,}"),
                         part("fmax_mhz", "{:,.0f}"),
+                        part.cell(f"{wired:,.0f}") if wired else EMPTY,
                         part.cell(scientific(power)) if power else EMPTY,
                     ]
                 )
     columns = ("preset", "library", "mapped for", "µm²", "NAND2", "NAND2 per operation/cycle",
-               "flip-flops", "memory bits", "MHz, default wire load", "mW")  # fmt: skip
+               "flip-flops", "memory bits", "MHz, default wire load", WIRED_CLOCK,
+               "mW")  # fmt: skip
     title = "Netlists: logic only, SRAM excluded; OSU018 has no default wire load"
     return Table(title=title, columns=columns, rows=rows)
 

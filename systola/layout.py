@@ -14,22 +14,26 @@ from systola.options import Chosen, UserPath, console, path_shown, unit_options
 @click.option("--lef", type=UserPath(), help="LEF file of the cells of LIBERTY.")
 @click.option("--density", type=float, default=0.7, help="Share of the core for cells.")
 @click.option("--period", type=float, help="Clock period in picoseconds for the mapping.")
+@click.option("--limit", type=int, help="Maximum number of cells; 6000 if absent.")
 def layout(
     unit: Chosen,
     liberty: str | None,
     lef: Path | None,
     density: float,
     period: float | None,
+    limit: int | None,
 ) -> None:
     """Place and route a small unit, check it, and measure its clock with wires."""
     from synth.asic import check_period
-    from synth.layout.flow import check_density, find_lef
+    from synth.layout.flow import CELL_LIMIT, check_density, check_limit, find_lef
     from synth.layout.units import lay_out_unit
     from synth.liberty import find_library
     from synth.timing import MISSING
 
     check_period(period)
     check_density(density)
+    limit = CELL_LIMIT if limit is None else limit
+    check_limit(limit)
     geometry = find_lef(liberty, lef)
     with console.status("reading the cell library") as status:
         library = find_library(liberty)
@@ -41,6 +45,7 @@ def layout(
             lef=geometry,
             density=density,
             period_ps=period,
+            limit=limit,
             progress=lambda words: status.update(f"{unit.title}: {words}"),
         )
     figures = result.figures

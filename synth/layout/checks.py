@@ -65,7 +65,7 @@ def read_checks(path: Path) -> Checks:
 
 
 def check_inputs(checker: Checker, design: LayoutNetlist, power: PowerGrid, lef: Lef) -> list[str]:
-    """Return the inputs of a check besides ``routed.def``: both scripts, and the netlist.
+    """Return the inputs of a check besides ``<top>.def``: both scripts, and the netlist.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def check_inputs(checker: Checker, design: LayoutNetlist, power: PowerGrid, lef:
 
 
 def check(checker: Checker, inputs: list[str], top: str, directory: Path) -> Checks:
-    """Check ``routed.def`` in a directory, and write ``<top>.gds``.
+    """Check ``<top>.def`` in a directory, and write ``<top>.gds``.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def check(checker: Checker, inputs: list[str], top: str, directory: Path) -> Che
     """
     work = directory / "check"
     work.mkdir(exist_ok=True)
-    replace_text(work / "routed.def", (directory / "routed.def").read_text())
+    replace_text(work / "routed.def", (directory / f"{top}.def").read_text())
     magic, netgen, netlist = inputs
     replace_text(work / "netlist.spice", netlist)
     report = _run(checker.shell, "magic", magic, work)

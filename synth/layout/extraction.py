@@ -11,12 +11,9 @@ from itertools import pairwise
 
 from hdl.errors import UserError
 from synth.layout.design_exchange import Floorplan, Point, Route, port_box
-from synth.layout.lef import NM, Box, Lef
+from synth.layout.lef import NM, Box, Lef, Macro
 from synth.layout.netlist import LayoutNetlist
-from synth.layout.placement import Placement
-
-OVERLAP = 200
-"""Distance in nm, half the width of a via, within which two ends of wires overlap."""
+from synth.layout.placement import Place, Placement
 
 SHORT_OHM = 0.001
 """Resistance between two pins at one node."""
@@ -82,16 +79,23 @@ def pin_boxes(
     owner, name = pin
     if owner == "PIN":
         return [port_box(plan, name, lef)]
-    macro, at = lef.macro(design.cells[owner].kind), placement.cells[owner]
+    macro = lef.macro(design.cells[owner].kind)
+    return on_die(macro.pin(name).boxes, macro, placement.cells[owner], plan)
+
+
+def on_die(
+    boxes: Iterable[tuple[str, Box]], macro: Macro, at: Place, plan: Floorplan
+) -> list[tuple[str, Box]]:
+    """Return boxes of a cell at their places on the die."""
     left, bottom = at.x + plan.origin[0], at.y + plan.origin[1]
-    boxes: list[tuple[str, Box]] = []
-    for layer, (x0, y0, x1, y1) in macro.pin(name).boxes:
+    found: list[tuple[str, Box]] = []
+    for layer, (x0, y0, x1, y1) in boxes:
         if at.orientation in ("FN", "S"):
             x0, x1 = macro.width - x1, macro.width - x0
         if at.orientation in ("FS", "S"):
             y0, y1 = macro.height - y1, macro.height - y0
-        boxes.append((layer, (left + x0, bottom + y0, left + x1, bottom + y1)))
-    return boxes
+        found.append((layer, (left + x0, bottom + y0, left + x1, bottom + y1)))
+    return found
 
 
 def extract(
@@ -120,12 +124,12 @@ def extract(
     ordered = sorted(nodes)
     for index, (layer, x, y) in enumerate(ordered):
         for other in ordered[index + 1 :]:
-            if other[0] != layer or other[1] - x > OVERLAP:
+            if other[0] != layer or other[1] - x > lef.reach:
                 break
-            if abs(other[2] - y) <= OVERLAP:
+            if abs(other[2] - y) <= lef.reach:
                 nodes.unite((layer, x, y), other)
     result = Parasitics()
-    touching = {pin: _touching(shapes, ordered) for pin, shapes in boxes.items()}
+    touching = {pin: _touching(shapes, ordered, lef.reach) for pin, shapes in boxes.items()}
     for pin, found in touching.items():
         if not found:
             raise UserError(f"the router must connect {' '.join(pin)} to net {net}")
@@ -212,13 +216,13 @@ def _net_lines(design: LayoutNetlist, net: str, found: Parasitics) -> list[str]:
     ]
 
 
-def _touching(shapes: list[tuple[str, Box]], points: list[Point]) -> list[Point]:
-    """Return the points that overlap a pin."""
+def _touching(shapes: list[tuple[str, Box]], points: list[Point], reach: int) -> list[Point]:
+    """Return the points that are at most `reach` nm from a pin."""
     return [
         (layer, x, y)
         for layer, x, y in points
         if any(
-            layer == on and x0 - OVERLAP <= x <= x1 + OVERLAP and y0 - OVERLAP <= y <= y1 + OVERLAP
+            layer == on and x0 - reach <= x <= x1 + reach and y0 - reach <= y <= y1 + reach
             for on, (x0, y0, x1, y1) in shapes
         )
     ]

@@ -29,6 +29,7 @@ from synth.layout.design_exchange import (
 )
 from synth.layout.extraction import Parasitics, extract, pin_boxes, write_spef
 from synth.layout.lef import NM, Lef, read_lef
+from synth.layout.minimum_area import add_metal, with_metal
 from synth.layout.netlist import LayoutNetlist, read_netlist
 from synth.layout.picture import Die, draw_die
 from synth.layout.placement import Placement, place, read_places, write_cells
@@ -39,8 +40,8 @@ from synth.layout.tools import find_placer, find_router
 from synth.mapped_design import Netlist
 
 CELL_LIMIT = 6000
-"""Maximum number of cells: qrouter's time grows faster than linearly, from 13 s at 1,300 cells to
-200 s at 6,100 cells, and it did not finish 13,400 cells."""
+"""Default maximum number of cells. qrouter's time grows faster than linearly, from 13 s at 1,300
+cells to 200 s at 6,100 cells. It repeats the routes (`route_script`) of at most so many cells."""
 
 RESULTS = "checks.json"
 """File of the results of DRC and LVS."""
@@ -128,6 +129,18 @@ def check_density(density: float) -> None:
         raise UserError(f"DENSITY must be between {low:g} and {high:g}, not {density:g}")
 
 
+def check_limit(limit: int) -> None:
+    """Check the maximum number of cells.
+
+    Raises
+    ------
+    UserError
+        If it is not positive.
+    """
+    if limit < 1:
+        raise UserError(f"LIMIT must be at least 1 cell, not {limit}")
+
+
 def lay_out(
     netlist: Netlist,
     lef: Lef,
@@ -135,6 +148,7 @@ def lay_out(
     *,
     density: float,
     facts: dict[str, Any],
+    limit: int = CELL_LIMIT,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Layout:
     """Place and route a netlist, measure its timing and write ``layout.json``.
@@ -151,6 +165,8 @@ def lay_out(
         Share of the core's area that the cells may take.
     facts : dict[str, Any]
         Entries of ``layout.json`` about the origin of the netlist.
+    limit : int, optional
+        Maximum number of cells.
     progress : Callable[[str], None], optional
         Called with a description of each step.
 
@@ -160,10 +176,11 @@ def lay_out(
         If a program is missing, the design is too large, or a stage fails.
     """
     check_density(density)
-    if netlist.cells > CELL_LIMIT:
+    check_limit(limit)
+    if netlist.cells > limit:
         raise UserError(
-            f"layout takes at most {CELL_LIMIT} cells, but {netlist.top} has {netlist.cells}: "
-            "the router's time grows faster than the number of cells"
+            f"layout takes at most {limit} cells, but {netlist.top} has {netlist.cells}: the "
+            "router's time grows faster than the number of cells; LIMIT sets another maximum"
         )
     if not netlist.cells:
         raise UserError(f"layout needs a netlist with cells, but {netlist.top} has none")
@@ -193,7 +210,8 @@ def lay_out(
     plan = make_floorplan(placement, lef)
     power = plan_power(design, placement, plan.origin, plan.die, lef)
 
-    script = route_script(router, lef)
+    cleanup = logic <= CELL_LIMIT
+    script = route_script(router, lef, cleanup=cleanup)
     placed = write_placed(design, placement, plan, power, lef)
     replace_text(directory / "placed.def", placed)
     key = _key(placed, script, lef.path.read_text(errors="replace"))
@@ -203,8 +221,11 @@ def lay_out(
         route(router, script, directory, progress)
         _done(routed, key, started)
 
-    progress("extraction")
-    routes = {net: found for net, found in read_routes(routed).items() if len(found.pins) > 1}
+    progress("minimum area and extraction")
+    added = add_metal(design, placement, plan, power, lef, read_routes(routed))
+    final = directory / f"{design.top}.def"
+    replace_text(final, with_metal(routed.read_text(), added))
+    routes = {net: found for net, found in read_routes(final).items() if len(found.pins) > 1}
     parasitics = extract_all(design, placement, plan, lef, routes)
     verilog, spef = directory / f"{design.top}.v", directory / f"{design.top}.spef"
     replace_text(verilog, design.verilog())
@@ -231,6 +252,8 @@ def lay_out(
         "clock_levels": levels,
         "clock_sinks": netlist.flops,
         "fillers": len(power.fillers),
+        "routes_repeated": cleanup,
+        "wires_for_area": sum(map(len, added.values())),
         "straps": {net.name: len(net.straps) for net in power.nets},
         **_geometry(design, placement, plan, routes),
         "cut": design.cut,
@@ -299,7 +322,7 @@ def _check(
     """
     checker = find_checker()
     inputs = check_inputs(checker, design, power, lef)
-    routed, results = directory / "routed.def", directory / RESULTS
+    routed, results = directory / f"{design.top}.def", directory / RESULTS
     key = _key(routed.read_text(), lef.path.read_text(errors="replace"), *inputs)
     if not _is_done(results, key) or not (directory / f"{design.top}.gds").exists():
         progress("DRC, LVS and GDS")

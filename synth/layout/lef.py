@@ -12,6 +12,7 @@ NM = 1000
 _RECT = re.compile(r"\bRECT\s+([-\d.]+)\s+([-\d.]+)\s+([-\d.]+)\s+([-\d.]+)")
 _MACRO = re.compile(r"^MACRO\s+(\S+)\s*\n(.*?)^END\s+\1\s*$", flags=re.M | re.S)
 _PIN = re.compile(r"^\s*PIN\s+(\S+)\s*\n(.*?)^\s*END\s+\1\s*$", flags=re.M | re.S)
+_OBS = re.compile(r"^\s*OBS\b(.*?)^\s*END\s*$", flags=re.M | re.S)
 _VIA = re.compile(r"^VIA\s+(\S+).*?\n(.*?)^END\s+\1\s*$", flags=re.M | re.S)
 _ON_LAYER = re.compile(r"\bLAYER\s+(\S+)\s*;(.*?)(?=\bLAYER\b|\Z)", flags=re.S)
 _LAYER = re.compile(r"^LAYER\s+(\S+)\s*\n(.*?)^END\s+\1\s*$", flags=re.M | re.S)
@@ -33,6 +34,10 @@ class Layer:
         Resistance of a square.
     area_ff_per_um2, edge_ff_per_um : float
         Capacitance of an area and of each edge.
+    spacing : float
+        Minimum distance of two wires in um.
+    area : float
+        Minimum area of metal in um2, 0 if the file states none.
     """
 
     name: str
@@ -43,6 +48,8 @@ class Layer:
     ohm_per_square: float
     area_ff_per_um2: float
     edge_ff_per_um: float
+    spacing: float
+    area: float
 
     @property
     def ohm_per_um(self) -> float:
@@ -75,12 +82,13 @@ class MacroPin:
 
 @dataclass(frozen=True, kw_only=True)
 class Macro:
-    """A cell: name, width and height, and pins."""
+    """A cell: name, width and height, pins, and boxes that wires must not cross."""
 
     name: str
     width: int
     height: int
     pins: dict[str, MacroPin] = field(repr=False)
+    obstructions: tuple[tuple[str, Box], ...] = field(repr=False)
 
     def pin(self, name: str) -> MacroPin:
         """Return a pin.
@@ -109,6 +117,10 @@ class Lef:
         The cells.
     vias : dict[str, tuple[str, str]]
         Lower and upper routing layer of each via.
+    pads : dict[str, tuple[tuple[str, Box], ...]]
+        Boxes of each via on routing layers, relative to its position.
+    reach : int
+        Half the width of the smallest via in nm: a wire reaches at least so far beyond its end.
     site, row_height : int
         Width and height of a site in nm.
     """
@@ -117,6 +129,8 @@ class Lef:
     layers: tuple[Layer, ...]
     macros: dict[str, Macro] = field(repr=False)
     vias: dict[str, tuple[str, str]] = field(repr=False)
+    pads: dict[str, tuple[tuple[str, Box], ...]] = field(repr=False)
+    reach: int
     site: int
     row_height: int
 
@@ -179,11 +193,18 @@ def read_lef(path: Path) -> Lef:
     if not sizes or not sizes[0]:
         raise UserError(f"LEF must define a site of class CORE, but '{path}' does not")
     site, row_height = (round(float(value) * NM) for value in sizes[0].groups())
+    names = {layer.name for layer in layers}
+    pads = {
+        name: tuple(box for box in _boxes(body) if box[0] in names)
+        for name, body in _VIA.findall(text)
+    }
     return Lef(
         path=path,
         layers=layers,
         macros={name: _macro(name, body) for name, body in _MACRO.findall(text)},
         vias=_vias(text, [layer.name for layer in layers]),
+        pads=pads,
+        reach=_reach(pads, layers),
         site=site,
         row_height=row_height,
     )
@@ -200,6 +221,13 @@ def _vias(text: str, layers: list[str]) -> dict[str, tuple[str, str]]:
     return vias
 
 
+def _reach(pads: dict[str, tuple[tuple[str, Box], ...]], layers: tuple[Layer, ...]) -> int:
+    """Return half the width of the smallest via, or of the narrowest wire if no via has a box."""
+    boxes = [box for shapes in pads.values() for _, box in shapes]
+    widths = [min(x1 - x0, y1 - y0) for x0, y0, x1, y1 in boxes]
+    return min(widths or [round(layer.width * NM) for layer in layers]) // 2
+
+
 def _macro(name: str, body: str) -> Macro:
     """Return a cell of a LEF file."""
     size = re.search(r"\bSIZE\s+([\d.]+)\s+BY\s+([\d.]+)", body)
@@ -208,14 +236,20 @@ def _macro(name: str, body: str) -> Macro:
     pins: dict[str, MacroPin] = {}
     for pin, content in _PIN.findall(body):
         use = re.search(r"\bUSE\s+(\w+)", content)
-        boxes: list[tuple[str, Box]] = []
-        for layer, part in _ON_LAYER.findall(content):
-            for corners in _RECT.findall(part):
-                x0, y0, x1, y1 = (round(float(value) * NM) for value in corners)
-                boxes.append((layer, (x0, y0, x1, y1)))
-        pins[pin] = MacroPin(use=use[1].upper() if use else "SIGNAL", boxes=tuple(boxes))
+        pins[pin] = MacroPin(use=use[1].upper() if use else "SIGNAL", boxes=tuple(_boxes(content)))
     width, height = (round(float(value) * NM) for value in size.groups())
-    return Macro(name=name, width=width, height=height, pins=pins)
+    blocked = [box for content in _OBS.findall(body) for box in _boxes(content)]
+    return Macro(name=name, width=width, height=height, pins=pins, obstructions=tuple(blocked))
+
+
+def _boxes(text: str) -> list[tuple[str, Box]]:
+    """Return the boxes of a group in nm, with their layers."""
+    boxes: list[tuple[str, Box]] = []
+    for layer, part in _ON_LAYER.findall(text):
+        for corners in _RECT.findall(part):
+            x0, y0, x1, y1 = (round(float(value) * NM) for value in corners)
+            boxes.append((layer, (x0, y0, x1, y1)))
+    return boxes
 
 
 def read_layers(lef: Path) -> list[Layer]:
@@ -244,6 +278,8 @@ def read_layers(lef: Path) -> list[Layer]:
                 ohm_per_square=_value(body, r"RESISTANCE\s+RPERSQ"),
                 area_ff_per_um2=1e3 * _value(body, r"CAPACITANCE\s+CPERSQDIST"),
                 edge_ff_per_um=1e3 * _value(body, "EDGECAPACITANCE"),
+                spacing=_value(body, "SPACING"),
+                area=_value(body, "AREA"),
             )
         )
     if not layers:

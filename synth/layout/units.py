@@ -9,7 +9,7 @@ from hdl.digest import verilog_digest
 from hdl.emitted import emit_unit
 from hdl.entry import Entry
 from synth.asic import RECIPES, elaborate, map_to_cells, tool_versions
-from synth.layout.flow import Layout, lay_out
+from synth.layout.flow import CELL_LIMIT, Layout, lay_out
 from synth.layout.lef import Lef
 from synth.liberty import Library
 from synth.synthesis import measure_design
@@ -40,6 +40,7 @@ def lay_out_unit(
     lef: Lef,
     density: float = DENSITY,
     period_ps: float | None = None,
+    limit: int = CELL_LIMIT,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Layout:
     """Emit, map, place and route a unit, and write ``layout.json``.
@@ -60,6 +61,8 @@ def lay_out_unit(
         Share of the core's area that the cells may take.
     period_ps : float, optional
         The netlist that ``synth`` selects with this period; the delay-optimised one if absent.
+    limit : int, optional
+        Maximum number of cells.
     progress : Callable[[str], None], optional
         Called with a description of each step.
 
@@ -95,4 +98,6 @@ def lay_out_unit(
         "period_ps": period_ps,
         "tools": tool_versions(),
     }
-    return lay_out(netlist, lef, directory, density=density, facts=facts, progress=progress)
+    return lay_out(
+        netlist, lef, directory, density=density, facts=facts, limit=limit, progress=progress
+    )

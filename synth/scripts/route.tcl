@@ -7,5 +7,5 @@ via stack 1
 vdd {power}
 gnd {ground}
 read_def placed.def
-qrouter::standard_route routed.def false
+qrouter::standard_route routed.def false {no_cleanup}
 quit

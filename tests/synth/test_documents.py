@@ -100,9 +100,25 @@ def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
     assert figures["osu018"]["softmax"]["memory_bits"] == 128
     assert figures["osu018"]["rms_norm"] == known["osu018"]["rms_norm"]
     written = pages(CATALOG, figures, DIGESTS)
-    cells = "| 128 | 7 | 1,000 | 300 | 2,000,000 | 900 | 1 |"
+    cells = "| 128 | 7 | 1,000 | 300 | - | 2,000,000 | 900 | - | 1 |"
     docs = ROOT / "docs"
     assert f"| {SOFTMAX} {cells}" in written[docs / "figures.md"]["osu018"].splitlines()
+
+
+def test_clocks_with_modelled_wires_are_next_to_the_others() -> None:
+    wires = {"um_per_load": 7.0, "ohm_per_um": 1.0}
+    points = [
+        {**SMALL, "wired": {**wires, "fmax_mhz": 250.0}},
+        {**FAST, "wired": {**wires, "fmax_mhz": 700.0}},
+    ]
+    synth = {"liberty": "NangateOpenCellLibrary", "points": points}
+    figures = merged({}, [measured(**synth)], NO_OPERATORS)
+    stored = [point["wired"] for point in figures["nangate45"]["softmax"]["points"]]
+    assert stored == [{"um_per_load": 7.0, "fmax_mhz": clock} for clock in (250.0, 700.0)]
+    written, docs = pages(CATALOG, figures, DIGESTS), ROOT / "docs"
+    cells = "| 64 | 7 | 1,000 | 300 | 250 | 2,000,000 | 900 | 700 | 1 |"
+    assert f"| {SOFTMAX} {cells}" in written[docs / "figures.md"]["nangate45"].splitlines()
+    assert "| 300 to 900 | 250 to 700 | 64 |" in written[docs / "units.md"]["units"]
 
 
 @pytest.mark.parametrize(

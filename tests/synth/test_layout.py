@@ -35,7 +35,7 @@ def _components(text: str) -> dict[str, tuple[str, int, int]]:
 @needs_tools
 def test_routed_netlist_equals_the_mapped_netlist(layout: Layout, netlist: Netlist) -> None:
     """Cells and connections of the routed DEF, without the clock tree, are those of Yosys."""
-    text = (layout.file.parent / "routed.def").read_text()
+    text = (layout.file.parent / "counter.def").read_text()
     mapped = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())["modules"]
     memories = {memory.module for memory in netlist.memories}
     wanted: dict[int, set[tuple[str, str]]] = {}
@@ -66,7 +66,7 @@ def test_routed_netlist_equals_the_mapped_netlist(layout: Layout, netlist: Netli
 @needs_tools
 def test_wire_length_equals_an_independent_sum(layout: Layout) -> None:
     """Sum the points of all wires in the text of the DEF."""
-    text = (layout.file.parent / "routed.def").read_text()
+    text = (layout.file.parent / "counter.def").read_text()
     text = re.sub(r"^- (?:vdd|gnd) \( \*.*?;$", "", text, flags=re.M | re.S)
     total = 0
     for wire in re.findall(r"(?:\+ ROUTED|NEW) (metal\d[^;+]*?)(?=NEW|;|\+)", text):
@@ -84,7 +84,7 @@ def test_wire_length_equals_an_independent_sum(layout: Layout) -> None:
 
 @needs_tools
 def test_no_cell_overlaps_another_or_is_outside_the_core(layout: Layout, lef: Lef) -> None:
-    cells = _components((layout.file.parent / "routed.def").read_text())
+    cells = _components((layout.file.parent / "counter.def").read_text())
     rows: dict[int, list[tuple[int, int]]] = {}
     for kind, x, y in cells.values():
         rows.setdefault(y, []).append((x, x + lef.macro(kind).width))
@@ -267,9 +267,19 @@ def test_illegal_input_is_rejected_in_one_sentence(
         find_lef("cells.lib", tmp_path / "none.lef")
     (part,) = netlist.modules
     large = replace(netlist, modules=(replace(part, cells=6001),))
-    with pytest.raises(UserError, match="layout takes at most 6000 cells, but counter has 6001"):
+    with pytest.raises(UserError, match=r"at most 6000 cells, but counter has 6001: .*LIMIT sets"):
         lay_out(large, lef, tmp_path / "out", density=0.7, facts={})
+    with pytest.raises(UserError, match="LIMIT must be at least 1 cell, not 0"):
+        lay_out(large, lef, tmp_path / "out", density=0.7, limit=0, facts={})
     assert not (tmp_path / "out").exists()
+
+
+@needs_tools
+def test_limit_is_the_largest_number_of_cells(netlist: Netlist, lef: Lef, tmp_path: Path) -> None:
+    count = netlist.cells
+    with pytest.raises(UserError, match=f"at most {count - 1} cells, but counter has {count}"):
+        lay_out(netlist, lef, tmp_path, density=0.6, limit=count - 1, facts={})
+    assert lay_out(netlist, lef, tmp_path, density=0.6, limit=count, facts={}).file.exists()
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

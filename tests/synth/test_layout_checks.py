@@ -23,7 +23,7 @@ from synth.layout.placement import Placement
 from synth.layout.power import plan_power
 from synth.liberty import find_library
 from synth.mapped_design import Netlist
-from synth.svg import least_width
+from synth.svg import SMALLEST, width_at
 from tests.synth.test_timing import OSU
 
 HAS_TOOLS = bool(
@@ -45,8 +45,8 @@ def _recheck(
     netlist: tuple[str, str] = ("", ""),
 ) -> Checks:
     """Check a routed DEF, and a netlist in which one text is replaced by another."""
-    original = (layout.file.parent / "routed.def").read_text()
-    (directory / "routed.def").write_text(routed or original)
+    original = (layout.file.parent / "counter.def").read_text()
+    (directory / "counter.def").write_text(routed or original)
     checker = programs.find_checker(fetch=False)
     magic, netgen, spice = check_inputs(checker, layout.design, layout.power, lef)
     assert netlist[0] in spice
@@ -56,7 +56,7 @@ def _recheck(
 
 def _with_wire(layout: Layout, wire: str) -> str:
     """Return the routed DEF with one more wire of the power net."""
-    text = (layout.file.parent / "routed.def").read_text()
+    text = (layout.file.parent / "counter.def").read_text()
     changed = re.sub(r"(- vdd \( \* vdd \)[^;]*?) ;", rf"\1\n  NEW {wire} ;", text, count=1)
     assert changed != text
     return changed
@@ -104,7 +104,7 @@ def test_lvs_finds_a_short(layout: Layout, lef: Lef, tmp_path: Path) -> None:
 
 @needs_tools
 def test_lvs_finds_an_open_net(layout: Layout, lef: Lef, tmp_path: Path) -> None:
-    text = (layout.file.parent / "routed.def").read_text()
+    text = (layout.file.parent / "counter.def").read_text()
     start = text.index("\nNETS")
     first = text.index("+ ROUTED", start)
     end = text.index(";", first)
@@ -128,7 +128,7 @@ def test_lvs_finds_swapped_pins(layout: Layout, lef: Lef, tmp_path: Path) -> Non
 
 @needs_tools
 def test_lvs_finds_rails_that_no_strap_connects(layout: Layout, lef: Lef, tmp_path: Path) -> None:
-    text = (layout.file.parent / "routed.def").read_text()
+    text = (layout.file.parent / "counter.def").read_text()
     net = re.search(r"- vdd \( \* vdd \)[^;]*;", text)
     assert net
     kept = "\n".join(line for line in net[0].splitlines() if "M2_M1" not in line)
@@ -287,7 +287,7 @@ def test_a_picture_of_dies_has_each_title_and_size_as_text(layout: Layout, tmp_p
     facts = f"{len(layout.design.cells)} cells, {width:.0f} x {height:.0f} um"
     assert {*dies, "Two: counter, wires", "clock buffer", "metal2"} <= set(texts)
     assert texts.count(facts) == 2
-    assert least_width(svg.read_text()) < 800
+    assert width_at(svg.read_text(), SMALLEST) < 800
     pixels = matplotlib.image.imread(png)
     colors = Counter(tuple(round(255 * p) for p in pixel[:3]) for row in pixels for pixel in row)
     assert colors[0x4E, 0x79, 0xA7] > 1000, "cells"

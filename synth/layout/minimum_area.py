@@ -1,0 +1,203 @@
+"""Metal for wires that are smaller than the minimum area of their layer.
+
+qrouter knows no minimum area. The pad of a via that no wire continues, as in a stack of two vias,
+can be smaller. `add_metal` lengthens such metal by a short wire where no other metal is near.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from synth.layout.design_exchange import Floorplan, Point, Route, port_box
+from synth.layout.extraction import on_die
+from synth.layout.lef import NM, Box, Layer, Lef
+from synth.layout.netlist import LayoutNetlist
+from synth.layout.placement import Placement
+from synth.layout.power import PowerGrid
+
+OSU018_UM2 = {"metal6": 0.56} | dict.fromkeys((f"metal{index}" for index in range(1, 6)), 0.2)
+"""Minimum areas of Magic's technology of OSU018, whose LEF file states none."""
+
+GRID, LONGEST = 100, 4000
+"""Magic rounds edges to this grid; and the maximum length of an added wire, both in nm."""
+
+Shape = tuple[str, Box]
+"""Layer and box in nm."""
+
+Wire = tuple[Point, Point]
+"""Two ends of a wire."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metal:
+    """All metal of a layer: boxes of each net, and those of no signal."""
+
+    nets: dict[str, list[Box]]
+    others: list[Box]
+
+    def near(self, box: Box, distance: int) -> Iterator[tuple[str, Box]]:
+        """Yield the boxes less than `distance` from a box, and the net of each."""
+        x0, y0, x1, y1 = box
+        wide = x0 - distance, y0 - distance, x1 + distance, y1 + distance
+        for net, boxes in (*self.nets.items(), ("", self.others)):
+            yield from ((net, other) for other in boxes if _overlap(wide, other))
+
+
+def minimum_area(layer: Layer, lef: Lef) -> int:
+    """Return the minimum area of metal in nm2, 0 if unknown."""
+    known = OSU018_UM2 if lef.path.name == "osu018_stdcells.lef" else {}
+    return round((layer.area or known.get(layer.name, 0.0)) * NM**2)
+
+
+def add_metal(
+    design: LayoutNetlist,
+    placement: Placement,
+    plan: Floorplan,
+    power: PowerGrid,
+    lef: Lef,
+    routes: dict[str, Route],
+) -> dict[str, list[Wire]]:
+    """Return the wires by net that give all metal of the routes its minimum area.
+
+    Metal without space for a wire stays as it is, and DRC counts it.
+    """
+    metal = {layer.name: Metal(nets={}, others=[]) for layer in lef.layers}
+    routed: set[tuple[str, str, Box]] = set()
+    for net, pins in design.pins().items():
+        for layer, box in _shapes(routes.get(net, Route()), lef):
+            metal[layer].nets.setdefault(net, []).append(box)
+            routed.add((net, layer, box))
+        for owner, pin in pins:
+            if owner == "PIN":
+                layer, box = port_box(plan, pin, lef)
+                metal[layer].nets.setdefault(net, []).append(box)
+    for layer, box, net in _cells(design, placement, plan, power, lef):
+        if layer in metal:
+            (metal[layer].nets.setdefault(net, []) if net else metal[layer].others).append(box)
+    added: dict[str, list[Wire]] = {}
+    for layer in lef.layers:
+        least = minimum_area(layer, lef)
+        for net, boxes in metal[layer.name].nets.items():
+            for small in _small(boxes, least):
+                # A pin without a wire is the cell's own.
+                if not any((net, layer.name, box) in routed for box in small):
+                    continue
+                if wire := _wire(small, least, layer, metal[layer.name], net):
+                    added.setdefault(net, []).append(wire)
+                    boxes.append(_box(wire, layer))
+    return added
+
+
+def with_metal(text: str, added: dict[str, list[Wire]]) -> str:
+    """Return a routed DEF with more wires."""
+    head, start, rest = text.partition("\nNETS ")
+    body, end, tail = rest.partition("\nEND NETS")
+    for net, wires in added.items():
+        lines = "".join(
+            f"\n  NEW {layer} ( {x0} {y0} ) ( {x1} {y1} )" for (layer, x0, y0), (_, x1, y1) in wires
+        )
+        statement = re.compile(rf"^(- {re.escape(net)}\s[^;]*?)(\s*;)", flags=re.M)
+        body = statement.sub(lambda found, lines=lines: found[1] + lines + found[2], body, count=1)
+    return head + start + body + end + tail
+
+
+def _shapes(route: Route, lef: Lef) -> Iterator[Shape]:
+    """Yield the boxes of the wires and vias of a route."""
+    layers = {layer.name: layer for layer in lef.layers}
+    for wire in route.segments:
+        yield wire[0][0], _box(wire, layers[wire[0][0]])
+    for via, x, y in route.vias:
+        for layer, (x0, y0, x1, y1) in lef.pads[via]:
+            yield layer, (x + x0, y + y0, x + x1, y + y1)
+
+
+def _cells(
+    design: LayoutNetlist, placement: Placement, plan: Floorplan, power: PowerGrid, lef: Lef
+) -> Iterator[tuple[str, Box, str]]:
+    """Yield layer, box and signal of all metal of cells and power nets; no signal is ``""``."""
+    kinds = {name: cell.kind for name, cell in design.cells.items()}
+    kinds |= dict.fromkeys(power.fillers, power.filler)
+    for name, at in (placement.cells | power.fillers).items():
+        macro = lef.macro(kinds[name])
+        nets = design.cells[name].nets if name in design.cells else {}
+        for layer, box in on_die(macro.obstructions, macro, at, plan):
+            yield layer, box, ""
+        for pin, shape in macro.pins.items():
+            for layer, box in on_die(shape.boxes, macro, at, plan):
+                yield layer, box, nets.get(pin, "")
+    for net in power.nets:
+        for wire in (*net.straps, *net.stacks):
+            (x0, y0), (x1, y1) = wire.start, wire.end
+            half = wire.width // 2
+            box = min(x0, x1) - half, min(y0, y1) - half, max(x0, x1) + half, max(y0, y1) + half
+            yield wire.layer, box, ""
+            for layer, (left, low, right, high) in lef.pads.get(wire.via, ()):
+                yield layer, (x0 + left, y0 + low, x0 + right, y0 + high), ""
+
+
+def _small(boxes: Sequence[Box], least: int) -> list[list[Box]]:
+    """Return the groups of boxes that touch each other and are smaller together than `least`."""
+    large = [box for box in boxes if _area([box]) >= least]
+    waiting = [box for box in dict.fromkeys(boxes) if _area([box]) < least]
+    groups: list[list[Box]] = []
+    while waiting:
+        group = [waiting.pop()]
+        for box in group:
+            touching = [other for other in waiting if _touch(box, other)]
+            waiting = [other for other in waiting if other not in touching]
+            group += touching
+        whole = any(_touch(box, other) for box in group for other in large)
+        if not whole and _area(group) < least:
+            groups.append(group)
+    return groups
+
+
+def _wire(group: list[Box], least: int, layer: Layer, metal: Metal, net: str) -> Wire | None:
+    """Return the shortest wire that gives a group its minimum area; None without space."""
+    spacing, half = round(max(layer.spacing, layer.width) * NM), round(layer.width * NM / 2)
+    # The far edge of the wire, half a width beyond its end, is on the grid.
+    for length in range(GRID - half % GRID, LONGEST, GRID):
+        for x0, y0, x1, y1 in group:
+            x, y = (x0 + x1) // 2, (y0 + y1) // 2
+            for across, up in ((0, 1), (0, -1), (1, 0), (-1, 0)):
+                end = (layer.name, x + across * length, y + up * length)
+                wire = ((layer.name, x, y), end)
+                box = _box(wire, layer)
+                if _area([*group, box]) < least:
+                    continue
+                near = metal.near(box, spacing)
+                if all(own == net and other in group for own, other in near):
+                    return wire
+    return None
+
+
+def _box(wire: Wire, layer: Layer) -> Box:
+    """Return the box of a wire, which extends by half its width beyond its ends."""
+    (_, x0, y0), (_, x1, y1) = wire
+    half = round(layer.width * NM / 2)
+    return min(x0, x1) - half, min(y0, y1) - half, max(x0, x1) + half, max(y0, y1) + half
+
+
+def _touch(one: Box, two: Box) -> bool:
+    """Return whether two boxes overlap or share an edge or a corner."""
+    return one[0] <= two[2] and two[0] <= one[2] and one[1] <= two[3] and two[1] <= one[3]
+
+
+def _overlap(one: Box, two: Box) -> bool:
+    """Return whether two boxes overlap, more than at their edges."""
+    return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
+
+
+def _area(boxes: Sequence[Box]) -> int:
+    """Return the area that boxes cover together."""
+    xs = sorted({x for box in boxes for x in (box[0], box[2])})
+    ys = sorted({y for box in boxes for y in (box[1], box[3])})
+    return sum(
+        (right - left) * (high - low)
+        for left, right in pairwise(xs)
+        for low, high in pairwise(ys)
+        if any(
+            box[0] <= left and right <= box[2] and box[1] <= low and high <= box[3] for box in boxes
+        )
+    )

@@ -1,0 +1,145 @@
+"""Metal below the minimum area: it is found, lengthened where there is space, and seen by DRC."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from synth.layout import checker as programs
+from synth.layout.checks import Checks, check, check_inputs
+from synth.layout.design_exchange import Floorplan, Route, read_routes
+from synth.layout.flow import Layout
+from synth.layout.lef import Lef
+from synth.layout.minimum_area import Wire, add_metal, with_metal
+from synth.layout.netlist import Instance, LayoutNetlist
+from synth.layout.placement import Place, Placement
+from synth.layout.power import PowerGrid
+from synth.liberty import find_library
+from tests.synth.test_layout import needs_lef
+from tests.synth.test_layout_checks import needs_tools
+
+AT = 30_000, 40_000
+"""Position of a via, far from all cells."""
+
+
+def _added(lef: Lef, **routes: Route) -> dict[str, list[Wire]]:
+    """Return the wires that are added to nets `n` and `m` of two inverters at the left."""
+    design = LayoutNetlist(top="top", library=find_library(None))
+    cells: dict[str, Place] = {}
+    for index, nets in enumerate(({"A": "n", "Y": "m"}, {"A": "m", "Y": "n"})):
+        name = f"i{index}"
+        design.cells[name] = Instance(name=name, kind="INVX1", nets=nets)
+        cells[name] = Place(x=1600 * index, y=0, orientation="N", row=0)
+    placement = Placement(
+        width=8000, rows=1, row_height=10_000, cells=cells, ports={}, flipped=[False]
+    )
+    edges = 0, 0, 80_000, 80_000
+    plan = Floorplan(die=edges, tracks=edges, origin=(400, 500), ports={})
+    power = PowerGrid(filler="FILL", fillers={}, nets=())
+    return add_metal(design, placement, plan, power, lef, routes)
+
+
+def _metal1(*points: tuple[int, int]) -> Route:
+    """Return a wire of metal1 between two points relative to `AT`."""
+    start, end = (("metal1", AT[0] + x, AT[1] + y) for x, y in points)
+    return Route(segments=[(start, end)])
+
+
+VIA = Route(vias=[("M2_M1", *AT)], segments=[(("metal2", *AT), ("metal2", AT[0], AT[1] + 20_000))])
+
+
+@needs_lef
+def test_a_via_without_a_wire_gets_the_shortest_one(lef: Lef) -> None:
+    """A pad of 0.4 um has 0.16 um2, and the minimum is 0.2 um2.
+
+    A wire of 0.3 um whose end is 0.25 um from the centre of the pad extends to 0.4 um, which gives
+    0.16 + 0.3 * 0.2 = 0.22 um2. The next shorter one gives 0.19 um2.
+    """
+    assert _added(lef, n=VIA) == {"n": [(("metal1", *AT), ("metal1", AT[0], AT[1] + 250))]}
+
+
+@needs_lef
+def test_metal_is_added_where_other_metal_keeps_its_distance(lef: Lef) -> None:
+    """The wire to the top would extend to 0.4 um. A wire at 0.8 um begins at 0.65 um."""
+    above = _metal1((-5000, 800), (5000, 800))
+    assert _added(lef, n=VIA, m=above) == {"n": [(("metal1", *AT), ("metal1", AT[0], AT[1] - 250))]}
+    allowed = _metal1((-5000, 850), (5000, 850))
+    assert _added(lef, n=VIA, m=allowed) == _added(lef, n=VIA)
+
+
+@needs_lef
+def test_metal_without_space_stays_small(lef: Lef) -> None:
+    ring = Route()
+    for one, two in (
+        ((-5000, 700), (5000, 700)),
+        ((-5000, -700), (5000, -700)),
+        ((-700, -5000), (-700, 5000)),
+        ((700, -5000), (700, 5000)),
+    ):
+        ring.segments += _metal1(one, two).segments
+    assert _added(lef, n=VIA, m=ring) == {}
+
+
+@needs_lef
+def test_metal_of_the_same_net_is_not_reached_by_accident(lef: Lef) -> None:
+    """Another wire of the net that does not touch the via keeps its distance, too."""
+    own = replace(VIA, segments=[*VIA.segments, *_metal1((-5000, 800), (5000, 800)).segments])
+    assert _added(lef, n=own) == {"n": [(("metal1", *AT), ("metal1", AT[0], AT[1] - 250))]}
+
+
+@needs_lef
+@pytest.mark.parametrize("end", [(800, 0), (0, 350)])
+def test_metal_that_is_large_enough_gets_no_wire(lef: Lef, end: tuple[int, int]) -> None:
+    route = replace(VIA, segments=[*VIA.segments, *_metal1((0, 0), end).segments])
+    assert _added(lef, n=route) == {}
+
+
+@needs_lef
+def test_an_unknown_minimum_area_adds_nothing(lef: Lef) -> None:
+    other = replace(lef, path=Path("other.lef"))
+    assert _added(other, n=VIA) == {}
+    stated = replace(other, layers=tuple(replace(layer, area=0.2) for layer in lef.layers))
+    assert _added(stated, n=VIA) == _added(lef, n=VIA)
+
+
+def test_wires_are_added_to_the_statement_of_their_net() -> None:
+    text = (
+        "PINS 1 ;\n- n + NET n ;\nEND PINS\nNETS 2 ;\n"
+        "- n1\n  ( a A )\n+ ROUTED metal1 ( 0 0 ) M2_M1 ;\n"
+        "- n\n  ( b A ) \n+ ROUTED metal1 ( 0 0 ) M2_M1 \n  NEW metal2 ( 0 0 ) ( * 9 ) ;\n"
+        "END NETS\nSPECIALNETS 1 ;\n- n\n+ ROUTED metal1 400 ( 1 1 ) ( 2 * ) ;\nEND SPECIALNETS\n"
+    )
+    wire = (("metal1", 10, -20), ("metal1", 10, 30))
+    assert with_metal(text, {"n": [wire]}) == text.replace(
+        "( * 9 ) ;", "( * 9 )\n  NEW metal1 ( 10 -20 ) ( 10 30 ) ;"
+    )
+    assert with_metal(text, {}) == text
+
+
+@needs_tools
+def test_drc_accepts_added_metal(layout: Layout, lef: Lef, tmp_path: Path) -> None:
+    """A via in a corner of the die, without wires: its pads on both layers are too small."""
+    die, name = layout.die, f"{layout.design.top}.def"
+    text = (layout.file.parent / name).read_text()
+    (net,) = (net for net, pins in layout.design.pins().items() if ("PIN", "d_0") in pins)
+    x, y = (round((edge + 2400) / 400) * 400 for edge in die.plan.die[:2])
+    statement = f"\n- {net}\n  ( PIN d_0 )"
+    assert statement in text
+    head, _, tail = text.partition(statement)
+    wires, _, rest = tail.partition(";")
+    start = "\n  NEW" if "ROUTED" in wires else "\n+ ROUTED"
+    corrupted = f"{head}{statement}{wires}{start} metal3 ( {x} {y} ) M4_M3 ;{rest}"
+
+    def checked(routed: str) -> Checks:
+        (tmp_path / name).write_text(routed)
+        program = programs.find_checker(fetch=False)
+        inputs = check_inputs(program, layout.design, layout.power, lef)
+        return check(program, inputs, layout.design.top, tmp_path)
+
+    small = checked(corrupted)
+    assert sorted(rule.split(" <")[0] for rule in small.drc) == ["Metal3 area", "Metal4 area"]
+    routes = read_routes(tmp_path / name)
+    added = add_metal(layout.design, die.placement, die.plan, die.power, lef, routes)
+    assert {net: len(wires) for net, wires in added.items()} == {net: 2}
+    mended = checked(with_metal(corrupted, added))
+    assert not mended.drc and mended.matches
