@@ -39,6 +39,7 @@ NO_LEGAL_CLOCK = "none legal"
 FIGURE_NAMES = {
     "perplexity",
     "perplexity_128",
+    "perplexity_lost_bits",
     "cycles",
     "bound",
     "bytes_per_token",
@@ -238,6 +239,11 @@ def _rate(where: str) -> Callable[[System], Value]:
 ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
     ("perplexity, 256 tokens cached", _plain("perplexity"), "{:.2f}"),
     ("perplexity, at most 128 of 256 tokens cached", _plain("perplexity_128"), "{:.2f}"),
+    (
+        "perplexity with the paper's refresh of eDRAM, which loses bits; one window of 128 tokens",
+        _plain("perplexity_lost_bits"),
+        "{:.2f}",
+    ),
     ("off-chip bytes/token", _traffic("bytes_per_token", OFF_CHIP), "{:,.0f}"),
     ("off-chip bytes/token, weights unpacked", _traffic("bytes_unpacked", OFF_CHIP), "{:,.0f}"),
     ("bytes/token at the DRAM banks (not off-chip)", _traffic("bytes_per_token", BANKS), "{:,.0f}"),
