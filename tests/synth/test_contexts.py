@@ -84,6 +84,6 @@ def test_tables_have_speeds_and_costs(hand: dict[str, Any]) -> None:
 def test_kept_runs_cost_at_least_their_bound(system: dict[str, Any]) -> None:
     runs = system["contexts"]
     assert [run["cached"] for run in runs] == sorted(run["cached"] for run in runs)
-    assert all(run["bound"] <= run["cycles"] for run in runs)
+    assert all(run["bound"] <= run["cycles"] for run in runs if not run.get("calculated"))
     # The measured rows are of few cached tokens: they are close to the shortest context.
     assert runs[0]["cycles"] == pytest.approx(system["figures"]["cycles"], rel=0.02)
