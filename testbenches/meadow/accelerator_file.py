@@ -28,7 +28,7 @@ from testbenches.meadow.packed_model import (
 )
 
 ORDER = "tile"
-"""Order of the rows: as the tile reads words, in turns for each unpacker."""
+"""Order of the rows: as the tile reads words, round-robin over the unpackers."""
 
 HEAD = "vocabulary"
 """First part of the names of the LM head's slices."""
