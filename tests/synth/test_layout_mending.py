@@ -1,4 +1,4 @@
-"""Metal below the minimum area: it is found, lengthened where there is space, and seen by DRC."""
+"""Mending: lost wires and vias, and metal below the minimum area, where there is space."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 
 from synth.layout import checker as programs
 from synth.layout.checks import Checks, check, check_inputs
-from synth.layout.design_exchange import Floorplan, Route, read_routes
+from synth.layout.design_exchange import Floorplan, Route, read_routes, with_routes
 from synth.layout.flow import Layout
 from synth.layout.lef import Lef
-from synth.layout.minimum_area import Wire, add_metal, with_metal
+from synth.layout.mending import Wire, mend
 from synth.layout.netlist import Instance, LayoutNetlist
 from synth.layout.placement import Place, Placement
 from synth.layout.power import PowerGrid
@@ -36,7 +36,12 @@ def _added(lef: Lef, **routes: Route) -> dict[str, list[Wire]]:
     edges = 0, 0, 80_000, 80_000
     plan = Floorplan(die=edges, tracks=edges, origin=(400, 500), ports={})
     power = PowerGrid(filler="FILL", fillers={}, nets=())
-    return add_metal(design, placement, plan, power, lef, routes)
+    copies = {
+        net: replace(route, segments=list(route.segments), vias=list(route.vias))
+        for net, route in routes.items()
+    }
+    added = mend(design, placement, plan, power, lef, copies)
+    return {net: route.segments for net, route in added.items()}
 
 
 def _metal1(*points: tuple[int, int]) -> Route:
@@ -94,6 +99,31 @@ def test_metal_that_is_large_enough_gets_no_wire(lef: Lef, end: tuple[int, int])
     assert _added(lef, n=route) == {}
 
 
+def _beside_the_pin(lef: Lef) -> tuple[Route, int, int]:
+    """Return a route that ends at a via one track to the left of pin A of `i0`; that pin."""
+    x, y = lef.macro("INVX1").pin("A").center
+    x, y = 400 + x, 500 + y
+    wire = (("metal2", x - 800, y), ("metal2", x - 800, 30_000))
+    return Route(vias=[("M2_M1", x - 800, y)], segments=[wire]), x, y
+
+
+@needs_lef
+def test_a_wire_to_a_pin_that_the_router_lost_is_added(lef: Lef) -> None:
+    route, x, y = _beside_the_pin(lef)
+    assert _added(lef, n=route) == {"n": [(("metal1", x - 800, y), ("metal1", x, y))]}
+    far = Route(vias=[("M2_M1", x, y + 3000)], segments=[])
+    assert (("metal1", x, y + 3000), ("metal1", x, y)) not in _added(lef, n=far)["n"]
+
+
+@needs_lef
+def test_no_wire_to_a_pin_touches_another_net(lef: Lef) -> None:
+    route, x, y = _beside_the_pin(lef)
+    other = Route(segments=[(("metal1", x - 400, y), ("metal1", x - 400, y + 2000))])
+    assert (("metal1", x - 800, y), ("metal1", x, y)) not in _added(lef, n=route, m=other).get(
+        "n", []
+    )
+
+
 @needs_lef
 def test_an_unknown_minimum_area_adds_nothing(lef: Lef) -> None:
     other = replace(lef, path=Path("other.lef"))
@@ -102,7 +132,8 @@ def test_an_unknown_minimum_area_adds_nothing(lef: Lef) -> None:
     assert _added(stated, n=VIA) == _added(lef, n=VIA)
 
 
-def test_wires_are_added_to_the_statement_of_their_net() -> None:
+@needs_lef
+def test_routes_are_added_to_the_statement_of_their_net(lef: Lef) -> None:
     text = (
         "PINS 1 ;\n- n + NET n ;\nEND PINS\nNETS 2 ;\n"
         "- n1\n  ( a A )\n+ ROUTED metal1 ( 0 0 ) M2_M1 ;\n"
@@ -110,10 +141,11 @@ def test_wires_are_added_to_the_statement_of_their_net() -> None:
         "END NETS\nSPECIALNETS 1 ;\n- n\n+ ROUTED metal1 400 ( 1 1 ) ( 2 * ) ;\nEND SPECIALNETS\n"
     )
     wire = (("metal1", 10, -20), ("metal1", 10, 30))
-    assert with_metal(text, {"n": [wire]}) == text.replace(
-        "( * 9 ) ;", "( * 9 )\n  NEW metal1 ( 10 -20 ) ( 10 30 ) ;"
+    added = {"n": Route(segments=[wire], vias=[("M3_M2", 5, 6)])}
+    assert with_routes(text, added, lef) == text.replace(
+        "( * 9 ) ;", "( * 9 )\n  NEW metal1 ( 10 -20 ) ( 10 30 )\n  NEW metal2 ( 5 6 ) M3_M2 ;"
     )
-    assert with_metal(text, {}) == text
+    assert with_routes(text, {}, lef) == text
 
 
 @needs_tools
@@ -126,9 +158,9 @@ def test_drc_accepts_added_metal(layout: Layout, lef: Lef, tmp_path: Path) -> No
     statement = f"\n- {net}\n  ( PIN d_0 )"
     assert statement in text
     head, _, tail = text.partition(statement)
-    wires, _, rest = tail.partition(";")
-    start = "\n  NEW" if "ROUTED" in wires else "\n+ ROUTED"
-    corrupted = f"{head}{statement}{wires}{start} metal3 ( {x} {y} ) M4_M3 ;{rest}"
+    routed, _, rest = tail.partition(";")
+    start = "\n  NEW" if "ROUTED" in routed else "\n+ ROUTED"
+    corrupted = f"{head}{statement}{routed}{start} metal3 ( {x} {y} ) M4_M3 ;{rest}"
 
     def checked(routed: str) -> Checks:
         (tmp_path / name).write_text(routed)
@@ -139,7 +171,7 @@ def test_drc_accepts_added_metal(layout: Layout, lef: Lef, tmp_path: Path) -> No
     small = checked(corrupted)
     assert sorted(rule.split(" <")[0] for rule in small.drc) == ["Metal3 area", "Metal4 area"]
     routes = read_routes(tmp_path / name)
-    added = add_metal(layout.design, die.placement, die.plan, die.power, lef, routes)
-    assert {net: len(wires) for net, wires in added.items()} == {net: 2}
-    mended = checked(with_metal(corrupted, added))
+    added = mend(layout.design, die.placement, die.plan, die.power, lef, routes)
+    assert {net: len(found.segments) for net, found in added.items()} == {net: 2}
+    mended = checked(with_routes(corrupted, added, lef))
     assert not mended.drc and mended.matches

@@ -1,16 +1,16 @@
-"""Metal for wires that are smaller than the minimum area of their layer.
+"""Mending of routes: wires and vias that qrouter lost, and metal below the minimum area.
 
-qrouter knows no minimum area. The pad of a via that no wire continues, as in a stack of two vias,
-can be smaller. `add_metal` lengthens such metal by a short wire where no other metal is near.
+qrouter moves the vias of a stack apart by short wires. It sometimes loses the last wire to a pin or
+one of the vias, and then reports no failed route. It also knows no minimum area, so that the pad of
+a via that no wire continues can be too small. LVS and DRC check the result.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from synth.layout.design_exchange import Floorplan, Point, Route, port_box
-from synth.layout.extraction import on_die
+from synth.layout.extraction import Pin, lost_vias, on_die, pin_boxes, touching
 from synth.layout.lef import NM, Box, Layer, Lef
 from synth.layout.netlist import LayoutNetlist
 from synth.layout.placement import Placement
@@ -21,6 +21,9 @@ OSU018_UM2 = {"metal6": 0.56} | dict.fromkeys((f"metal{index}" for index in rang
 
 GRID, LONGEST = 100, 4000
 """Magic rounds edges to this grid; and the maximum length of an added wire, both in nm."""
+
+TRACKS = 2
+"""Maximum length of an added wire to a pin, in pitches of its layer."""
 
 Shape = tuple[str, Box]
 """Layer and box in nm."""
@@ -50,56 +53,106 @@ def minimum_area(layer: Layer, lef: Lef) -> int:
     return round((layer.area or known.get(layer.name, 0.0)) * NM**2)
 
 
-def add_metal(
+def mend(
     design: LayoutNetlist,
     placement: Placement,
     plan: Floorplan,
     power: PowerGrid,
     lef: Lef,
     routes: dict[str, Route],
-) -> dict[str, list[Wire]]:
-    """Return the wires by net that give all metal of the routes its minimum area.
+) -> dict[str, Route]:
+    """Return the wires and vias that mend the routes, by net; they are also added to `routes`.
 
-    Metal without space for a wire stays as it is, and DRC counts it.
+    Metal without space for a wire stays too small, and DRC counts it. A net may stay open, and
+    `synth.layout.extraction.extract` rejects it.
     """
-    metal = {layer.name: Metal(nets={}, others=[]) for layer in lef.layers}
+    metal: dict[str, Metal] = {layer.name: Metal(nets={}, others=[]) for layer in lef.layers}
     routed: set[tuple[str, str, Box]] = set()
-    for net, pins in design.pins().items():
+    for net in design.pins():
         for layer, box in _shapes(routes.get(net, Route()), lef):
             metal[layer].nets.setdefault(net, []).append(box)
             routed.add((net, layer, box))
-        for owner, pin in pins:
-            if owner == "PIN":
-                layer, box = port_box(plan, pin, lef)
-                metal[layer].nets.setdefault(net, []).append(box)
     for layer, box, net in _cells(design, placement, plan, power, lef):
         if layer in metal:
             (metal[layer].nets.setdefault(net, []) if net else metal[layer].others).append(box)
-    added: dict[str, list[Wire]] = {}
+    added: dict[str, Route] = {}
+    for net, pins in design.pins().items():
+        if len(pins) > 1 and net in routes:
+            boxes = {pin: pin_boxes(design, placement, plan, lef, pin) for pin in pins}
+            _connect(net, routes[net], boxes, lef, metal, added)
     for layer in lef.layers:
         least = minimum_area(layer, lef)
-        for net, boxes in metal[layer.name].nets.items():
-            for small in _small(boxes, least):
+        for net, shapes in metal[layer.name].nets.items():
+            for small in _small(shapes, least):
                 # A pin without a wire is the cell's own.
                 if not any((net, layer.name, box) in routed for box in small):
                     continue
-                if wire := _wire(small, least, layer, metal[layer.name], net):
-                    added.setdefault(net, []).append(wire)
-                    boxes.append(_box(wire, layer))
+                if wire := _extension(small, least, layer, metal[layer.name], net):
+                    _add(net, wire, routes, layer, metal, added)
     return added
 
 
-def with_metal(text: str, added: dict[str, list[Wire]]) -> str:
-    """Return a routed DEF with more wires."""
-    head, start, rest = text.partition("\nNETS ")
-    body, end, tail = rest.partition("\nEND NETS")
-    for net, wires in added.items():
-        lines = "".join(
-            f"\n  NEW {layer} ( {x0} {y0} ) ( {x1} {y1} )" for (layer, x0, y0), (_, x1, y1) in wires
-        )
-        statement = re.compile(rf"^(- {re.escape(net)}\s[^;]*?)(\s*;)", flags=re.M)
-        body = statement.sub(lambda found, lines=lines: found[1] + lines + found[2], body, count=1)
-    return head + start + body + end + tail
+def _connect(
+    net: str,
+    route: Route,
+    boxes: dict[Pin, list[Shape]],
+    lef: Lef,
+    metal: dict[str, Metal],
+    added: dict[str, Route],
+) -> None:
+    """Add the wires to pins and the vias that a route lost."""
+    layers = {layer.name: layer for layer in lef.layers}
+    points = route.points(lef)
+    lost = [pin for pin, shapes in boxes.items() if not touching(shapes, points, lef.reach)]
+    for pin in lost:
+        wire = _wire_to_pin(points, boxes[pin], layers, metal, net)
+        if not wire:
+            return
+        _add(net, wire, {net: route}, layers[wire[0][0]], metal, added)
+    for via, x, y in lost_vias(route, boxes, lef, net):
+        route.vias.append((via, x, y))
+        added.setdefault(net, Route()).vias.append((via, x, y))
+        for layer, (x0, y0, x1, y1) in lef.pads[via]:
+            metal[layer].nets.setdefault(net, []).append((x + x0, y + y0, x + x1, y + y1))
+
+
+def _add(
+    net: str,
+    wire: Wire,
+    routes: dict[str, Route],
+    layer: Layer,
+    metal: dict[str, Metal],
+    added: dict[str, Route],
+) -> None:
+    """Add a wire to its route, to the metal of its layer and to the result."""
+    routes[net].segments.append(wire)
+    added.setdefault(net, Route()).segments.append(wire)
+    metal[layer.name].nets[net].append(_box(wire, layer))
+
+
+def _wire_to_pin(
+    points: Sequence[Point],
+    shapes: Sequence[Shape],
+    layers: dict[str, Layer],
+    metal: dict[str, Metal],
+    net: str,
+) -> Wire | None:
+    """Return the shortest straight wire from a point of the net to a pin; None without space."""
+    wires: list[Wire] = []
+    for name, (x0, y0, x1, y1) in shapes:
+        for layer, x, y in points:
+            if layer == name and y0 <= y <= y1:
+                wires.append(((name, x, y), (name, (x0 + x1) // 2, y)))
+            elif layer == name and x0 <= x <= x1:
+                wires.append(((name, x, y), (name, x, (y0 + y1) // 2)))
+    for wire in sorted(wires, key=_length):
+        layer = layers[wire[0][0]]
+        if _length(wire) > TRACKS * layer.pitch * NM:
+            break
+        near = metal[layer.name].near(_box(wire, layer), _spacing(layer))
+        if all(own == net for own, _ in near):
+            return wire
+    return None
 
 
 def _shapes(route: Route, lef: Lef) -> Iterator[Shape]:
@@ -115,7 +168,9 @@ def _shapes(route: Route, lef: Lef) -> Iterator[Shape]:
 def _cells(
     design: LayoutNetlist, placement: Placement, plan: Floorplan, power: PowerGrid, lef: Lef
 ) -> Iterator[tuple[str, Box, str]]:
-    """Yield layer, box and signal of all metal of cells and power nets; no signal is ``""``."""
+    """Yield layer, box and signal of all metal of ports, cells and power nets; else ``""``."""
+    for port, (_, net) in design.ports.items():
+        yield *port_box(plan, port, lef), net
     kinds = {name: cell.kind for name, cell in design.cells.items()}
     kinds |= dict.fromkeys(power.fillers, power.filler)
     for name, at in (placement.cells | power.fillers).items():
@@ -153,9 +208,9 @@ def _small(boxes: Sequence[Box], least: int) -> list[list[Box]]:
     return groups
 
 
-def _wire(group: list[Box], least: int, layer: Layer, metal: Metal, net: str) -> Wire | None:
+def _extension(group: list[Box], least: int, layer: Layer, metal: Metal, net: str) -> Wire | None:
     """Return the shortest wire that gives a group its minimum area; None without space."""
-    spacing, half = round(max(layer.spacing, layer.width) * NM), round(layer.width * NM / 2)
+    half = round(layer.width * NM / 2)
     # The far edge of the wire, half a width beyond its end, is on the grid.
     for length in range(GRID - half % GRID, LONGEST, GRID):
         for x0, y0, x1, y1 in group:
@@ -166,10 +221,20 @@ def _wire(group: list[Box], least: int, layer: Layer, metal: Metal, net: str) ->
                 box = _box(wire, layer)
                 if _area([*group, box]) < least:
                     continue
-                near = metal.near(box, spacing)
+                near = metal.near(box, _spacing(layer))
                 if all(own == net and other in group for own, other in near):
                     return wire
     return None
+
+
+def _spacing(layer: Layer) -> int:
+    """Return the distance in nm that added metal keeps from other metal."""
+    return round(max(layer.spacing, layer.width) * NM)
+
+
+def _length(wire: Wire) -> int:
+    """Return the length of a wire in nm."""
+    return abs(wire[0][1] - wire[1][1]) + abs(wire[0][2] - wire[1][2])
 
 
 def _box(wire: Wire, layer: Layer) -> Box:
