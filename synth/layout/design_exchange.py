@@ -198,18 +198,18 @@ def read_routes(path: Path) -> dict[str, Route]:
     return routes
 
 
-def with_routes(text: str, added: Mapping[str, Route], lef: Lef) -> str:
-    """Return a routed DEF with more wires and vias of some nets."""
+def with_routes(text: str, changed: Mapping[str, Route], lef: Lef) -> str:
+    """Return a routed DEF with other wires and vias of some nets, which it already routes."""
     head, start, rest = text.partition("\nNETS ")
     body, end, tail = rest.partition("\nEND NETS")
-    for net, route in added.items():
+    for net, route in changed.items():
         wires = [
-            f"NEW {layer} ( {x0} {y0} ) ( {x1} {y1} )"
+            f"{layer} ( {x0} {y0} ) ( {x1} {y1} )"
             for (layer, x0, y0), (_, x1, y1) in route.segments
         ]
-        wires += [f"NEW {lef.vias[via][0]} ( {x} {y} ) {via}" for via, x, y in route.vias]
-        lines = "".join(f"\n  {wire}" for wire in wires)
-        statement = re.compile(rf"^(- {re.escape(net)}\s[^;]*?)(\s*;)", flags=re.M)
+        wires += [f"{lef.vias[via][0]} ( {x} {y} ) {via}" for via, x, y in route.vias]
+        lines = "+ ROUTED " + "\n  NEW ".join(wires)
+        statement = re.compile(rf"^(- {re.escape(net)}\s[^;+]*)[^;]*?(\s*;)", flags=re.M)
         body = statement.sub(lambda found, lines=lines: found[1] + lines + found[2], body, count=1)
     return head + start + body + end + tail
 

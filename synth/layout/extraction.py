@@ -7,7 +7,7 @@ and there is no capacitance between nets.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from hdl.errors import UserError
 from synth.layout.design_exchange import Floorplan, Point, Route, port_box
@@ -140,11 +140,8 @@ def lost_vias(
     UserError
         If no wire touches a pin of the net.
     """
-    nodes, ordered, touched = _joined(route, boxes, lef, net)
-    for start, end in route.segments:
-        for first, second in pairwise([start, *_between(start, end, ordered), end]):
-            nodes.unite(first, second)
-    if len({nodes.node(points[0]) for points in touched.values()}) < 2:
+    nodes, ordered, is_open = _wired(route, boxes, lef, net)
+    if not is_open:
         return []
     known, found = set(ordered), []
     for layer, x, y in ordered:
@@ -154,6 +151,47 @@ def lost_vias(
                 nodes.unite((low, x, y), above)
                 found.append((via, x, y))
     return found
+
+
+def open_ends(
+    route: Route, boxes: dict[Pin, list[tuple[str, Box]]], lef: Lef, net: str
+) -> list[tuple[Point, Point]]:
+    """Return the pairs of points of an open net that nothing connects, the nearest pair first.
+
+    The points of a pair are on one layer, and one is above or next to the other.
+
+    Raises
+    ------
+    UserError
+        If no wire touches a pin of the net.
+    """
+    nodes, ordered, is_open = _wired(route, boxes, lef, net)
+    if not is_open:
+        return []
+    pairs = [
+        (one, two)
+        for one, two in combinations(ordered, 2)
+        if one[0] == two[0]
+        and (one[1] == two[1] or one[2] == two[2])
+        and nodes.node(one) != nodes.node(two)
+    ]
+    return sorted(
+        pairs, key=lambda pair: abs(pair[0][1] - pair[1][1]) + abs(pair[0][2] - pair[1][2])
+    )
+
+
+def _wired(
+    route: Route, boxes: dict[Pin, list[tuple[str, Box]]], lef: Lef, net: str
+) -> tuple[_Nodes, list[Point], bool]:
+    """Return the nodes of a route, its points in order, and whether its pins are not connected.
+
+    Vias, ends that overlap, pins and wires unite points.
+    """
+    nodes, ordered, touched = _joined(route, boxes, lef, net)
+    for start, end in route.segments:
+        for first, second in pairwise([start, *_between(start, end, ordered), end]):
+            nodes.unite(first, second)
+    return nodes, ordered, len({nodes.node(points[0]) for points in touched.values()}) > 1
 
 
 def _joined(

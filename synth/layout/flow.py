@@ -223,9 +223,11 @@ def lay_out(
         _done(routed, key, started)
 
     progress("mending and extraction")
-    added = mend(design, placement, plan, power, lef, read_routes(routed))
+    routes = read_routes(routed)
+    mended = sorted(mend(design, placement, plan, power, lef, routes))
     final = directory / f"{design.top}.def"
-    replace_text(final, with_routes(routed.read_text(), added, lef))
+    changed = {net: routes[net] for net in mended}
+    replace_text(final, with_routes(routed.read_text(), changed, lef))
     routes = {net: found for net, found in read_routes(final).items() if len(found.pins) > 1}
     parasitics = extract_all(design, placement, plan, lef, routes)
     verilog, spef = directory / f"{design.top}.v", directory / f"{design.top}.spef"
@@ -254,11 +256,7 @@ def lay_out(
         "clock_sinks": netlist.flops,
         "fillers": len(power.fillers),
         "routes_repeated": cleanup,
-        "mended": {
-            "nets": len(added),
-            "vias": sum(len(route.vias) for route in added.values()),
-            "wires": sum(len(route.segments) for route in added.values()),
-        },
+        "mended": mended,
         "straps": {net.name: len(net.straps) for net in power.nets},
         **_geometry(design, placement, plan, routes),
         "cut": design.cut,

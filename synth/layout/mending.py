@@ -1,8 +1,9 @@
 """Mending of routes: wires and vias that qrouter lost, and metal below the minimum area.
 
-qrouter moves the vias of a stack apart by short wires. It sometimes loses the last wire to a pin or
-one of the vias, and then reports no failed route. It also knows no minimum area, so that the pad of
-a via that no wire continues can be too small. LVS and DRC check the result.
+qrouter moves the vias of a stack apart by short wires, and vias to pins that are off the tracks. It
+sometimes loses one of the wires or vias, and then reports no failed route. It also knows no minimum
+area, so that the pad of a via that no wire continues can be too small. LVS and DRC check the
+result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from synth.layout.design_exchange import Floorplan, Point, Route, port_box
-from synth.layout.extraction import Pin, lost_vias, on_die, pin_boxes, touching
+from synth.layout.extraction import Pin, lost_vias, on_die, open_ends, pin_boxes, touching
 from synth.layout.lef import NM, Box, Layer, Lef
 from synth.layout.netlist import LayoutNetlist
 from synth.layout.placement import Placement
@@ -23,7 +24,7 @@ GRID, LONGEST = 100, 4000
 """Magic rounds edges to this grid; and the maximum length of an added wire, both in nm."""
 
 TRACKS = 2
-"""Maximum length of an added wire to a pin, in pitches of its layer."""
+"""Maximum length of an added wire that connects, in pitches of its layer."""
 
 Shape = tuple[str, Box]
 """Layer and box in nm."""
@@ -60,8 +61,8 @@ def mend(
     power: PowerGrid,
     lef: Lef,
     routes: dict[str, Route],
-) -> dict[str, Route]:
-    """Return the wires and vias that mend the routes, by net; they are also added to `routes`.
+) -> set[str]:
+    """Mend routes, and return the nets whose routes have changed.
 
     Metal without space for a wire stays too small, and DRC counts it. A net may stay open, and
     `synth.layout.extraction.extract` rejects it.
@@ -75,11 +76,12 @@ def mend(
     for layer, box, net in _cells(design, placement, plan, power, lef):
         if layer in metal:
             (metal[layer].nets.setdefault(net, []) if net else metal[layer].others).append(box)
-    added: dict[str, Route] = {}
+    mended: set[str] = set()
     for net, pins in design.pins().items():
         if len(pins) > 1 and net in routes:
             boxes = {pin: pin_boxes(design, placement, plan, lef, pin) for pin in pins}
-            _connect(net, routes[net], boxes, lef, metal, added)
+            if _Repair(net=net, route=routes[net], boxes=boxes, lef=lef, metal=metal).connect():
+                mended.add(net)
     for layer in lef.layers:
         least = minimum_area(layer, lef)
         for net, shapes in metal[layer.name].nets.items():
@@ -88,56 +90,98 @@ def mend(
                 if not any((net, layer.name, box) in routed for box in small):
                     continue
                 if wire := _extension(small, least, layer, metal[layer.name], net):
-                    _add(net, wire, routes, layer, metal, added)
-    return added
+                    routes[net].segments.append(wire)
+                    shapes.append(_box(wire, layer))
+                    mended.add(net)
+    return mended
 
 
-def _connect(
-    net: str,
-    route: Route,
-    boxes: dict[Pin, list[Shape]],
-    lef: Lef,
-    metal: dict[str, Metal],
-    added: dict[str, Route],
-) -> None:
-    """Add the wires to pins and the vias that a route lost."""
-    layers = {layer.name: layer for layer in lef.layers}
-    points = route.points(lef)
-    lost = [pin for pin, shapes in boxes.items() if not touching(shapes, points, lef.reach)]
-    for pin in lost:
-        wire = _wire_to_pin(points, boxes[pin], layers, metal, net)
-        if not wire:
-            return
-        _add(net, wire, {net: route}, layers[wire[0][0]], metal, added)
-    for via, x, y in lost_vias(route, boxes, lef, net):
-        route.vias.append((via, x, y))
-        added.setdefault(net, Route()).vias.append((via, x, y))
-        for layer, (x0, y0, x1, y1) in lef.pads[via]:
-            metal[layer].nets.setdefault(net, []).append((x + x0, y + y0, x + x1, y + y1))
+@dataclass(kw_only=True)
+class _Repair:
+    """The route of a net with its pins, among the metal of all nets."""
+
+    net: str
+    route: Route
+    boxes: dict[Pin, list[Shape]]
+    lef: Lef
+    metal: dict[str, Metal]
+
+    def connect(self) -> bool:
+        """Add the wires and vias that the route lost; return whether there are any."""
+        before = len(self.route.segments) + len(self.route.vias)
+        points = self.route.points(self.lef)
+        for shapes in self.boxes.values():
+            if not touching(shapes, points, self.lef.reach):
+                wire = self._first_free(_wires_to_pin(points, shapes))
+                if not wire:
+                    return before != len(self.route.segments) + len(self.route.vias)
+                self._add(wire)
+        for via in lost_vias(self.route, self.boxes, self.lef, self.net):
+            self.route.vias.append(via)
+            self._show(via)
+        while wire := self._first_free(open_ends(self.route, self.boxes, self.lef, self.net)):
+            if not self._move_via(wire):
+                self._add(wire)
+        return before != len(self.route.segments) + len(self.route.vias)
+
+    def _move_via(self, gap: Wire) -> bool:
+        """Move a via from one end of a gap on its upper layer to the other end; return success.
+
+        The upper layer must have nothing else at the via, and the lower layer one wire, which moves
+        with the via: qrouter moves both off the track by the offset that only the pin needs.
+        """
+        for old, (_, to_x, to_y) in (gap, gap[::-1]):
+            used = self.route.points(self.lef).count(old)
+            for via, x, y in self.route.vias:
+                low, high = self.lef.vias[via]
+                wires = [wire for wire in self.route.segments if (low, x, y) in wire]
+                if (high, x, y) != old or used != 1 or len(wires) != 1:
+                    continue
+                (first,) = (point for point in wires[0] if point != (low, x, y))
+                corner = (low, first[1] + to_x - x, first[2] + to_y - y)
+                moved: list[Wire] = [(first, corner), (corner, (low, to_x, to_y))]
+                if all(self._first_free([wire]) for wire in moved):
+                    self._remove(wires[0], (via, x, y))
+                    self.route.vias.append((via, to_x, to_y))
+                    self._show((via, to_x, to_y))
+                    for wire in moved:
+                        self._add(wire)
+                    return True
+        return False
+
+    def _remove(self, wire: Wire, via: tuple[str, int, int]) -> None:
+        """Remove a wire and a via from the route and from the metal."""
+        self.route.segments.remove(wire)
+        self.route.vias.remove(via)
+        for layer, box in _shapes(Route(segments=[wire], vias=[via]), self.lef):
+            self.metal[layer].nets[self.net].remove(box)
+
+    def _first_free(self, wires: Sequence[Wire]) -> Wire | None:
+        """Return the first wire of at most `TRACKS` that keeps its distance; None without one."""
+        layers = {layer.name: layer for layer in self.lef.layers}
+        for wire in wires:
+            layer = layers[wire[0][0]]
+            if _length(wire) > TRACKS * layer.pitch * NM:
+                continue
+            near = self.metal[layer.name].near(_box(wire, layer), _spacing(layer))
+            if all(own == self.net for own, _ in near):
+                return wire
+        return None
+
+    def _add(self, wire: Wire) -> None:
+        """Add a wire to the route and to the metal of its layer."""
+        layer = next(layer for layer in self.lef.layers if layer.name == wire[0][0])
+        self.route.segments.append(wire)
+        self.metal[layer.name].nets.setdefault(self.net, []).append(_box(wire, layer))
+
+    def _show(self, via: tuple[str, int, int]) -> None:
+        """Add a via to the metal of its layers."""
+        for layer, box in _shapes(Route(vias=[via]), self.lef):
+            self.metal[layer].nets.setdefault(self.net, []).append(box)
 
 
-def _add(
-    net: str,
-    wire: Wire,
-    routes: dict[str, Route],
-    layer: Layer,
-    metal: dict[str, Metal],
-    added: dict[str, Route],
-) -> None:
-    """Add a wire to its route, to the metal of its layer and to the result."""
-    routes[net].segments.append(wire)
-    added.setdefault(net, Route()).segments.append(wire)
-    metal[layer.name].nets[net].append(_box(wire, layer))
-
-
-def _wire_to_pin(
-    points: Sequence[Point],
-    shapes: Sequence[Shape],
-    layers: dict[str, Layer],
-    metal: dict[str, Metal],
-    net: str,
-) -> Wire | None:
-    """Return the shortest straight wire from a point of the net to a pin; None without space."""
+def _wires_to_pin(points: Sequence[Point], shapes: Sequence[Shape]) -> list[Wire]:
+    """Return the straight wires from points of a net to a pin, the shortest first."""
     wires: list[Wire] = []
     for name, (x0, y0, x1, y1) in shapes:
         for layer, x, y in points:
@@ -145,14 +189,7 @@ def _wire_to_pin(
                 wires.append(((name, x, y), (name, (x0 + x1) // 2, y)))
             elif layer == name and x0 <= x <= x1:
                 wires.append(((name, x, y), (name, x, (y0 + y1) // 2)))
-    for wire in sorted(wires, key=_length):
-        layer = layers[wire[0][0]]
-        if _length(wire) > TRACKS * layer.pitch * NM:
-            break
-        near = metal[layer.name].near(_box(wire, layer), _spacing(layer))
-        if all(own == net for own, _ in near):
-            return wire
-    return None
+    return sorted(wires, key=_length)
 
 
 def _shapes(route: Route, lef: Lef) -> Iterator[Shape]:
