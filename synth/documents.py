@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.errors import UserError
-from hdl.paths import ROOT, replace_text
+from hdl.paths import BUILD, ROOT, replace_text
 from synth import (
     claims,
     comparison,
@@ -38,6 +38,7 @@ from synth.figures import (
     merged,
     wired_mhz,
 )
+from synth.layout import table as layouts
 from synth.operators import Costs, compared_circuits, operators_of_pages, short_name
 from synth.papers import read_papers
 from synth.plots import all_peers_plot
@@ -86,6 +87,10 @@ def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Pa
             **contexts.tables(comparison.kept()),
         },
         claims.PAGE: claims.tables(read_papers()),
+        layouts.PAGE: {
+            name: _table(*table)
+            for name, table in layouts.tables(layouts.kept_layouts(), digests).items()
+        },
         docs / "composed.md": composed.tables(comparison.kept()),
         **{
             docs / f"{page}.md": {"cost": _operators(units, costs)}
@@ -145,6 +150,8 @@ def write_documents(
 ) -> list[Path]:
     """Update `docs/figures.json`, the tables of every page and the plot; return the files."""
     figures = merged(kept_figures(), results, operators)
+    laid_out = layouts.merged_layouts(layouts.kept_layouts(), BUILD)
+    replace_text(layouts.LAYOUTS, layouts.layouts_text(laid_out))
     texts = {
         page: renewed(page.read_text(), tables, page.name)
         for page, tables in pages(catalog, figures, kept_digests()).items()

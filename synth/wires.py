@@ -19,10 +19,10 @@ from synth.liberty import Library
 from synth.liberty_files import without_comments
 from synth.mapped_design import Netlist
 
-PITCHES = 4.5
+PITCHES = 5.9
 """Length of wire per load, in cell pitches."""
 
-PITCHES_SOURCE = "not calibrated; 7 um per load in NanGate45, the lower of two assumed lengths"
+PITCHES_SOURCE = "calibrated on layouts in OSU018, synth.layout.calibration"
 """Source of `PITCHES`."""
 
 UTILISATION = 0.7

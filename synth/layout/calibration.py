@@ -87,9 +87,8 @@ def held_out(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def read_sample(path: Path) -> Sample | None:
-    """Return the sample of a ``layout.json``, or None if it has no timing."""
-    figures = json.loads(path.read_text())
+def sample_of(figures: dict[str, Any]) -> Sample | None:
+    """Return the sample of the contents of a ``layout.json``, or None if it has no timing."""
     wired, model = figures["wired"], figures.get("model")
     if not wired or not model or tuple(model["pitches_per_load"]) != LENGTHS:
         return None
@@ -102,7 +101,8 @@ def read_sample(path: Path) -> Sample | None:
 
 def main(paths: Sequence[str]) -> None:
     """Print the calibrated length, and the error of each layout that did not calibrate it."""
-    samples = [sample for path in paths if (sample := read_sample(Path(path)))]
+    contents = [json.loads(Path(path).read_text()) for path in paths]
+    samples = [sample for figures in contents if (sample := sample_of(figures))]
     for name, (pitches, error) in held_out(samples).items():
         print(f"{name:40} {pitches:5.2f} pitches from the others, error {error:+.1%}")
     pitches = calibrate(samples)

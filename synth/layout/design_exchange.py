@@ -1,7 +1,7 @@
 """DEF files: the placed design that the router reads, and the routed design that it writes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,11 @@ class Route:
     def length_um(self) -> float:
         """Length of all wires."""
         return sum(abs(a[1] - b[1]) + abs(a[2] - b[2]) for a, b in self.segments) / NM
+
+    def points(self, lef: Lef) -> list[Point]:
+        """Return the ends of all wires, and each via on both of its layers."""
+        ends = [point for wire in self.segments for point in wire]
+        return ends + [(layer, x, y) for via, x, y in self.vias for layer in lef.vias[via]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +196,22 @@ def read_routes(path: Path) -> dict[str, Route]:
         if statement.strip():
             _read_net(statement, routes)
     return routes
+
+
+def with_routes(text: str, changed: Mapping[str, Route], lef: Lef) -> str:
+    """Return a routed DEF with other wires and vias of some nets, which it already routes."""
+    head, start, rest = text.partition("\nNETS ")
+    body, end, tail = rest.partition("\nEND NETS")
+    for net, route in changed.items():
+        wires = [
+            f"{layer} ( {x0} {y0} ) ( {x1} {y1} )"
+            for (layer, x0, y0), (_, x1, y1) in route.segments
+        ]
+        wires += [f"{lef.vias[via][0]} ( {x} {y} ) {via}" for via, x, y in route.vias]
+        lines = "+ ROUTED " + "\n  NEW ".join(wires)
+        statement = re.compile(rf"^(- {re.escape(net)}\s[^;+]*)[^;]*?(\s*;)", flags=re.M)
+        body = statement.sub(lambda found, lines=lines: found[1] + lines + found[2], body, count=1)
+    return head + start + body + end + tail
 
 
 def _read_net(statement: str, routes: dict[str, Route]) -> None:

@@ -12,7 +12,7 @@ import click
 
 from hdl.errors import UserError
 from hdl.paths import BUILD, replace_text
-from synth.layout.flow import find_lef
+from synth.layout.flow import CELL_LIMIT, find_lef
 from synth.layout.picture import DOTS, Die, draw_dies
 from synth.layout.units import lay_out_unit, named_unit
 from synth.liberty import find_library
@@ -34,8 +34,9 @@ def write_dies(dies: dict[str, Die], stem: Path) -> list[Path]:
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Files without suffix.")
+@click.option("--limit", type=int, default=CELL_LIMIT, help="Maximum number of cells of a unit.")
 @click.argument("units", nargs=-1, required=True)
-def main(out: Path, units: tuple[str, ...]) -> None:
+def main(out: Path, limit: int, units: tuple[str, ...]) -> None:
     """Plot the dies of UNITS, each written top:preset, in OSU018."""
     titles = {paper.name: paper.title for paper in read_papers()}
     dies: dict[str, Die] = {}
@@ -43,9 +44,8 @@ def main(out: Path, units: tuple[str, ...]) -> None:
         library, lef = find_library(None), find_lef(None, None)
         for text in units:
             entry, preset = named_unit(text)
-            found = lay_out_unit(
-                entry, preset, BUILD / entry.top / preset, library=library, lef=lef
-            )
+            home = BUILD / entry.top / preset
+            found = lay_out_unit(entry, preset, home, library=library, lef=lef, limit=limit)
             owner = titles.get(entry.paper)
             dies[f"{owner}: {entry.top}" if owner else entry.top] = found.die
     except UserError as error:

@@ -7,7 +7,7 @@ and there is no capacitance between nets.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from hdl.errors import UserError
 from synth.layout.design_exchange import Floorplan, Point, Route, port_box
@@ -109,11 +109,102 @@ def extract(
         If the route does not connect all pins of the net.
     """
     layers = {layer.name: layer for layer in lef.layers}
-    points = [point for segment in route.segments for point in segment]
-    for via, x, y in route.vias:
+    nodes, ordered, touched = _joined(route, boxes, lef, net)
+    result = Parasitics()
+    for start, end in route.segments:
+        stops = [start, *_between(start, end, ordered), end]
+        for first, second in pairwise(stops):
+            length = (abs(first[1] - second[1]) + abs(first[2] - second[2])) / NM
+            layer = layers[first[0]]
+            one, two = nodes.node(first), nodes.node(second)
+            for node in (one, two):
+                half = length * layer.ff_per_um / 2
+                result.capacitance_ff[node] = result.capacitance_ff.get(node, 0.0) + half
+            if one != two:
+                result.resistances.append((one, two, length * layer.ohm_per_um))
+    result.pins = {pin: nodes.node(found[0]) for pin, found in touched.items()}
+    _check_connected(result, net)
+    return result
+
+
+def lost_vias(
+    route: Route, boxes: dict[Pin, list[tuple[str, Box]]], lef: Lef, net: str
+) -> list[tuple[str, int, int]]:
+    """Return the vias, with name and position, that an open route lacks.
+
+    When qrouter moves the vias of a stack apart, it can omit one of them. Two wires then end at one
+    place on neighbouring layers, and nothing else connects them.
+
+    Raises
+    ------
+    UserError
+        If no wire touches a pin of the net.
+    """
+    nodes, ordered, is_open = _wired(route, boxes, lef, net)
+    if not is_open:
+        return []
+    known, found = set(ordered), []
+    for layer, x, y in ordered:
+        for via, (low, high) in lef.vias.items():
+            above = (high, x, y)
+            if layer == low and above in known and nodes.node((low, x, y)) != nodes.node(above):
+                nodes.unite((low, x, y), above)
+                found.append((via, x, y))
+    return found
+
+
+def open_ends(
+    route: Route, boxes: dict[Pin, list[tuple[str, Box]]], lef: Lef, net: str
+) -> list[tuple[Point, Point]]:
+    """Return the pairs of points of an open net that nothing connects, the nearest pair first.
+
+    The points of a pair are on one layer, and one is above or next to the other.
+
+    Raises
+    ------
+    UserError
+        If no wire touches a pin of the net.
+    """
+    nodes, ordered, is_open = _wired(route, boxes, lef, net)
+    if not is_open:
+        return []
+    pairs = [
+        (one, two)
+        for one, two in combinations(ordered, 2)
+        if one[0] == two[0]
+        and (one[1] == two[1] or one[2] == two[2])
+        and nodes.node(one) != nodes.node(two)
+    ]
+    return sorted(
+        pairs, key=lambda pair: abs(pair[0][1] - pair[1][1]) + abs(pair[0][2] - pair[1][2])
+    )
+
+
+def _wired(
+    route: Route, boxes: dict[Pin, list[tuple[str, Box]]], lef: Lef, net: str
+) -> tuple[_Nodes, list[Point], bool]:
+    """Return the nodes of a route, its points in order, and whether its pins are not connected.
+
+    Vias, ends that overlap, pins and wires unite points.
+    """
+    nodes, ordered, touched = _joined(route, boxes, lef, net)
+    for start, end in route.segments:
+        for first, second in pairwise([start, *_between(start, end, ordered), end]):
+            nodes.unite(first, second)
+    return nodes, ordered, len({nodes.node(points[0]) for points in touched.values()}) > 1
+
+
+def _joined(
+    route: Route, boxes: dict[Pin, list[tuple[str, Box]]], lef: Lef, net: str
+) -> tuple[_Nodes, list[Point], dict[Pin, list[Point]]]:
+    """Return the nodes of a route, its points in order, and the points that touch each pin.
+
+    Vias, ends that overlap, and pins unite points; wires do not.
+    """
+    for via, _, _ in route.vias:
         if via not in lef.vias:
             raise UserError(f"LEF must define via {via} of net {net}")
-        points += [(layer, x, y) for layer in lef.vias[via]]
+    points = route.points(lef)
     if not points:
         # Two pins that abut, or a pin and a port at one place.
         points = [(layer, box[0], box[1]) for shapes in boxes.values() for layer, box in shapes[:1]]
@@ -128,28 +219,14 @@ def extract(
                 break
             if abs(other[2] - y) <= lef.reach:
                 nodes.unite((layer, x, y), other)
-    result = Parasitics()
-    touching = {pin: _touching(shapes, ordered, lef.reach) for pin, shapes in boxes.items()}
-    for pin, found in touching.items():
+    touched = {pin: touching(shapes, ordered, lef.reach) for pin, shapes in boxes.items()}
+    for pin, found in touched.items():
         if not found:
             raise UserError(f"the router must connect {' '.join(pin)} to net {net}")
         # All wires that end on one pin are connected by the pin.
         for point in found[1:]:
             nodes.unite(found[0], point)
-    for start, end in route.segments:
-        stops = [start, *_between(start, end, ordered), end]
-        for first, second in pairwise(stops):
-            length = (abs(first[1] - second[1]) + abs(first[2] - second[2])) / NM
-            layer = layers[first[0]]
-            one, two = nodes.node(first), nodes.node(second)
-            for node in (one, two):
-                half = length * layer.ff_per_um / 2
-                result.capacitance_ff[node] = result.capacitance_ff.get(node, 0.0) + half
-            if one != two:
-                result.resistances.append((one, two, length * layer.ohm_per_um))
-    result.pins = {pin: nodes.node(found[0]) for pin, found in touching.items()}
-    _check_connected(result, net)
-    return result
+    return nodes, ordered, touched
 
 
 def write_spef(design: LayoutNetlist, parasitics: dict[str, Parasitics]) -> str:
@@ -216,7 +293,7 @@ def _net_lines(design: LayoutNetlist, net: str, found: Parasitics) -> list[str]:
     ]
 
 
-def _touching(shapes: list[tuple[str, Box]], points: list[Point], reach: int) -> list[Point]:
+def touching(shapes: list[tuple[str, Box]], points: list[Point], reach: int) -> list[Point]:
     """Return the points that are at most `reach` nm from a pin."""
     return [
         (layer, x, y)

@@ -25,11 +25,12 @@ from synth.layout.design_exchange import (
     Route,
     make_floorplan,
     read_routes,
+    with_routes,
     write_placed,
 )
 from synth.layout.extraction import Parasitics, extract, pin_boxes, write_spef
 from synth.layout.lef import NM, Lef, read_lef
-from synth.layout.minimum_area import add_metal, with_metal
+from synth.layout.mending import mend
 from synth.layout.netlist import LayoutNetlist, read_netlist
 from synth.layout.picture import Die, draw_die
 from synth.layout.placement import Placement, place, read_places, write_cells
@@ -221,10 +222,12 @@ def lay_out(
         route(router, script, directory, progress)
         _done(routed, key, started)
 
-    progress("minimum area and extraction")
-    added = add_metal(design, placement, plan, power, lef, read_routes(routed))
+    progress("mending and extraction")
+    routes = read_routes(routed)
+    mended = sorted(mend(design, placement, plan, power, lef, routes))
     final = directory / f"{design.top}.def"
-    replace_text(final, with_metal(routed.read_text(), added))
+    changed = {net: routes[net] for net in mended}
+    replace_text(final, with_routes(routed.read_text(), changed, lef))
     routes = {net: found for net, found in read_routes(final).items() if len(found.pins) > 1}
     parasitics = extract_all(design, placement, plan, lef, routes)
     verilog, spef = directory / f"{design.top}.v", directory / f"{design.top}.spef"
@@ -253,7 +256,7 @@ def lay_out(
         "clock_sinks": netlist.flops,
         "fillers": len(power.fillers),
         "routes_repeated": cleanup,
-        "wires_for_area": sum(map(len, added.values())),
+        "mended": mended,
         "straps": {net.name: len(net.straps) for net in power.nets},
         **_geometry(design, placement, plan, routes),
         "cut": design.cut,

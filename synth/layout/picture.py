@@ -45,7 +45,7 @@ COLUMNS, TILE, FONT = 3, 3.1, 9
 """Dies in a row of `draw_dies`, width of one in inches, and size of its text in points."""
 
 NAMED = 4
-"""Source files that the legend of a die names in `draw_dies`."""
+"""Source files of a die that have colours of their own in `draw_dies`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,22 +119,22 @@ def draw_dies(dies: Mapping[str, Die]) -> Figure:
 
     Each die fills its place, so that the scales differ. Cells and wires are pixels, text is text.
     """
-    tiles = [(title, die, _draw_cells) for title, die in dies.items()]
+    tiles = [(title, die, True) for title, die in dies.items()]
     last, die, _ = tiles[-1]
-    tiles.append((f"{last}, wires", die, _draw_wires))
+    tiles.append((f"{last}, wires", die, False))
     rows = -(-len(tiles) // COLUMNS)
     size = (COLUMNS * TILE, rows * TILE * 1.45)
     figure = Figure(figsize=size, dpi=DOTS, facecolor=SHEET, layout="constrained")
     places = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
-    for panel, (title, die, draw) in zip(places, tiles, strict=False):
-        keys = draw(panel, die)
+    for panel, (title, die, cells) in zip(places, tiles, strict=False):
+        keys = _draw_cells(panel, die, NAMED) if cells else _draw_wires(panel, die)
         for plotted in (*panel.collections, *panel.patches):
             plotted.set_rasterized(True)
         _frame(panel, die)
         panel.set_anchor("N")
         width, height = die.placement.width / NM, die.placement.height / NM
-        cells = len(die.design.cells)
-        facts = f"{cells:,} cells, {width:,.0f} x {height:,.0f} um" if draw is _draw_cells else ""
+        count = len(die.design.cells)
+        facts = f"{count:,} cells, {width:,.0f} x {height:,.0f} um" if cells else ""
         panel.set_title(title, loc="left", fontsize=FONT + 1, color=INK, pad=16)
         panel.annotate(
             facts,
@@ -145,14 +145,13 @@ def draw_dies(dies: Mapping[str, Die]) -> Figure:
             fontsize=FONT,
             color=MUTED,
         )
-        shown = keys[:NAMED] + [key for key in keys[NAMED:] if key.get_label() == "clock buffer"]
-        for key in shown:
+        for key in keys:
             key.set_label(str(key.get_label()).rpartition("/")[2])
         panel.legend(
-            handles=shown if draw is _draw_cells else keys,
+            handles=keys,
             loc="upper left",
             bbox_to_anchor=(-0.04, 0.0),
-            ncols=1 if draw is _draw_cells else 2,
+            ncols=1 if cells else 2,
             fontsize=FONT,
             frameon=False,
             handlelength=1.0,
@@ -172,8 +171,11 @@ def _frame(panel: Axes, die: Die) -> None:
     panel.add_patch(_box((left, bottom, right, top), fill=False, edgecolor=INK, linewidth=0.6))
 
 
-def _draw_cells(panel: Axes, die: Die) -> list[Patch]:
-    """Plot cells, fillers and clock buffers; return the keys of their colours."""
+def _draw_cells(panel: Axes, die: Die, named: int = len(COLORS)) -> list[Patch]:
+    """Plot cells, fillers and clock buffers; return the keys of their colours.
+
+    The `named` source files with the largest areas have colours of their own.
+    """
     owner, area = owners(die.design), Counter[str]()
     boxes: dict[str, list[Rectangle]] = {}
     kinds = {name: cell.kind for name, cell in die.design.cells.items()}
@@ -189,16 +191,16 @@ def _draw_cells(panel: Axes, die: Die) -> list[Patch]:
         corners = (x / NM, y / NM, (x + macro.width) / NM, (y + macro.height) / NM)
         boxes.setdefault(group, []).append(_box(corners))
     ordered = [group for group, _ in area.most_common()]
-    colors = dict(zip(ordered, COLORS, strict=False)) | {"clock buffer": CLOCK, "filler": FILLER}
+    colors = dict(zip(ordered[:named], COLORS, strict=False))
+    labels = {group.removeprefix("hdl/").removesuffix(".py"): colors[group] for group in colors}
+    colors |= {"clock buffer": CLOCK, "filler": FILLER}
     for group, shapes in boxes.items():
         color = colors.get(group, OTHERS)
         panel.add_collection(
             PatchCollection(shapes, facecolor=color, edgecolor=SHEET, linewidth=0.15)
         )
-    labels = {group.removeprefix("hdl/").removesuffix(".py"): colors[group] for group in ordered}
-    labels = dict(list(labels.items())[: len(COLORS)])
-    if len(ordered) > len(COLORS):
-        labels[f"{len(ordered) - len(COLORS)} more files"] = OTHERS
+    if len(ordered) > named:
+        labels[f"{len(ordered) - named} more files"] = OTHERS
     labels |= {"clock buffer": CLOCK, "filler": FILLER}
     return [Patch(facecolor=color, label=label) for label, color in labels.items()]
 

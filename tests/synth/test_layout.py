@@ -12,9 +12,9 @@ from synth.debian import opensta
 from synth.layout import flow, timing, tools
 from synth.layout.clock import FANOUT, build_clock_tree
 from synth.layout.design_exchange import Route, read_routes
-from synth.layout.extraction import extract, write_spef
+from synth.layout.extraction import extract, lost_vias, open_ends, write_spef
 from synth.layout.flow import Layout, check_density, find_lef, lay_out
-from synth.layout.lef import NM, Lef
+from synth.layout.lef import NM, Box, Lef
 from synth.layout.netlist import Instance, LayoutNetlist, read_netlist
 from synth.layout.placement import Place, Placement, add_cells
 from synth.layout.timing import analyse_layout
@@ -133,6 +133,35 @@ def test_a_second_run_repeats_no_stage(
     routed.write_text(text)
 
 
+@needs_tools
+def test_an_interrupted_run_continues_with_the_routing(
+    netlist: Netlist, lef: Lef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flow, "route", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lay_out(netlist, lef, tmp_path, density=0.6, facts={})
+    assert not (tmp_path / "layout.json").exists()
+    monkeypatch.setattr(flow, "place", fail)
+    assert lay_out(netlist, lef, tmp_path, density=0.6, facts={}).file.exists()
+
+
+@needs_tools
+def test_a_layout_without_opensta_has_no_timing(
+    layout: Layout, netlist: Netlist, lef: Lef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "opensta", lambda: None)
+    found = lay_out(netlist, lef, layout.file.parent, density=0.6, facts={"top": "counter"})
+    assert (found.wireless, found.wired, found.figures["wired"]) == (None, None, None)
+    assert found.checks == layout.checks
+
+
 @needs_lef
 def test_resistance_and_capacitance_of_a_branch(lef: Lef) -> None:
     """A wire of 100 um on metal2 with a branch of 40 um on metal3 at its middle.
@@ -165,6 +194,72 @@ def test_resistance_and_capacitance_of_a_branch(lef: Lef) -> None:
     route.vias.clear()
     with pytest.raises(UserError, match="the router must connect c A to net n"):
         extract(route, boxes, lef, "n")
+
+
+def _open_route() -> tuple[Route, dict[tuple[str, str], list[tuple[str, Box]]]]:
+    """Return a route from metal1 over metal2 back to metal1 whose second via is absent."""
+    route = Route(
+        segments=[
+            (("metal2", 0, 0), ("metal2", 0, 9000)),
+            (("metal1", 0, 9000), ("metal1", 800, 9000)),
+        ],
+        vias=[("M2_M1", 0, 0)],
+    )
+    spots = {("a", "Y"): (0, 0), ("b", "A"): (800, 9000)}
+    return route, {pin: [("metal1", (x, y, x, y))] for pin, (x, y) in spots.items()}
+
+
+@needs_lef
+def test_a_via_that_the_router_lost_is_found(lef: Lef) -> None:
+    route, boxes = _open_route()
+    with pytest.raises(UserError, match="the router must connect b A to net n"):
+        extract(route, boxes, lef, "n")
+    assert lost_vias(route, boxes, lef, "n") == [("M2_M1", 0, 9000)]
+    route.vias.append(("M2_M1", 0, 9000))
+    assert lost_vias(route, boxes, lef, "n") == []
+    extract(route, boxes, lef, "n")
+
+
+@needs_lef
+def test_wires_that_end_at_different_places_get_no_via(lef: Lef) -> None:
+    """The second via is 0.45 um above the end of the wire: their metal is 0.1 um apart."""
+    route, boxes = _open_route()
+    route.segments = [(("metal2", 0, 0), ("metal2", 0, 8550)), route.segments[1]]
+    route.vias.append(("M2_M1", 0, 9000))
+    assert lost_vias(route, boxes, lef, "n") == []
+    first, *_ = open_ends(route, boxes, lef, "n")
+    assert first == (("metal2", 0, 8550), ("metal2", 0, 9000))
+    route.segments.append(first)
+    assert open_ends(route, boxes, lef, "n") == []
+    extract(route, boxes, lef, "n")
+
+
+@needs_lef
+def test_a_connected_net_gets_no_via(lef: Lef) -> None:
+    """A wire of metal3 ends above the net's metal2, and no pin needs it."""
+    route, boxes = _open_route()
+    route.vias.append(("M2_M1", 0, 9000))
+    route.segments.append((("metal3", 0, 9000), ("metal3", 5000, 9000)))
+    assert lost_vias(route, boxes, lef, "n") == []
+
+
+@needs_tools
+def test_a_lost_via_is_added(layout: Layout, lef: Lef) -> None:
+    """Remove each via of a net in turn: the same one is added if the net is then open.
+
+    A pin whose only via is removed has no wire any more, and stays open.
+    """
+    die, mended = layout.die, 0
+    net = max(layout.routes, key=lambda net: len(layout.routes[net].vias))
+    for via in layout.routes[net].vias:
+        route = layout.routes[net]
+        left = [other for other in route.vias if other != via]
+        routes = {net: replace(route, vias=list(left), segments=list(route.segments))}
+        nets = flow.mend(layout.design, die.placement, die.plan, die.power, lef, routes)
+        if routes[net].vias != left:
+            assert nets == {net} and routes[net].vias == [*left, via]
+            mended += 1
+    assert mended > 0
 
 
 @needs_tools

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hdl.errors import UserError
-from synth.layout.calibration import LENGTHS, Sample, calibrate, held_out, main, read_sample
+from synth.layout.calibration import LENGTHS, Sample, calibrate, held_out, main, sample_of
 
 
 def _sample(name: str, pitches: float, *, slope: float = 40.0) -> Sample:
@@ -65,7 +65,7 @@ def test_reads_layouts_with_timing_only(tmp_path: Path, capsys: pytest.CaptureFi
         file.write_text(json.dumps(figures))
         files.append(str(file))
     (tmp_path / "none.json").write_text('{"wired": null}')
-    assert read_sample(tmp_path / "none.json") is None
+    assert sample_of({"wired": None}) is None
     main([*files, str(tmp_path / "none.json")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == "unit0 / tiny 3.00 pitches from the others, error -3.6%".split()

@@ -12,7 +12,7 @@ import pytest
 from hdl.errors import UserError
 from synth.debian import opensta
 from synth.layout import checker as programs
-from synth.layout import flow, tools
+from synth.layout import flow, picture, tools
 from synth.layout.checks import Checks, check, check_inputs, read_checks
 from synth.layout.dies import write_dies
 from synth.layout.flow import Layout, lay_out
@@ -276,6 +276,19 @@ def test_the_picture_shows_the_clock_buffer_and_the_straps(layout: Layout) -> No
     assert (0x11, 0x11, 0x11) in colors, "clock buffer"
     assert (0x4E, 0x79, 0xA7) in colors, "cells"
     assert pixels.shape[1] > 1000
+
+
+@needs_tools
+def test_a_picture_of_many_source_files_counts_the_last_ones(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {name: f"hdl/file{i}.py" for i, name in enumerate(layout.design.cells)}
+    monkeypatch.setattr(picture, "owners", lambda _: files)
+    _, svg = write_dies({"many": layout.die}, tmp_path / "dies")
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg.read_text())
+    assert sum(text.startswith("file") for text in texts) == picture.NAMED
+    left = len(files) - layout.figures["clock_buffers"] - picture.NAMED
+    assert f"{left} more files" in texts
 
 
 @needs_tools

@@ -59,7 +59,7 @@ def test_a_wire_of_no_length_adds_nothing(inverter: Netlist) -> None:
 def test_length_follows_the_placement_area(inverter: Netlist) -> None:
     """The INVX1 of OSU018 takes 1.6 x 10 um: at 70 %, the side of its square is 4.78 um."""
     load = placed_wire_load(inverter)
-    assert load.um_per_load == pytest.approx(4.5 * 4.7809, rel=1e-4)
+    assert load.um_per_load == pytest.approx(5.9 * 4.7809, rel=1e-4)
     # Metal2 and metal3: 0.3 um * 0.019 fF/um2 + 2 * 0.06 fF/um, 0.3 * 0.013 + 2 * 0.054.
     assert load.ff_per_um == pytest.approx((0.1257 + 0.1119) / 2, rel=1e-4)
     assert load.ohm_per_um == pytest.approx(0.08 / 0.3, rel=1e-4)

@@ -1,4 +1,4 @@
-"""Metal below the minimum area: it is found, lengthened where there is space, and seen by DRC."""
+"""Mending: lost wires and vias, and metal below the minimum area, where there is space."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 
 from synth.layout import checker as programs
 from synth.layout.checks import Checks, check, check_inputs
-from synth.layout.design_exchange import Floorplan, Route, read_routes
+from synth.layout.design_exchange import Floorplan, Route, read_routes, with_routes
 from synth.layout.flow import Layout
 from synth.layout.lef import Lef
-from synth.layout.minimum_area import Wire, add_metal, with_metal
+from synth.layout.mending import Wire, mend
 from synth.layout.netlist import Instance, LayoutNetlist
 from synth.layout.placement import Place, Placement
 from synth.layout.power import PowerGrid
@@ -22,8 +22,8 @@ AT = 30_000, 40_000
 """Position of a via, far from all cells."""
 
 
-def _added(lef: Lef, **routes: Route) -> dict[str, list[Wire]]:
-    """Return the wires that are added to nets `n` and `m` of two inverters at the left."""
+def _inverters() -> tuple[LayoutNetlist, Floorplan, Placement, PowerGrid]:
+    """Return two inverters at the left, which drive each other by nets `n` and `m`."""
     design = LayoutNetlist(top="top", library=find_library(None))
     cells: dict[str, Place] = {}
     for index, nets in enumerate(({"A": "n", "Y": "m"}, {"A": "m", "Y": "n"})):
@@ -35,8 +35,21 @@ def _added(lef: Lef, **routes: Route) -> dict[str, list[Wire]]:
     )
     edges = 0, 0, 80_000, 80_000
     plan = Floorplan(die=edges, tracks=edges, origin=(400, 500), ports={})
-    power = PowerGrid(filler="FILL", fillers={}, nets=())
-    return add_metal(design, placement, plan, power, lef, routes)
+    return design, plan, placement, PowerGrid(filler="FILL", fillers={}, nets=())
+
+
+def _added(lef: Lef, **routes: Route) -> dict[str, list[Wire]]:
+    """Return the wires that are added to nets `n` and `m` of `_inverters`."""
+    design, plan, placement, power = _inverters()
+    copies = {
+        net: replace(route, segments=list(route.segments), vias=list(route.vias))
+        for net, route in routes.items()
+    }
+    mended = mend(design, placement, plan, power, lef, copies)
+    assert all(copies[net].vias == routes[net].vias for net in routes)
+    added = {net: copies[net].segments[len(routes[net].segments) :] for net in routes}
+    assert {net for net, wires in added.items() if wires} == mended
+    return {net: wires for net, wires in added.items() if wires}
 
 
 def _metal1(*points: tuple[int, int]) -> Route:
@@ -94,6 +107,56 @@ def test_metal_that_is_large_enough_gets_no_wire(lef: Lef, end: tuple[int, int])
     assert _added(lef, n=route) == {}
 
 
+def _beside_the_pin(lef: Lef) -> tuple[Route, int, int]:
+    """Return a route that ends at a via one track to the left of pin A of `i0`; that pin."""
+    x, y = lef.macro("INVX1").pin("A").center
+    x, y = 400 + x, 500 + y
+    wire = (("metal2", x - 800, y), ("metal2", x - 800, 30_000))
+    return Route(vias=[("M2_M1", x - 800, y)], segments=[wire]), x, y
+
+
+@needs_lef
+def test_a_wire_to_a_pin_that_the_router_lost_is_added(lef: Lef) -> None:
+    route, x, y = _beside_the_pin(lef)
+    assert _added(lef, n=route) == {"n": [(("metal1", x - 800, y), ("metal1", x, y))]}
+    far = Route(vias=[("M2_M1", x, y + 3000)], segments=[])
+    assert (("metal1", x, y + 3000), ("metal1", x, y)) not in _added(lef, n=far)["n"]
+
+
+@needs_lef
+def test_a_via_off_the_track_is_moved_with_its_wire(lef: Lef) -> None:
+    """Metal1 is 0.45 um below the track, on which the metal2 of the via ends."""
+    design, plan, placement, power = _inverters()
+    x, y = lef.macro("INVX1").pin("A").center
+    x, y = 400 + x, 500 + y
+    route = Route(
+        segments=[
+            (("metal1", x, y), ("metal1", x - 1600, y)),
+            (("metal2", x - 1600, y + 450), ("metal2", x - 1600, y + 30_000)),
+        ],
+        vias=[("M2_M1", x - 1600, y), ("M2_M1", x - 1600, y + 30_000)],
+    )
+    # The other pin of the net is at the upper via.
+    place = placement.cells["i1"]
+    right, top = lef.macro("INVX1").pin("Y").center
+    placement.cells["i1"] = replace(place, x=x - 1600 - 400 - right, y=y + 30_000 - 500 - top)
+    assert mend(design, placement, plan, power, lef, routes := {"n": route}) == {"n"}
+    assert routes["n"].vias == [("M2_M1", x - 1600, y + 30_000), ("M2_M1", x - 1600, y + 450)]
+    assert routes["n"].segments[1:] == [
+        (("metal1", x, y), ("metal1", x, y + 450)),
+        (("metal1", x, y + 450), ("metal1", x - 1600, y + 450)),
+    ]
+
+
+@needs_lef
+def test_no_wire_to_a_pin_touches_another_net(lef: Lef) -> None:
+    route, x, y = _beside_the_pin(lef)
+    other = Route(segments=[(("metal1", x - 400, y), ("metal1", x - 400, y + 2000))])
+    assert (("metal1", x - 800, y), ("metal1", x, y)) not in _added(lef, n=route, m=other).get(
+        "n", []
+    )
+
+
 @needs_lef
 def test_an_unknown_minimum_area_adds_nothing(lef: Lef) -> None:
     other = replace(lef, path=Path("other.lef"))
@@ -102,18 +165,25 @@ def test_an_unknown_minimum_area_adds_nothing(lef: Lef) -> None:
     assert _added(stated, n=VIA) == _added(lef, n=VIA)
 
 
-def test_wires_are_added_to_the_statement_of_their_net() -> None:
+@needs_lef
+def test_a_changed_route_replaces_that_of_its_net(lef: Lef, tmp_path: Path) -> None:
     text = (
         "PINS 1 ;\n- n + NET n ;\nEND PINS\nNETS 2 ;\n"
         "- n1\n  ( a A )\n+ ROUTED metal1 ( 0 0 ) M2_M1 ;\n"
         "- n\n  ( b A ) \n+ ROUTED metal1 ( 0 0 ) M2_M1 \n  NEW metal2 ( 0 0 ) ( * 9 ) ;\n"
-        "END NETS\nSPECIALNETS 1 ;\n- n\n+ ROUTED metal1 400 ( 1 1 ) ( 2 * ) ;\nEND SPECIALNETS\n"
+        "END NETS\nSPECIALNETS 1 ;\n- n2\n+ ROUTED metal1 400 ( 1 1 ) ( 2 * ) ;\nEND SPECIALNETS\n"
+        "END DESIGN\n"
     )
     wire = (("metal1", 10, -20), ("metal1", 10, 30))
-    assert with_metal(text, {"n": [wire]}) == text.replace(
-        "( * 9 ) ;", "( * 9 )\n  NEW metal1 ( 10 -20 ) ( 10 30 ) ;"
+    changed = {"n": Route(segments=[wire], vias=[("M3_M2", 50, 60)])}
+    written = with_routes(text, changed, lef)
+    assert written == text.replace(
+        "metal1 ( 0 0 ) M2_M1 \n  NEW metal2 ( 0 0 ) ( * 9 ) ;",
+        "metal1 ( 10 -20 ) ( 10 30 )\n  NEW metal2 ( 50 60 ) M3_M2 ;",
     )
-    assert with_metal(text, {}) == text
+    (tmp_path / "routed.def").write_text(written)
+    assert read_routes(tmp_path / "routed.def")["n"] == replace(changed["n"], pins=[("b", "A")])
+    assert with_routes(text, {}, lef) == text
 
 
 @needs_tools
@@ -126,9 +196,9 @@ def test_drc_accepts_added_metal(layout: Layout, lef: Lef, tmp_path: Path) -> No
     statement = f"\n- {net}\n  ( PIN d_0 )"
     assert statement in text
     head, _, tail = text.partition(statement)
-    wires, _, rest = tail.partition(";")
-    start = "\n  NEW" if "ROUTED" in wires else "\n+ ROUTED"
-    corrupted = f"{head}{statement}{wires}{start} metal3 ( {x} {y} ) M4_M3 ;{rest}"
+    routed, _, rest = tail.partition(";")
+    start = "\n  NEW" if "ROUTED" in routed else "\n+ ROUTED"
+    corrupted = f"{head}{statement}{routed}{start} metal3 ( {x} {y} ) M4_M3 ;{rest}"
 
     def checked(routed: str) -> Checks:
         (tmp_path / name).write_text(routed)
@@ -139,7 +209,8 @@ def test_drc_accepts_added_metal(layout: Layout, lef: Lef, tmp_path: Path) -> No
     small = checked(corrupted)
     assert sorted(rule.split(" <")[0] for rule in small.drc) == ["Metal3 area", "Metal4 area"]
     routes = read_routes(tmp_path / name)
-    added = add_metal(layout.design, die.placement, die.plan, die.power, lef, routes)
-    assert {net: len(wires) for net, wires in added.items()} == {net: 2}
-    mended = checked(with_metal(corrupted, added))
+    before = len(routes[net].segments)
+    assert mend(layout.design, die.placement, die.plan, die.power, lef, routes) == {net}
+    assert len(routes[net].segments) == before + 2
+    mended = checked(with_routes(corrupted, {net: routes[net]}, lef))
     assert not mended.drc and mended.matches
