@@ -128,7 +128,7 @@ def test_a_clock_at_which_bank_times_are_illegal_is_in_no_cell(data: dict[str, A
     assert comparison.netlists(data["systems"]["p3llm"]) == [(1619466.254, 500.0)]
     units = (ROOT / "docs" / "units.md").read_text().splitlines()
     (line,) = [one for one in units if one.startswith("| [`p3llm`]")]
-    assert line.endswith("| 1,619,466, [as compared](comparison.md) | 500 | 1,002,552 |")
+    assert line.endswith("| 1,619,466, [as compared](comparison.md) | 500 | - | 1,002,552 |")
     # Refreshes are due each 3.9 us in HBM2; columns of a bank group 4 ns apart.
     times, clock = BankTimingParameters(), data["systems"]["p3llm"]["memory"]["clock_mhz"]
     assert times.refi / clock == pytest.approx(3.9) and times.ccd_l / clock == pytest.approx(0.004)
