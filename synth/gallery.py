@@ -74,9 +74,9 @@ def laid_out(file: Path = DIES) -> Gallery:
     return Gallery(
         title="Dies",
         note=(
-            "Units of the papers in OSU018, placed and routed by make layout; memories are cut to "
-            "ports. A cell has the colour of the source file of the nearest register downstream. "
-            "The scales differ. The page docs/layout.md has clocks, DRC and LVS."
+            "One unit of each paper in OSU018, placed and routed by make layout; memories are cut "
+            "to ports. A cell has the colour of the source file of the nearest register "
+            "downstream. The scales differ. The page docs/layout.md has clocks, DRC and LVS."
         ),
         columns=1,
         pictures=[Picture(title="", svg=text[text.index("<svg") :])],

@@ -87,7 +87,7 @@ def layout(
         for rule, places in result.checks.drc.items():
             console.print(f"DRC: {places:,} places violate '{rule}'")
     else:
-        console.print(f"no DRC, LVS and GDS: {result.unchecked}")
+        console.print(f"not checked: {result.unchecked}")
     console.print(f"wrote {path_shown(result.file)}")
 
 

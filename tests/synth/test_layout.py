@@ -227,8 +227,9 @@ def test_wires_that_end_at_different_places_get_no_via(lef: Lef) -> None:
     route.segments = [(("metal2", 0, 0), ("metal2", 0, 8550)), route.segments[1]]
     route.vias.append(("M2_M1", 0, 9000))
     assert lost_vias(route, boxes, lef, "n") == []
-    first, *_ = open_ends(route, boxes, lef, "n")
+    first, *others = open_ends(route, boxes, lef, "n")
     assert first == (("metal2", 0, 8550), ("metal2", 0, 9000))
+    assert others == [((layer, 0, 0), (layer, 0, 9000)) for layer in ("metal1", "metal2")]
     route.segments.append(first)
     assert open_ends(route, boxes, lef, "n") == []
     extract(route, boxes, lef, "n")
@@ -375,6 +376,20 @@ def test_limit_is_the_largest_number_of_cells(netlist: Netlist, lef: Lef, tmp_pa
     with pytest.raises(UserError, match=f"at most {count - 1} cells, but counter has {count}"):
         lay_out(netlist, lef, tmp_path, density=0.6, limit=count - 1, facts={})
     assert lay_out(netlist, lef, tmp_path, density=0.6, limit=count, facts={}).file.exists()
+
+
+@needs_tools
+def test_routes_of_a_large_unit_are_not_repeated(
+    netlist: Netlist, lef: Lef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "CELL_LIMIT", netlist.cells - 1)
+    found = lay_out(netlist, lef, tmp_path, density=0.6, facts={})
+    assert not found.figures["routes_repeated"]
+    assert "Running stage3" not in (tmp_path / "route.log").read_text()
+    monkeypatch.setattr(flow, "CELL_LIMIT", netlist.cells)
+    found = lay_out(netlist, lef, tmp_path, density=0.6, facts={})
+    assert found.figures["routes_repeated"]
+    assert "Running stage3" in (tmp_path / "route.log").read_text()
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

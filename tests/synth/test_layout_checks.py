@@ -183,6 +183,16 @@ def test_rejects_cells_of_another_library(layout: Layout, lef: Lef, tmp_path: Pa
         check_inputs(checker, layout.design, layout.power, other)
 
 
+@needs_tools
+def test_cells_of_another_library_are_laid_out_without_checks(
+    netlist: Netlist, lef: Lef, tmp_path: Path
+) -> None:
+    (tmp_path / "cells.lef").write_text(lef.path.read_text())
+    found = lay_out(netlist, read_lef(tmp_path / "cells.lef"), tmp_path, density=0.6, facts={})
+    assert found.wired is not None and found.checks is None
+    assert found.unchecked.startswith("DRC, LVS and GDS need the cells of osu018_stdcells.lef")
+
+
 def _gds(path: Path) -> dict[str, Counter[str]]:
     """Return the number of references to each structure, by structure of a GDS file."""
     data, index, name = path.read_bytes(), 0, ""

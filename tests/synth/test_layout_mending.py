@@ -123,29 +123,41 @@ def test_a_wire_to_a_pin_that_the_router_lost_is_added(lef: Lef) -> None:
     assert (("metal1", x, y + 3000), ("metal1", x, y)) not in _added(lef, n=far)["n"]
 
 
-@needs_lef
-def test_a_via_off_the_track_is_moved_with_its_wire(lef: Lef) -> None:
-    """Metal1 is 0.45 um below the track, on which the metal2 of the via ends."""
+def _mended_via(lef: Lef, *wires: Wire) -> tuple[Route, int, int]:
+    """Mend a route whose via is 0.45 um below the end of its metal2; return it and the via.
+
+    A wire of metal1 connects the via to pin A of `i0`, and the pin of `i1` is at the other via.
+    """
     design, plan, placement, power = _inverters()
     x, y = lef.macro("INVX1").pin("A").center
     x, y = 400 + x, 500 + y
-    route = Route(
-        segments=[
-            (("metal1", x, y), ("metal1", x - 1600, y)),
-            (("metal2", x - 1600, y + 450), ("metal2", x - 1600, y + 30_000)),
-        ],
-        vias=[("M2_M1", x - 1600, y), ("M2_M1", x - 1600, y + 30_000)],
-    )
-    # The other pin of the net is at the upper via.
+    metal1 = ("metal1", x, y), ("metal1", x - 1600, y)
+    metal2 = ("metal2", x - 1600, y + 450), ("metal2", x - 1600, y + 30_000)
+    vias = [("M2_M1", x - 1600, y), ("M2_M1", x - 1600, y + 30_000)]
+    route = Route(segments=[metal1, metal2, *wires], vias=vias)
     place = placement.cells["i1"]
     right, top = lef.macro("INVX1").pin("Y").center
     placement.cells["i1"] = replace(place, x=x - 1600 - 400 - right, y=y + 30_000 - 500 - top)
-    assert mend(design, placement, plan, power, lef, routes := {"n": route}) == {"n"}
-    assert routes["n"].vias == [("M2_M1", x - 1600, y + 30_000), ("M2_M1", x - 1600, y + 450)]
-    assert routes["n"].segments[1:] == [
-        (("metal1", x, y), ("metal1", x, y + 450)),
-        (("metal1", x, y + 450), ("metal1", x - 1600, y + 450)),
+    assert mend(design, placement, plan, power, lef, {"n": route}) == {"n"}
+    return route, x - 1600, y
+
+
+@needs_lef
+def test_a_via_off_the_track_is_moved_with_its_wire(lef: Lef) -> None:
+    route, x, y = _mended_via(lef)
+    assert route.vias == [("M2_M1", x, y + 30_000), ("M2_M1", x, y + 450)]
+    assert route.segments[1:] == [
+        (("metal1", x + 1600, y), ("metal1", x + 1600, y + 450)),
+        (("metal1", x + 1600, y + 450), ("metal1", x, y + 450)),
     ]
+
+
+@needs_lef
+def test_a_via_with_another_wire_is_not_moved(lef: Lef) -> None:
+    _, x, y = _mended_via(lef)
+    route, _, _ = _mended_via(lef, (("metal2", x, y), ("metal2", x - 3000, y)))
+    assert route.vias == [("M2_M1", x, y), ("M2_M1", x, y + 30_000)]
+    assert route.segments[-1] == (("metal2", x, y), ("metal2", x, y + 450))
 
 
 @needs_lef
