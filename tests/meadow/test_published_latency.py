@@ -19,6 +19,7 @@ from testbenches.meadow.published_latency import (
     LAYERS,
     latency,
     layer_work,
+    measure,
     rows,
     settings_of,
 )
@@ -87,6 +88,15 @@ def test_calculated_cycles_are_near_those_of_the_verilog(
             # Weights are fetched during the instructions before, so that the sum is no bound.
             assert latency(work, bits) == pytest.approx(cycles[-1], rel=0.03)
         assert cycles[0] > cycles[1]
+
+
+@pytest.mark.full
+def test_layer_of_opt_1_3b_equals_the_golden_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some 100 million weights through one lane, raw and packed; the run compares all results."""
+    p = settings_of("OPT-1.3B", lanes=1, tokens=64, words=1 << 14)
+    measure(p, cached=15, tokens=1, bandwidths=[0])
+    found = capsys.readouterr().out.splitlines()
+    assert len(found) == 2 and all("values equal" in line for line in found)
 
 
 def test_page_has_the_calculated_table() -> None:
