@@ -12,13 +12,15 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from synth.digests import MARK
 from synth.figures import PRESET
-from synth.svg import INK, KEPT, LINES, MUTED, OURS, SHEET, svg
+from synth.plots import FONT, plain
+from synth.svg import INK, LINES, MUTED, SHEET, SYSTEMS, THEIRS, svg
 
 FIGURES = ROOT / "docs" / "comparison.json"
 LEGEND = f"\n\n{MARK} A figure of earlier Verilog decides this value."
@@ -37,6 +39,7 @@ NO_LEGAL_CLOCK = "none legal"
 FIGURE_NAMES = {
     "perplexity",
     "perplexity_128",
+    "perplexity_lost_bits",
     "cycles",
     "bound",
     "bytes_per_token",
@@ -236,6 +239,11 @@ def _rate(where: str) -> Callable[[System], Value]:
 ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
     ("perplexity, 256 tokens cached", _plain("perplexity"), "{:.2f}"),
     ("perplexity, at most 128 of 256 tokens cached", _plain("perplexity_128"), "{:.2f}"),
+    (
+        "perplexity with the paper's refresh of eDRAM, which loses bits; one window of 128 tokens",
+        _plain("perplexity_lost_bits"),
+        "{:.2f}",
+    ),
     ("off-chip bytes/token", _traffic("bytes_per_token", OFF_CHIP), "{:,.0f}"),
     ("off-chip bytes/token, weights unpacked", _traffic("bytes_unpacked", OFF_CHIP), "{:,.0f}"),
     ("bytes/token at the DRAM banks (not off-chip)", _traffic("bytes_per_token", BANKS), "{:,.0f}"),
@@ -287,8 +295,12 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
 
 
 def commands_of(system: System) -> dict[str, str]:
-    """Return the commands of a system's figures and of its runs with an external memory."""
+    """Return the commands of a system's figures, and of its further runs in Verilog."""
     runs = {f"run with `{run['memory']}`": run["command"] for run in system.get("with_memory", ())}
+    contexts = [run for run in system.get("contexts", ()) if "command" in run]
+    if contexts:
+        cached = [f"{run['cached']:,}" for run in contexts]
+        runs[f"tokens with {', '.join(cached)} cached"] = contexts[0]["command"]
     return {**system["commands"], **runs}
 
 
@@ -376,7 +388,9 @@ PANELS = (
 """The plot. Cycles, clocks and energies are in no panel: the systems' ports, clocks and excluded
 parts differ."""
 
-_FONT, _HEIGHT = 10, 0.4
+_HEIGHT = 0.4
+_OPACITIES = (1.0, 0.45)
+"""Opacity of the colour of a system, by series."""
 
 
 def comparison_plot(data: dict[str, Any]) -> Figure:
@@ -389,11 +403,12 @@ def comparison_plot(data: dict[str, Any]) -> Figure:
 
 def _draw(axes: Axes, panel: Panel, systems: Mapping[str, System], note: str) -> None:
     """Plot the bars of a panel, the value at the end of each bar, the legend and the note."""
-    series = tuple(zip(panel.series, (OURS, KEPT), strict=True))
+    series = tuple(zip(panel.series, _OPACITIES, strict=True))
+    colors = [SYSTEMS.get(key, THEIRS) for key in systems]
     values = [[figure(system, name) for (_, name), _ in series] for system in systems.values()]
     longest = 0.0
-    for number, ((legend, _), color) in enumerate(series):
-        places, lengths = [], []
+    for number, (_, opacity) in enumerate(series):
+        places, lengths, shown = [], [], []
         for row, own in enumerate(values):
             value = own[number]
             if isinstance(value, int | float):
@@ -401,25 +416,28 @@ def _draw(axes: Axes, panel: Panel, systems: Mapping[str, System], note: str) ->
                 both = all(isinstance(one, int | float) for one in own)
                 places.append(row + (number - 0.5) * _HEIGHT * both)
                 lengths.append(value / panel.unit)
-        axes.barh(places, lengths, _HEIGHT, color=color, label=legend)
+                shown.append(colors[row])
+        axes.barh(places, lengths, _HEIGHT, color=shown, alpha=opacity, linewidth=0)
         for place, length in zip(places, lengths, strict=True):
             text = " " + panel.shown.format(length)
-            axes.text(length, place, text, va="center", fontsize=_FONT - 1, color=INK)
+            axes.text(length, place, text, va="center", fontsize=FONT, color=INK)
             longest = max(longest, length)
-    axes.set_yticks(range(len(systems)), [own["name"] for own in systems.values()], fontsize=_FONT)
+    axes.set_yticks(range(len(systems)), [own["name"] for own in systems.values()])
     axes.set_ylim(len(systems) - 0.4 + 0.9 * bool(note), -0.6)
     # The grid lines end at the note.
     box = {"facecolor": SHEET, "edgecolor": "none", "pad": 2}
     place = len(systems) + 0.05
-    axes.text(0, place, note, fontsize=_FONT - 1, color=MUTED, va="center", bbox=box)
+    axes.text(0, place, note, fontsize=FONT, color=MUTED, va="center", bbox=box)
     axes.set_xlim(0, 1.25 * (longest or 1))
-    axes.set_xlabel(panel.label, fontsize=_FONT)
-    axes.tick_params(axis="x", labelsize=_FONT - 1, colors=MUTED)
-    axes.tick_params(axis="y", length=0)
-    axes.set_axisbelow(True)
+    axes.set_xlabel(panel.label)
+    plain(axes)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="x", color=LINES, linewidth=0.8)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=_FONT - 1, loc="lower left", bbox_to_anchor=(0, 1))
+    axes.spines["left"].set_visible(False)
+    axes.legend(
+        handles=[Patch(color=MUTED, alpha=opacity, label=own) for (own, _), opacity in series],
+        frameon=False, fontsize=FONT, labelcolor=MUTED, loc="lower left", bbox_to_anchor=(0, 1),
+    )  # fmt: skip
 
 
 def drawing(data: dict[str, Any]) -> str:

@@ -15,7 +15,16 @@ from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT, replace_text
-from synth import claims, comparison, composed, memory_runs, normalised, rooflines, waterfall
+from synth import (
+    claims,
+    comparison,
+    composed,
+    contexts,
+    memory_runs,
+    normalised,
+    rooflines,
+    waterfall,
+)
 from synth.digests import MARK, Digests, form_of, is_old, kept_digests
 from synth.figures import (
     CLOCKS,
@@ -75,6 +84,7 @@ def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Pa
             **comparison.tables(comparison.kept()),
             **normalised.tables(comparison.kept()),
             **memory_runs.tables(comparison.kept()),
+            **contexts.tables(comparison.kept()),
         },
         claims.PAGE: claims.tables(read_papers()),
         layouts.PAGE: {

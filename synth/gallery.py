@@ -9,7 +9,7 @@ from pathlib import Path
 from hdl.paths import ROOT
 from synth.cells import Cell, Read, Table
 from synth.results import Record
-from synth.svg import least_width
+from synth.svg import LARGEST, SMALLEST, width_at
 
 DIES = ROOT / "docs" / "layout" / "dies.svg"
 """Picture of the dies of units; `synth.layout.dies` writes it."""
@@ -45,9 +45,11 @@ class Picture:
     caption: str = ""
 
     @property
-    def least(self) -> int:
-        """The width in pixels from which each text is legible."""
-        return least_width(self.svg)
+    def widths(self) -> str:
+        """CSS: each text is legible, and not all of them are larger than the report's text."""
+        if not (least := width_at(self.svg, SMALLEST)):
+            return ""
+        return f"min-width: {least}px; max-width: {width_at(self.svg, LARGEST)}px"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,10 +30,13 @@ def long_tests(directory: Path, file: Path = FILE) -> Table:
     cell = Read(record=record, directory=directory).cell
     rows = [
         [
-            cell(title),
+            replace(cell(title), number=False),
             cell(f"{len(passes):,}"),
             cell(f"{sum(last['seconds'] for last in passes.values()):,.0f}"),
-            cell(", ".join(sorted({last["commit"][:8] for last in passes.values()}))),
+            replace(
+                cell(", ".join(sorted({last["commit"][:8] for last in passes.values()}))),
+                number=False,
+            ),
         ]
         for title, passes in [*files.items(), ("all", record.values)]
     ]

@@ -72,6 +72,8 @@ def bars_plot(bars: Sequence[Bar], *, label: str, limits: tuple[float, float]) -
         opacity = _PALE * bar.opacity if bar.kept else bar.opacity
         axes.barh(row, length, 0.15, left=low, color=bar.color, alpha=opacity, linewidth=0)
     axes.set(xlim=limits, xlabel=label)
+    # Short labels: "0.0" at the left end would extend beyond the picture.
+    axes.xaxis.set_major_formatter("{x:g}")
     plain(axes)
     axes.grid(axis="x", color=LINES, linewidth=0.8)
     axes.spines["left"].set_visible(False)
@@ -106,13 +108,12 @@ def stacked_rows(
     axes.set_yticks([])
     rows = [top + _LINE * len(lines) + 0.11 for top, lines in zip(tops, wrapped, strict=True)]
     for top, lines, other in zip(tops, wrapped, words, strict=True):
-        for x, text, side, color in (
-            (0, "\n".join(lines), "left", INK),
-            (1, other, "right", MUTED),
-        ):
+        # One text per line: the distance between the lines of one text depends on its letters.
+        texts = [(0, number, line, "left", INK) for number, line in enumerate(lines)]
+        for x, number, text, side, color in [*texts, (1, 0, other, "right", MUTED)]:
             axes.text(
-                x, top + 0.02, text, transform=axes.get_yaxis_transform(), fontsize=FONT,
-                color=color, ha=side, va="top", linespacing=_LINE * 72 / FONT / 1.2,
+                x, top + _LINE * (number + 0.7), text, transform=axes.get_yaxis_transform(),
+                fontsize=FONT, color=color, ha=side, va="baseline",
             )  # fmt: skip
     return figure, axes, rows
 

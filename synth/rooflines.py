@@ -1,4 +1,4 @@
-"""Pictures of the normalised rows: tokens/s by bandwidth and by area, energy by perplexity.
+"""Pictures of the normalised rows: speed by bandwidth and area, energy and bytes by perplexity.
 
 Every value is that of `synth.normalised`; nothing is measured for the pictures.
 """
@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import StrMethodFormatter
 
 from hdl.paths import ROOT
+from synth.comparison import OFF_CHIP
 from synth.normalised import accelerators, area_mm2, energy_mj, paper_gb_s, speed_or_banks
 from synth.plots import FONT, WIDTH, plain
 from synth.svg import LINES, MUTED, SHAPES, SYSTEMS, svg
@@ -18,7 +19,7 @@ from synth.svg import LINES, MUTED, SHAPES, SYSTEMS, svg
 PLOT = ROOT / "docs" / "normalised.svg"
 TITLE = (
     "SmolLM2-135M: tokens/s by bandwidth and by area, higher is better; "
-    "energy per token by perplexity, lower is better"
+    "energy and bytes per token by perplexity, lower is better"
 )
 BANDWIDTHS = tuple(float(gb_s) for gb_s in np.geomspace(1, 1000, 61))
 """Bandwidths of a roofline in GB/s."""
@@ -27,7 +28,7 @@ COMMON_GB_S = 64.0
 
 
 def normalised_plot(data: dict[str, Any]) -> Figure:
-    """Return the three panels.
+    """Return the four panels.
 
     Parameters
     ----------
@@ -38,10 +39,10 @@ def normalised_plot(data: dict[str, Any]) -> Figure:
     -------
     Figure
         A roofline per system with a marker at the paper's memory; tokens/s by area; energy by
-        perplexity, of the systems whose energy is known.
+        perplexity, of the systems whose energy is known; off-chip bytes by perplexity.
     """
-    figure = Figure(figsize=(WIDTH, 10.4), layout="constrained")
-    by_bandwidth, by_area, by_quality = figure.subplots(3, 1)
+    figure = Figure(figsize=(WIDTH, 13.6), layout="constrained")
+    by_bandwidth, by_area, by_quality, by_bytes = figure.subplots(4, 1)
     keys = []
     # Lines and markers that lie on each other remain visible: later lines are thinner, and markers
     # are hollow.
@@ -59,11 +60,12 @@ def normalised_plot(data: dict[str, Any]) -> Figure:
             by_bandwidth.plot([own], [speed_or_banks(system, own)], linestyle="", **style)
         common = speed_or_banks(system, COMMON_GB_S)
         by_area.plot([area_mm2(system)], [common], linestyle="", label=key, **style)
-        energy = energy_mj(system)
+        perplexity, energy = system["figures"]["perplexity"], energy_mj(system)
         if isinstance(energy, int | float):
-            by_quality.plot(
-                [system["figures"]["perplexity"]], [energy], linestyle="", label=key, **style
-            )
+            by_quality.plot([perplexity], [energy], linestyle="", label=key, **style)
+        if system["memory"]["where"] == OFF_CHIP:
+            moved = system["figures"]["bytes_per_token"] / 1e6
+            by_bytes.plot([perplexity], [moved], linestyle="", label=key, **style)
     by_bandwidth.set(xscale="log", yscale="log", xlabel="GB/s; markers: the papers' memories")
     by_bandwidth.set_ylabel("tokens/s, at most (higher is better)")
     by_area.set(xscale="log", xlim=(1, 30), ylim=(0, None))
@@ -71,9 +73,11 @@ def normalised_plot(data: dict[str, Any]) -> Figure:
     by_area.set_ylabel(f"tokens/s at {COMMON_GB_S:g} GB/s (higher is better)")
     by_quality.set(xlim=(30, None), ylim=(0, None), xlabel="perplexity (lower is better)")
     by_quality.set_ylabel("mJ/token (lower is better)")
+    by_bytes.set(xlim=(30, None), ylim=(0, None), xlabel="perplexity (lower is better)")
+    by_bytes.set_ylabel("off-chip MB/token (lower is better)")
     for axis in (by_bandwidth.xaxis, by_bandwidth.yaxis, by_area.xaxis):
         axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    for axes in (by_bandwidth, by_area, by_quality):
+    for axes in figure.axes:
         plain(axes)
         axes.grid(color=LINES, linewidth=0.6)
     figure.legend(

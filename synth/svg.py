@@ -82,12 +82,18 @@ def svg(figure: Figure, title: str) -> str:
     return drawing.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
 
 
-SMALLEST = 9.0
-"""Pixels: the smallest font size that is legible on a screen."""
+SMALLEST, LARGEST = 9.0, 16.0
+"""Pixels: the smallest font size that is legible on a screen, and that of the report's text."""
 
 
-def least_width(drawing: str) -> int:
-    """Return the width in pixels from which each text of a drawing is legible; 0 without text."""
+def width_at(drawing: str, size: float) -> int:
+    """Return the width of a drawing whose smallest text has a size; both in pixels.
+
+    Returns
+    -------
+    int
+        0 without text.
+    """
     box = re.search(r'viewBox="0 0 ([\d.]+) ', drawing)
     fonts = [float(size) for size in re.findall(r"font(?:-size)?: (?:\d+ )?([\d.]+)px", drawing)]
-    return math.ceil(float(box[1]) * SMALLEST / min(fonts)) if box and fonts else 0
+    return math.ceil(float(box[1]) * size / min(fonts)) if box and fonts else 0

@@ -50,7 +50,7 @@ class Cause:
 
 
 def blocks(system: Mapping[str, Any], causes: Sequence[Cause]) -> dict[str, int]:
-    """Return the cycles above the bound by cause; the last, ``not divided``, is the remainder.
+    """Return the cycles above the bound by cause; the last, ``not divided``, is a remainder.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def blocks(system: Mapping[str, Any], causes: Sequence[Cause]) -> dict[str, int]
     rest = system["figures"]["cycles"] - system["figures"]["bound"] - sum(found.values())
     if rest < 0:
         raise ValueError(f"the causes of {system['name']} have {-rest} cycles too many")
-    return {**found, NOT_DIVIDED: rest}
+    return {**found, NOT_DIVIDED: rest} if rest else found
 
 
 def waterfall_plot(data: dict[str, Any], causes: Mapping[str, Sequence[Cause]]) -> Figure:

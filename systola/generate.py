@@ -22,6 +22,7 @@ from hdl.paths import BUILD, IN_CHECKOUT, replace_text
 from hdl.target import Target
 from systola import environment
 from systola.options import (
+    PACKED,
     UserPath,
     choose,
     console,
@@ -88,6 +89,7 @@ def system_options(verb: Callable[..., None]) -> Callable[..., None]:
 @click.option("--memory", default="none", help="External memory, and changes to its numbers.")
 @click.option("--clock", type=int, help="Clock of MEMORY and RETENTION, MHz; 1000 or the legal.")
 @click.option("--waves", type=bool, default=False, help="1 samples a waveform, for `make power`.")
+@click.option("--packed", type=UserPath(), help="Folder or file that pack wrote for TOP.")
 @click.pass_context
 def generate(
     context: click.Context,
@@ -107,6 +109,7 @@ def generate(
     memory: str,
     clock: int | None,
     waves: bool,
+    packed: Path | None,
 ) -> None:
     """Generate text with a language model in an accelerator's Verilog, or with a cache policy."""
     require_one(top, policy)
@@ -123,10 +126,11 @@ def generate(
 
     external = memory_of(memory)
     require_clock(clock)
-    own = preset or parameters or settings or retention or external or clock or waves
+    own = preset or parameters or settings or retention or external or clock or waves or packed
     if policy is not None and own:
         raise UserError(
-            f"PRESET, PARAMETERS, SET, RETENTION, MEMORY, CLOCK and WAVES are not for {policy}"
+            "PRESET, PARAMETERS, SET, RETENTION, MEMORY, CLOCK, WAVES and PACKED are not for "
+            f"{policy}"
         )
     if retention is not None and not check:
         raise UserError("RETENTION needs CHECK=1: the golden model computes which bits are lost")
@@ -154,6 +158,7 @@ def generate(
                 waves=waves,
                 memory=external,
                 clock=clock_of(system, external, clock),
+                packed=packed_file(system, packed),
             )
             finished = _generate(system, chosen, prompt, tokens, model, wanted, command)
         _conclude(finished, compare)
@@ -240,6 +245,19 @@ def clock_of(system_class: Any, memory: "ExternalMemory | None", clock: int | No
     if clock is not None and not system_class.retentions:
         raise UserError(f"CLOCK needs a MEMORY for {system_class.top}, which has no eDRAM")
     return clock
+
+
+def packed_file(system_class: Any, packed: Path | None) -> Path | None:
+    """Return the file of the packed model that PACKED names, None if it is absent.
+
+    Raises
+    ------
+    UserError
+        If the accelerator has no packed weights.
+    """
+    if packed is not None and not system_class.packs:
+        raise UserError(f"PACKED is not for {system_class.top}, whose weights are not packed")
+    return packed / PACKED if packed is not None and packed.is_dir() else packed
 
 
 def _require_text(prompt: str) -> None:

@@ -19,6 +19,9 @@ console = Console(soft_wrap=True)
 PARAMETERS_FILE = "parameters.toml"
 """File in the folder of a run with changed parameters; the option PARAMETERS accepts this file."""
 
+PACKED = "weights.packed"
+"""File of packed weights in the folder that the verb ``pack`` writes."""
+
 
 class UserPath(click.ParamType):
     """A path in which `~` is expanded."""

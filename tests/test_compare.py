@@ -204,12 +204,23 @@ def test_cached_tokens_have_a_cost(
     assert figure["extrapolated"] == ("5 to 7 cached tokens" if marks else "")
 
 
-def test_one_number_of_cached_tokens_gives_no_cost(build: Path) -> None:
+@pytest.mark.parametrize(
+    ("context", "cached", "marks"), [("64", 64, ["‡"]), ("1000", 128, ["‡"]), ("8", 8, ["‡", "§"])]
+)
+def test_one_number_of_cached_tokens_gives_the_kept_cost(
+    context: str, cached: int, marks: list[str], build: Path
+) -> None:
+    """Of the page's runs; other parameters have no cost."""
     write_run(design("veda"), tokens=2)
-    record = record_of(run("--top", "veda", "--context", "64"), build)
-    assert cells(record)["cycles/token"] == (None, [])
-    command = "make generate TOP=veda PROMPT='The capital of France is' TOKENS=32"
-    assert record["missing"][command] == "VEDA, generate"
+    record = record_of(run("--top", "veda", "--set", "block=4", "--context", context), build)
+    (short, *_), last = SYSTEMS_KEPT["veda"]["contexts"], SYSTEMS_KEPT["veda"]["contexts"][-1]
+    slope = (last["cycles"] - short["cycles"]) / (last["cached"] - short["cached"])
+    value = short["cycles"] + slope * (cached - short["cached"])
+    assert cells(record)["cycles/token"] == (pytest.approx(value), marks)
+    row = next(own for own in record["rows"] if own["row"] == "cycles/token")
+    assert row["cells"][1] == {"value": None, "marks": []}
+    (command,) = (one for one in record["missing"] if "TOKENS=32" in one)
+    assert "SET=block=4" in command
 
 
 def write_run_with_memory(own: Design, *, cycles: int, name: str) -> None:

@@ -155,7 +155,7 @@ def schedule_bound(p: LadTileParameters, step: Step) -> int:
         -(-n // p.apid.lanes),
         active,
         p.ac.groups + -(-active // p.ac.lanes) + changed * p.ac.pass_cycles,
-        2 * p.ac.columns + 1,
+        p.ac.columns,
     )
 
 

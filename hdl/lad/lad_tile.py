@@ -243,7 +243,8 @@ class LadTile(Unit):
             pause.md_ended.eq(transferred(md.steps)),
             pause.ac_offered.eq(maxima.ac_offered),
             maxima.ac_admitted.eq(pause.ac_admitted),
-            pause.ac_ended.eq(transferred(ac.steps)),
+            pause.ac_entered.eq(transferred(ac.steps)),
+            pause.ac_ended.eq(ac.over),
         ]
         for index, name in enumerate(ENDS[1:]):
             m.d.comb += write_back.heads[index].eq(heads[name])

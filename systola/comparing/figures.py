@@ -15,6 +15,7 @@ import numpy as np
 from hdl.paths import BUILD
 from hdl.target import Target
 from synth.comparison import FIGURES, System
+from synth.contexts import on_lines
 from synth.figures import LIBRARIES
 from synth.present_verilog import present_verilog
 from synth.results import Record
@@ -92,6 +93,7 @@ class Reader:
         found = kept_figures(design)
         if self.context is not None:
             found = {n: own for n, own in found.items() if n not in MEASURED_BY["generate"]}
+            found |= kept_contexts(design, capped(self.context, design))
         found |= self._perplexity(design) | self._run(design)
         found |= self._netlists(design) | self._power(design) | self._with_memory(design)
         if design.choice.top == "kelle":
@@ -271,6 +273,28 @@ def kept_figures(design: Design) -> Figures:
     }
     if energy := found.pop("energy_mj", None):
         found["pj_per_cycle"] = replace(energy, value=_per_cycle(kept))
+    return found
+
+
+def kept_contexts(design: Design, tokens: int) -> Figures:
+    """Return cycles and bytes at a number of cached tokens, by `contexts` of the same parameters.
+
+    A layer's maximum number of cached tokens does not change the cost of one below it.
+    """
+    runs = design.kept.get("contexts", [])
+    if not runs or design.system.p != design.run.system.p:
+        return {}
+    found = {}
+    for name, own in (("cycles", "cycles"), ("bytes_per_token", "bytes")):
+        cached, values = [run["cached"] for run in runs], [run[own] for run in runs]
+        value, beyond = on_lines(cached, values, tokens)
+        found[name] = Figure(
+            value=value,
+            source=str(path_shown(FIGURES)),
+            stale=any(run.get("old", False) for run in runs),
+            kept=True,
+            extrapolated=beyond,
+        )
     return found
 
 

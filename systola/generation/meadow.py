@@ -21,7 +21,7 @@ from golden.meadow.whole_model import (
 from hdl.meadow.parameters import MeadowParameters
 from hdl.model_shape import fitted
 from hdl.nonlinear.activation_functions import Activation
-from systola.generation.model_memory import model_arrays
+from systola.generation.model_memory import ModelFile, model_arrays
 from systola.generation.system import (
     Block,
     BlockProgress,
@@ -32,6 +32,7 @@ from systola.generation.system import (
     first_difference,
 )
 from testbenches.harness import LongRun, Moved
+from testbenches.meadow.accelerator_file import AcceleratorFile
 from testbenches.meadow.host import Host
 from testbenches.meadow.packed_model import PackedModel, packed_model
 
@@ -40,10 +41,11 @@ class MeadowSystem(System):
     """MEADOW with all layers of a model: the prompt in blocks by TPHS, then single tokens."""
 
     top, name = "meadow", "MEADOW"
-    bound = "cycles of the multiplications alone"
+    bound = "words of weights, one per cycle and unpacker"
     compared = "tokens, their sums, caches, and the bytes at every port"
     evicts = False
     budgets = False
+    packs = True
 
     @classmethod
     def fitted(cls, model: LanguageModel, dimensions: Any) -> MeadowParameters:
@@ -70,6 +72,9 @@ class MeadowSystem(System):
         self.longest = min(self.meadow.slots, model.shape.context_length)
         self.host: Host | None = None
         self.golden: WholeModel | None = None
+        self.given: AcceleratorFile | None = None
+        if settings.packed is not None:
+            self.given = AcceleratorFile(settings.packed, self.meadow, model.digest)
 
     @property
     def meadow(self) -> MeadowParameters:
@@ -77,7 +82,13 @@ class MeadowSystem(System):
         return self.p
 
     def prepare_golden(self, report: Callable[[str], None]) -> None:
-        """Quantise the model to INT8, and pack it."""
+        """Quantise the model to INT8, and pack it; or unpack the file of the settings."""
+        if self.given is not None:
+            report(f"unpacking {self.given.file.name}")
+            self.kept = ModelFile(self.given.file, {"sha256": self.given.sha256})
+            self.packed = self.given.model()
+            self.golden = WholeModel(self.meadow, self.packed.integers)
+            return
         tokens = self.model.calibration(self.longest)
 
         def found() -> dict[str, NDArray[Any]]:
@@ -150,7 +161,7 @@ class MeadowSystem(System):
         return Outcome(
             token=self.host.prediction[0] if self.host.prediction else None,
             cycles=run.cycle,
-            bound=sum(traffic.ideal),
+            bound=traffic.weight_cycles,
             bytes_read=moved_bytes - written,
             bytes_written=written,
             bytes_unpacked=moved_bytes - traffic.fetched + traffic.weights,
@@ -190,6 +201,15 @@ class MeadowSystem(System):
             raise Mismatch(
                 f"bytes at the ports: {self.host.moved} instead of {self.host.traffic.moved}"
             )
+
+    def cached_state(self, tokens: list[int]) -> dict[str, NDArray[Any]]:
+        """Return the caches after a text, which is processed as a prompt."""
+        golden = WholeModel(self.meadow, self.packed.integers)
+        for block in self.prompt_blocks(len(tokens)):
+            own = tokens[block.first : block.first + block.count]
+            golden.step(self.packed.integers.embedded(self.model.embedding[own]))
+        keys, values = zip(*golden.caches, strict=True)
+        return {"keys": np.stack(keys), "values": np.stack(values)}
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the caches."""

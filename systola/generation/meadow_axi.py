@@ -143,7 +143,7 @@ class MeadowAxiSystem(MeadowSystem):
         return Outcome(
             token=token,
             cycles=board.last.cycles,
-            bound=sum(traffic.ideal),
+            bound=traffic.weight_cycles,
             bytes_read=sum(moved.values()) - written,
             bytes_written=written,
             bytes_unpacked=sum(moved.values()) - traffic.fetched + traffic.weights,

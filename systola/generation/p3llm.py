@@ -220,6 +220,14 @@ class P3llmSystem(System):
                     f"LM head, token and sum: {self.host.prediction} instead of {prediction}"
                 )
 
+    def cached_state(self, tokens: list[int]) -> dict[str, NDArray[Any]]:
+        """Return the tokens of a text, and the bytes of their keys and values."""
+        golden = WholeModel(self.p, self.quantised)
+        golden.begin()
+        golden.step(self.model.embedding[tokens], predict=False)
+        cached = [cache_image(self.p, own) for own in golden.caches]
+        return {"tokens": np.array(tokens, np.int64), "cached": np.stack(cached)}
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the tokens that have been processed, and the bytes of keys and values."""
         assert self.host is not None

@@ -46,6 +46,8 @@ class Settings:
     clock : int, optional
         Clock of the accelerator in MHz, by which the times of the memory and of the refresh are
         converted; that of the system if None.
+    packed : Path, optional
+        File of the packed model; without it, the system packs the model.
     """
 
     budget: int
@@ -55,11 +57,16 @@ class Settings:
     retention: str | None = None
     memory: ExternalMemory | None = None
     clock: int | None = None
+    packed: Path | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings as JSON; an option that is absent does not change the identity of a run."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """The settings as JSON; an option that is absent does not change the identity of a run.
+
+        The file of the packed model is not among them: `System.identity` has its digest.
+        """
+        given = asdict(self) | {"packed": None}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +174,9 @@ class System(ABC):
 
     retentions: Sequence[str] = ()
     """Values of `RETENTION`; none if the cache's memory needs no refresh."""
+
+    packs: bool = False
+    """Whether the weights in the system's memory are packed, and `Settings.packed` is possible."""
 
     harness: Harness
     """The compiled program, after `prepare`."""
@@ -326,6 +336,13 @@ class System(ABC):
     @abstractmethod
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the next block depends on."""
+
+    def cached_state(self, tokens: list[int]) -> dict[str, NDArray[Any]] | None:
+        """Return the state after a text by the golden model alone, after `prepare_golden`.
+
+        None if the host cannot write caches into the accelerator.
+        """
+        return None
 
     def end(self) -> None:
         """End the simulation, and remove its memory."""

@@ -270,6 +270,26 @@ class VedaSystem(System):
             cycle = run.cycles["states_out"][token * left.shape[1] + element]
             raise Mismatch(f"after the last layer, hidden state, {difference[0]}, in cycle {cycle}")
 
+    def cached_state(self, tokens: list[int]) -> dict[str, NDArray[Any]]:
+        """Return the caches after a text, of which no token is evicted."""
+        golden = WholeModel(self.p, self.weights, self.vocabulary, self.model.shape.rope_base)
+        for position, token in enumerate(tokens):
+            block = whole_model.Block(
+                first=position,
+                count=1,
+                vote=position >= self.settings.reserved,
+                evictions=0,
+                predict=False,
+            )
+            golden.step(block, self.embedding[[token]])
+        caches, length = [layer.cache for layer in golden.layers], len(tokens)
+        return {
+            "keys": np.stack([own.keys[:, :length] for own in caches]),
+            "values": np.stack([own.values[:, :length] for own in caches]),
+            "counts": np.stack([own.counts[:length] for own in caches]).astype(np.uint64),
+            "victims": np.full(len(caches), -1),
+        }
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Return caches, votes and victims."""
         assert self.host is not None

@@ -11,7 +11,7 @@ from golden.lad.lad_tile import Head
 from hdl.lad.parameters import LadParameters
 from testbenches.harness_memory import Plane, RowPort, Rows
 from testbenches.lad.outside import ROWS
-from testbenches.packing import unpack
+from testbenches.packing import pack, unpack
 
 
 class HeadRows:
@@ -174,6 +174,26 @@ class HeadRows:
             name: np.array(self.plane_bytes(name)[:, : columns if name == "caches" else length])
             for name in self.planes
         }
+
+    def state_of(self, heads: list[Head], length: int) -> dict[str, NDArray[Any]]:
+        """Return what `state` returns, of a model's heads: the inverse of `model_heads`."""
+        found = {}
+        for name, plane in self.planes.items():
+            rows = np.stack([getattr(head, name) for head in heads])
+            if name == "caches":
+                rows = rows.reshape(len(heads), plane.each, -1)
+            else:
+                rows = rows[:, :length]
+            if name == "counters":
+                bits = pack(self.p.tile.md.counters_layout, rows)
+                found[name] = np.packbits(bits, axis=-1, bitorder="little")
+                continue
+            # A row of one number has no axis of elements.
+            rows = rows.reshape(*rows.shape[:2], -1).astype("<u8")
+            each = plane.element_bytes // rows.shape[-1]
+            own = rows[..., np.newaxis].view(np.uint8)[..., :each]
+            found[name] = own.reshape(*rows.shape[:2], plane.element_bytes)
+        return found
 
     def model_heads(self, length: int) -> list[Head]:
         """Return all heads in the model's form."""

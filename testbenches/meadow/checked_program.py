@@ -8,21 +8,15 @@ import numpy as np
 from golden.meadow.layer_quantisation import IntegerLayer
 from golden.meadow.meadow import run_layer
 from golden.meadow.packing.weight_packer import Level
+from golden.meadow.tile.hybrid_tile import tile_of
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary, vocabulary_sums
 from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack_weights
 from hdl.meadow.control.program import Program
 from hdl.meadow.parameters import MeadowParameters
-from hdl.meadow.tile.tile_parameters import HALVES, TileParameters
 from testbenches.meadow.memory_images import MemoryImages
 from testbenches.meadow.traffic import Traffic, traffic_of
 from testbenches.meadow.wilu.packed_work import corrupted
-
-
-def tile_of(words: Integers, p: TileParameters) -> Integers:
-    """Return a tile [elements, size]: the inverse of `weight_words`."""
-    pairs = words.reshape(p.size // HALVES, -1, HALVES, p.slices, p.size)
-    return pairs.transpose(1, 3, 4, 0, 2).reshape(-1, p.size)
 
 
 class LayerProgram:

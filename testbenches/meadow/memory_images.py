@@ -1,5 +1,6 @@
 """Images of MEADOW's memories: packets, unique matrices, vectors, and the key/value cache."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -188,10 +189,17 @@ class MemoryImages:
         return self.vectors.add(bytes_of(vector.reshape(-1, size), STATE_BYTES))
 
     def add_matrix(
-        self, tiles: Integers, bias: Integers | None = None, factors: Integers | None = None
+        self,
+        tiles: Integers,
+        bias: Integers | None = None,
+        factors: Integers | None = None,
+        parts: list[PackedMatrix] | None = None,
     ) -> MatrixDescription:
-        """Append a matrix, its biases [tiles, size] and factors [tiles, 2]; describe it."""
-        description = self.describe(self.packed(tiles), tiles)
+        """Append a matrix, its biases [tiles, size] and factors [tiles, 2]; describe it.
+
+        Its packed `parts` are computed if absent.
+        """
+        description = self.describe(parts or self.packed(tiles), tiles)
         if self.p.tile_scales:
             # The LM head has no scales, since the argmax compares its sums.
             factors = np.zeros((len(tiles), 2), np.int64) if factors is None else factors
@@ -235,9 +243,14 @@ class MemoryImages:
             "tile_words": words // len(tiles),
         }
 
-    def add_layer(self, layer: IntegerLayer) -> LayerPlace:
-        """Append norms, exponentials, matrices and an empty cache of a layer."""
-        p = self.p
+    def add_layer(
+        self, layer: IntegerLayer, packed: Mapping[str, list[PackedMatrix]] | None = None
+    ) -> LayerPlace:
+        """Append norms, exponentials, matrices and an empty cache of a layer.
+
+        The `packed` parts of its matrices are computed if absent.
+        """
+        p, packed = self.p, packed or {}
         biases = layer.norm_biases or (None, None)
         places = {
             name: self.add_norm(weights, bias)
@@ -248,7 +261,9 @@ class MemoryImages:
         return LayerPlace(
             places,
             {
-                name: self.add_matrix(tiles, layer.biases.get(name), layer.tile_factors.get(name))
+                name: self.add_matrix(
+                    tiles, layer.biases.get(name), layer.tile_factors.get(name), packed.get(name)
+                )
                 for name, tiles in layer.matrices.items()
             },
         )
@@ -263,8 +278,13 @@ class MemoryImages:
         )
         return RowsPlace(scores, probabilities, probability_bytes)
 
-    def add_vocabulary(self, vocabulary: IntegerVocabulary) -> VocabularyPlace:
-        """Append the norm and the pieces of the LM head."""
+    def add_vocabulary(
+        self, vocabulary: IntegerVocabulary, packed: Sequence[list[PackedMatrix]] = ()
+    ) -> VocabularyPlace:
+        """Append the norm and the pieces of the LM head.
+
+        The `packed` parts of the pieces are computed if absent.
+        """
         p = self.p
         tiles, most = vocabulary.tiles(p.head_size), p.tile.heads
         biases = vocabulary.bias_tiles(p.head_size)
@@ -274,7 +294,8 @@ class MemoryImages:
                 self.add_matrix(
                     tiles[first : first + most],
                     None if biases is None else biases[first : first + most],
+                    parts=packed[number] if packed else None,
                 )
-                for first in range(0, len(tiles), most)
+                for number, first in enumerate(range(0, len(tiles), most))
             ],
         )

@@ -21,14 +21,22 @@ class Traffic:
         Expected bytes at each port.
     weights : int
         Size of the unpacked weights in bytes.
+    weight_cycles : int
+        Cycles in which the unpackers output these weights; a lower bound of the program's cycles
+        also where prefetched weights overlap other work.
     ideal : list[int]
         Ideal cycles of each instruction: the larger one of a lane's work and the transfer of its
         weights.
+    instructions : list[tuple[int, int]]
+        Bytes at all ports of each instruction: those of its packed weights, with unique matrices,
+        and all others.
     """
 
     moved: dict[str, int]
     weights: int
+    weight_cycles: int
     ideal: list[int]
+    instructions: list[tuple[int, int]]
 
     @property
     def fetched(self) -> int:
@@ -46,19 +54,35 @@ def traffic_of(program: Program) -> Traffic:
         moved["biases"] = 0
     if p.tile_scales:
         moved["scales"] = 0
+    cycles, instructions, described = 0, [], iter(program.described)
     for instruction in program.issued:
-        for port, words in _words(instruction, p).items():
-            moved[port] += words * p.head_size * sizes[port]
-    weights = 0
-    for description in program.described:
-        if p.biases:
-            moved["biases"] += description.get("tiles", 0) * p.head_size * BIAS_BYTES
-        if p.tile_scales:
-            moved["scales"] += description.get("tiles", 0) * FACTOR_BYTES
-        weights += description["words"] * p.unpackers * p.head_size
-        moved["tables"] += description["table_words"] * p.unpacker.rows * p.unpacker.chunk
-        moved["packets"] += sum(description["packet_count"]) * p.unpacker.unpacker.packet_bits // 8
-    return Traffic(moved, weights, [_ideal(one, p) for one in program.issued])
+        own = {
+            port: words * p.head_size * sizes[port]
+            for port, words in _words(instruction, p).items()
+        }
+        fetched = 0
+        if has_weights(instruction):
+            description = next(described)
+            cycles += description["words"]
+            tables = description["table_words"] * p.unpacker.rows * p.unpacker.chunk
+            packets = sum(description["packet_count"]) * p.unpacker.unpacker.packet_bits // 8
+            fetched = tables + packets
+            own |= {"tables": tables, "packets": packets}
+            if p.biases:
+                own["biases"] = description.get("tiles", 0) * p.head_size * BIAS_BYTES
+            if p.tile_scales:
+                own["scales"] = description.get("tiles", 0) * FACTOR_BYTES
+        for port, count in own.items():
+            moved[port] += count
+        instructions.append((fetched, sum(own.values()) - fetched))
+    ideal = [_ideal(one, p) for one in program.issued]
+    return Traffic(moved, cycles * p.unpackers * p.head_size, cycles, ideal, instructions)
+
+
+def has_weights(instruction: Instruction) -> bool:
+    """Return whether an instruction takes the next matrix of the weight path."""
+    gemm = instruction.kind is Kind.GEMM and instruction.matrix is Matrix.WEIGHTS
+    return gemm or instruction.kind is Kind.TPHS
 
 
 def _words(instruction: Instruction, p: MeadowParameters) -> dict[str, int]:

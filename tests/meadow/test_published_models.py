@@ -2,39 +2,24 @@
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from hdl.catalog import entry_named
 from hdl.emit import Emission
 from hdl.meadow.parameters import MeadowParameters
-from hdl.nonlinear.activation_functions import Activation
 from hdl.paths import ROOT
 from hdl.target import Target
 from testbenches.lint import lint_unit
+from testbenches.meadow.published_models import MODELS, model_parameters
 
 PAGE = (ROOT / "docs" / "meadow" / "meadow.md").read_text()
 PAPER: MeadowParameters = entry_named("meadow").parameters("paper")
-MODELS = {
-    "OPT-1.3B": (2048, 8192, 32, 32),
-    "SmolLM2-1.7B": (2048, 8192, 32, 32),
-    "TinyLlama-1.1B": (2048, 5632, 32, 4),
-}
-"""Hidden size, feed-forward size, heads, key/value heads."""
+NEW = [model for model in MODELS if model != "OPT-125M"]
+"""Models whose dimensions no preset has."""
 
 
-def model_parameters(model: str, **changes: Any) -> MeadowParameters:
-    """Return the parameters of a model; TinyLlama has a norm without bias, and a gate."""
-    hidden, inner, heads, kv_heads = MODELS[model]
-    own = {"hidden_size": hidden, "intermediate_size": inner, "heads": heads, "kv_heads": kv_heads}
-    if model != "OPT-1.3B":
-        own |= {"rotary": True, "layer_norm": False, "biases": False, "gated": True}
-        own |= {"activation": Activation.SILU}
-    return replace(PAPER, **own, words=1 << 17, slices=4, **changes)
-
-
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", NEW)
 def test_page_states_the_dimensions_of_each_model(model: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| {model}"))
     p = model_parameters(model)
@@ -46,14 +31,14 @@ def test_page_states_the_dimensions_of_each_model(model: str) -> None:
     assert p.most_tokens == p.tokens == 512
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", NEW)
 def test_refuses_slices_that_do_not_divide_a_row(model: str) -> None:
     with pytest.raises(ValueError, match="must be a multiple of slices"):
         replace(model_parameters(model), slices=3)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", NEW)
 def test_hardware_of_each_model_is_lint_clean(model: str) -> None:
     unit = entry_named("meadow").unit(parameters=model_parameters(model, lanes=1))
     message = lint_unit("meadow", Emission(top=unit, name="meadow", target=Target.FPGA))

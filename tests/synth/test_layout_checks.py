@@ -23,7 +23,7 @@ from synth.layout.placement import Placement
 from synth.layout.power import plan_power
 from synth.liberty import find_library
 from synth.mapped_design import Netlist
-from synth.svg import least_width
+from synth.svg import SMALLEST, width_at
 from tests.synth.test_timing import OSU
 
 HAS_TOOLS = bool(
@@ -310,7 +310,7 @@ def test_a_picture_of_dies_has_each_title_and_size_as_text(layout: Layout, tmp_p
     facts = f"{len(layout.design.cells)} cells, {width:.0f} x {height:.0f} um"
     assert {*dies, "Two: counter, wires", "clock buffer", "metal2"} <= set(texts)
     assert texts.count(facts) == 2
-    assert least_width(svg.read_text()) < 800
+    assert width_at(svg.read_text(), SMALLEST) < 800
     pixels = matplotlib.image.imread(png)
     colors = Counter(tuple(round(255 * p) for p in pixel[:3]) for row in pixels for pixel in row)
     assert colors[0x4E, 0x79, 0xA7] > 1000, "cells"

@@ -11,7 +11,7 @@ from synth.occupancy import occupancy_bars, occupancy_plot
 from synth.operators import compared_circuits
 from synth.papers import Paper, read_papers
 from synth.plots import Bar, all_peers_plot, bars_plot, peers_plot, place_numbers
-from synth.svg import OURS, SYSTEMS, VARIABLES, least_width, svg
+from synth.svg import OURS, SMALLEST, SYSTEMS, VARIABLES, svg, width_at
 from synth.system_sections import cycles_bars, part_areas
 from synth.treemap import squarify, treemap
 from tests.synth.drawings import faults_of, words_of
@@ -123,8 +123,8 @@ def test_the_least_width_is_that_of_the_smallest_text() -> None:
     drawing = (
         '<svg viewBox="0 0 360 100"><text style="font-size: 12px"/><text style="font: 700 6px x"/>'
     )
-    assert least_width(drawing) == 540
-    assert least_width('<svg viewBox="0 0 360 100">') == 0
+    assert width_at(drawing, SMALLEST) == 540
+    assert width_at('<svg viewBox="0 0 360 100">', SMALLEST) == 0
 
 
 def test_a_drawing_is_the_same_in_every_run_and_stands_alone() -> None:

@@ -17,7 +17,7 @@ from synth.long_tests import FILE, long_tests
 from synth.papers import Headline, Paper, read_papers
 from synth.report import write_report
 from synth.results import Record, collect, collect_studies
-from synth.svg import least_width
+from synth.svg import LARGEST, SMALLEST, width_at
 from synth.synthesis import measure_design
 from synth.unit_rows import operations_each_cycle
 from tests.synth.designs import Counter, emit
@@ -163,12 +163,14 @@ def test_new_clone_shows_stored_figures_with_marks(fresh: Page) -> None:
 
 def test_each_picture_is_legible_on_a_narrow_screen(fresh: Page) -> None:
     drawings = re.findall(r"<svg.*?</svg>", fresh.file.read_text(), flags=re.S)
-    widths = [re.search(r'style="min-width: (\d+)px"', drawing) for drawing in drawings]
+    form = r'style="min-width: (\d+)px; max-width: (\d+)px"'
+    widths = [re.search(form, drawing) for drawing in drawings]
     assert len(drawings) > 30 and all(widths)
     for drawing, width in zip(drawings, widths, strict=True):
-        assert width and int(width[1]) >= least_width(drawing)
+        assert width and int(width[1]) >= width_at(drawing, SMALLEST)
+        assert int(width[2]) <= width_at(drawing, LARGEST)
     # The plots of the report itself fit the screen without scrolling.
-    narrow = [drawing for drawing in drawings if least_width(drawing) <= NARROW]
+    narrow = [drawing for drawing in drawings if width_at(drawing, SMALLEST) <= NARROW]
     wide = [*laid_out().pictures, *five_systems(fresh.file.parent).pictures]
     assert len(narrow) >= len(drawings) - 5 - len(wide)
 

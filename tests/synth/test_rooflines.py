@@ -37,13 +37,17 @@ def test_a_roofline_is_the_smaller_of_transfer_and_computation(key: str) -> None
 
 
 def test_panels_have_the_systems_whose_figures_exist() -> None:
-    _, by_area, by_quality = rooflines.normalised_plot(DATA).axes
+    _, by_area, by_quality, by_bytes = rooflines.normalised_plot(DATA).axes
     assert set(lines_of(by_area)) == set(SYSTEMS)
     found = lines_of(by_quality)
     assert set(found) == set(SYSTEMS) - {"p3llm"}
     for key, ((perplexity, energy),) in found.items():
         assert perplexity == SYSTEMS[key]["figures"]["perplexity"]
         assert energy > SYSTEMS[key]["figures"]["energy_mj"]
+    for key, ((perplexity, moved),) in lines_of(by_bytes).items():
+        assert perplexity == found[key][0][0]
+        assert moved * 1e6 == pytest.approx(SYSTEMS[key]["figures"]["bytes_per_token"])
+    assert set(lines_of(by_bytes)) == set(found)
 
 
 def test_the_picture_is_of_the_kept_figures_and_legible() -> None:
@@ -51,5 +55,5 @@ def test_the_picture_is_of_the_kept_figures_and_legible() -> None:
     figure = rooflines.normalised_plot(DATA)
     assert not list(faults_of(figure))
     words = " ".join(text for text, _ in words_of(figure))
-    assert words.count("higher is better") == 2 and words.count("lower is better") == 3
+    assert words.count("higher is better") == 2 and words.count("lower is better") == 5
     assert all(system["name"] in words for system in SYSTEMS.values())

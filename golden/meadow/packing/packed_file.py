@@ -60,8 +60,10 @@ class Item:
         require(self.scales.ndim == 1 and len(self.scales) in counts, rule, self.scales.shape)
 
 
-def write_packed(file: Path, items: Mapping[str, Item]) -> None:
-    """Write packed matrices by their names."""
+def write_packed(
+    file: Path, items: Mapping[str, Item], accelerator: Mapping[str, Any] | None = None
+) -> None:
+    """Write packed matrices by their names, with the JSON record of their accelerator if any."""
     blocks: list[bytes] = []
     offset = 0
 
@@ -91,6 +93,7 @@ def write_packed(file: Path, items: Mapping[str, Item]) -> None:
                 }
                 for name, item in items.items()
             ],
+            **({"accelerator": accelerator} if accelerator else {}),
         },
         separators=(",", ":"),
     ).encode()
@@ -105,6 +108,19 @@ def write_packed(file: Path, items: Mapping[str, Item]) -> None:
 
 def read_packed(data: bytes) -> dict[str, Item]:
     """Return the matrices of a file's bytes.
+
+    Raises
+    ------
+    CorruptedFile
+        As `read_contents`.
+    """
+    return read_contents(data)[0]
+
+
+def read_contents(data: bytes) -> tuple[dict[str, Item], dict[str, Any]]:
+    """Return the matrices of a file's bytes, and the record of their accelerator.
+
+    The record is empty in a file for no accelerator.
 
     Raises
     ------
@@ -140,7 +156,10 @@ def read_packed(data: bytes) -> dict[str, Item]:
         if not isinstance(name, str) or name in items:
             raise CorruptedFile(f"a matrix must have a name of its own, not {name!r}")
         items[name] = reader.item(entry)
-    return items
+    accelerator = header.get("accelerator", {})
+    if not isinstance(accelerator, dict):
+        raise CorruptedFile(f"accelerator must be a record, not {accelerator!r}")
+    return items, accelerator
 
 
 class _Reader:

@@ -323,6 +323,12 @@ def weight_words(query: Integers, p: TileParameters) -> Integers:
     return parts.transpose(3, 0, 4, 1, 2).reshape(-1, p.size)
 
 
+def tile_of(words: Integers, p: TileParameters) -> Integers:
+    """Return the weights [elements, size] of words: the inverse of `weight_words`."""
+    pairs = words.reshape(p.size // HALVES, -1, HALVES, p.slices, p.size)
+    return pairs.transpose(1, 3, 4, 0, 2).reshape(-1, p.size)
+
+
 def row_words(rows: Integers, p: TileParameters) -> Integers:
     """Return rows [heads, tokens, elements] in the order of the tile's port.
 

@@ -78,15 +78,18 @@ class AttentionComputationModuleParameters(Parameters):
         return max(self.groups, self.cache_stages + 2)
 
     @property
-    def settle_cycles(self) -> int:
-        """Cycles from the last columns to their mode-based parts."""
-        return self.sum_latency + self.factor_stages + 4
+    def part_latency(self) -> int:
+        """Cycles from the read of columns to their mode-based parts."""
+        return 2 + self.sum_latency + self.factor_stages
 
     @property
-    def drain_cycles(self) -> int:
-        """Cycles until the last column is written and the denominator's reciprocal is valid."""
-        written = self.vector.multiply_stages + self.product_latency + self.cache_stages + 3
-        return max(written, self.reciprocal_stages + 3)
+    def pass_lead(self) -> int:
+        """Cycles before the end of a step's settling in which the next step's columns can be read.
+
+        The step's mode-based part is added up to `cache_stages` + 1 cycles after that end. It must
+        not be overwritten before.
+        """
+        return self.part_latency - self.cache_stages - 1
 
     @property
     def word_layout(self) -> data.ArrayLayout:

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.ac.cache_banks import CacheBanks
+from hdl.lad.ac.column_pass import ColumnPass
 from hdl.lad.ac.column_update import ColumnUpdate
 from hdl.lad.ac.factor_stage import FactorStage
 from hdl.lad.ac.mode_based_part import ModeBasedPart
@@ -30,8 +31,9 @@ class AttentionComputationModule(Unit):
     listed on the page. J are the step's active positions, U those that update the caches. A step
     with more positions in U than there is room for is computed in parts: sums are combined and
     columns updated before the first transfer without room, then the remaining positions follow.
-    **Throughput** one step at a time; in parallel the caches of the previous step are written out
-    and those of the next step are loaded, ``head_size + 1`` cycles each.
+    **Throughput** one step at a time; in parallel the columns of the next step are read, and the
+    caches of a previous step are written out and those of a later one are loaded, ``head_size + 1``
+    cycles each.
 
     **Numerics** FP16 in vector units and factors; `cache_format` in the caches and in acc, the sums
     over positions. Position i of a step is added in lane ``i % 3`` to one of `cache_stages` partial
@@ -53,7 +55,7 @@ class AttentionComputationModule(Unit):
         The `word` of each column in order, once before each step.
     steps : In(stream)
         The `query` divided by the square root of the head size, and the `maximum` (the paper's
-        max_s) of the scores. Transferred when the step is done.
+        max_s) of the scores. Transferred when the step begins.
     coefficients : In(stream)
         Coefficients of up to `lanes` active positions, those marked in `present`: `alpha_score`
         (the paper's _a), `alpha`, `beta`, and `update` for a position of U. All transfers but the
@@ -64,6 +66,8 @@ class AttentionComputationModule(Unit):
         The attention output `values`; `not_positive` is 1 if the denominator is not above 0.
     updated : Out(stream)
         The words of all columns after the update, in order.
+    over : Out(1)
+        A step is complete: its output is computed, and its columns are updated.
     units : Out(VectorPort).array(3)
         Ports of the vector units; only with `shared`.
     """
@@ -81,6 +85,7 @@ class AttentionComputationModule(Unit):
                 "vectors": In(stream.Signature(p.vectors_layout)),
                 "outputs": Out(stream.Signature(p.output_layout)),
                 "updated": Out(stream.Signature(p.cache_layout)),
+                "over": Out(1),
             }
             | unit_members(p.vector, p.lanes, shared=shared)
         )
@@ -91,6 +96,7 @@ class AttentionComputationModule(Unit):
         p = self.parameters
         units = vector_units(m, self.units if self.shared else None, p.vector, p.lanes)
         m.submodules.sequencer = sequencer = TaskSequencer(parameters=p)
+        m.submodules.columns = columns = ColumnPass(parameters=p)
         m.submodules.banks = banks = CacheBanks(parameters=p)
         m.submodules.factors = factors = FactorStage(parameters=p)
         m.submodules.mode_based = mode_based = ModeBasedPart(parameters=p)
@@ -102,68 +108,82 @@ class AttentionComputationModule(Unit):
         connect_streams(m, banks.updated, self.updated)
         connect_streams(m, self.coefficients, factors.coefficients)
 
+        # The columns of a step are read while the positions of the previous one are complete, so
+        # that one maximum is in use at a time.
+        maximum = Signal(16, reset_less=True)
+        with m.If(sequencer.begin):
+            m.d.sync += maximum.eq(step.maximum)
         # A factor can be ready long before its vectors; both are accepted in the same cycle.
         positions, full = factors.factors.payload, Signal()
         changes = Cat(positions.lanes[lane].update for lane in range(p.lanes)) & positions.present
-        correct = (
-            (sequencer.task == Task.CORRECT)
-            & factors.factors.valid
-            & self.vectors.valid
-            & reduction.turn
-            & ~full
-        )
-        ends = (sequencer.task == Task.OUTPUT) & units[0].o_vec_valid
+        correct, busy = Signal(), Signal()
+        ends = delay_line(m, sequencer.divide, p.product_latency, name="divides", reset=True)[-1]
         m.d.comb += [
+            # The units have other operands, which cannot wait.
+            busy.eq(mode_based.valid | sequencer.divide),
+            correct.eq(
+                (sequencer.task == Task.CORRECT)
+                & factors.factors.valid
+                & self.vectors.valid
+                & reduction.turn
+                & ~full
+                & ~busy
+            ),
             # Whether a part ends depends on the positions only, and not on their time.
             full.eq(factors.factors.valid & (changes & update.full).any()),
             sequencer.full.eq(full),
             sequencer.step.eq(self.steps.valid),
             sequencer.loaded.eq(banks.loaded),
+            sequencer.idle.eq(columns.idle),
+            sequencer.complete.eq(columns.complete),
             sequencer.ended.eq(correct & positions.last),
             sequencer.aligned.eq(reduction.aligned),
             sequencer.combined.eq(reduction.combined),
+            sequencer.passing.eq(columns.passing),
             sequencer.updating.eq(update.busy),
-            sequencer.free.eq(~output.valid),
-            sequencer.divided.eq(units[0].o_vec_valid),
-            # `steps` holds the query and the maximum until the last unit has used them.
-            self.steps.ready.eq(ends),
+            sequencer.free.eq(~output.valid & ~mode_based.valid & ~update.valid),
+            sequencer.divided.eq(ends),
+            self.steps.ready.eq(sequencer.begin),
+            self.over.eq(sequencer.over),
             self.vectors.ready.eq(correct),
             factors.factors.ready.eq(correct),
             factors.begin.eq(sequencer.begin),
-            factors.maximum.eq(step.maximum),
+            factors.maximum.eq(maximum),
+            banks.begin.eq(sequencer.begin),
             banks.done.eq(sequencer.done),
-            banks.read.eq(sequencer.read | update.read),
-            banks.read_group.eq(
-                Mux(sequencer.task == Task.COLUMNS, sequencer.group, update.read_group)
-            ),
+            columns.begin.eq(sequencer.begin),
+            banks.read.eq(columns.read),
+            banks.read_group.eq(columns.group),
+            banks.fetch.eq(update.read),
+            banks.fetch_group.eq(update.read_group),
             banks.write.eq(update.write),
             banks.write_group.eq(update.write_group),
-            mode_based.read.eq(sequencer.read),
-            mode_based.group.eq(sequencer.group),
-            mode_based.maximum.eq(step.maximum),
+            mode_based.read.eq(columns.read),
+            mode_based.group.eq(columns.group),
+            mode_based.maximum.eq(maximum),
             reduction.task.eq(sequencer.task),
+            reduction.further.eq(sequencer.further),
             reduction.correct.eq(correct),
             reduction.present.eq(positions.present),
             reduction.part_valid.eq(mode_based.part_valid),
             reduction.part_group.eq(mode_based.part_group),
             reduction.update.eq(update.read),
-            update.clear.eq(sequencer.begin | sequencer.restart),
+            update.clear.eq(sequencer.restart),
             update.store.eq(changes & correct.replicate(p.lanes)),
             update.factors.eq(positions),
             update.vectors.eq(self.vectors.payload),
-            update.begin.eq(reduction.combined),
+            update.begin.eq(sequencer.update),
             division.total.eq(reduction.total),
         ]
         for lane, unit in enumerate(units):
-            word = Value.cast(banks.words[lane])
             m.d.comb += [
-                Value.cast(mode_based.words[lane]).eq(word),
+                Value.cast(mode_based.words[lane]).eq(banks.words[lane]),
                 mode_based.products[lane].eq(unit.o_scal),
                 reduction.factors[lane].eq(positions.lanes[lane].factor),
                 reduction.parts[lane].eq(mode_based.parts[lane]),
                 reduction.products[lane].eq(unit.o_vec),
                 reduction.scalars[lane].eq(update.scalars[lane]),
-                Value.cast(reduction.words[lane]).eq(word),
+                Value.cast(reduction.words[lane]).eq(banks.fetched[lane]),
                 banks.written[lane].eq(Value.cast(reduction.results[lane])),
             ]
             # Operands of the tasks that scale a vector; the columns are multiplied by the query.

@@ -42,15 +42,17 @@ class ReductionModule(Unit):
         The current task.
     correct, present, factors : In
         Positions are issued to the vector units: the lanes that have one, and the paper's cf.
+    further : In(1)
+        The part is not the first one of its step: acc takes the place of the mode-based part.
     turn : Out(1)
         Positions that are issued now will be added to the partial sum in turn.
     part_valid, part_group, parts : In
-        Mode-based parts of a group of columns, in FP16. In a step's further parts acc takes their
-        place.
+        Mode-based parts of a group of columns, in FP16; those of the next step no earlier than T
+        + 1 cycles after `COMBINE` begins.
     aligned : Out(1)
         `COMBINE` can begin in the next cycle.
     combined : Out(1)
-        Combination ends: `total` is acc from 2 cycles later until the next step.
+        Combination ends: `total` is acc from 2 cycles later until the next combination.
     total : Out(ArrayLayout(columns))
         Numerator and denominator, the paper's acc.
     products : In(ArrayLayout(16, head_size)).array(lanes)
@@ -71,6 +73,7 @@ class ReductionModule(Unit):
                 "correct": In(1),
                 "present": In(p.lanes),
                 "factors": In(FP16).array(p.lanes),
+                "further": In(1),
                 "turn": Out(1),
                 "part_valid": In(1),
                 "part_group": In(p.group_shape),
@@ -93,10 +96,12 @@ class ReductionModule(Unit):
         lanes = [CacheLane(parameters=p) for _ in range(p.lanes)]
         delay = p.product_latency - 1
         corrects = delay_line(m, self.correct, delay, name="corrects", reset=True)[-1]
-        # The partial sums restart at 0 while columns are read or after their update, so that no
-        # separate clear is needed.
-        restart = Value.cast(self.task).matches(Task.COLUMNS, Task.WAIT, Task.UPDATE)
-        sums = Mux(restart, Augend.NOTHING, Augend.RESULT)
+        # In the first rotation in which products arrive after an update, the adders' old contents
+        # are replaced, so that no separate clear is needed.
+        sums = delay_line(
+            m, self.task != Task.UPDATE, delay + p.cache_stages, name="sums", reset=True
+        )[-1]
+        sums = Mux(sums, Augend.RESULT, Augend.NOTHING)
         for index, lane in enumerate(lanes):
             m.submodules[f"lane_{index}"] = lane
             factor = delay_line(m, self.factors[index], delay, name=f"factor_{index}")[-1]
@@ -132,7 +137,7 @@ class ReductionModule(Unit):
             m.d.sync += turn.eq(Mux(turn == sums - 1, 0, turn + 1))
         combine = self.task == Task.COMBINE
         with m.Switch(self.task):
-            with m.Case(Task.WAIT, Task.UPDATE):
+            with m.Case(Task.UPDATE):
                 m.d.sync += turn.eq(0)
             with m.Case(Task.SETTLE):
                 m.d.sync += rotation.eq(0)
@@ -151,8 +156,7 @@ class ReductionModule(Unit):
             delay_line(m, one, 1, name=name)[-1]
             for one, name in ((first, "was_first"), (second, "was_second"))
         )
-        held = Signal(p.word_layout)
-        m.d.comb += Value.cast(held).eq(Value.cast(self.total))
+        base = Signal(p.total_layout, reset_less=True)
         with m.If(combine & (first | second | others)):
             m.d.comb += lanes[0].addend.eq(Addend.OTHER)
         with m.If(combine & first & (slot == 0)):
@@ -162,16 +166,22 @@ class ReductionModule(Unit):
                 Mux(
                     was_first,
                     Value.cast(lanes[1].result),
-                    Mux(was_second, Value.cast(lanes[2].result), Value.cast(held)),
+                    Mux(was_second, Value.cast(lanes[2].result), Value.cast(self.total)),
                 )
             ),
-            lanes[2].other.eq(held),
+            Value.cast(lanes[2].other).eq(
+                Mux(self.further, Value.cast(self.total), Value.cast(base))
+            ),
         ]
         takes = (rotation >= 2) & (rotation <= sums) & (slot == rotation - 1)
-        self._hold(m, lanes[0].result, combine & takes)
+        with m.If(
+            delay_line(m, (combine & takes) | self.combined, 1, name="taken", reset=True)[-1]
+        ):
+            m.d.sync += Value.cast(self.total).eq(Value.cast(lanes[0].result))
+        self._hold_parts(m, base)
 
-    def _hold(self, m: Module, result: data.View, takes: Value) -> None:
-        """Hold the mode-based part, then the next sum to add, at the end acc."""
+    def _hold_parts(self, m: Module, base: data.View) -> None:
+        """Hold the mode-based part of a step until its sums are combined."""
         p = self.parameters
         parts = []
         for lane, part in enumerate(self.parts):
@@ -185,6 +195,4 @@ class ReductionModule(Unit):
             parts.append(code)
         for column in range(p.columns):
             with m.If(self.part_valid & (self.part_group == column // p.lanes)):
-                m.d.sync += self.total[column].eq(parts[column % p.lanes])
-        with m.If(delay_line(m, takes | self.combined, 1, name="taken", reset=True)[-1]):
-            m.d.sync += Value.cast(self.total).eq(Value.cast(result))
+                m.d.sync += base[column].eq(parts[column % p.lanes])
