@@ -4,6 +4,7 @@
 so that a new page or unit appears without an entry here.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -20,6 +21,7 @@ from synth.gallery import Picture
 from synth.papers import read_papers
 from synth.svg import FILLS
 from synth.system_sections import diagram_picture
+from systola.notebooks import notebook_of
 from systola.text_diagrams import drawing_of, is_diagram
 
 Nav = list[dict[str, Any]]
@@ -105,10 +107,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add one page per module, which mkdocstrings fills from the docstrings.
+    """Add the notebooks, and one page per module, which mkdocstrings fills from the docstrings.
 
     `extra.reference` in the configuration, if false, omits the API reference.
     """
+    for page in sorted((ROOT / "docs" / "tutorials").glob("*.md")):
+        notebook = json.dumps(notebook_of(page.read_text()), indent=1)
+        name = f"tutorials/{page.stem}.ipynb"
+        files.append(File.generated(config, name, content=notebook))
     for module in modules() if config.extra.get("reference", True) else ():
         text = f"# `{module}`\n\n::: {module}\n"
         files.append(File.generated(config, reference_page(module), content=text))
@@ -129,6 +135,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return f"{paper_figure(page.file.src_uri)}\n\n{found[0]}"
         return found[0]
 
+    stem = PurePosixPath(page.file.src_uri)
+    if stem.parent.name == "tutorials":
+        link = f"\n\n[This page as a notebook]({stem.stem}.ipynb)\n"
+        markdown = re.sub(r"^# .*$", lambda title: title[0] + link, markdown, count=1, flags=re.M)
     # Each match is a whole block, so that no closing mark is taken for an opening one.
     return re.sub(r"^```([^\n]*)\n(.*?)^```$", replaced, markdown, flags=re.M | re.S)
 

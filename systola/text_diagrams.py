@@ -1,4 +1,4 @@
-"""Diagrams of characters as SVG: a page's block of lines, arrows and words, drawn as a picture.
+"""Diagrams of characters as SVG: a page's block of lines, arrows and words, as a picture.
 
 The pages have their diagrams as text, which an editor shows. On the site, a line of a hundred
 characters is wider than the page; a picture becomes narrower with the page.
@@ -95,6 +95,6 @@ def _arrow(centre: tuple[float, float], to: tuple[int, int]) -> tuple[str, str]:
 
 def _words(row: str) -> Iterator[tuple[int, str]]:
     """Yield the texts of a row with their columns; two spaces separate texts."""
-    drawn = "".join(map(re.escape, (*LINES, *ARROWS, SHADE)))
-    for found in re.finditer(rf"[^\s{drawn}]+(?: [^\s{drawn}]+)*", row):
+    shapes = "".join(map(re.escape, (*LINES, *ARROWS, SHADE)))
+    for found in re.finditer(rf"[^\s{shapes}]+(?: [^\s{shapes}]+)*", row):
         yield found.start(), found[0]

@@ -106,7 +106,7 @@ def test_no_page_is_wider_than_the_screen(folder: Path, width: int, tmp_path: Pa
 
 
 def test_each_fault_is_found(folder: Path, tmp_path: Path) -> None:
-    """Break a copy of a page in three ways."""
+    """Break three copies of a page, each differently."""
     text = (folder / "perplexity/index.html").read_text()
     small = '<svg role="img" viewBox="0 0 99 9" width="99"><text font-size="5">x</text></svg>'
     for name, part in (

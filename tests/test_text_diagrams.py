@@ -90,7 +90,7 @@ def test_no_line_of_a_page_is_a_column_off(page: str, text: str) -> None:
                     assert not alone, f"{page}:\n{above}\n{below}"
 
 
-def test_all_letters_of_lines_are_drawn() -> None:
+def test_all_letters_of_lines_are_known() -> None:
     """No diagram has a letter of a line that the drawing would show as a word."""
     boxes = {letter for _page, text in diagrams() for letter in text if "─" <= letter <= "◿"}
     assert boxes <= {*LINES, *ARROWS, "▓"}
