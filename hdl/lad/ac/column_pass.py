@@ -27,7 +27,8 @@ class ColumnPass(Unit):
     read, group : Out
         Read this group of columns.
     passing : Out(1)
-        The products of an update that begins in this cycle would meet those of the columns.
+        An update must not begin in this cycle: the vector units still have columns when it needs
+        them.
     complete : Out(1)
         The last mode-based parts are valid from the next cycle on.
     """
