@@ -45,7 +45,16 @@ class Route:
         return sum(abs(a[1] - b[1]) + abs(a[2] - b[2]) for a, b in self.segments) / NM
 
     def points(self, lef: Lef) -> list[Point]:
-        """Return the ends of all wires, and each via on both of its layers."""
+        """Return the ends of all wires, and each via on both of its layers.
+
+        Raises
+        ------
+        UserError
+            If the LEF file does not define a via.
+        """
+        lost = [via for via, _, _ in self.vias if via not in lef.vias]
+        if lost:
+            raise UserError(f"LEF must define via {lost[0]}, but '{lef.path}' does not")
         ends = [point for wire in self.segments for point in wire]
         return ends + [(layer, x, y) for via, x, y in self.vias for layer in lef.vias[via]]
 

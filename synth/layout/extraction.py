@@ -201,9 +201,6 @@ def _joined(
 
     Vias, ends that overlap, and pins unite points; wires do not.
     """
-    for via, _, _ in route.vias:
-        if via not in lef.vias:
-            raise UserError(f"LEF must define via {via} of net {net}")
     points = route.points(lef)
     if not points:
         # Two pins that abut, or a pin and a port at one place.

@@ -198,7 +198,7 @@ def _shapes(route: Route, lef: Lef) -> Iterator[Shape]:
     for wire in route.segments:
         yield wire[0][0], _box(wire, layers[wire[0][0]])
     for via, x, y in route.vias:
-        for layer, (x0, y0, x1, y1) in lef.pads[via]:
+        for layer, (x0, y0, x1, y1) in lef.pads.get(via, ()):
             yield layer, (x + x0, y + y0, x + x1, y + y1)
 
 
@@ -236,9 +236,9 @@ def _small(boxes: Sequence[Box], least: int) -> list[list[Box]]:
     while waiting:
         group = [waiting.pop()]
         for box in group:
-            touching = [other for other in waiting if _touch(box, other)]
-            waiting = [other for other in waiting if other not in touching]
-            group += touching
+            added = [other for other in waiting if _touch(box, other)]
+            waiting = [other for other in waiting if other not in added]
+            group += added
         whole = any(_touch(box, other) for box in group for other in large)
         if not whole and _area(group) < least:
             groups.append(group)

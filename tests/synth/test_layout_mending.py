@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hdl.errors import UserError
 from synth.layout import checker as programs
 from synth.layout.checks import Checks, check, check_inputs
 from synth.layout.design_exchange import Floorplan, Route, read_routes, with_routes
@@ -167,6 +168,12 @@ def test_no_wire_to_a_pin_touches_another_net(lef: Lef) -> None:
     assert (("metal1", x - 800, y), ("metal1", x, y)) not in _added(lef, n=route, m=other).get(
         "n", []
     )
+
+
+@needs_lef
+def test_rejects_a_via_that_the_lef_file_does_not_define(lef: Lef) -> None:
+    with pytest.raises(UserError, match="LEF must define via M9_M8, but '"):
+        _added(lef, n=Route(vias=[("M9_M8", *AT)]))
 
 
 @needs_lef
