@@ -156,6 +156,18 @@ def icarus(*, fetch: bool = True) -> tuple[Program, Program] | None:
     )
 
 
+def compression(*, fetch: bool = True) -> list[Path] | None:
+    """Return the folders with the headers and static libraries of LZ4 and zlib, or None.
+
+    Verilator's writer of FST needs both. A folder has ``include`` and the machine's libraries.
+    """
+    found = [
+        debian_package(name, provides=f"usr/include/{header}", fetch=fetch)
+        for name, header in (("liblz4-dev", "lz4.h"), ("zlib1g-dev", "zlib.h"))
+    ]
+    return [folder / "usr" for folder in found if folder] if all(found) else None
+
+
 def osu018(*, fetch: bool = True) -> Path | None:
     """Return OSU018's liberty file, or None if it can neither be found nor fetched."""
     package = debian_package("qflow-tech-osu018", provides=OSU018, fetch=fetch)
@@ -169,6 +181,7 @@ def missing(*, fetch: bool = False) -> dict[str, str]:
 
     found = {
         "Icarus Verilog": (icarus(fetch=fetch), "simulation in four states, SIM=icarus"),
+        "LZ4, zlib": (compression(fetch=fetch), "waveforms of Verilator as FST, WAVES=fst"),
         "OpenSTA": (opensta(fetch=fetch), "timing and power"),
         "OSU018": (
             osu018(fetch=fetch),

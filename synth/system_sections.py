@@ -35,16 +35,7 @@ def system(
     return System(
         paper=paper,
         link=page_link(f"{paper.name}/README.md", directory),
-        diagram=(
-            Picture(
-                title="",
-                svg=svg(
-                    draw_diagram(paper.diagram), f"{paper.title}, after its {paper.diagram.figure}"
-                ),
-            )
-            if paper.diagram
-            else None
-        ),
+        diagram=diagram_picture(paper),
         headlines=Table(
             columns=("what", "paper", "here", "from"),
             rows=[
@@ -55,6 +46,14 @@ def system(
         ),
         study=_study(study, directory) if study.values else None,
     )
+
+
+def diagram_picture(paper: Paper) -> Picture | None:
+    """Return the boxes of a system after the paper's figure; None if they are not described."""
+    if not paper.diagram:
+        return None
+    title = f"{paper.title}, after its {paper.diagram.figure}"
+    return Picture(title=title, svg=svg(draw_diagram(paper.diagram), title))
 
 
 def part_areas(paper: Paper, results: Sequence[Measured]) -> dict[str, float]:

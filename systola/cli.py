@@ -119,8 +119,15 @@ def list_units(
 @main.command()
 @unit_options()
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a run; random if absent.")
-@click.option("--waves", type=bool, default=False, help="1 writes a waveform and a GTKWave view.")
-@click.option("--coverage", type=bool, default=False, help="1 measures line and toggle coverage.")
+@click.option(
+    "--waves",
+    type=click.Choice(["0", "1", "fst"]),
+    default="0",
+    help="1 writes a waveform as VCD and a GTKWave view; fst writes FST, which is smaller.",
+)
+@click.option(
+    "--coverage", type=bool, default=False, help="1 measures line, toggle and functional coverage."
+)
 @click.option("--sim", default="verilator", help="verilator or icarus (four-state).")
 @click.option("--full", type=bool, default=False, help="1 runs the testbench's long version.")
 @click.option("--netlist", type=bool, default=False, help="1 simulates the synthesised netlist.")
@@ -130,7 +137,7 @@ def list_units(
 def sim(
     unit: Chosen,
     seed: int | None,
-    waves: bool,
+    waves: str,
     coverage: bool,
     sim: str,
     full: bool,
@@ -146,7 +153,8 @@ def sim(
     request = Request(
         simulator=sim,
         seed=seed,
-        waves=waves,
+        waves=waves != "0",
+        fst=waves == "fst",
         coverage=coverage,
         full=full,
         netlist=netlist,

@@ -1,19 +1,28 @@
-"""Hooks of MkDocs: the navigation by task, paper and unit, and the API reference.
+"""Hooks of MkDocs: the navigation by task, paper and unit, the API reference, and diagrams.
 
 `mkdocs.yml` names this file. The navigation follows the tables of `docs/README.md` and the catalog,
 so that a new page or unit appears without an entry here.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
+from posixpath import join, normpath
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from hdl.catalog import CATALOG
 from hdl.paths import ROOT
+from synth.gallery import Picture
+from synth.papers import read_papers
+from synth.svg import FILLS
+from synth.system_sections import diagram_picture
+from systola.notebooks import notebook_of
+from systola.text_diagrams import drawing_of, is_diagram
 
 Nav = list[dict[str, Any]]
 
@@ -98,11 +107,70 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add one page per module, which mkdocstrings fills from the docstrings.
+    """Add the notebooks, and one page per module, which mkdocstrings fills from the docstrings.
 
     `extra.reference` in the configuration, if false, omits the API reference.
     """
+    for page in sorted((ROOT / "docs" / "tutorials").glob("*.md")):
+        notebook = json.dumps(notebook_of(page.read_text()), indent=1)
+        name = f"tutorials/{page.stem}.ipynb"
+        files.append(File.generated(config, name, content=notebook))
     for module in modules() if config.extra.get("reference", True) else ():
         text = f"# `{module}`\n\n::: {module}\n"
         files.append(File.generated(config, reference_page(module), content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Replace the diagrams of a page, which are code blocks without a language, by pictures.
+
+    The first page of a paper has the boxes of the paper's figure above its block diagram.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        language, text = found.groups()
+        if not language and is_diagram(text):
+            return f"{scrolling(drawing_of(text))}\n"
+        if language == "mermaid":
+            return f"{paper_figure(page.file.src_uri)}\n\n{found[0]}"
+        return found[0]
+
+    stem = PurePosixPath(page.file.src_uri)
+    if stem.parent.name == "tutorials":
+        link = f"\n\n[This page as a notebook]({stem.stem}.ipynb)\n"
+        markdown = re.sub(r"^# .*$", lambda title: title[0] + link, markdown, count=1, flags=re.M)
+    # Each match is a whole block, so that no closing mark is taken for an opening one.
+    return re.sub(r"^```([^\n]*)\n(.*?)^```$", replaced, markdown, flags=re.M | re.S)
+
+
+def on_page_content(html: str, page: Page, **_: Any) -> str:
+    """Give each picture the widths at which its text is legible."""
+
+    def replaced(found: re.Match[str]) -> str:
+        file = ROOT / "docs" / normpath(join(page.url, found["file"]))
+        widths = Picture(title="", svg=file.read_text()).widths
+        return scrolling(f'{found[0][:-1]} style="width: 100%; {widths}">')
+
+    return re.sub(r'<img [^>]*src="(?P<file>[^":]+\.svg)"[^>]*>', replaced, html)
+
+
+def scrolling(picture: str) -> str:
+    """Return a picture that can be scrolled where the window is narrower than its text allows."""
+    return f'<div style="overflow-x: auto; margin: 1em 0">{picture}</div>'
+
+
+def paper_figure(page: str) -> str:
+    """Return the boxes of the paper whose first page is given, with a legend; else nothing."""
+    paper = next((one for one in read_papers() if page == f"{one.name}/README.md"), None)
+    picture = paper and diagram_picture(paper)
+    if not picture:
+        return ""
+    style = f"width: 100%; height: auto; {picture.widths}"
+    drawing = picture.svg.replace("<svg ", f'<svg style="{style}" ', 1)
+    kinds = " ".join(
+        f'<span style="background: {color}; border: 1px solid; padding: 0 .6em"></span> {kind}'
+        for kind, color in FILLS.items()
+    )
+    # A block of HTML ends at an empty line.
+    shown = "\n".join(line for line in drawing.splitlines() if line.strip())
+    return f"{scrolling(shown)}\n\n<p><small>{picture.title}: {kinds}</small></p>"

@@ -21,7 +21,7 @@ SITE = BUILD / "site"
 def docs(serve: bool, port: int, reference: bool) -> None:
     """Build the documentation as a site with search and an API reference."""
     require_checkout("docs")
-    environment.require("docs")
+    environment.require("docs", "synth")
     # Set before the import: the theme prints an announcement without it.
     os.environ["NO_MKDOCS_2_WARNING"] = "1"
     from mkdocs.commands.build import build

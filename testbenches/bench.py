@@ -23,6 +23,7 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
+from testbenches.functional import StreamCoverage
 from testbenches.half_cycles import pass_half_cycles
 from testbenches.streams import (
     PATTERNS,
@@ -38,6 +39,8 @@ PARAMETERS_FILE = "parameters.pickle"
 """File of a run's parameter object, in its directory."""
 FACTS_FILE = "facts.json"
 """File of the facts that the tests of a run record, in its directory."""
+BINS = "bins"
+"""The fact that has the bins of functional coverage."""
 
 
 @cache
@@ -165,21 +168,30 @@ class Bench:
         """Return the pauses of a named pattern."""
         return PATTERNS[pattern](random.Random(self.rng.getrandbits(64)))
 
-    def source(self, name: str, pattern: str = "none") -> StreamSource:
-        """Attach a driver to an input stream."""
+    def source(self, name: str, pattern: str = "none", *, layout: Any = None) -> StreamSource:
+        """Attach a driver to an input stream; the layout is as for `sink`."""
         source = self.streams[name] = self.add(StreamSource(self.dut, name, self.pauses(pattern)))
+        self._cover(source, layout)
         return source
 
-    def sink(self, name: str, pattern: str = "none") -> StreamSink:
+    def sink(self, name: str, pattern: str = "none", *, layout: Any = None) -> StreamSink:
         """Attach a receiver, which checks the stream's rules, to an output stream.
 
-        With the pattern `adversarial`, `ready` also waits for `valid`.
+        With the pattern `adversarial`, `ready` also waits for `valid`. The layout of the payload
+        gives the bins of functional coverage.
         """
         sink = StreamSink(self.dut, name, self.pauses(pattern), self)
         self.streams[name] = self.add(sink)
         if pattern == "adversarial":
             sink.pauses = not_before_offered(sink, sink.pauses)
+        self._cover(sink, layout)
         return sink
+
+    def _cover(self, driver: StreamSource | StreamSink, layout: Any) -> None:
+        """Count the bins of a stream if the run measures coverage."""
+        if self.context.get("coverage"):
+            bins = _facts().setdefault(BINS, {})
+            self.add(StreamCoverage(driver.stream, layout, bins))
 
     def add(self, part: Any) -> Any:
         """Attach an object with the methods `clear`, `drive` and `sample`."""

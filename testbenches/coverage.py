@@ -1,7 +1,8 @@
-"""Report of line and toggle coverage."""
+"""Report of line, toggle and functional coverage."""
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,13 +17,15 @@ class _File:
     toggles: dict[str, int] = field(default_factory=dict)
 
 
-def write_report(directory: Path) -> list[Path]:
-    """Write ``coverage.md`` from the ``coverage.dat`` of Verilator.
+def write_report(directory: Path, bins: Mapping[str, int]) -> list[Path]:
+    """Write ``coverage.md`` from the ``coverage.dat`` of Verilator and the bins of the streams.
 
     Parameters
     ----------
     directory : Path
         Directory in which the simulator ran.
+    bins : Mapping[str, int]
+        Cycles by bin, see `testbenches.functional`; the name of a bin begins with its stream.
 
     Returns
     -------
@@ -34,16 +37,23 @@ def write_report(directory: Path) -> list[Path]:
     rows = ["| module | lines hit | toggles hit |", "|---|---|---|"]
     missed: list[str] = []
     for name, hits in sorted(files.items()):
-        rows.append(f"| {name} | {_share(hits.lines)} | {_share(hits.toggles)} |")
+        rows.append(f"| {name} | {share(hits.lines)} | {share(hits.toggles)} |")
         missed += [f"- {name}: line {line}" for line, n in sorted(hits.lines.items()) if not n]
         missed += [f"- {name}: {bit}" for bit, n in sorted(hits.toggles.items()) if not n]
+    streams: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, hits in bins.items():
+        streams[name.partition(": ")[0]][name] = hits
+    rows += ["", "| stream | bins hit |", "|---|---|"]
+    rows += [f"| {stream} | {share(own)} |" for stream, own in streams.items()]
+    missed += [f"- {name}" for name, hits in bins.items() if not hits]
     report = directory / "coverage.md"
     text = ["# Coverage", "", *rows, "", "## Never hit", "", *(missed or ["nothing"]), ""]
     report.write_text("\n".join(text))
     return [report, dump]
 
 
-def _share(hits: dict[int, int] | dict[str, int]) -> str:
+def share(hits: Mapping[int, int] | Mapping[str, int]) -> str:
+    """Return how many of some counts are not zero, for a table."""
     hit = sum(1 for count in hits.values() if count)
     return f"{hit} of {len(hits)} ({100 * hit / len(hits):.1f} %)" if hits else "none"
 

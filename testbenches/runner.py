@@ -46,8 +46,10 @@ class Request:
         Seed of the testbench and of the initial state; random if absent. The result contains it.
     waves : bool
         Record a waveform.
+    fst : bool
+        The waveform of Verilator is FST, which is smaller, instead of VCD.
     coverage : bool
-        Measure line and toggle coverage (Verilator only).
+        Measure line, toggle and functional coverage (Verilator only).
     full : bool
         Run the long versions of the testbench's tests.
     seconds : float, optional
@@ -69,6 +71,7 @@ class Request:
     simulator: str = "verilator"
     seed: int | None = None
     waves: bool = False
+    fst: bool = False
     coverage: bool = False
     full: bool = False
     seconds: float | None = None
@@ -248,6 +251,7 @@ def run_testbench(
         "preset": preset,
         "seed": seed,
         "full": request.full,
+        "coverage": request.coverage,
         "simulator": request.simulator,
         "seconds": request.seconds or TINY_SECONDS,
         "directory": str(directory),
@@ -261,6 +265,7 @@ def run_testbench(
         verilog=verilog,
         waves=request.waves,
         coverage=request.coverage,
+        fst=request.fst,
         lint=request.lint,
     )
     logging.getLogger(type(runner).__qualname__).setLevel(logging.WARNING)
@@ -298,8 +303,10 @@ def run_testbench(
     outputs = [directory / "junit.xml", directory / "simulation.log"]
     if request.waves:
         outputs += waves.write_view(directory, top, ports)
+    bins = facts.pop("bins", {})
     if request.coverage:
-        outputs += coverage.write_report(directory)
+        outputs += coverage.write_report(directory, bins)
+        facts["functional coverage"] = coverage.share(bins)
     mismatches = facts.pop("mismatches", 0)
     result = SimulationResult(
         top=top,

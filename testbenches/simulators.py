@@ -19,7 +19,7 @@ from cocotb_tools.runner import Runner, get_runner
 from hdl.emit import Port
 from hdl.errors import UserError
 from hdl.paths import BUILD, expanded, locked
-from synth.debian import icarus
+from synth.debian import compression, icarus
 from testbenches import large_designs, verilated
 
 SIMULATORS = ("verilator", "icarus")
@@ -168,6 +168,7 @@ def build(
     verilog: Sequence[Path],
     waves: bool,
     coverage: bool,
+    fst: bool = False,
     lint: bool = False,
     shared: bool = False,
 ) -> tuple[Runner, Path]:
@@ -185,6 +186,8 @@ def build(
         Verilog files.
     waves, coverage : bool
         Compile with support for waveforms, and for coverage.
+    fst : bool
+        Waveforms of Verilator are FST instead of VCD; those of Icarus are FST in any case.
     lint : bool
         Treat Verilator warnings as errors.
     shared : bool
@@ -203,6 +206,14 @@ def build(
     """
     flags = [*VERILATOR_FLAGS, *SPEED_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
     flags += WAVE_FLAGS if waves else ()
+    libraries: list[Path] = []
+    if fst and simulator == "verilator":
+        libraries = compression() or []
+        if not libraries:
+            raise UserError(
+                "WAVES=fst needs LZ4 and zlib; on Debian: apt install liblz4-dev zlib1g-dev"
+            )
+        flags += ["--trace-fst"]
     if simulator == "verilator":
         program = verilator_executable()
         tool = f"{program} {verilator_version(program)}"
@@ -251,7 +262,9 @@ def build(
                 if simulator == "verilator":
                     control = new / "control.vlt"
                     control.write_text(_control_file(top, ports, modules))
-                    model = verilated.Model(new, program, waves=waves, coverage=coverage)
+                    model = verilated.Model(
+                        new, program, waves=waves, coverage=coverage, fst=libraries
+                    )
                     # The control file affects only files that are read after it.
                     model.translate(top, [control, *verilog], flags, log)
                     model.compile(top, directory.parent, log)

@@ -75,8 +75,14 @@ class UnitBench(Generic[W]):
         self.p = self.bench.parameters
         self.inputs, self.outputs = inputs, outputs
         self.offered, self.expected = offered, expected
-        self.sources = {name: self.bench.source(name, own.get(name, source)) for name in inputs}
-        self.sinks = {name: self.bench.sink(name, own.get(name, sink)) for name in outputs}
+        self.sources = {
+            name: self.bench.source(name, own.get(name, source), layout=layout)
+            for name, layout in inputs.items()
+        }
+        self.sinks = {
+            name: self.bench.sink(name, own.get(name, sink), layout=layout)
+            for name, layout in outputs.items()
+        }
 
     def offer(self, work: W) -> None:
         """Queue the items of all inputs."""

@@ -91,12 +91,15 @@ class Model:
         Verilator.
     waves, coverage : bool
         Compile with support for waveforms, and for coverage.
+    fst : Sequence[Path]
+        Folders of LZ4 and zlib, see `synth.debian.compression`. With them waveforms are FST.
     """
 
     directory: Path
     program: str
     waves: bool
     coverage: bool
+    fst: Sequence[Path] = ()
 
     @functools.cached_property
     def root(self) -> Path:
@@ -108,10 +111,13 @@ class Model:
     @property
     def flags(self) -> list[str]:
         """Flags of g++ for all files that include a header of Verilator."""
-        switches = [f"-DVM_{name}={self.waves:d}" for name in ("TRACE", "TRACE_VCD")]
-        switches += ["-DVM_TRACE_FST=0", "-DVM_TRACE_SAIF=0", f"-DVM_COVERAGE={self.coverage:d}"]
+        fst = bool(self.fst)
+        kinds = {"TRACE": self.waves, "TRACE_VCD": self.waves and not fst, "TRACE_FST": fst}
+        switches = [f"-DVM_{name}={there:d}" for name, there in kinds.items()]
+        switches += ["-DVM_TRACE_SAIF=0", f"-DVM_COVERAGE={self.coverage:d}"]
         include = self.root / "include"
-        return [*COMMON_FLAGS, *switches, f"-I{include}", f"-I{include / 'vltstd'}"]
+        headers = [include, include / "vltstd", *(folder / "include" for folder in self.fst)]
+        return [*COMMON_FLAGS, *switches, *(f"-I{folder}" for folder in headers)]
 
     def classes(self, name: str) -> list[str]:
         """Return the stems of one list of C++ files that Verilator wrote."""
@@ -129,7 +135,7 @@ class Model:
         """
         command = [self.program, "--cc", "-Mdir", self.directory, "--top-module", top, "--vpi"]
         command += ["--prefix", "Vtop", "--timescale", "1ns/1ps"]
-        command += ["--trace"] if self.waves else []
+        command += ["--trace"] if self.waves and not self.fst else []
         with log.open("w") as file:
             _call([*command, *flags, *sources], file)
 
@@ -169,7 +175,13 @@ class Model:
             # The reference to cocotb is weak, so the linker would drop the library as unneeded.
             cocotb = [f"-Wl,-rpath,{libraries}", f"-L{libraries}", "-Wl,--no-as-needed"]
             command = [COMPILER, *self.objects, *cocotb, "-lcocotbvpi_verilator"]
-            _call([*command, "-pthread", "-latomic", "-o", self.directory / top], file)
+            archives = [
+                archive
+                for folder, name in zip(self.fst, ("liblz4.a", "libz.a"), strict=False)
+                for archive in (folder / "lib").glob(f"*/{name}")
+            ]
+            command += [*archives, "-pthread", "-latomic", "-o", self.directory / top]
+            _call(command, file)
 
     @property
     def objects(self) -> list[Path]:

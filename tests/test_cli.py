@@ -29,7 +29,10 @@ def run(*arguments: str) -> Result:
         (["verilog", "--top", "softmax", "--name", "a-b"], "must be letters, digits and _"),
         (["verilog", "--top", "softmax", "--name", "logic"], "must be no keyword"),
         (["sim", "--top", "systolic_evictor", "--preset", "tinny"], "did you mean 'tiny'"),
-        (["sim", "--top", "systolic_evictor", "--waves", "perhaps"], "not a valid boolean"),
+        (
+            ["sim", "--top", "systolic_evictor", "--waves", "perhaps"],
+            "is not one of '0'",
+        ),
         (["sim", "--top", "systolic_evictor", "--seed", "-1"], "not in the range"),
         (["sim", "--top", "systolic_evictor", "--sim", "vcs"], "SIM must be one of"),
         (["sim", "--top", "systolic_evictor", "--presett", "tiny"], "No such option"),

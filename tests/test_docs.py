@@ -23,6 +23,7 @@ WRITTEN = {
     "board/registers.h",
     "compare.py",
     "greedy.py",
+    "no_fallback.py",
     "parameters.toml",
     "project_units.py",
     "row_argmax.py",

@@ -1,7 +1,9 @@
 """A unit of an installed package takes part in the verbs, and a bad entry is one sentence."""
 
+import csv
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +94,20 @@ def test_a_unit_of_a_package_is_simulated_synthesised_and_mutated(package: Path)
     assert (BUILD / "greedy" / "tiny" / "synth").is_dir()
     result = run("mutate", "--top", "greedy", "--preset", "tiny", "--count", "2")
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.full
+def test_a_unit_of_a_package_is_explored(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers, which are other processes, find the package as well."""
+    monkeypatch.setattr("systola.explore.HOME", package / "explore")
+    sweep = ("--sweep", "lanes=2,4", "--for", "synth,sim")
+    result = run("explore", "--top", "greedy", *sweep)
+    assert result.exit_code == 0, result.output
+    (table,) = package.glob("explore/*/results.csv")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    # Two netlists and a simulation of each point.
+    points = Counter(row["parameter.lanes"] for row in rows)
+    assert points == {"2": 3, "4": 3}, rows
 
 
 def test_units_of_the_catalog_are_found_first() -> None:

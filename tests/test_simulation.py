@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import pywellen
 
 from hdl.catalog import CATALOG, entry_named
 from hdl.emit import Emission, write_verilog
@@ -16,7 +17,7 @@ from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD
 from hdl.target import Target
-from synth.debian import icarus
+from synth.debian import compression, icarus
 from testbenches import runner, simulators
 from testbenches.lint import lint_modules
 from testbenches.ports import difference, kept_ports, listed
@@ -269,6 +270,10 @@ def test_waveform_view_and_coverage_report_are_written() -> None:
     report = written["coverage.md"].read_text()
     (row,) = [line for line in report.splitlines() if line.startswith("| evictor_row")]
     assert row.split("|")[2].strip().endswith("(100.0 %)")
+    (row,) = [line for line in report.splitlines() if line.startswith("| victims |")]
+    assert row.split("|")[2].strip().endswith("(100.0 %)")
+    hit, _of, bins, *_share = result.facts["functional coverage"].split()
+    assert 10 < int(hit) <= int(bins)
 
 
 @pytest.mark.usefixtures("own_results")
@@ -282,6 +287,35 @@ def test_four_state_simulator_writes_a_waveform() -> None:
         written = {Path(file).name: Path(file) for file in result.outputs}
         assert written["dump.fst"].stat().st_size > 10_000
         assert '[dumpfile] "dump.fst"' in written["refresh_controller.gtkw"].read_text()
+
+
+def changes_of(file: str, top: str) -> dict[str, list[Any]]:
+    """Return the times and values of each variable of a design, by another project's reader."""
+    waveform = pywellen.Waveform(file)  # pyright: ignore[reportAttributeAccessIssue]
+    found = {}
+    for variable in waveform.all_vars():
+        scope, _, name = variable.full_name.partition(f"{top}.")
+        if name and scope in ("", "TOP."):
+            signal = variable.signal
+            # FST has the one bit of a word as an index.
+            name = re.sub(r"(\.\[\d+\])\[0\]$", r"\1", name)
+            found[name] = [signal[number] for number in range(len(signal))]
+    return found
+
+
+@pytest.mark.usefixtures("own_results")
+@pytest.mark.skipif(not compression(fetch=False), reason="needs the headers of LZ4 and zlib")
+def test_waveforms_of_both_formats_have_the_same_changes() -> None:
+    entry = entry_named("refresh_controller")
+    found, sizes = [], []
+    for fst, form in ((False, "vcd"), (True, "fst")):
+        request = Request(seed=1, waves=True, fst=fst, only="any_intervals")
+        written = {Path(file).name: file for file in simulate(entry, "tiny", request).outputs}
+        found.append(changes_of(written[f"dump.{form}"], entry.top))
+        sizes.append(Path(written[f"dump.{form}"]).stat().st_size)
+    assert found[0] == found[1]
+    assert len(found[1]) > 100 and len(found[1]["clk"]) > 1000
+    assert sizes[1] < sizes[0] / 4
 
 
 def test_a_seed_repeats_a_run() -> None:

@@ -30,6 +30,7 @@ from systola.cli import main
 from systola.comparing.policies import PolicyColumn
 from systola.exploration.sweep import parse_sweep
 from systola.make import options
+from systola.notebooks import notebook_of
 from systola.options import choose
 from testbenches.packing import pack, to_integer
 from tests.generation.small_model import write_small_model
@@ -83,6 +84,26 @@ def test_command_names_options_units_and_presets_that_exist(page: str, command: 
     find_device(given.get("DEVICE", "xcup"))
 
 
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_notebook_has_the_files_and_commands_of_the_page(name: str, tmp_path: Path) -> None:
+    notebook = notebook_of(TUTORIALS[name])
+    cells = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    lines = [line for cell in cells for line in cell.split("\n")]
+    commands = {line[1:] for line in lines if line.startswith("!")}
+    assert {command for page, command in COMMANDS if page == name} <= commands
+    written = dict(
+        cell.removeprefix("%%writefile ").split("\n", 1)
+        for cell in cells
+        if cell.startswith("%%writefile ")
+    )
+    files = saved(TUTORIALS[name], tmp_path)
+    assert files.keys() <= written.keys()
+    assert all(written[file] + "\n" == path.read_text() for file, path in files.items())
+    texts = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    assert not any(command in text.split("\n") for text in texts for command in commands)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+
+
 def test_each_tutorial_has_commands_and_code() -> None:
     assert {name for name, _command in COMMANDS} == set(TUTORIALS) - {"project"}
     assert all(blocks("python", page) for page in TUTORIALS.values())
@@ -97,6 +118,14 @@ def tova(tmp_path: Path) -> Path:
 def test_policy_has_under_sixty_lines_and_is_accepted(tova: Path) -> None:
     assert len(tova.read_text().splitlines()) < 60
     assert policy_named(str(tova)).name == "tova"
+
+
+def test_policy_of_a_file_selects_the_rule_in_hardware(tmp_path: Path) -> None:
+    """Its fast form and its unit are those of the policy without the fallback."""
+    own = policy_named(str(saved(PAGE, tmp_path)["no_fallback.py"])).policy
+    assert own == policy_named("voting_without_fallback").policy
+    assert own.hardware and own.hardware.unit == "voting_engine"
+    assert own.hardware.settings == {"threshold.fallback": False}
 
 
 def test_policy_is_tova(tova: Path) -> None:
@@ -195,7 +224,7 @@ def test_message_of_the_page_is_the_verbs(
 
 def test_code_of_the_rule_is_in_the_sources() -> None:
     """Each block of code that the page shows is in its file once."""
-    _policy, field, rtl, model = blocks("python")
+    _policy, field, rtl, model, _own = blocks("python")
     for name, code in (
         ("hdl/veda/voting/threshold_parameters.py", field),
         ("hdl/veda/voting/vote_comparator.py", rtl),

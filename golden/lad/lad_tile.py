@@ -144,7 +144,7 @@ def schedule_bound(p: LadTileParameters, step: Step) -> int:
     """Return the least interval of steps in the hardware's schedule, in cycles.
 
     It differs from Equation 7 in each stage. A key is fetched and multiplied once, also if it is
-    both a centre and in M. Active positions pass stages 4 to 6 one by one. An updated position
+    both a centre and in M. Active positions pass stages 4 and 5 one by one. An updated position
     takes a pass over all columns, and the columns of a step are loaded and written out one by one.
     """
     n = int(step.active[-1]) + 1

@@ -46,7 +46,7 @@ class LadTileParameters(Parameters):
     sfm : SpecialFunctionModuleParameters
         Norms, rotary embedding, SiLU and additions, on the first vector unit.
     waiting : int
-        Active positions whose keys and values are queued on chip for stage 6.
+        Active positions whose keys and values are queued on chip for stage 6, in whole transfers.
     prefetched : int
         Active positions of previous steps that are prefetched and queued on chip; 0 for no
         prefetch, otherwise at least 2.

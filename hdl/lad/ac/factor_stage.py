@@ -8,15 +8,22 @@ from hdl.arith.delay_line import delay_line
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.ac.correction_factor import CorrectionFactor
 from hdl.lad.fp16 import FP16
+from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
+
+QUEUED = 32
+"""Transfers of factors that are queued while the module completes the previous step."""
 
 
 class FactorStage(Unit):
     """Convert the coefficients of a step's positions into correction factors (the paper's cf).
 
-    **Latency** `factor_stages` cycles. **Throughput** one transfer per cycle.
+    The factors are queued, so that the MD module does not wait while sums are combined and columns
+    are updated.
+
+    **Latency** `factor_stages` + 3 cycles. **Throughput** one transfer per cycle.
 
     Parameters
     ----------
@@ -52,7 +59,9 @@ class FactorStage(Unit):
         m = Module()
         p = self.parameters
         m.submodules.fifo = fifo = Fifo(shape=p.factors_layout, depth=2)
-        connect_streams(m, fifo.sink, self.factors)
+        m.submodules.queue = queue = MemoryFifo(shape=p.factors_layout, depth=QUEUED)
+        connect_streams(m, fifo.sink, queue.source)
+        connect_streams(m, queue.sink, self.factors)
         taken, ended, move, opened = Signal(), Signal(), Signal(), Signal()
         payload = self.coefficients.payload
         m.d.comb += [

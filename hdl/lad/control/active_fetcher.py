@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.control.lane_transfers import LaneCollector
+from hdl.lad.control.lane_transfers import LaneCollector, lanes_layout
 from hdl.lad.parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
@@ -20,9 +20,11 @@ class ActiveFetcher(Unit):
 
     Keys are forwarded to the MD module at once. Keys and values are also queued for the AC module,
     which takes them together with their coefficients. A step can therefore have more active
-    positions than the queue holds.
+    positions than the queue holds. The queue holds whole transfers, so that the AC module can take
+    one per cycle.
 
-    **Latency** 2 cycles from a key to its transfer. **Throughput** one position per cycle.
+    **Latency** 2 cycles from a key to its transfer. **Throughput** one position per cycle from the
+    memory outside; one transfer per cycle from the queue.
 
     Parameters
     ----------
@@ -74,11 +76,11 @@ class ActiveFetcher(Unit):
             shape=p.apid.position_layout, depth=REQUESTED
         )
         m.submodules.marks = marks = LaneCollector(shape=marked, lanes=p.md.lanes)
-        m.submodules.waiting = waiting = MemoryFifo(
-            shape=data.StructLayout({"item": pair, "last": 1}), depth=p.waiting
-        )
         m.submodules.pairs = pairs = LaneCollector(shape=pair, lanes=p.ac.lanes)
-        connect_streams(m, waiting.sink, pairs.items)
+        m.submodules.waiting = waiting = MemoryFifo(
+            shape=lanes_layout(pair, p.ac.lanes), depth=-(-p.waiting // p.ac.lanes)
+        )
+        connect_streams(m, pairs.transfers, waiting.source)
 
         # The state of a position is queued until its row arrives.
         named, known = self.positions, requested.sink.payload
@@ -99,11 +101,11 @@ class ActiveFetcher(Unit):
             requested.source.payload.eq(named.payload),
         ]
         # Key and value go to two queues, both in the same cycle or neither.
-        taken = marks.items.ready & waiting.source.ready
+        taken = marks.items.ready & pairs.items.ready
         m.d.comb += [
             comes.eq(join_handshake(m, (self.fetched, self.tallies, requested.sink), taken)),
-            marks.items.valid.eq(comes & waiting.source.ready),
-            waiting.source.valid.eq(comes & marks.items.ready),
+            marks.items.valid.eq(comes & pairs.items.ready),
+            pairs.items.valid.eq(comes & marks.items.ready),
         ]
         item, mark = marks.items.payload, marks.items.payload["item"].mark
         content = self.fetched.payload
@@ -117,11 +119,11 @@ class ActiveFetcher(Unit):
             mark.counters.eq(Mux(known.last, 0, self.tallies.payload.counters)),
             mark.recent.eq(known.recent),
             mark.graduates.eq(known.graduates),
-            waiting.source.payload.last.eq(known.last),
-            waiting.source.payload["item"].key.eq(content.key),
-            waiting.source.payload["item"].value.eq(content.value),
+            pairs.items.payload.last.eq(known.last),
+            pairs.items.payload["item"].key.eq(content.key),
+            pairs.items.payload["item"].value.eq(content.value),
         ]
-        self._lanes(m, marks.transfers, pairs.transfers)
+        self._lanes(m, marks.transfers, waiting.sink)
         return m
 
     def _lanes(self, m: Module, marks: stream.Interface, pairs: stream.Interface) -> None:
