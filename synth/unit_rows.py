@@ -19,9 +19,7 @@ REFERENCE = Path(__file__).with_name("reference")
 SHOWN = ("smollm2", "paper")
 """Presets with real dimensions, in order of preference."""
 
-COLUMNS = (
-    "unit", "utilisation", "area, µm²", "MHz, default wire load", WIRED_CLOCK, "mW", "memory bits",
-)  # fmt: skip
+COLUMNS = ("unit", "utilisation", "area, µm²", "MHz", "mW", "memory bits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +115,6 @@ def _area(synth: Read) -> list[Cell]:
     texts = (
         spread(small["area_um2"], fast["area_um2"], "{:,.0f}"),
         spread(small["fmax_mhz"], fast["fmax_mhz"], "{:,.0f}"),
-        spread(wired_mhz(small), wired_mhz(fast), "{:,.0f}"),
         "" if power is None else scientific(power),
         "" if bits is None else f"{bits:,}",
     )
