@@ -56,7 +56,8 @@ class ColumnPass(Unit):
                 m.d.sync += [group.eq(group + 1), left.eq(p.part_latency)]
                 # An update's first product begins `multiply_stages` + 2 cycles later, the last
                 # column's 2 cycles after its read.
-                m.d.comb += self.passing.eq(group < p.groups - p.vector.multiply_stages)
+                if (least := p.groups - p.vector.multiply_stages) > 0:
+                    m.d.comb += self.passing.eq(group < least)
                 with m.If(group == p.groups - 1):
                     m.next = "SETTLE"
             with m.State("SETTLE"):

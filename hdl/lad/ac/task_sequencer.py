@@ -100,7 +100,9 @@ class TaskSequencer(Unit):
         # Cycles until the first T products have replaced the adders' contents, or the last ones are
         # added; in `UPDATE` until the units have the last product.
         settles = p.product_latency + p.cache_stages
-        left = Signal(range(max(settles, p.vector.multiply_stages) + 1), init=settles)
+        # It can exceed `pass_lead`, with which it is compared.
+        most = max(settles, p.vector.multiply_stages, p.pass_lead + 1)
+        left = Signal(range(most + 1), init=settles)
         idle, parted, begun = left == 0, Signal(), Signal()
         # The mode-based part of the next combination is complete.
         based = Signal()
