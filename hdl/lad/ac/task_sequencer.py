@@ -1,6 +1,6 @@
 """The sequence of tasks of the AC module (Algorithm 2)."""
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Const, Module, Mux, Signal, unsigned
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
@@ -100,10 +100,11 @@ class TaskSequencer(Unit):
         # Cycles until the first T products have replaced the adders' contents, or the last ones are
         # added; in `UPDATE` until the units have the last product.
         settles = p.product_latency + p.cache_stages
-        # It can exceed `pass_lead`, with which it is compared.
-        most = max(settles, p.vector.multiply_stages, p.pass_lead + 1)
-        left = Signal(range(most + 1), init=settles)
+        left = Signal(range(max(settles, p.vector.multiply_stages) + 1), init=settles)
         idle, parted, begun = left == 0, Signal(), Signal()
+        # Verilator rejects a comparison with the largest value of the bits, which is always true.
+        largest = p.pass_lead == (1 << len(left)) - 1
+        may_pass = Const(1) if largest else left <= p.pass_lead
         # The mode-based part of the next combination is complete.
         based = Signal()
         closing, dividing = self._end(m, parted)
@@ -124,9 +125,7 @@ class TaskSequencer(Unit):
                     m.d.sync += [parted.eq(self.full), task.eq(Task.SETTLE)]
             with m.Case(Task.SETTLE):
                 # The part in use is added before the next step's parts are valid.
-                m.d.comb += may_begin.eq(
-                    ~parted & ready & (based != self.further) & (left <= p.pass_lead)
-                )
+                m.d.comb += may_begin.eq(~parted & ready & (based != self.further) & may_pass)
                 with m.If(idle & self.aligned & ready):
                     m.d.sync += [begun.eq(0), task.eq(Task.COMBINE)]
                     with m.If(~self.further):
