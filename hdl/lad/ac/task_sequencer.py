@@ -102,9 +102,10 @@ class TaskSequencer(Unit):
         settles = p.product_latency + p.cache_stages
         left = Signal(range(max(settles, p.vector.multiply_stages) + 1), init=settles)
         idle, parted, begun = left == 0, Signal(), Signal()
-        # Verilator rejects a comparison with the largest value of the bits, which is always true.
-        largest = p.pass_lead == (1 << len(left)) - 1
-        may_pass = Const(1) if largest else left <= p.pass_lead
+        # Verilator rejects a comparison with a constant of ones only, which is always true.
+        ones = p.pass_lead & (p.pass_lead + 1) == 0
+        always = ones and p.pass_lead.bit_length() >= len(left)
+        may_pass = Const(1) if always else left <= p.pass_lead
         # The mode-based part of the next combination is complete.
         based = Signal()
         closing, dividing = self._end(m, parted)
