@@ -21,6 +21,11 @@ Point = tuple[str, int, int]
 """Layer, and position in nm."""
 
 
+def distance(one: Point, two: Point) -> int:
+    """Return the length in nm of a wire between two points of a layer."""
+    return abs(one[1] - two[1]) + abs(one[2] - two[2])
+
+
 @dataclass(kw_only=True)
 class Route:
     """The wires of one net.
@@ -42,7 +47,7 @@ class Route:
     @property
     def length_um(self) -> float:
         """Length of all wires."""
-        return sum(abs(a[1] - b[1]) + abs(a[2] - b[2]) for a, b in self.segments) / NM
+        return sum(distance(*wire) for wire in self.segments) / NM
 
     def points(self, lef: Lef) -> list[Point]:
         """Return the ends of all wires, and each via on both of its layers.

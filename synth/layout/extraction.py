@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
 from hdl.errors import UserError
-from synth.layout.design_exchange import Floorplan, Point, Route, port_box
+from synth.layout.design_exchange import Floorplan, Point, Route, distance, port_box
 from synth.layout.lef import NM, Box, Lef, Macro
 from synth.layout.netlist import LayoutNetlist
 from synth.layout.placement import Place, Placement
@@ -108,14 +108,13 @@ def extract(
     UserError
         If the route does not connect all pins of the net.
     """
-    layers = {layer.name: layer for layer in lef.layers}
     nodes, ordered, touched = _joined(route, boxes, lef, net)
     result = Parasitics()
     for start, end in route.segments:
         stops = [start, *_between(start, end, ordered), end]
         for first, second in pairwise(stops):
-            length = (abs(first[1] - second[1]) + abs(first[2] - second[2])) / NM
-            layer = layers[first[0]]
+            length = distance(first, second) / NM
+            layer = lef.by_name[first[0]]
             one, two = nodes.node(first), nodes.node(second)
             for node in (one, two):
                 half = length * layer.ff_per_um / 2
@@ -175,9 +174,7 @@ def open_ends(
         and (one[1] == two[1] or one[2] == two[2])
         and nodes.node(one) != nodes.node(two)
     ]
-    return sorted(
-        pairs, key=lambda pair: abs(pair[0][1] - pair[1][1]) + abs(pair[0][2] - pair[1][2])
-    )
+    return sorted(pairs, key=lambda pair: distance(*pair))
 
 
 def _wired(

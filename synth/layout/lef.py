@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from hdl.errors import UserError
@@ -163,6 +164,11 @@ class Lef:
                 if pin.use == use:
                     return name
         raise UserError(f"LEF must define a pin of use {use} in '{self.path}'")
+
+    @cached_property
+    def by_name(self) -> dict[str, Layer]:
+        """The routing layers by name."""
+        return {layer.name: layer for layer in self.layers}
 
     def layer(self, direction: str, *, lowest: int = 0) -> Layer:
         """Return the first layer of a direction, from the layer with index `lowest` on."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from synth.layout.design_exchange import Floorplan, Point, Route, port_box
+from synth.layout.design_exchange import Floorplan, Point, Route, distance, port_box
 from synth.layout.extraction import Pin, lost_vias, on_die, open_ends, pin_boxes, touching
 from synth.layout.lef import NM, Box, Layer, Lef
 from synth.layout.netlist import LayoutNetlist
@@ -108,21 +108,23 @@ class _Repair:
 
     def connect(self) -> bool:
         """Add the wires and vias that the route lost; return whether there are any."""
-        before = len(self.route.segments) + len(self.route.vias)
+        before = list(self.route.segments), list(self.route.vias)
+        self._connect()
+        return before != (self.route.segments, self.route.vias)
+
+    def _connect(self) -> None:
+        """Add what the route lost, as long as there is space for it."""
         points = self.route.points(self.lef)
         for shapes in self.boxes.values():
             if not touching(shapes, points, self.lef.reach):
                 wire = self._first_free(_wires_to_pin(points, shapes))
                 if not wire:
-                    return before != len(self.route.segments) + len(self.route.vias)
-                self._add(wire)
-        for via in lost_vias(self.route, self.boxes, self.lef, self.net):
-            self.route.vias.append(via)
-            self._show(via)
+                    return
+                self._add(Route(segments=[wire]))
+        self._add(Route(vias=lost_vias(self.route, self.boxes, self.lef, self.net)))
         while wire := self._first_free(open_ends(self.route, self.boxes, self.lef, self.net)):
             if not self._move_via(wire):
-                self._add(wire)
-        return before != len(self.route.segments) + len(self.route.vias)
+                self._add(Route(segments=[wire]))
 
     def _move_via(self, gap: Wire) -> bool:
         """Move a via from one end of a gap on its upper layer to the other end; return success.
@@ -142,10 +144,7 @@ class _Repair:
                 moved: list[Wire] = [(first, corner), (corner, (low, to_x, to_y))]
                 if all(self._first_free([wire]) for wire in moved):
                     self._remove(wires[0], (via, x, y))
-                    self.route.vias.append((via, to_x, to_y))
-                    self._show((via, to_x, to_y))
-                    for wire in moved:
-                        self._add(wire)
+                    self._add(Route(segments=moved, vias=[(via, to_x, to_y)]))
                     return True
         return False
 
@@ -158,25 +157,20 @@ class _Repair:
 
     def _first_free(self, wires: Sequence[Wire]) -> Wire | None:
         """Return the first wire of at most `TRACKS` that keeps its distance; None without one."""
-        layers = {layer.name: layer for layer in self.lef.layers}
         for wire in wires:
-            layer = layers[wire[0][0]]
-            if _length(wire) > TRACKS * layer.pitch * NM:
+            layer = self.lef.by_name[wire[0][0]]
+            if distance(*wire) > TRACKS * layer.pitch * NM:
                 continue
             near = self.metal[layer.name].near(_box(wire, layer), _spacing(layer))
             if all(own == self.net for own, _ in near):
                 return wire
         return None
 
-    def _add(self, wire: Wire) -> None:
-        """Add a wire to the route and to the metal of its layer."""
-        layer = next(layer for layer in self.lef.layers if layer.name == wire[0][0])
-        self.route.segments.append(wire)
-        self.metal[layer.name].nets.setdefault(self.net, []).append(_box(wire, layer))
-
-    def _show(self, via: tuple[str, int, int]) -> None:
-        """Add a via to the metal of its layers."""
-        for layer, box in _shapes(Route(vias=[via]), self.lef):
+    def _add(self, found: Route) -> None:
+        """Add wires and vias to the route and to the metal of their layers."""
+        self.route.segments += found.segments
+        self.route.vias += found.vias
+        for layer, box in _shapes(found, self.lef):
             self.metal[layer].nets.setdefault(self.net, []).append(box)
 
 
@@ -189,14 +183,13 @@ def _wires_to_pin(points: Sequence[Point], shapes: Sequence[Shape]) -> list[Wire
                 wires.append(((name, x, y), (name, (x0 + x1) // 2, y)))
             elif layer == name and x0 <= x <= x1:
                 wires.append(((name, x, y), (name, x, (y0 + y1) // 2)))
-    return sorted(wires, key=_length)
+    return sorted(wires, key=lambda wire: distance(*wire))
 
 
 def _shapes(route: Route, lef: Lef) -> Iterator[Shape]:
     """Yield the boxes of the wires and vias of a route."""
-    layers = {layer.name: layer for layer in lef.layers}
     for wire in route.segments:
-        yield wire[0][0], _box(wire, layers[wire[0][0]])
+        yield wire[0][0], _box(wire, lef.by_name[wire[0][0]])
     for via, x, y in route.vias:
         for layer, (x0, y0, x1, y1) in lef.pads.get(via, ()):
             yield layer, (x + x0, y + y0, x + x1, y + y1)
@@ -267,11 +260,6 @@ def _extension(group: list[Box], least: int, layer: Layer, metal: Metal, net: st
 def _spacing(layer: Layer) -> int:
     """Return the distance in nm that added metal keeps from other metal."""
     return round(max(layer.spacing, layer.width) * NM)
-
-
-def _length(wire: Wire) -> int:
-    """Return the length of a wire in nm."""
-    return abs(wire[0][1] - wire[1][1]) + abs(wire[0][2] - wire[1][2])
 
 
 def _box(wire: Wire, layer: Layer) -> Box:
