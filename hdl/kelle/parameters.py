@@ -89,9 +89,6 @@ class KelleParameters(ModelDimensions, Parameters):
         Whether queries and keys are rotated by the positions of their tokens.
     rope_base : int
         As in `RotaryEmbeddingParameters`.
-    rotary_lanes : int
-        Elements that the rotary embedding takes per cycle, a divisor of `rows`; 0 for `rows`. A
-        head must be rotated while the array multiplies a slice of the next head.
     layer_norm : bool
         Whether norms subtract the mean (layer norm) or not (RMSNorm). Software folds their weights
         and biases into the matrices that follow.
@@ -139,7 +136,6 @@ class KelleParameters(ModelDimensions, Parameters):
     score_width: Annotated[int, As(SystolicEvictorParameters)] = 27
     rotary: bool = option(default=True)
     rope_base: Annotated[int, As(RotaryEmbeddingParameters, "base")] = 100_000
-    rotary_lanes: Annotated[int, Range(0, 64, "elements")] = option(default=0)
     layer_norm: bool = option(default=False)
     biases: bool = option(default=False)
     activation: Activation = option(default=Activation.SILU)
@@ -205,18 +201,6 @@ class KelleParameters(ModelDimensions, Parameters):
             not self.vocabulary_size or not self.biases,
             "vocabulary_size must be 0 with biases",
             self.vocabulary_size,
-        )
-        lanes = self.rotary_lanes
-        require(
-            not lanes or (lanes > 1 and lanes.bit_count() == 1 and lanes <= self.rows),
-            f"rotary_lanes must be 0, or a power of two from 2 to rows = {self.rows}",
-            lanes,
-        )
-        require(
-            not lanes or self.head_size <= lanes * self.hidden_slices,
-            f"head_size must be at most rotary_lanes * hidden_size / rows = "
-            f"{lanes * self.hidden_slices}",
-            self.head_size,
         )
         held = self.weight_memory
         require(held != 1, "weight_memory must be 0, or 2 or more", held)
@@ -472,9 +456,14 @@ class KelleParameters(ModelDimensions, Parameters):
 
     @property
     def embedding(self) -> RotaryEmbeddingParameters:
-        """Dimensions of the rotary embedding."""
+        """Dimensions of the rotary embedding.
+
+        Only queries and keys are rotated. The embedding has the fewest lanes with which a head is
+        rotated while the array multiplies a slice of the next head.
+        """
+        fewest = -(-self.head_size // self.hidden_slices)
         return RotaryEmbeddingParameters(
-            lanes=self.rotary_lanes or self.rows,
+            lanes=max(1 << ceil_log2(fewest), 2),
             head_size=self.head_size,
             base=self.rope_base,
             position_bits=self.position_bits,
