@@ -451,8 +451,18 @@ class KelleParameters(ModelDimensions, Parameters):
 
     @property
     def functions(self) -> ActivationFunctionsParameters:
-        """Dimensions of the activation unit, for an activation with a table (not ReLU)."""
-        return ActivationFunctionsParameters(lanes=self.rows)
+        """Dimensions of the activation unit, for an activation with a table (not ReLU).
+
+        A gate's activation and product have the fewest lanes with which a slice is complete while
+        the array multiplies the slices of a hidden state.
+        """
+        fewest = 1 << ceil_log2(-(-self.rows // self.hidden_slices))
+        return ActivationFunctionsParameters(lanes=fewest if self.gated else self.rows)
+
+    @property
+    def product_pieces(self) -> int:
+        """Pieces in which a slice of gates is activated and multiplied."""
+        return self.rows // self.functions.lanes
 
     @property
     def embedding(self) -> RotaryEmbeddingParameters:
