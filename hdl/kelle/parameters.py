@@ -6,7 +6,7 @@ from amaranth.hdl import Shape, Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.kelle.array.matrix_unit import MatrixUnitParameters
+from hdl.kelle.array.matrix_parameters import MatrixUnitParameters
 from hdl.kelle.array.systolic_array import SystolicArrayParameters
 from hdl.kelle.edram.kv_edram import KvEdramParameters
 from hdl.kelle.edram.refresh_walker import RefreshParameters
@@ -407,13 +407,24 @@ class KelleParameters(ModelDimensions, Parameters):
 
     @property
     def array(self) -> MatrixUnitParameters:
-        """Dimensions of the array with its output stage."""
+        """Dimensions of the array with its output stage.
+
+        As many lanes share a requantiser as do not slow the array down: it completes one vector of
+        a projection per pass over the input's slices, and a group's vectors of scores per tile. The
+        evictor compares a tile's scores, those of a group's last query head, every `rows` cycles.
+        """
         totals = self.vocabulary_operations * self.head_size if self.vocabulary_size else 0
+        load_cycles = self.rows // (self.bands * self.weights_per_byte)
+        scores = max(self.rows, 2 * self.head_slices * max(load_cycles, self.group_size))
+        most = min(scores // self.group_size, self.hidden_slices, self.rows)
+        shared = 1 << (most.bit_length() - 1)
         return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands * self.weights_per_byte,
             activation_bits=self.activation_bits,
             vectors=max(self.members, self.group_size * self.head_slices, 2),
+            shared=shared,
+            spacing=max(shared, -(-self.rows // self.group_size)),
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
             compared=totals,
