@@ -100,11 +100,11 @@ class GatedProducts(Unit):
         up_piece = data.View(outputs.payload["values"].shape(), operands[1])
         ups = delay_line(m, up_piece, stages, name="up")[-1]
         results = []
-        for i, (gate, up) in enumerate(zip(outputs.payload["values"], ups, strict=True)):
+        for i in range(p.functions.lanes):
             rounding = Requantiser(width=PRODUCT_BITS, scale_width=1, stages=ROUNDING_STAGES)
             m.submodules[f"rounding_{i}"] = rounding
             product = Signal(rounding.a.shape(), name=f"product_{i}", reset_less=True)
-            m.d.sync += product.eq(gate * up)
+            m.d.sync += product.eq(outputs.payload["values"][i] * ups[i])
             m.d.comb += [
                 rounding.a.eq(product),
                 rounding.scale.eq(1),

@@ -4,7 +4,7 @@ Functions that are applied to few of the array's results take a slice in several
 complete before the array's next slice, and need a fraction of the multipliers.
 """
 
-from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 
@@ -25,7 +25,7 @@ def piece_of(m: Module, slice_: Value, piece: Value, pieces: int) -> Value:
 
 
 def collect_pieces(
-    m: Module, valid: Value, values: Value, layout: ShapeLike, pieces: int
+    m: Module, valid: Value, values: Value, layout: data.ArrayLayout, pieces: int
 ) -> tuple[Value, data.View]:
     """Hold the first pieces of a slice; return when it is valid, and it, with its last piece."""
     if pieces == 1:
