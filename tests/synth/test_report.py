@@ -17,7 +17,7 @@ from synth.long_tests import FILE, long_tests
 from synth.papers import Headline, Paper, read_papers
 from synth.report import write_report
 from synth.results import Record, collect, collect_studies
-from synth.svg import LARGEST, SMALLEST, width_at
+from synth.svg import LARGEST, SMALLEST, SYSTEMS, width_at
 from synth.synthesis import measure_design
 from synth.unit_rows import operations_each_cycle
 from tests.synth.designs import Counter, emit
@@ -159,6 +159,16 @@ def test_new_clone_shows_stored_figures_with_marks(fresh: Page) -> None:
     assert text.index('id="five-systems"') == text.index("<section id=") + len("<section ")
     assert "not measured</td>" not in text.split('id="kelle"')[1].split('id="units"')[0]
     assert text.count("<svg") >= 10 + 2 + 1 + 2 + 2
+
+
+def test_each_system_has_its_pictures(fresh: Page) -> None:
+    text = fresh.file.read_text()
+    papers = [paper for paper in read_papers() if paper.diagram]
+    assert {paper.name for paper in papers} == set(SYSTEMS)
+    for paper in papers:
+        assert f"{paper.title}, after its " in text
+        assert f"Cycles of a step of {paper.title} by kind of work" in text
+        assert f"Area of {paper.title} by part" in text
 
 
 def test_each_picture_is_legible_on_a_narrow_screen(fresh: Page) -> None:
