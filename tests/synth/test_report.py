@@ -190,7 +190,8 @@ def test_the_first_section_has_the_tables_and_pictures_of_the_comparison(tmp_pat
     (tmp_path / "one.svg").write_text("<?xml?>\n<svg><text/></svg>")
     page.write_text(
         "# Comparison\n\nOne [model](m.md), `all` systems.\n\n![a plot](one.svg)\n\n"
-        "<!-- rows: written by `make report DOCS=1` -->\n| | A |\n|---|---|\n| cycles | 1,234 |\n"
+        "<!-- rows: written by `make report DOCS=1` -->\n| | A | B |\n|---|---|---|\n"
+        "| cycles | 1,234 | 5.6 † |\n"
         "<!-- end of rows -->\n"
     )
     found = five_systems(tmp_path, page)
@@ -199,7 +200,8 @@ def test_the_first_section_has_the_tables_and_pictures_of_the_comparison(tmp_pat
         ("a plot", "<svg><text/></svg>")
     ]
     (row,) = found.tables["rows"].rows
-    assert [cell.text for cell in row] == ["cycles", "1,234"] and row[1].kept and row[1].link
+    assert [cell.text for cell in row] == ["cycles", "1,234", "5.6 †"]
+    assert all(cell.kept and cell.link for cell in row[1:])
 
 
 def test_each_unit_has_one_row_and_every_link_leads_somewhere(fresh: Page) -> None:
