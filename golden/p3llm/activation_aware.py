@@ -144,20 +144,20 @@ def activation_aware(tensors: Tensors, states: Singles, shape: ModelShape, group
     inputs |= dict.fromkeys(("query", "key", "value"), here)
     output = found["output"]
     heads = attended(here, found["query"], found["key"], found["value"], shape)
-    states = states + heads @ output.T
-    further = normed(states, found["feed_forward_norm"], shape)
+    after: NDArray[Any] = states + heads @ output.T
+    further = normed(after, found["feed_forward_norm"], shape)
     inputs |= {"output": heads, **dict.fromkeys(("gate", "up"), further)}
     inputs["down"] = gated(further, found["gate"], found["up"])
 
     scale(
         ("query", "key", "value"),
         "input_norm",
-        lambda own: attended(here, *own, shape) @ output.T,
+        lambda own: attended(here, own[0], own[1], own[2], shape) @ output.T,
     )
     if shape.heads == shape.kv_heads:
         scale(("output",), "value", lambda own: heads @ own[0].T)
     down, middle = found["down"], inputs["down"]
-    scale(("gate", "up"), "feed_forward_norm", lambda own: gated(further, *own) @ down.T)
+    scale(("gate", "up"), "feed_forward_norm", lambda own: gated(further, own[0], own[1]) @ down.T)
     scale(("down",), "up", lambda own: middle @ own[0].T)
     for name in ("value", "output", "gate", "up", "down"):
         found[name] = clipped(found[name], inputs[name], group)
@@ -167,7 +167,8 @@ def activation_aware(tensors: Tensors, states: Singles, shape: ModelShape, group
 def normed(states: Singles, weight: Singles, shape: ModelShape) -> Singles:
     """Return normed states times the norm's weights."""
     square = np.mean(states**2, axis=-1, keepdims=True)
-    return states / np.sqrt(square + np.float32(shape.norm_epsilon)) * weight
+    result: NDArray[Any] = states / np.sqrt(square + np.float32(shape.norm_epsilon)) * weight
+    return result
 
 
 def attended(
@@ -176,7 +177,9 @@ def attended(
     """Return the heads' outputs of all tokens [tokens, heads * head_size], causal."""
     tokens, size = len(here), shape.head_size
     angles = rotary_angles(np.arange(tokens), size, shape.rope_base)[:, np.newaxis]
-    cosines, sines = (turn.astype(np.float32) for turn in (np.cos(angles), np.sin(angles)))
+    # The rotation of `golden.llm.layers` keeps float32.
+    cosines: NDArray[Any] = np.cos(angles).astype(np.float32)
+    sines: NDArray[Any] = np.sin(angles).astype(np.float32)
 
     def split(weights: Singles) -> NDArray[Any]:
         return (here @ weights.T).reshape(tokens, -1, size)
@@ -195,5 +198,6 @@ def attended(
 
 def gated(here: Singles, gate: Singles, up: Singles) -> Singles:
     """Return the inputs of the down projection."""
-    product: Singles = silu(here @ gate.T) * (here @ up.T)
+    inner: NDArray[Any] = here @ gate.T
+    product: NDArray[Any] = silu(inner) * (here @ up.T)
     return product
