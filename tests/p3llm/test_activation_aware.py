@@ -98,7 +98,7 @@ def test_a_module_is_that_of_the_equations() -> None:
     t, states = drawn_tensors(SMALL), rng.normal(size=(9, 32)).astype(np.float32)
     here = normed(states, t["input_norm"], SMALL)
     added = attended(here, t["query"], t["key"], t["value"], SMALL) @ t["output"].T
-    further = normed(states + added, t["feed_forward_norm"], SMALL)
+    further = normed((states + added).astype(np.float32), t["feed_forward_norm"], SMALL)
     added = added + gated(further, t["gate"], t["up"]) @ t["down"].T
     assert np.allclose(added, layer_outputs(t, states, SMALL), atol=1e-5)
 
@@ -202,14 +202,16 @@ def test_groups_are_clipped_for_their_own_outputs() -> None:
 
 def test_a_layer_is_clipped_with_its_scaled_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each clipped matrix is that of `clipped` with the inputs of the scaled layer."""
-    t, states = drawn_tensors(SMALL), np.random.default_rng(5).normal(size=(40, 32))
-    found = activation_aware(t, states.astype(np.float32), SMALL, GROUP)
+    t, rng = drawn_tensors(SMALL), np.random.default_rng(5)
+    states = rng.normal(size=(40, 32)).astype(np.float32)
+    found = activation_aware(t, states, SMALL, GROUP)
     with monkeypatch.context() as patched:
         patched.setattr("golden.p3llm.activation_aware.SHRINKS", (1.0,))
-        whole = activation_aware(t, states.astype(np.float32), SMALL, GROUP)
+        whole = activation_aware(t, states, SMALL, GROUP)
     here = normed(states, whole["input_norm"], SMALL)
     heads = attended(here, whole["query"], whole["key"], whole["value"], SMALL)
-    further = normed(states + heads @ whole["output"].T, whole["feed_forward_norm"], SMALL)
+    after = (states + heads @ whole["output"].T).astype(np.float32)
+    further = normed(after, whole["feed_forward_norm"], SMALL)
     middle = gated(further, whole["gate"], whole["up"])
     inputs = {"value": here, "output": heads, "gate": further, "up": further, "down": middle}
     for name, own in inputs.items():
