@@ -10,7 +10,7 @@ from golden.kelle.low_bits import lost, quantised_weights, turned, turned_matric
 from golden.llm import Trace, layers
 from golden.llm.layers import LayerWeights, rotary_angles, rotated
 from golden.nonlinear import activation_functions
-from hdl.kelle.array.matrix_unit import BIAS_BITS
+from hdl.kelle.array.matrix_parameters import BIAS_BITS
 from hdl.kelle.instructions import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.model_shape import NORM_EPSILON

@@ -70,6 +70,13 @@ class System:
         Whether the array's products of the recomputation count.
     resident : bool
         Whether cached vectors cost no off-chip traffic at all.
+    fills : bool
+        Whether as many vectors are recomputed as the array has time for while the off-chip memory
+        is in use, instead of a fixed share; their products count.
+    embedded_mb : float
+        Size of the embedded DRAM in MB.
+    cached_bits : int
+        Bits of an element of cached vectors.
     """
 
     side: int
@@ -80,6 +87,9 @@ class System:
     input_loads: bool = False
     multiplies: bool = False
     resident: bool = False
+    fills: bool = False
+    embedded_mb: float = 4.0
+    cached_bits: int = 16
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -107,6 +117,7 @@ ACCOUNTINGS = {
     "the inputs of recomputed vectors are loaded": replace(KELLE, input_loads=True),
     "nothing is recomputed": replace(KELLE, recomputed=0.0),
     "the array's products of the recomputation count": replace(KELLE, multiplies=True),
+    "as many are recomputed as the array has time for": replace(KELLE, fills=True),
     "cached vectors cost no off-chip traffic": replace(KELLE, resident=True),
 }
 """Kelle+eDRAM under alternative assumptions; the paper states none of them."""
@@ -128,46 +139,118 @@ TASKS = {
     "PG19": Task(context=512, decoded=8192, budget=2048),
 }
 
-LAYERS, WIDTH, WEIGHTS, BATCH = 32, 4096, 6.6e9, 16
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Dimensions of a language model; `cached_size` elements of keys are cached per layer."""
+
+    layers: int
+    hidden_size: int
+    cached_size: int
+    weights: float
+
+
+LLAMA2_7B = Model(layers=32, hidden_size=4096, cached_size=4096, weights=6.6e9)
+LLAMA2_13B = Model(layers=40, hidden_size=5120, cached_size=5120, weights=13e9)
+LLAMA32_3B = Model(layers=28, hidden_size=3072, cached_size=1024, weights=3.2e9)
+BATCH = 16
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds and joules of a task's decoding."""
+    """Seconds of some work, and its joules by part."""
 
     seconds: float
-    joules: float
+    parts: dict[str, float]
+
+    @property
+    def joules(self) -> float:
+        """Energy of all parts."""
+        return sum(self.parts.values())
+
+    def __add__(self, other: "Cost") -> "Cost":
+        """Return the cost of both."""
+        parts = {name: joules + other.parts[name] for name, joules in self.parts.items()}
+        return Cost(self.seconds + other.seconds, parts)
 
 
-def decode_cost(system: System, task: Task) -> Cost:
+@dataclass(frozen=True)
+class Step:
+    """Work between two reads of all weights: products of 16 by 8 bits, and off-chip bytes."""
+
+    products: float
+    cached: float
+    activations: float = 0.0
+
+
+def step_of(system: System, length: int, model: Model) -> Step:
+    """Return the work of a decode step of a batch with `length` tokens per sequence."""
+    pairs = BATCH * length * model.layers * 2 * model.cached_size
+    loaded = 0.0 if system.resident else pairs * system.cached_bits / 8
+    products = model.weights * BATCH + 2 * BATCH * length * model.layers * 2 * model.hidden_size
+    # Each element of a recomputed key or value takes a product per element of the hidden state.
+    recomputing = pairs * model.hidden_size
+    share = system.recomputed
+    if system.fills:
+        rate, bandwidth = system.side**2 * GIGA, DRAM_GB_S * GIGA
+        idle = (model.weights + loaded) / bandwidth - products / rate
+        share = max(idle, 0.0) / (recomputing / rate + loaded / bandwidth)
+    if system.fills or system.multiplies:
+        products += recomputing * share
+    return Step(products, loaded * (1 - share / (2 if system.input_loads else 1)))
+
+
+def step_cost(system: System, step: Step, model: Model) -> Cost:
+    """Return the cost of a step, whose longer one of array and off-chip memory is its latency."""
+    moved = model.weights + step.cached + step.activations
+    seconds = max(step.products / (system.side**2 * GIGA), moved / (DRAM_GB_S * GIGA))
+    vectors = step.cached + step.activations
+    vector_pj = EDRAM_PJ_A_BYTE if system.embedded else SRAM_PJ_A_BYTE
+    refresh_w, leakage_w = 0.0, 4 * SRAM_LEAKAGE_W
+    if system.embedded:
+        refresh_w = REFRESH_MJ * system.embedded_mb / 4 / system.refresh_ms
+        leakage_w = system.embedded_mb * EDRAM_LEAKAGE_W + 2 * SRAM_LEAKAGE_W
+    return Cost(
+        seconds,
+        {
+            "DRAM": moved * DRAM_W / (DRAM_GB_S * GIGA),
+            "on-chip accesses": 2e-12 * (model.weights * SRAM_PJ_A_BYTE + vectors * vector_pj),
+            "array": step.products * CHIP_W * ARRAY_SHARE / (32**2 * GIGA),
+            "refresh": refresh_w * seconds,
+            "other power": (CHIP_W * FUNCTIONS_SHARE + leakage_w) * seconds,
+        },
+    )
+
+
+def decode_cost(system: System, task: Task, model: Model = LLAMA2_7B) -> Cost:
     """Return the total cost of all decode steps of a batch."""
-    seconds = joules = 0.0
-    rate = system.side**2 * GIGA
-    for step in range(task.decoded):
-        length = task.context + step
-        if system.evicts:
-            length = min(length, task.budget)
-        pairs = BATCH * length * LAYERS * 2 * WIDTH
-        kept = 1 - system.recomputed / (2 if system.input_loads else 1)
-        cached = 0.0 if system.resident else pairs * 2 * kept
-        products = WEIGHTS * BATCH + 2 * pairs
-        if system.multiplies:
-            products += pairs * system.recomputed * WIDTH
-        compute = products / rate
-        step_seconds = max(compute, (WEIGHTS + cached) / (DRAM_GB_S * GIGA))
-        array_pj = CHIP_W * ARRAY_SHARE / (32**2 * GIGA) * 1e12
-        vector_pj = EDRAM_PJ_A_BYTE if system.embedded else SRAM_PJ_A_BYTE
-        dram_pj = DRAM_W / (DRAM_GB_S * GIGA) * 1e12
-        picojoules = products * array_pj + (WEIGHTS + cached) * dram_pj
-        picojoules += 2 * (WEIGHTS * SRAM_PJ_A_BYTE + cached * vector_pj)
-        watts = CHIP_W * FUNCTIONS_SHARE
-        if system.embedded:
-            watts += 4 * EDRAM_LEAKAGE_W + 2 * SRAM_LEAKAGE_W + REFRESH_MJ / system.refresh_ms
-        else:
-            watts += 4 * SRAM_LEAKAGE_W
-        seconds += step_seconds
-        joules += picojoules * 1e-12 + watts * step_seconds
-    return Cost(seconds, joules)
+    lengths = (task.context + number for number in range(task.decoded))
+    costs = (
+        step_cost(
+            system,
+            step_of(system, min(length, task.budget) if system.evicts else length, model),
+            model,
+        )
+        for length in lengths
+    )
+    first = next(costs)
+    return sum(costs, first)
+
+
+def prefill_cost(system: System, task: Task, model: Model = LLAMA2_7B) -> Cost:
+    """Return the cost of the prefill of a batch.
+
+    All tokens of a batch pass a layer together, and so the weights are read once. The states
+    between layers do not fit on chip: each of both blocks reads and writes them. The keys and
+    values that stay are written once.
+    """
+    tokens = BATCH * task.context
+    pairs = tokens * model.layers * model.hidden_size
+    kept = min(task.context, task.budget) if system.evicts else task.context
+    cached = BATCH * kept * model.layers * 2 * model.cached_size * system.cached_bits / 8
+    # Attention is causal: half of the pairs of tokens, for scores and for values, in two cycles.
+    products = model.weights * tokens + 2 * pairs * task.context
+    return step_cost(system, Step(products, cached, activations=4 * 2 * pairs), model)
 
 
 def factors(better: System, worse: System) -> tuple[float, float]:

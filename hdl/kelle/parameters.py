@@ -6,7 +6,7 @@ from amaranth.hdl import Shape, Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.kelle.array.matrix_unit import MatrixUnitParameters
+from hdl.kelle.array.matrix_parameters import MatrixUnitParameters
 from hdl.kelle.array.systolic_array import SystolicArrayParameters
 from hdl.kelle.edram.kv_edram import KvEdramParameters
 from hdl.kelle.edram.refresh_walker import RefreshParameters
@@ -89,9 +89,6 @@ class KelleParameters(ModelDimensions, Parameters):
         Whether queries and keys are rotated by the positions of their tokens.
     rope_base : int
         As in `RotaryEmbeddingParameters`.
-    rotary_lanes : int
-        Elements that the rotary embedding takes per cycle, a divisor of `rows`; 0 for `rows`. A
-        head must be rotated while the array multiplies a slice of the next head.
     layer_norm : bool
         Whether norms subtract the mean (layer norm) or not (RMSNorm). Software folds their weights
         and biases into the matrices that follow.
@@ -139,7 +136,6 @@ class KelleParameters(ModelDimensions, Parameters):
     score_width: Annotated[int, As(SystolicEvictorParameters)] = 27
     rotary: bool = option(default=True)
     rope_base: Annotated[int, As(RotaryEmbeddingParameters, "base")] = 100_000
-    rotary_lanes: Annotated[int, Range(0, 64, "elements")] = option(default=0)
     layer_norm: bool = option(default=False)
     biases: bool = option(default=False)
     activation: Activation = option(default=Activation.SILU)
@@ -205,18 +201,6 @@ class KelleParameters(ModelDimensions, Parameters):
             not self.vocabulary_size or not self.biases,
             "vocabulary_size must be 0 with biases",
             self.vocabulary_size,
-        )
-        lanes = self.rotary_lanes
-        require(
-            not lanes or (lanes > 1 and lanes.bit_count() == 1 and lanes <= self.rows),
-            f"rotary_lanes must be 0, or a power of two from 2 to rows = {self.rows}",
-            lanes,
-        )
-        require(
-            not lanes or self.head_size <= lanes * self.hidden_slices,
-            f"head_size must be at most rotary_lanes * hidden_size / rows = "
-            f"{lanes * self.hidden_slices}",
-            self.head_size,
         )
         held = self.weight_memory
         require(held != 1, "weight_memory must be 0, or 2 or more", held)
@@ -423,13 +407,24 @@ class KelleParameters(ModelDimensions, Parameters):
 
     @property
     def array(self) -> MatrixUnitParameters:
-        """Dimensions of the array with its output stage."""
+        """Dimensions of the array with its output stage.
+
+        As many lanes share a requantiser as do not slow the array down: it completes one vector of
+        a projection per pass over the input's slices, and a group's vectors of scores per tile. The
+        evictor compares a tile's scores, those of a group's last query head, every `rows` cycles.
+        """
         totals = self.vocabulary_operations * self.head_size if self.vocabulary_size else 0
+        load_cycles = self.rows // (self.bands * self.weights_per_byte)
+        scores = max(self.rows, 2 * self.head_slices * max(load_cycles, self.group_size))
+        most = min(scores // self.group_size, self.hidden_slices, self.rows)
+        shared = 1 << (most.bit_length() - 1)
         return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands * self.weights_per_byte,
             activation_bits=self.activation_bits,
             vectors=max(self.members, self.group_size * self.head_slices, 2),
+            shared=shared,
+            spacing=max(shared, -(-self.rows // self.group_size)),
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
             compared=totals,
@@ -467,14 +462,29 @@ class KelleParameters(ModelDimensions, Parameters):
 
     @property
     def functions(self) -> ActivationFunctionsParameters:
-        """Dimensions of the activation unit, for an activation with a table (not ReLU)."""
-        return ActivationFunctionsParameters(lanes=self.rows)
+        """Dimensions of the activation unit, for an activation with a table (not ReLU).
+
+        A gate's activation and product have the fewest lanes with which a slice is complete while
+        the array multiplies the slices of a hidden state.
+        """
+        fewest = 1 << ceil_log2(-(-self.rows // self.hidden_slices))
+        return ActivationFunctionsParameters(lanes=fewest if self.gated else self.rows)
+
+    @property
+    def product_pieces(self) -> int:
+        """Pieces in which a slice of gates is activated and multiplied."""
+        return self.rows // self.functions.lanes
 
     @property
     def embedding(self) -> RotaryEmbeddingParameters:
-        """Dimensions of the rotary embedding."""
+        """Dimensions of the rotary embedding.
+
+        Only queries and keys are rotated. The embedding has the fewest lanes with which a head is
+        rotated while the array multiplies a slice of the next head.
+        """
+        fewest = -(-self.head_size // self.hidden_slices)
         return RotaryEmbeddingParameters(
-            lanes=self.rotary_lanes or self.rows,
+            lanes=max(1 << ceil_log2(fewest), 2),
             head_size=self.head_size,
             base=self.rope_base,
             position_bits=self.position_bits,

@@ -73,14 +73,6 @@ def layer(trace: Trace) -> DecoderLayer:
             "activation must be silu or gelu if the feed-forward block is gated, not 'relu'",
         ),
         ({"biases": True, "vocabulary_size": 9}, "vocabulary_size must be 0 with biases, not 9"),
-        (
-            {"rotary_lanes": 3},
-            "rotary_lanes must be 0, or a power of two from 2 to rows = 32, not 3",
-        ),
-        (
-            {"rotary_lanes": 2},
-            "head_size must be at most rotary_lanes * hidden_size / rows = 36, not 64",
-        ),
         ({"weight_bits": 2}, "weight_bits must be a power of two between 4 and 8, not 2"),
         ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
         ({"words": 256}, "entry_words = 424, not 256"),

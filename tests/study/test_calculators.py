@@ -60,7 +60,7 @@ def test_systems_order_as_in_the_paper() -> None:
 def test_the_speedup_is_that_of_an_assumption() -> None:
     """The paper's 3.94 is reached where cached vectors cost nothing, and only there."""
     speeds = [factors(system, ORIGINAL_SRAM)[0] for system in ACCOUNTINGS.values()]
-    assert speeds == pytest.approx([2.11, 1.96, 1.83, 0.15, 3.92], abs=0.01)
+    assert speeds == pytest.approx([2.11, 1.96, 1.83, 0.15, 1.84, 3.92], abs=0.01)
 
 
 def test_an_impossible_system_is_refused() -> None:

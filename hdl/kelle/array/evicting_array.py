@@ -17,7 +17,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
+from hdl.arith.requantiser import Requantiser
+from hdl.kelle.array.output_stage import OutputStageParameters, add_accumulators
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.kelle.eviction.systolic_evictor import (
     ScoreSource,
@@ -186,9 +187,11 @@ class EvictingArray(Unit):
 
         # `index` and `valid` move down one lane per cycle, as the sums do.
         index = finished.step.index
-        for i, lane in enumerate(add_output_stage(m, array, p)):
-            requantiser = lane.requantiser
+        for i, lane in enumerate(add_accumulators(m, array, p)):
+            requantiser = Requantiser(width=p.accumulator.width, stages=p.stages)
+            m.submodules[f"requantiser_{i}"] = requantiser
             m.d.comb += [
+                requantiser.a.eq(lane.accumulator.total),
                 requantiser.scale.eq(self.scales[i].scale),
                 requantiser.shift.eq(self.scales[i].shift),
                 self.results[i].value.eq(requantiser.result),

@@ -1,4 +1,4 @@
-"""Output stage of an array: one accumulator and one requantiser per lane.
+"""Output stage of an array: one accumulator per lane, and requantisers.
 
 Section 5.2 of the paper. `EvictingArray` and `MatrixUnit` share it, and with it the tags of
 vectors and the latency of results.
@@ -10,7 +10,6 @@ from typing import Annotated
 from amaranth.hdl import Module
 from amaranth.lib import data
 
-from hdl.arith.requantiser import Requantiser
 from hdl.kelle.array.systolic_array import Moving, SystolicArray, SystolicArrayParameters
 from hdl.kelle.array.tile_accumulator import TileAccumulator, TileAccumulatorParameters
 from hdl.parameters import As, Parameters, Range, parameter_object
@@ -87,38 +86,33 @@ class OutputStageParameters(Parameters):
 
 @dataclass(frozen=True)
 class OutputLane:
-    """The units of a lane, and the tag at its input in the next cycle."""
+    """The accumulator of a lane, and the tag at its input in the next cycle."""
 
     accumulator: TileAccumulator
-    requantiser: Requantiser
     next_tag: data.View
 
 
-def add_output_stage(m: Module, array: SystolicArray, p: OutputStageParameters) -> list[OutputLane]:
-    """Connect an accumulator and a requantiser to each lane of an array.
+def add_accumulators(m: Module, array: SystolicArray, p: OutputStageParameters) -> list[OutputLane]:
+    """Connect an accumulator to each lane of an array.
 
     Returns
     -------
     list[OutputLane]
-        All lanes. The caller drives `scale` and `shift` of each requantiser, and `bias` of each
-        accumulator that has one.
+        All lanes. The caller drives `bias` of each accumulator that has one.
     """
     lanes = []
     next_tag = array.next_tag
     for i, lane in enumerate(array.lanes):
         accumulator = TileAccumulator(parameters=p.accumulator)
-        requantiser = Requantiser(width=p.accumulator.width, stages=p.stages)
         coming = data.View(p.tag_layout, next_tag)
         m.submodules[f"accumulator_{i}"] = accumulator
-        m.submodules[f"requantiser_{i}"] = requantiser
         m.d.comb += [
             accumulator.next_index.eq(coming.step.index),
             accumulator.step.eq(data.View(p.tag_layout, lane.tag).step),
             accumulator.sum.eq(lane.sum),
             accumulator.valid.eq(lane.valid),
-            requantiser.a.eq(accumulator.total),
         ]
         # Tags move down one lane per cycle: a lane's next tag is the current tag of the lane above.
-        lanes.append(OutputLane(accumulator, requantiser, coming))
+        lanes.append(OutputLane(accumulator, coming))
         next_tag = lane.tag
     return lanes

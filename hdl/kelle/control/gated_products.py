@@ -1,12 +1,13 @@
 """SwiGLU product between the feed-forward block's matrices: activation(gate) * up."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.requantiser import Requantiser
+from hdl.kelle.control.slice_pieces import collect_pieces, count_pieces, piece_of
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.nonlinear.activation_functions import VALUE, ActivationFunctions, ActivationLane
@@ -20,9 +21,11 @@ class GatedProducts(Unit):
     """Multiply slices of `up_proj` by the activated slices of `gate_proj`, element by element.
 
     There is no handshake. The slices of up are held until the same channels' gates arrive; at most
-    one head of up is ahead of its gates.
+    one head of up is ahead of its gates. The gates of all sequences may arrive back to back; they
+    are held, because a slice passes the activation in `product_pieces` pieces.
 
-    **Latency** 7 cycles from a gate to its product. **Throughput** one slice per cycle.
+    **Latency** ``8 + product_pieces`` cycles from a gate to its product, if no other gate is ahead
+    of it. **Throughput** one slice per `product_pieces` cycles.
 
     **Numerics** gates in Q6.10, activated as in `ActivationFunctions`; the product with up drops
     the gate's 10 fraction bits, rounded to nearest, ties to even, and saturates at 16 bits.
@@ -35,8 +38,8 @@ class GatedProducts(Unit):
     Members
     -------
     ups, gates : In
-        Writes of slices of up and of gates; with several sequences, the same slice of each sequence
-        before the next slice.
+        Writes of slices of up and of gates, in the order of their addresses; with several
+        sequences, the same slice of each sequence before the next slice.
     products : Out
         Writes of products, in the order of the gates.
     last_sequence : Out(1)
@@ -56,31 +59,68 @@ class GatedProducts(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Read a slice of up when its activated gate is valid."""
+        """Read slices of gates and of up piece by piece; activate, multiply and collect them."""
         m = Module()
         p = self.parameters
+        slices = p.batch * p.intermediate_slices
         # Room for the head being written and the head being read: consecutive heads use different
         # addresses.
         places = ceil_log2(2 * p.head_slices * p.batch)
-        m.submodules.held = held = Memory(depth=1 << places, width=p.slice_layout.size)
+        waiting, place = Signal(range((1 << places) + 1)), Signal(range(slices))
+        reads = waiting != 0
+        piece, ends = count_pieces(m, reads, p.product_pieces)
+        m.d.sync += waiting.eq(waiting + self.gates.strobe - (reads & ends))
+        with m.If(reads & ends):
+            m.d.sync += place.eq(Mux(place == slices - 1, 0, place + 1))
+        operands = []
+        for name, port, address in (
+            ("gates_held", self.gates, place[:places]),
+            ("ups_held", self.ups, place[:places]),
+        ):
+            m.submodules[name] = held = Memory(depth=1 << places, width=p.slice_layout.size)
+            m.d.comb += [
+                held.write_enable.eq(port.strobe),
+                held.write_address.eq(port.address[:places]),
+                held.write_data.eq(port["values"]),
+                held.read_enable.eq(reads),
+                held.read_address.eq(address),
+            ]
+            operands.append(piece_of(m, held.read_data, piece, p.product_pieces))
+
         m.submodules.activation = activation = ActivationFunctions(parameters=p.functions)
-        came = Signal(data.StructLayout({"strobe": 1, "address": self.gates.address.shape()}))
+        inputs, outputs = activation.inputs, activation.outputs
         stages = ActivationLane.STAGES
-        flags = delay_line(m, came, stages + 1 + ROUNDING_STAGES, name="came", reset=True)
-        reads = flags[stages - 1]
+        valid = delay_line(m, reads, 2 + stages + ROUNDING_STAGES, name="valid", reset=True)
         m.d.comb += [
-            came.strobe.eq(self.gates.strobe),
-            came.address.eq(self.gates.address),
-            activation.inputs.valid.eq(self.gates.strobe),
-            activation.inputs.payload.function.eq(p.activation.value),
-            activation.outputs.ready.eq(1),
-            held.write_enable.eq(self.ups.strobe),
-            held.write_address.eq(self.ups.address[:places]),
-            held.write_data.eq(self.ups["values"]),
-            held.read_enable.eq(reads.strobe),
-            held.read_address.eq(reads.address[:places]),
-            self.products.strobe.eq(flags[-1].strobe),
-            self.products.address.eq(flags[-1].address),
+            inputs.valid.eq(valid[1]),
+            inputs.payload.function.eq(p.activation.value),
+            inputs.payload["values"].eq(operands[0]),
+            outputs.ready.eq(1),
+        ]
+        up_piece = data.View(outputs.payload["values"].shape(), operands[1])
+        ups = delay_line(m, up_piece, stages, name="up")[-1]
+        results = []
+        for i in range(p.functions.lanes):
+            rounding = Requantiser(width=PRODUCT_BITS, scale_width=1, stages=ROUNDING_STAGES)
+            m.submodules[f"rounding_{i}"] = rounding
+            product = Signal(rounding.a.shape(), name=f"product_{i}", reset_less=True)
+            m.d.sync += product.eq(outputs.payload["values"][i] * ups[i])
+            m.d.comb += [
+                rounding.a.eq(product),
+                rounding.scale.eq(1),
+                rounding.shift.eq(VALUE.fraction_bits),
+            ]
+            results.append(rounding.result)
+        complete, slice_ = collect_pieces(
+            m, valid[-1], Cat(results), p.slice_layout, p.product_pieces
+        )
+        product_place = Signal(range(slices))
+        with m.If(complete):
+            m.d.sync += product_place.eq(Mux(product_place == slices - 1, 0, product_place + 1))
+        m.d.comb += [
+            self.products.strobe.eq(complete),
+            self.products.address.eq(product_place),
+            self.products["values"].eq(slice_),
         ]
         # Each slice is computed for all sequences before the next slice.
         sequence = Signal(range(p.batch))
@@ -88,17 +128,4 @@ class GatedProducts(Unit):
         with m.If(self.products.strobe):
             m.d.sync += sequence.eq(Mux(last, 0, sequence + 1))
         m.d.comb += self.last_sequence.eq(self.products.strobe & last)
-        ups = data.View(p.slice_layout, held.read_data)
-        for i in range(p.rows):
-            rounding = Requantiser(width=PRODUCT_BITS, scale_width=1, stages=ROUNDING_STAGES)
-            m.submodules[f"rounding_{i}"] = rounding
-            product = Signal(rounding.a.shape(), name=f"product_{i}", reset_less=True)
-            m.d.sync += product.eq(activation.outputs.payload["values"][i] * ups[i])
-            m.d.comb += [
-                activation.inputs.payload["values"][i].eq(self.gates["values"][i]),
-                rounding.a.eq(product),
-                rounding.scale.eq(1),
-                rounding.shift.eq(VALUE.fraction_bits),
-                self.products["values"][i].eq(rounding.result),
-            ]
         return m

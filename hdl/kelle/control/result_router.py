@@ -6,10 +6,11 @@ units.
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
+from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hdl.kelle.control.slice_pieces import collect_pieces, count_pieces, piece_of
 from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
@@ -45,8 +46,8 @@ class ResultRouter(Unit):
     memory before those of the next head overwrite them: the array takes at least as many cycles for
     that as two heads of all members have slices.
 
-    With `rotary_lanes`, a slice passes the rotary embedding in several pieces, one per cycle; the
-    rotated pieces are held until the slice is complete.
+    A slice passes the rotary embedding in `rotary_pieces` pieces, one per cycle; the rotated pieces
+    are held until the slice is complete.
 
     Without `rotary`, queries and keys are routed directly, like all other results.
 
@@ -188,10 +189,8 @@ class ResultRouter(Unit):
             Signal(reset_less=True),
         )
         last, moves = part == p.head_slices - 1, pending.sink.valid
-        piece: Value = Const(0)
-        if p.rotary_pieces > 1:
-            piece, ends_slice = self._count_pieces(m, moves)
-            last, moves = last & ends_slice, moves & ends_slice
+        piece, ends_slice = count_pieces(m, moves, p.rotary_pieces)
+        last, moves = last & ends_slice, moves & ends_slice
         position = Signal(p.position_bits, reset_less=True)
         m.d.comb += [
             straight.write_enable.eq(valid),
@@ -205,7 +204,9 @@ class ResultRouter(Unit):
             rotating.source.valid.eq(pending.sink.valid & last),
             rotating.source.payload.eq(first),
             rotary.vectors.valid.eq(fed),
-            rotary.vectors.payload["values"].eq(self._piece(m, straight.read_data, piece)),
+            rotary.vectors.payload["values"].eq(
+                piece_of(m, straight.read_data, piece, p.rotary_pieces)
+            ),
             rotary.vectors.payload.position.eq(position),
             rotary.vectors.payload.last.eq(fed_last),
             rotary.rotated.ready.eq(1),
@@ -222,7 +223,8 @@ class ResultRouter(Unit):
         # The embedding keeps the order: the oldest header belongs to the slices it outputs.
         rotated = rotary.rotated
         rotated_part = Signal(range(max(p.head_slices, 2)))
-        complete, slice_ = self._collect(m, rotated)
+        values = rotated.payload["values"].as_value()
+        complete, slice_ = collect_pieces(m, rotated.valid, values, p.slice_layout, p.rotary_pieces)
         with m.If(complete):
             m.d.sync += rotated_part.eq(Mux(rotated.payload.last, 0, rotated_part + 1))
         return Rotated(
@@ -232,40 +234,6 @@ class ResultRouter(Unit):
             part=rotated_part,
             slice=slice_,
         )
-
-    def _count_pieces(self, m: Module, moves: Value) -> tuple[Value, Value]:
-        """Return the number of the piece that is read, and whether it is the slice's last one."""
-        piece = Signal(range(self.parameters.rotary_pieces))
-        ends = piece == self.parameters.rotary_pieces - 1
-        with m.If(moves):
-            m.d.sync += piece.eq(Mux(ends, 0, piece + 1))
-        return piece, ends
-
-    def _piece(self, m: Module, slice_: Value, piece: Value) -> Value:
-        """Return the piece of a slice from the memory, which outputs it one cycle later."""
-        p = self.parameters
-        if p.rotary_pieces == 1:
-            return slice_
-        read_piece = Signal.like(piece, reset_less=True)
-        m.d.sync += read_piece.eq(piece)
-        return slice_.word_select(read_piece, len(slice_) // p.rotary_pieces)
-
-    def _collect(self, m: Module, rotated: stream.Interface) -> tuple[Value, data.View]:
-        """Hold the first pieces of a slice; return it with its last one, and when it is valid."""
-        p, values = self.parameters, rotated.payload["values"]
-        if p.rotary_pieces == 1:
-            return rotated.valid, values
-        count = Signal(range(p.rotary_pieces))
-        held = Signal(p.slice_layout.size - len(values.as_value()), reset_less=True)
-        slice_ = Signal(p.slice_layout)
-        ends = count == p.rotary_pieces - 1
-        m.d.comb += slice_.eq(Cat(held, values))
-        with m.If(rotated.valid):
-            m.d.sync += [
-                count.eq(Mux(ends, 0, count + 1)),
-                held.eq(slice_.as_value()[len(values.as_value()) :]),
-            ]
-        return rotated.valid & ends, slice_
 
     def _send_computed(
         self, m: Module, header: data.View, is_value: Value, rotated: Rotated

@@ -114,8 +114,7 @@ class VectorIssue(Unit):
         self._count(m, issues, place)
         elements = self._read(m, issues, place)
         vector = Signal(p.array.vector_layout, reset_less=True)
-        has_time = self._keep_distance(m, issues, move, place)
-        m.d.comb += offers.eq(self.operations.valid & self._is_held(place.middle) & has_time)
+        m.d.comb += offers.eq(self.operations.valid & self._is_held(place.middle))
         with m.If(move):
             m.d.sync += self.vectors.valid.eq(offers)
         self._describe(m, issues, place, vector)
@@ -143,28 +142,6 @@ class VectorIssue(Unit):
         }
         lacks = ((operation == which) & (middle >= count) for which, count in counts.items())
         return ~Cat(*lacks).any()
-
-    def _keep_distance(self, m: Module, issues: Signal, move: Value, place: Place) -> Value | int:
-        """Return whether the next vector keeps the evictor's distance between scores of tiles.
-
-        The evictor takes the scores of a tile row by row, which takes `rows` cycles. If the loads
-        of a tile take at least as long, no logic is needed.
-        """
-        p, ends = self.parameters, place.ends
-        if 2 * p.head_slices * p.array.array.load_cycles >= p.rows:
-            return 1
-        operation = self.operations.payload.operation
-        scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
-        completes = scores & ends["inner"] & ends["half"] & ends["middle"]
-        # The distance counts from the cycle in which the array accepts the vector.
-        offered, distance = Signal(), Signal(range(p.rows))
-        with m.If(move):
-            m.d.sync += offered.eq(issues & completes)
-        with m.If(move & offered):
-            m.d.sync += distance.eq(p.rows - 2)
-        with m.Elif(distance != 0):
-            m.d.sync += distance.eq(distance - 1)
-        return ~(completes & (offered | (distance != 0)))
 
     def _count(self, m: Module, issues: Signal, place: Place) -> None:
         """Advance four nested loops, the inner one with each vector."""

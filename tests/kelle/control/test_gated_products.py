@@ -25,7 +25,11 @@ TINY: KelleParameters = entry_named("kelle").parameters("tiny")
 def test_gates_are_multiplied_by_their_own_channels(
     head_size: int, activation: Activation, gap: int
 ) -> None:
-    """Heads of two, six and one slices, which reuse the same addresses."""
+    """Heads of two, six and one slices, which reuse the same addresses.
+
+    The array gives a slice of gates per slice of the hidden state at most. With heads of one slice
+    the activation takes as many cycles.
+    """
     changes = {"banks": 2, "word_bytes": 2} if head_size == 4 else {}
     changes |= {
         "head_size": head_size,
@@ -44,12 +48,14 @@ def test_gates_are_multiplied_by_their_own_channels(
     work: list[Any] = []
     for first in range(0, p.intermediate_slices, p.head_slices):
         head = range(first, first + p.head_slices)
-        work += [("ups", ups, i) for i in head] + [("gates", gates, i) for i in head] + [None] * gap
+        work += [("ups", ups, i) for i in head]
+        for i in head:
+            work += [("gates", gates, i)] + [None] * (p.hidden_slices - 1 + gap)
     got = np.zeros_like(ups)
     order = []
 
     async def bench(context: Any) -> None:
-        for item in work + [None] * 8:
+        for item in work + [None] * 16:
             context.set(unit.ups.strobe, 0)
             context.set(unit.gates.strobe, 0)
             if item is not None:

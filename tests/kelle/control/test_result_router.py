@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from amaranth.sim import Simulator
 
 from golden.nonlinear.rotary_embedding import rotate
@@ -22,7 +21,7 @@ TINY: KelleParameters = entry_named("kelle").parameters("tiny_words")
 def test_pieces_of_slices_are_rotated_as_whole_slices() -> None:
     """Heads of all members, with random values and positions, against the golden model."""
     p = replace(TINY, rows=8, bands=4, word_bytes=4, slots=16, heads=2, head_size=16)
-    p = replace(p, intermediate_size=32, rotary_lanes=4)
+    p = replace(p, intermediate_size=32)
     assert p.rotary_pieces == 2 and p.head_slices == 2
     unit = ResultRouter(parameters=p)
     rng = np.random.default_rng(6)
@@ -73,10 +72,9 @@ def run(unit: ResultRouter, bench: Callable[[Any], Any]) -> None:
     simulator.run()
 
 
-@pytest.mark.parametrize("rotary_lanes", [0, 2])
-def test_values_pass_while_keys_are_rotated(rotary_lanes: int) -> None:
+def test_values_pass_while_keys_are_rotated() -> None:
     """A head's values start some cycles after its last key; no slice is lost for any distance."""
-    p = replace(TINY, bands=2, word_bytes=4, heads=4, vectors=2, rotary_lanes=rotary_lanes)
+    p = replace(TINY, bands=2, word_bytes=4, heads=4, vectors=2)
     unit = ResultRouter(parameters=p)
     slices, values = p.head_slices, 8
     keys: list[Any] = [(Operation.KEY, part) for part in range(slices)]
