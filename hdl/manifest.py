@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hdl import __version__
 from hdl.entry import Entry
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 SCHEMA = Path(__file__).with_name("manifest.schema.json")
 """JSON Schema (draft 7) of the manifest."""
+
+
+@runtime_checkable
+class WithSections(Protocol):
+    """Parameters that add sections to the manifest, such as a register map."""
+
+    def manifest_sections(self) -> dict[str, Any]:
+        """Return the sections as JSON values, by name."""
+        ...
 
 
 def manifest(
@@ -97,6 +106,7 @@ def manifest(
             for one in top.interface.ports
         ],
         "memories": list(_memories(modules)),
+        **(parameters.manifest_sections() if isinstance(parameters, WithSections) else {}),
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from amaranth.lib import data
 
@@ -202,8 +202,8 @@ def registers(p: AxiRegistersParameters) -> tuple[Register, ...]:
     return tuple(found)
 
 
-def as_json(p: AxiRegistersParameters) -> str:
-    """Return the register map as JSON."""
+def as_values(p: AxiRegistersParameters) -> dict[str, Any]:
+    """Return the register map as JSON values."""
     listed = [
         {
             "name": one.name,
@@ -214,8 +214,12 @@ def as_json(p: AxiRegistersParameters) -> str:
         }
         for one in registers(p)
     ]
-    values = {"map_version": MAP_VERSION, "digest": p.digest, "registers": listed}
-    return json.dumps(values, indent=1) + "\n"
+    return {"map_version": MAP_VERSION, "digest": p.digest, "registers": listed}
+
+
+def as_json(p: AxiRegistersParameters) -> str:
+    """Return the register map as JSON."""
+    return json.dumps(as_values(p), indent=1) + "\n"
 
 
 def c_header(p: AxiRegistersParameters) -> str:

@@ -3,12 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Any
 
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
+from hdl.parameters import Parameters, PowerOfTwo, Range, named_fields, parameter_object
 from hdl.shell.axi import MOST_BEATS
 from hdl.shell.axi_parameters import AxiMasterParameters
-from hdl.shell.register_map import AxiRegistersParameters
+from hdl.shell.register_map import AxiRegistersParameters, as_values, registers
 
 TOKEN_BITS = 32
 """Bits of a token register."""
@@ -92,10 +92,39 @@ class ShellParameters(Parameters):
 
     def __repr__(self) -> str:
         """Return the parameters as text, first those of the accelerator; `digest` covers it."""
-        shell = [one.name for one in fields(ShellParameters)]
-        own = [one.name for one in fields(self) if one.name not in shell]
-        listed = ", ".join(f"{name}={getattr(self, name)!r}" for name in own + shell)
+        shell = {one.name for one in fields(ShellParameters)}
+        # A sort keeps the order of equal keys.
+        names = sorted((one.name for one in named_fields(self)), key=lambda name: name in shell)
+        listed = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__qualname__}({listed})"
+
+    def manifest_sections(self) -> dict[str, Any]:
+        """Return the register map and the layout of memory."""
+        bases = [one.name.removesuffix("_low") for one in registers(self.registers)]
+        bases = [name for name in bases if name.startswith("base_") and not name.endswith("_high")]
+        return {
+            "register_map": as_values(self.registers),
+            "regions": [
+                {
+                    "name": region,
+                    "first": bases[2 * number],
+                    "end": bases[2 * number + 1],
+                    "alignment_bytes": self.data_bytes,
+                    "word_bytes": size,
+                    "ports": [
+                        {
+                            "name": f"m_axi_{port.name}",
+                            "source": source,
+                            "direction": "write" if port.writes else "read",
+                            "word_bits": port.word_bits,
+                        }
+                        for source, port in enumerate(self.ports)
+                        if region in port.regions
+                    ],
+                }
+                for number, (region, size) in enumerate(self.regions.items())
+            ],
+        }
 
     @property
     def program(self) -> tuple[str, ...]:
