@@ -36,8 +36,8 @@ class Box:
     kind : str
         Key of `synth.svg.FILLS`, which selects the colour.
     units : Sequence[str]
-        Modules of `hdl` that the box shows, such as ``kelle.array.systolic_array``; none if the
-        box is outside the accelerator.
+        Patterns of the modules in the paper's folder of `hdl` that the box shows, such as
+        ``array.systolic_array`` or ``array.*``; none if the box is outside the accelerator.
     """
 
     name: str

@@ -56,7 +56,7 @@ def markdown_table(block: str, link: str) -> Table | None:
     for label, *values in lines[2:]:
         cells = [Cell(text=_plain(label))]
         for value in values:
-            number = bool(re.match(r"[\d,.]+$", value))
+            number = bool(re.match(r"[\d,.]+( †)?$", value))
             shown = Cell(text=_plain(value), link=link if number else "", kept=number)
             cells.append(shown)
         rows.append(cells)

@@ -1,9 +1,11 @@
 """The report's sections on systems: the paper's figure as a diagram, and its claims with ours."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hdl.paths import ROOT
 from synth.cells import Cell, Read, Table, page_link
 from synth.diagram import draw_diagram
 from synth.figures import parts_of
@@ -56,29 +58,42 @@ def diagram_picture(paper: Paper) -> Picture | None:
     return Picture(title=title, svg=svg(draw_diagram(paper.diagram), title))
 
 
-def part_areas(paper: Paper, results: Sequence[Measured]) -> dict[str, float]:
-    """Return the areas of a system's parts in um2: of a synthesis, or else of the paper's file."""
-    real = [result for result in results if result.preset in SHOWN]
-    records = [main_synthesis(result) for result in real if result.synth]
-    parts = next((parts for record in records if (parts := parts_of(record.values))), {})
-    return parts or (paper.areas.by_part() if paper.areas else {})
+@dataclass(frozen=True, kw_only=True)
+class PartAreas:
+    """Areas of a system's parts in um2, what was synthesised, and the file that has the areas."""
+
+    areas: Mapping[str, float]
+    netlist: str
+    file: Path
+
+
+def part_areas(paper: Paper, results: Sequence[Measured]) -> PartAreas | None:
+    """Return the areas of a system's parts: of a synthesis, or else of the paper's file."""
+    for record in (main_synthesis(result) for result in results if result.preset in SHOWN):
+        if parts := parts_of(record.values):
+            netlist = f"preset {record.values['preset']}"
+            return PartAreas(areas=parts, netlist=netlist, file=record.file)
+    if known := paper.areas:
+        page = ROOT / "docs" / known.page
+        return PartAreas(areas=known.by_part(), netlist=known.netlist, file=page)
+    return None
 
 
 def area_picture(paper: Paper, results: Sequence[Measured], directory: Path) -> Picture | None:
     """Return the treemap of a system's logic by part; None if no areas are known."""
-    areas = {name: area for name, area in part_areas(paper, results).items() if area > 0}
-    if not areas:
+    known = part_areas(paper, results)
+    if not known:
         return None
+    areas = {name: area for name, area in known.areas.items() if area > 0}
     ordered = sorted(areas.items(), key=lambda item: -item[1])
     whole = sum(areas.values())
     theirs = {part.name: part.paper for part in paper.parts if part.paper}
     of_theirs = sum(theirs.values())
-    known = paper.areas
     notes = [
         Note(
             text=f"{name}: {area:,.0f} µm², {area / whole:.1%}"
             + (f" (paper: {theirs[name] / of_theirs:.0%})" if name in theirs else ""),
-            link=page_link(known.page, directory) if known else "",
+            link=os.path.relpath(known.file, directory),
         )
         for name, area in ordered
     ]
@@ -86,7 +101,7 @@ def area_picture(paper: Paper, results: Sequence[Measured], directory: Path) -> 
         title=f"{paper.title}: {whole:,.0f} µm²",
         svg=svg(treemap(ordered, SYSTEMS[paper.name]), f"Area of {paper.title} by part"),
         notes=notes,
-        caption=known.netlist if known else "",
+        caption=known.netlist,
     )
 
 

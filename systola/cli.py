@@ -147,7 +147,9 @@ def sim(
     target: str,
 ) -> None:
     """Simulate a unit's Verilog on real tensors against its golden model."""
-    environment.require_ready(*environment.SIMULATION)
+    from systola.units import simulation_groups
+
+    environment.require_ready(*simulation_groups(unit.entry))
     from testbenches.runner import Request, simulate
 
     request = Request(

@@ -21,6 +21,7 @@ from synth.gallery import Picture
 from synth.papers import read_papers
 from synth.svg import FILLS
 from synth.system_sections import diagram_picture
+from systola.flowcharts import flowchart_of
 from systola.notebooks import notebook_of
 from systola.text_diagrams import drawing_of, is_diagram
 
@@ -122,7 +123,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Replace the diagrams of a page, which are code blocks without a language, by pictures.
+    """Replace the diagrams of a page by pictures: blocks without a language, and flowcharts.
 
     The first page of a paper has the boxes of the paper's figure above its block diagram.
     """
@@ -132,7 +133,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         if not language and is_diagram(text):
             return f"{scrolling(drawing_of(text))}\n"
         if language == "mermaid":
-            return f"{paper_figure(page.file.src_uri)}\n\n{found[0]}"
+            return f"{paper_figure(page.file.src_uri)}\n\n{scrolling(flowchart_of(text))}\n"
         return found[0]
 
     stem = PurePosixPath(page.file.src_uri)

@@ -45,7 +45,10 @@ SYSTEMS = {
 }
 """The accelerators that can generate text: module and class of each adapter."""
 
-SHELLS = {"meadow_axi": ("systola.generation.meadow_axi", "MeadowAxiSystem")}
+SHELLS = {
+    "meadow_axi": ("systola.generation.meadow_axi", "MeadowAxiSystem"),
+    "veda_axi": ("systola.generation.veda_axi", "VedaAxiSystem"),
+}
 """Accelerators with the AXI shell, which the host library drives."""
 
 GENERATORS = SYSTEMS | SHELLS

@@ -18,7 +18,9 @@ from systola.options import Chosen, console, path_shown, unit_options
 )
 def mutate(unit: Chosen, count: int, seed: int | None) -> None:
     """Apply random changes to a unit's Verilog, and count those that its testbench finds."""
-    environment.require(*environment.SIMULATION)
+    from systola.units import simulation_groups
+
+    environment.require(*simulation_groups(unit.entry))
     from testbenches.mutation import Outcome
     from testbenches.mutation import mutate as simulate_mutants
 

@@ -16,6 +16,7 @@ from hdl.catalog import CATALOG
 from hdl.entry import Entry
 from hdl.errors import UserError, unknown
 from hdl.unit import Unit
+from systola import environment
 
 GROUP = "systola.units"
 
@@ -99,6 +100,14 @@ def all_units() -> Iterator[Entry]:
     """
     yield from CATALOG
     yield from map(_loaded, _points().values())
+
+
+def simulation_groups(entry: Entry) -> tuple[str, ...]:
+    """Return the groups of packages that a simulation of a unit needs.
+
+    The testbench of a package's unit has its own data, and its package requires what it imports.
+    """
+    return ("sim",) if isinstance(entry, PackagedUnit) else environment.SIMULATION
 
 
 def _points() -> dict[str, EntryPoint]:

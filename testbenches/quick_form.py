@@ -22,6 +22,7 @@ COMPOSED = (
     "special_function_module",
     "special_function_unit",
     "veda",
+    "veda_axi",
 )
 """Units that are composed of other units of the catalog, which have testbenches of their own."""
 

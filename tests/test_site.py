@@ -1,5 +1,6 @@
 """The documentation as a site: its navigation, its links, and the verb that builds it."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,11 +39,16 @@ def test_reference_has_the_modules_of_all_units() -> None:
 
 
 def test_site_has_all_pages_and_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MkDocs is strict: it refuses links and anchors that do not exist."""
+    """MkDocs is strict: it refuses links and anchors that do not exist.
+
+    No page needs a file of another host, nor the theme's script for flowcharts, which is remote.
+    """
     result = built(tmp_path, monkeypatch, "--reference", "0")
     assert result.exit_code == 0, result.output
     pages = list(tmp_path.rglob("index.html"))
     assert len(pages) == len(list((ROOT / "docs").rglob("*.md")))
+    remote = r"""<(?:script|img|iframe|link)\s[^>]*(?:src|href)=["']?(?:https?:)?//"""
+    assert not [page for page in pages if re.search(rf"{remote}|class=\"mermaid", page.read_text())]
     words = (tmp_path / "search" / "search_index.json").read_text()
     assert all(entry.top in words for entry in CATALOG)
 

@@ -1,4 +1,4 @@
-"""The site as a browser lays it out: no page is wider than a screen of 1280 or 390 pixels."""
+"""The site in a browser without a network, on screens of 1280 and 390 pixels."""
 
 import functools
 import http.server
@@ -28,6 +28,10 @@ DRIVER = """<!doctype html><body style="margin: 0"><script>
     await new Promise(done => { frame.onload = done; frame.src = page; });
     const inside = frame.contentDocument, width = inside.documentElement.clientWidth;
     const faults = found[page] = [];
+    for (const one of frame.contentWindow.performance.getEntriesByType("resource"))
+      if (new URL(one.name).host !== location.host) faults.push("needs " + one.name);
+    for (const e of inside.querySelectorAll(".mermaid"))
+      faults.push("no picture " + e.textContent.trim().slice(0, 40));
     const scrolls = e => e && e !== inside.body && (scrolls(e.parentElement) ||
         ["auto", "scroll", "hidden"].includes(frame.contentWindow.getComputedStyle(e).overflowX));
     if (inside.documentElement.scrollWidth > width) faults.push("the page is wider");
@@ -86,6 +90,7 @@ def laid_out(folder: Path, pages: list[str], width: int, profile: Path) -> dict[
         threading.Thread(target=server.serve_forever, daemon=True).start()
         command = [
             BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
             f"--user-data-dir={profile}", f"--window-size={width + 40},2100",
             f"--virtual-time-budget={WAIT * 1000}", "--dump-dom",
             f"http://127.0.0.1:{server.server_port}/driver.html",
@@ -106,18 +111,20 @@ def test_no_page_is_wider_than_the_screen(folder: Path, width: int, tmp_path: Pa
 
 
 def test_each_fault_is_found(folder: Path, tmp_path: Path) -> None:
-    """Break three copies of a page, each differently."""
+    """Break copies of a page, each differently."""
     text = (folder / "perplexity/index.html").read_text()
-    small = '<svg role="img" viewBox="0 0 99 9" width="99"><text font-size="5">x</text></svg>'
-    for name, part in (
-        ("wide", '<div style="width: 2000px">x</div>'),
-        ("picture", '<img src="no.svg">'),
-        ("small", small),
-    ):
+    faults = {
+        "wide": '<div style="width: 2000px">x</div>',
+        "picture": '<img src="no.svg">',
+        "small": '<svg role="img" viewBox="0 0 99 9" width="99"><text font-size="5">x</text></svg>',
+        "network": '<script src="https://example.org/library.js"></script>',
+        "flowchart": '<pre class="mermaid"><code>flowchart LR</code></pre>',
+    }
+    for name, part in faults.items():
         page = folder / "perplexity" / f"{name}.html"
         page.write_text(text.replace("</h1>", f"</h1>{part}", 1))
-    pages = [f"/perplexity/{name}.html" for name in ("wide", "picture", "small")]
+    pages = [f"/perplexity/{name}.html" for name in faults]
     found = laid_out(folder, pages, 390, tmp_path / "profile")
-    assert [bool(faults) for faults in found.values()] == [True, True, True], found
-    for name in ("wide", "picture", "small"):
+    assert found.keys() == set(pages) and all(found.values()), found
+    for name in faults:
         (folder / "perplexity" / f"{name}.html").unlink()

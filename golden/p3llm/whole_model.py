@@ -6,7 +6,7 @@ in any order of additions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from golden.arith.float_values import codes, values
 from golden.llm.language_model import LanguageModel
 from golden.nonlinear.argmax import argmax
 from golden.nonlinear.softmax import softmax
+from golden.p3llm.activation_aware import activation_aware
 from golden.p3llm.dram_layout import unpack_columns
 from golden.p3llm.npu.query_key_score import query_key_score
 from golden.p3llm.p3llm import (
@@ -46,6 +47,18 @@ from hdl.p3llm.pim.operand_decoder import Mode
 
 Reals = NDArray[np.float64]
 MATRICES = ("qkv", "output", "gate_up", "down")
+LAYER_TENSORS = (
+    "input_norm",
+    "query",
+    "key",
+    "value",
+    "output",
+    "feed_forward_norm",
+    "gate",
+    "up",
+    "down",
+)
+"""A layer's tensors in the language model."""
 
 
 class Product(Protocol):
@@ -112,12 +125,16 @@ class WeightMethod(Enum):
     PLAIN : str
         The paper's: the scale of the largest weight, the special value with the smallest squared
         error.
+    AWQ : str
+        The authors' scripts': AWQ with the calibration text, then `PLAIN`; without scales for the
+        LM head, as there.
     WEIGHTED : str
         Ours: the smallest error weighted with the mean square of the inputs, which the
         calibration text gives, over several clip ratios.
     """
 
     PLAIN = "plain"
+    AWQ = "awq"
     WEIGHTED = "weighted"
 
 
@@ -139,7 +156,8 @@ def quantised_model(
     layers, factors = [], []
     for number in range(model.shape.layers):
         report(number)
-        layer, matrices = _calibrated_layer(model, number, p, method)
+        own = _activation_aware(model, number, states, p) if method is WeightMethod.AWQ else model
+        layer, matrices = _calibrated_layer(own, number, p, method)
         keys, vectors, queries = layer.projected(states, positions)
         factors.append(smoothing_factors(keys))
         cache = Cache.empty(factors[-1]).extended(keys, vectors)
@@ -156,10 +174,19 @@ def quantised_model(
 
 def _importance(inputs: Halves, method: WeightMethod) -> Reals | None:
     """Return the mean square of each of a matrix's inputs, FP16 [tokens, inputs]."""
-    if method is WeightMethod.PLAIN:
+    if method is not WeightMethod.WEIGHTED:
         return None
     squares: Reals = (values(inputs).astype(np.float64) ** 2).mean(axis=0)
     return squares
+
+
+def _activation_aware(
+    model: LanguageModel, number: int, states: Singles, p: P3llmParameters
+) -> LanguageModel:
+    """Return the model with AWQ applied to a layer, whose input states are given."""
+    tensors = {name: model.tensor(number, name) for name in LAYER_TENSORS}
+    found = activation_aware(tensors, states, model.shape, p.group_weights)
+    return replace(model, tensor=lambda _, name: found[name])
 
 
 def _fitting_norm(weight: Singles, p: P3llmParameters) -> tuple[Singles, np.float32]:

@@ -1,8 +1,15 @@
-"""The study of P3-LLM: perplexity with its formats, step by step, and its speedups."""
+"""The study of P3-LLM: perplexity with its formats, step by step, its speed, energy and area."""
 
 import numpy as np
 
-from golden.study import p3llm_grid, p3llm_keys, p3llm_tables
+from golden.study import (
+    p3llm_area,
+    p3llm_grid,
+    p3llm_keys,
+    p3llm_outliers,
+    p3llm_rivals,
+    p3llm_tables,
+)
 from golden.study.comparisons import Comparison, compared, verdicts
 from golden.study.losses import perplexity_of
 from golden.study.outcome import Claim, Outcome, Plot, Table
@@ -32,7 +39,9 @@ def study(subject: Subject, *, full: bool) -> Outcome:
     windows = subject.windows
     few = windows if full else windows[:1, :OPERAND_TOKENS]
     keys = p3llm_keys.key_errors(subject.model, subject.progress)
-    return outcome_of(passes, windows, few, keys, p3llm_grid.grid_results(passes, windows))
+    channels = p3llm_outliers.channel_ratios(subject.model, windows[0], subject.progress)
+    grid = p3llm_grid.grid_results(passes, windows)
+    return outcome_of(passes, windows, few, keys, channels, grid)
 
 
 def outcome_of(
@@ -40,6 +49,7 @@ def outcome_of(
     windows: np.ndarray,
     few: np.ndarray,
     keys: p3llm_keys.KeyErrors,
+    channels: p3llm_outliers.Ratios,
     grid: p3llm_grid.GridResults,
 ) -> Outcome:
     """Return the outcome for windows of text."""
@@ -75,7 +85,10 @@ def outcome_of(
         p3llm_tables.operands(single),
         _decoding_table(steps["baseline"][:, prompt:], later, prompt),
         p3llm_keys.table(keys),
+        p3llm_outliers.table(channels),
         *p3llm_tables.speed(),
+        *p3llm_rivals.tables(),
+        p3llm_area.table(),
     ]
     curves = {
         operand: (OPERAND_BITS, [perplexity_of(single[f"{operand}{n}"]) for n in OPERAND_BITS])
@@ -94,7 +107,14 @@ def outcome_of(
             "tokens": windows.size,
             "context": windows.shape[1],
         },
-        claims=[*claims, *p3llm_keys.claims(keys), *p3llm_tables.speed_claims()],
+        claims=[
+            *claims,
+            *p3llm_keys.claims(keys),
+            *p3llm_outliers.claims(channels),
+            *p3llm_tables.speed_claims(),
+            *p3llm_rivals.claims(),
+            *p3llm_area.claims(),
+        ],
         tables=tables,
         plots=[
             Plot(
@@ -106,6 +126,7 @@ def outcome_of(
             ),
             p3llm_keys.plot(keys),
             p3llm_tables.roofline(),
+            p3llm_rivals.plot(),
         ],
         figures={**figures, "comparisons": len(judged), "keys": keys.means()},
     )

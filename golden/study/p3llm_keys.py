@@ -42,23 +42,35 @@ class KeyErrors:
         }
 
 
-class _Watching(QuantisedAttention):
-    """Unquantised attention that stores every layer's keys after the rotary embedding."""
+class Watching(QuantisedAttention):
+    """Unquantised attention that stores every layer's keys after the rotary embedding, and values.
+
+    Members
+    -------
+    keys, values : list[Tensor]
+        Keys and values of each layer [kv_heads, tokens, head_size].
+    """
 
     def __init__(self) -> None:
         super().__init__(Scheme())
         self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
 
-    def __call__(self, module: Any, query: Tensor, key: Tensor, *rest: Any, **named: Any) -> Any:
+    def __call__(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **named: Any
+    ) -> Any:
+        """Store keys and values; attend."""
         self.keys.append(key[0])
-        return super().__call__(module, query, key, *rest, **named)
+        self.values.append(value[0])
+        return super().__call__(module, query, key, value, *rest, **named)
 
 
 @contextmanager
-def _watched(model: Any) -> Iterator[_Watching]:
+def watched(model: Any) -> Iterator[Watching]:
+    """Store keys and values of the texts that a model reads inside the context."""
     from transformers import AttentionInterface
 
-    before, watching = model.config._attn_implementation, _Watching()
+    before, watching = model.config._attn_implementation, Watching()
     AttentionInterface.register(NAME, watching)
     model.config._attn_implementation = NAME
     try:
@@ -76,7 +88,7 @@ def key_errors(
     done = progress("keys of two texts", len(texts))
     keys = {}
     for name, tokens in texts.items():
-        with _watched(model) as watching:
+        with watched(model) as watching:
             window_losses(model, tokens)
         keys[name] = watching.keys
         done()

@@ -1,10 +1,11 @@
-"""Rooflines and a model of decode speed for an NPU, HBM-PIM, and each step of P3-LLM.
+"""A model of a decode step on an NPU, HBM-PIM, Ecco, Pimba, and each step of P3-LLM.
 
 All parameters are those of the paper or of HBM2. The model excludes row changes, refresh, input
 writes, and the LM head, which is FP16 in all systems.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 CHANNELS, UNITS = 16, 8
 """Pseudo-channels, and compute units per pseudo-channel."""
@@ -19,6 +20,8 @@ CACHE_BITS = 4 + 20 / 128
 """Bits per element of a key or value, with scale and zero point."""
 CONTEXT = 4096
 BATCHES = (1, 2, 4, 8)
+MOST_IN_MEMORY = 8
+"""The largest batch whose linear layers P3-LLM multiplies in the memory."""
 
 NORMAL_BANDWIDTH = CHANNELS * COLUMN_BYTES / SHORT_GAP
 """Bytes/ns on the external bus of the memory."""
@@ -70,32 +73,131 @@ SHAPES = (
 )
 
 
-def npu(operations: float, size: float) -> float:
-    """Return the time of an operator on the NPU in ns, bound by memory or by arithmetic."""
-    return max(size / NORMAL_BANDWIDTH, operations / NPU_OPERATIONS)
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Time, traffic and arithmetic of an operator.
+
+    Parameters
+    ----------
+    ns : float
+        Time in ns.
+    external, internal : float
+        Bytes on the external bus of the memory, and bytes that the units in the memory read.
+    outer, inner : float
+        Multiply-adds of the NPU, and of the units in the memory.
+    """
+
+    ns: float
+    external: float = 0.0
+    internal: float = 0.0
+    outer: float = 0.0
+    inner: float = 0.0
+
+    def __add__(self, other: "Work") -> "Work":
+        """Return the work of two operators, one after the other."""
+        return Work(**{name: part + getattr(other, name) for name, part in vars(self).items()})
 
 
-def npu_layer(shape: Shape, batch: int) -> float:
-    """Return the time of a layer's decode step in FP16 on the NPU, in ns."""
-    linear = npu(2 * shape.weights * batch, 2 * shape.weights)
+@dataclass(frozen=True, kw_only=True)
+class LayerWork:
+    """Work of a layer's linear operators and of its attention."""
+
+    linear: Work
+    attention: Work
+
+    @property
+    def total(self) -> Work:
+        """The work of both parts."""
+        return self.linear + self.attention
+
+    @property
+    def ns(self) -> float:
+        """Time of both parts in ns."""
+        return self.total.ns
+
+
+def npu(products: float, size: float) -> Work:
+    """Return the work of `products` on the NPU, bound by its arithmetic or by `size` bytes."""
+    ns = max(size / NORMAL_BANDWIDTH, 2 * products / NPU_OPERATIONS)
+    return Work(ns=ns, external=size, outer=products)
+
+
+def in_memory(products: float, size: float, reads: int) -> Work:
+    """Return the work of `products` in the memory, which read `size` bytes `reads` times."""
+    return Work(ns=reads * size / PIM_BANDWIDTH, internal=reads * size, inner=products)
+
+
+def quicker(*choices: Work) -> Work:
+    """Return the work with the shortest time; ties resolve to the first."""
+    return min(choices, key=lambda work: work.ns)
+
+
+def npu_layer(shape: Shape, batch: int) -> LayerWork:
+    """Return the work of a layer's decode step in FP16 on the NPU."""
     cache = 2 * shape.keys * batch
-    return linear + npu(2 * cache * shape.group, 2 * cache)
+    return LayerWork(
+        linear=npu(shape.weights * batch, 2 * shape.weights),
+        attention=npu(cache * shape.group, 2 * cache),
+    )
 
 
-def hbm_pim_layer(shape: Shape, batch: int) -> float:
-    """Return the time on HBM-PIM in FP16, in ns.
+def hbm_pim_layer(shape: Shape, batch: int) -> LayerWork:
+    """Return the work on HBM-PIM in FP16.
 
     Each input reads all weights, unless the NPU is faster.
     """
-    linear = min(
-        2 * shape.weights * batch / PIM_BANDWIDTH,
-        npu(2 * shape.weights * batch, 2 * shape.weights),
+    size, cache = 2 * shape.weights, 2 * shape.keys * batch
+    own = npu_layer(shape, batch)
+    return LayerWork(
+        linear=quicker(in_memory(shape.weights * batch, size, batch), own.linear),
+        attention=quicker(
+            in_memory(cache * shape.group, 2 * cache, shape.group),
+            own.attention,
+        ),
     )
+
+
+def ecco_layer(shape: Shape, batch: int) -> LayerWork:
+    """Return the work on Ecco: the NPU in FP16, with a quarter of FP16's bytes on the bus."""
     cache = 2 * shape.keys * batch
-    attention = min(
-        2 * cache * shape.group / PIM_BANDWIDTH, npu(2 * cache * shape.group, 2 * cache)
+    return LayerWork(
+        linear=npu(shape.weights * batch, shape.weights / 2),
+        attention=npu(cache * shape.group, cache / 2),
     )
-    return linear + attention
+
+
+def pimba_layer(shape: Shape, batch: int, *, enhanced: bool) -> LayerWork:
+    """Return the work on Pimba: a cache of 8 bits, in the memory; each input reads all operands.
+
+    Parameters
+    ----------
+    shape : Shape
+        The model.
+    batch : int
+        Number of requests.
+    enhanced : bool
+        Whether weights have 8 bits too and are multiplied in the memory; otherwise they have 16
+        and are multiplied by the NPU.
+    """
+    cache = 2 * shape.keys * batch
+    linear = npu_layer(shape, batch).linear
+    if enhanced:
+        linear = quicker(
+            in_memory(shape.weights * batch, shape.weights, batch),
+            npu(shape.weights * batch, shape.weights),
+        )
+    attention = quicker(
+        in_memory(cache * shape.group, cache, shape.group), npu(cache * shape.group, cache)
+    )
+    return LayerWork(linear=linear, attention=attention)
+
+
+BASELINES: dict[str, Callable[[Shape, int], LayerWork]] = {
+    "NPU": npu_layer,
+    "HBM-PIM": hbm_pim_layer,
+    "Ecco": ecco_layer,
+}
+"""The systems of Figures 9 and 10."""
 
 
 def drain_share(inputs: int, group: int, *, free_slots: bool) -> float:
@@ -120,8 +222,8 @@ def p3llm_layer(
     probabilities: bool = True,
     drains: bool = False,
     free_slots: bool = False,
-) -> float:
-    """Return the time of a layer's decode step in W4A8KV4 on PIM, in ns.
+) -> LayerWork:
+    """Return the work of a layer's decode step in W4A8KV4 on PIM.
 
     Parameters
     ----------
@@ -142,23 +244,24 @@ def p3llm_layer(
     weights = shape.weights * SCALED_BITS / 8
     inputs = min(batch, together)
     share = drain_share(inputs, 128, free_slots=free_slots) if drains else 0.0
-    linear = -(-batch // together) * weights / PIM_BANDWIDTH * (1 + share)
-    if batch > 8:
-        linear = npu(2 * shape.weights * batch, weights)
+    linear = in_memory(shape.weights * batch, weights, -(-batch // together))
+    linear = replace(linear, ns=linear.ns * (1 + share))
+    if batch > MOST_IN_MEMORY:
+        linear = npu(shape.weights * batch, weights)
     cache = shape.keys * CACHE_BITS / 8 * batch
-    reads = -(-shape.group // together)
-    in_memory = cache * reads / PIM_BANDWIDTH
-    outside = npu(2 * shape.keys * shape.group * batch, cache)
-    keys = min(in_memory, outside) if shape.post_rope else outside
-    values = min(in_memory, outside) if probabilities else outside
-    return linear + keys + values
+    products = shape.keys * shape.group * batch
+    inside = in_memory(products, cache, -(-shape.group // together))
+    outside = npu(products, cache)
+    keys = quicker(inside, outside) if shape.post_rope else outside
+    values = quicker(inside, outside) if probabilities else outside
+    return LayerWork(linear=linear, attention=keys + values)
 
 
 def mean_speedup(baseline: str, batches: tuple[int, ...] = BATCHES, **options: bool) -> float:
     """Return the mean ratio of a baseline's time to P3-LLM's, over models and batches."""
-    slow = {"NPU": npu_layer, "HBM-PIM": hbm_pim_layer}[baseline]
+    slow = BASELINES[baseline]
     ratios = [
-        slow(shape, batch) / p3llm_layer(shape, batch, **options)
+        slow(shape, batch).ns / p3llm_layer(shape, batch, **options).ns
         for shape in SHAPES
         for batch in batches
     ]

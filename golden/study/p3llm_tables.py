@@ -136,9 +136,9 @@ def speed() -> list[Table]:
     rows = []
     for shape in SHAPES:
         for batch in BATCHES:
-            slow = npu_layer(shape, batch), hbm_pim_layer(shape, batch)
-            ours = p3llm_layer(shape, batch)
-            drained = p3llm_layer(shape, batch, drains=True)
+            slow = npu_layer(shape, batch).ns, hbm_pim_layer(shape, batch).ns
+            ours = p3llm_layer(shape, batch).ns
+            drained = p3llm_layer(shape, batch, drains=True).ns
             ratios = [time / ours for time in slow] + [time / drained for time in slow]
             rows.append((shape.name, str(batch), *(f"{ratio:.1f}" for ratio in ratios)))
     drains = [
@@ -196,16 +196,16 @@ def speed_claims() -> list[Claim]:
     few = [(shape, batch) for shape in SHAPES for batch in (2, 4)]
 
     def hbm_pim(shape: Shape, batch: int, drains: bool) -> float:
-        return hbm_pim_layer(shape, batch)
+        return hbm_pim_layer(shape, batch).ns
 
     def plain(shape: Shape, batch: int, drains: bool) -> float:
-        return p3llm_layer(shape, batch, pump=False, probabilities=False, drains=drains)
+        return p3llm_layer(shape, batch, pump=False, probabilities=False, drains=drains).ns
 
     def pumped(shape: Shape, batch: int, drains: bool) -> float:
-        return p3llm_layer(shape, batch, probabilities=False, drains=drains)
+        return p3llm_layer(shape, batch, probabilities=False, drains=drains).ns
 
     def whole(shape: Shape, batch: int, drains: bool) -> float:
-        return p3llm_layer(shape, batch, drains=drains)
+        return p3llm_layer(shape, batch, drains=drains).ns
 
     return [
         near("peak over HBM-PIM", 8.0, peak_ratio()),

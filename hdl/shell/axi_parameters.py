@@ -48,7 +48,7 @@ class AxiMasterParameters(Parameters):
     word_bytes: Annotated[int, Range(1, 512, "bytes")] = 64
     longest: Annotated[int, Range(1, 1 << 20, "words")] = 1 << 20
     axi_address_bits: Annotated[int, Range(12, 64, "bits")] = 40
-    data_bytes: Annotated[int, PowerOfTwo(4, 64, "bytes")] = 16
+    data_bytes: Annotated[int, PowerOfTwo(4, 128, "bytes")] = 16
     burst_beats: Annotated[int, PowerOfTwo(1, MOST_BEATS, "beats")] = MOST_BEATS
     outstanding: Annotated[int, Range(1, 32, "bursts")] = 8
 

@@ -9,6 +9,9 @@ from hdl.shell.axi_write_master import AxiWriteMaster
 from hdl.shell.meadow_axi import MeadowAxi
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
 from hdl.shell.register_map import AxiRegistersParameters
+from hdl.shell.veda_axi import VedaAxi
+from hdl.shell.veda_axi_parameters import VedaAxiParameters
+from hdl.veda import catalog as veda
 
 MASTERS = {
     # Words of two beats; short bursts, of which few are in flight.
@@ -80,6 +83,19 @@ MEADOW_AXI = {
 }
 """Presets of MEADOW with the shell."""
 
+(VEDA,) = (entry.presets for entry in veda.UNITS if entry.top == "veda")
+
+VEDA_AXI = {
+    # Lines of one beat; few short bursts in flight.
+    "tiny": VedaAxiParameters(
+        veda=VEDA["tiny_vocabulary"], data_bytes=8, burst_beats=16, outstanding=3, token_depth=4
+    ),
+    # A line per beat and channel: the widest beat of AXI4.
+    "smollm2": VedaAxiParameters(veda=VEDA["smollm2_vocabulary"], data_bytes=128),
+    "paper": VedaAxiParameters(veda=VEDA["paper"], data_bytes=128),
+}
+"""Presets of VEDA with the shell."""
+
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="serves a burst port of reads from an AXI4 memory",
@@ -106,6 +122,13 @@ UNITS: tuple[Entry, ...] = (
         source="Arm IHI 0022, AXI4 and AXI4-Lite; MEADOW, Figure 2",
         unit=MeadowAxi,
         presets=MEADOW_AXI,
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="VEDA with AXI4 memory ports and registers for a host",
+        source="Arm IHI 0022, AXI4 and AXI4-Lite; VEDA, Figure 7",
+        unit=VedaAxi,
+        presets=VEDA_AXI,
         long=("smollm2", "paper"),
     ),
 )

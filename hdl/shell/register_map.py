@@ -116,7 +116,7 @@ class AxiRegistersParameters(Parameters):
 
     bases: Annotated[int, Range(1, 32, "addresses")] = 8
     axi_address_bits: Annotated[int, Range(12, 64, "bits")] = 40
-    alignment: Annotated[int, PowerOfTwo(4, 64, "bytes")] = 16
+    alignment: Annotated[int, PowerOfTwo(4, 128, "bytes")] = 16
     sources: Annotated[int, Range(1, 32, "masters")] = 8
     token_bits: Annotated[int, Range(1, 32, "bits")] = 32
     token_depth: Annotated[int, Range(1, 64, "tokens")] = 16

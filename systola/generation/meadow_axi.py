@@ -1,7 +1,6 @@
 """Text generation with MEADOW with the AXI shell, by the host library that runs it on a board."""
 
 import math
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
 from golden.meadow.whole_model import BlockResult
-from hdl.catalog import entry_named
-from hdl.errors import UserError
 from hdl.meadow.parameters import MeadowParameters
-from hdl.shell.meadow_axi_parameters import TOKEN_BITS, MeadowAxiParameters
+from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
+from hdl.shell.shell_parameters import TOKEN_BITS
 from systola.generation.meadow import MeadowSystem
+from systola.generation.shell import ShellSystem
 from systola.generation.system import (
     Block,
     BlockProgress,
@@ -28,21 +27,15 @@ from systola.generation.system import (
 )
 from systola.host.device import JobResult
 from systola.host.meadow import MeadowHost
-from systola.host.transport import Window
-from systola.host.verilated import PROGRAM, Verilated
-from testbenches.harness import Harness
 from testbenches.meadow.traffic import traffic_of
-
-MEMORY = Window(0x4000_0000, 0x1_0000_0000)
-"""Addresses of the memory: 3 GB, of which the file holds what is written."""
 
 CACHES = ("keys", "values")
 
 
-class MeadowAxiSystem(MeadowSystem):
+class MeadowAxiSystem(ShellSystem, MeadowSystem):
     """MEADOW with all layers of a model; the host library reads and writes by AXI only."""
 
-    top, name = "meadow_axi", "MEADOW with the AXI shell"
+    top, bare, name = "meadow_axi", "meadow", "MEADOW with the AXI shell"
     compared = "tokens, their sums, and caches"
 
     @classmethod
@@ -55,49 +48,17 @@ class MeadowAxiSystem(MeadowSystem):
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
-        for option, given in (("WAVES", settings.waves), ("MEMORY", settings.memory)):
-            if given:
-                raise UserError(f"{option} is not for {self.top}; use TOP=meadow")
-        least = (MEMORY.end - 1).bit_length()
-        if self.p.axi_address_bits < least:
-            raise UserError(
-                f"axi_address_bits must be at least {least} for text generation, not "
-                f"{self.p.axi_address_bits}"
-            )
         self.board: MeadowHost | None = None
-        self.transport: Verilated | None = None
 
     @property
     def meadow(self) -> MeadowParameters:
         """Dimensions of MEADOW itself."""
         return self.p.meadow
 
-    def compile(self, report: Callable[[str], None]) -> None:
-        """Compile the Verilog with the program of the transport, or take the cached program."""
-        report(f"compiling {self.name}'s Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named(self.top), self.p, source=PROGRAM)
-
-    def idle_speed(self, cycles: int) -> float:
-        """Return the speed of the simulation in cycles/s without a job."""
-        with self._started() as transport:
-            transport.pause()
-            first, started = transport.cycle, time.monotonic()
-            while transport.cycle < first + cycles:
-                transport.pause()
-            return (transport.cycle - first) / (time.monotonic() - started)
-
-    def _started(self) -> Verilated:
-        """Start the simulation; its end removes the memory."""
-        folder = tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
-        transport = Verilated(self.harness, self.p, MEMORY, Path(folder.name))
-        transport.closed = folder.cleanup
-        return transport
-
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Load the model on empty caches, or on the caches of a checkpoint."""
-        self.transport = transport = self._open.enter_context(self._started())
         # The transport ends a simulation that is stuck; its speed is unknown.
-        self.board = MeadowHost(transport, self.p, self.packed, timeout=math.inf)
+        self.board = MeadowHost(self.connected(), self.p, self.packed, timeout=math.inf)
         if state is None:
             return
         self.restore(state)

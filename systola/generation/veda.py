@@ -15,6 +15,7 @@ from golden.llm.layers import LayerWeights
 from golden.llm.layers import padded as layer_padded
 from golden.veda import whole_model
 from golden.veda.decoder_layer import folded
+from golden.veda.veda import Codes
 from golden.veda.whole_model import BlockResult, WholeModel
 from hdl.errors import UserError
 from hdl.model_shape import fitted
@@ -31,8 +32,8 @@ from systola.generation.system import (
     half_codes,
     require_finite,
 )
-from testbenches.harness import LongRun, Moved
-from testbenches.veda.host import Host
+from testbenches.harness import Moved
+from testbenches.veda.host import Driver, Host, Round
 from testbenches.veda.model_lines import CacheFile, bytes_of_line, fixed_space, model_pieces
 
 
@@ -65,15 +66,20 @@ class VedaSystem(System):
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
-        self.p: VedaParameters
-        if not 2 <= settings.budget <= self.p.slots:
+        self.p: Any
+        if not 2 <= settings.budget <= self.veda.slots:
             raise UserError(
-                f"BUDGET must be from 2 to the {self.p.slots} tokens that a layer caches, not "
+                f"BUDGET must be from 2 to the {self.veda.slots} tokens that a layer caches, not "
                 f"{settings.budget}"
             )
-        self.longest = min(self.p.context_length, model.shape.context_length)
-        self.host: Host | None = None
+        self.longest = min(self.veda.context_length, model.shape.context_length)
+        self.host: Driver | None = None
         self.golden: WholeModel | None = None
+
+    @property
+    def veda(self) -> VedaParameters:
+        """Dimensions of VEDA itself."""
+        return self.p
 
     def prepare_golden(self, report: Callable[[str], None]) -> None:
         """Read the matrices for the golden model."""
@@ -82,12 +88,12 @@ class VedaSystem(System):
         self.weights = [self._padded(model.layer(number)) for number in range(model.shape.layers)]
         self.vocabulary = half_codes(self.name, "the LM head", model.projection())
         self.embedding = half_codes(self.name, "the embedding", model.embedding)
-        self.golden = WholeModel(self.p, self.weights, self.vocabulary, model.shape.rope_base)
+        self.golden = WholeModel(self.veda, self.weights, self.vocabulary, model.shape.rope_base)
 
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, build the golden model, and write the memory lines."""
         super().prepare(report)
-        p, first = self.p, fixed_space(self.p)
+        p, first = self.veda, fixed_space(self.veda)
 
         def pieces() -> Iterable[tuple[int, NDArray[np.uint8]]]:
             size = bytes_of_line(p)
@@ -102,7 +108,7 @@ class VedaSystem(System):
     def _padded(self, weights: LayerWeights) -> LayerWeights:
         """Return a layer's matrices as codes, padded with zeros to the arrays' width."""
         with np.errstate(over="ignore"):
-            padded = folded(layer_padded(weights, self.p.intermediate_size))
+            padded = folded(layer_padded(weights, self.veda.intermediate_size))
         for name, matrix in vars(padded).items():
             if not np.isfinite(matrix.view(np.float16)).all():
                 raise UserError(
@@ -112,7 +118,7 @@ class VedaSystem(System):
 
     def logits(self, tokens: list[int]) -> NDArray[np.floating]:
         """Decode all tokens by the schedule of generated tokens."""
-        golden = WholeModel(self.p, self.weights, self.vocabulary, self.model.shape.rope_base)
+        golden = WholeModel(self.veda, self.weights, self.vocabulary, self.model.shape.rope_base)
         found: list[NDArray[np.floating]] = []
         cached = 0
         for position, token in enumerate(tokens):
@@ -124,7 +130,7 @@ class VedaSystem(System):
             )
             result = golden.step(block, self.embedding[[token]])
             assert result.logits is not None
-            found.append(self.p.array.sum_format.decode(result.logits))
+            found.append(self.veda.array.sum_format.decode(result.logits))
             cached += 1 - block.evictions
         return np.stack(found)
 
@@ -134,14 +140,18 @@ class VedaSystem(System):
         self._remove_stale()
         file = self.folder / f"cache-{os.getpid()}.memory"
         self._open.callback(file.unlink, missing_ok=True)
-        cache = CacheFile(file, self.p, layers)
-        fixed = [(self.lines, fixed_space(self.p))]
-        self.host = Host(self.p, layers, cache, fixed, self.harness, external=self.external)
-        self._open.callback(self.host.close)
-        if state is None:
-            return
+        cache = CacheFile(file, self.veda, layers)
+        fixed = [(self.lines, fixed_space(self.veda))]
+        host = Host(self.veda, layers, cache, fixed, self.harness, external=self.external)
+        self.host = self.harness_host = host
+        self._open.callback(host.close)
+        if state is not None:
+            self.restore(state)
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Restore the caches of the accelerator and of the golden model."""
+        assert self.host is not None and self.golden is not None
         self.host.restore(state)
-        assert self.golden is not None
         for number, layer in enumerate(self.golden.layers):
             length = state["keys"].shape[2]
             layer.cache.fill(
@@ -159,14 +169,14 @@ class VedaSystem(System):
 
     def prompt_blocks(self, tokens: int) -> list[Block]:
         """Return blocks of the accelerator's size, and a block of one for the last token."""
-        if tokens > self.p.slots:
+        if tokens > self.veda.slots:
             raise UserError(
-                f"PROMPT must have at most the {self.p.slots} tokens that a layer caches, not "
+                f"PROMPT must have at most the {self.veda.slots} tokens that a layer caches, not "
                 f"{tokens}"
             )
         s = self.settings
         plans = whole_model.prompt_blocks(
-            tokens, block=self.p.block, budget=s.budget, reserved=s.reserved
+            tokens, block=self.veda.block, budget=s.budget, reserved=s.reserved
         )
         return [self._block(plan) for plan in plans]
 
@@ -194,42 +204,55 @@ class VedaSystem(System):
         if self.settings.check:
             expected = self._pool.submit(self.golden.step, block.plan, states)
 
-        def moved(progress: Moved) -> None:
-            watch(self._moving(progress))
-
-        run = self.host.run(block.plan, states, moved)
+        done, read, written = self._executed(block.plan, states, watch)
         if expected is not None:
-            self._compare(run, expected.result())
-        size = bytes_of_line(self.p)
+            self._compare(done, expected.result())
         return Outcome(
             token=self.host.prediction[0] if self.host.prediction else None,
-            cycles=run.cycle,
+            cycles=done.cycles,
             bound=self.host.bound,
-            bytes_read=self.host.lines_read * self.p.channels * size,
-            bytes_written=len(run.writes) * size,
+            bytes_read=read,
+            bytes_written=written,
             evictions=self.host.evictions,
-            seconds=run.seconds,
+            seconds=done.seconds,
         )
 
-    def _moving(self, progress: Moved) -> BlockProgress:
+    def _executed(
+        self, plan: whole_model.Block, states: Codes, watch: Callable[[BlockProgress], None]
+    ) -> tuple[Round, int, int]:
+        """Execute a block; return its results, and the bytes that it read and wrote."""
+        host = self.harness_host
+
+        def moved(progress: Moved) -> None:
+            lines = progress.counts["beats"] - host.lines_before
+            cycles = progress.cycle - host.cycle_before
+            watch(self._progress(lines, cycles, progress.seconds))
+
+        done = host.run(plan, states, moved)
+        assert done.run is not None
+        size = bytes_of_line(self.veda)
+        read = host.lines_read * self.veda.channels * size
+        return done, read, len(done.run.writes) * size
+
+    def _progress(self, lines: int, cycles: int, seconds: float) -> BlockProgress:
         """Compute a block's progress from the lines that the memory has delivered."""
         assert self.host is not None
-        done, layer = progress.counts["beats"] - self.host.lines_before, 0
+        layer = 0
         total = sum(self.host.lines_of_layers)
-        left = done
-        for lines in self.host.lines_of_layers:
-            if left < lines:
+        left = lines
+        for own in self.host.lines_of_layers:
+            if left < own:
                 break
-            left -= lines
+            left -= own
             layer += 1
         return BlockProgress(
             layer=min(layer, self.model.shape.layers),
-            fraction=min(1.0, done / total),
-            cycles=progress.cycle - self.host.cycle_before,
-            seconds=progress.seconds,
+            fraction=min(1.0, lines / total),
+            cycles=cycles,
+            seconds=seconds,
         )
 
-    def _compare(self, run: LongRun, expected: BlockResult) -> None:
+    def _compare(self, done: Round, expected: BlockResult) -> None:
         """Compare caches, votes and victims of each layer, then the last output."""
         assert self.host is not None and self.golden is not None
         require_finite(self.name, values(expected.states[1:]))
@@ -240,7 +263,7 @@ class VedaSystem(System):
                 axes = ("KV head", "slot", "element")
                 if difference := first_difference(own[:, :length], found, axes):
                     words, place = difference
-                    cycle = self.host.written_at(run, number, place, value=name == "values")
+                    cycle = self.host.written_at(done, number, place, value=name == "values")
                     raise Mismatch(f"layer {number}, {name}, {words}{cycle}")
             counts = self.host.counts[number][:length].astype(np.int64)
             if difference := first_difference(layer.cache.counts[:length], counts, ("slot",)):
@@ -251,28 +274,28 @@ class VedaSystem(System):
                     f"layer {number}, victims: {victims} instead of "
                     f"{expected.steps[number][-1].victims}"
                 )
-        self._compare_end(run, expected)
+        self._compare_end(done, expected)
 
-    def _compare_end(self, run: LongRun, expected: BlockResult) -> None:
+    def _compare_end(self, done: Round, expected: BlockResult) -> None:
         """Compare the hidden states after the last layer, or the predicted token."""
         assert self.host is not None
         if expected.token is not None and expected.logits is not None:
             wanted = expected.token, int(expected.logits[expected.token])
             if wanted != self.host.prediction:
                 raise Mismatch(
-                    f"LM head, token and sum: {self.host.prediction} instead of {wanted}, in "
-                    f"cycle {run.cycles['predictions'][0]}"
+                    f"LM head, token and sum: {self.host.prediction} instead of {wanted}"
+                    f"{done.time_of('predictions', 0)}"
                 )
             return
         left = self.host.states_left
         if difference := first_difference(expected.states[-1], left, ("token", "element")):
             token, element = difference[1]
-            cycle = run.cycles["states_out"][token * left.shape[1] + element]
-            raise Mismatch(f"after the last layer, hidden state, {difference[0]}, in cycle {cycle}")
+            cycle = done.time_of("states_out", token * left.shape[1] + element)
+            raise Mismatch(f"after the last layer, hidden state, {difference[0]}{cycle}")
 
     def cached_state(self, tokens: list[int]) -> dict[str, NDArray[Any]]:
         """Return the caches after a text, of which no token is evicted."""
-        golden = WholeModel(self.p, self.weights, self.vocabulary, self.model.shape.rope_base)
+        golden = WholeModel(self.veda, self.weights, self.vocabulary, self.model.shape.rope_base)
         for position, token in enumerate(tokens):
             block = whole_model.Block(
                 first=position,

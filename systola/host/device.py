@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from golden.shell.meadow_axi import Region
+from golden.shell.shell_jobs import Region
 from hdl.errors import UserError
 from hdl.shell.axi import Cause
 from hdl.shell.register_map import (

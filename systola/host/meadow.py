@@ -6,20 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.meadow.tile.requantisation import Integers
-from golden.shell.meadow_axi import padded, program_words
 from hdl.errors import UserError
 from hdl.meadow.control.program import Program
-from hdl.shell.meadow_axi_parameters import PROGRAM, MeadowAxiParameters
-from systola.host.device import Device, JobResult, place_regions
+from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
+from systola.host.shell import TIMEOUT, ShellHost
 from systola.host.transport import Transport
 from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
 from testbenches.meadow.packed_model import PackedModel
 
-TIMEOUT = 60.0
-"""Seconds after which a job is stopped."""
 
-
-class MeadowHost:
+class MeadowHost(ShellHost):
     """A model in the memory of MEADOW with the AXI shell.
 
     Parameters
@@ -38,8 +34,6 @@ class MeadowHost:
     length : int
         Number of cached tokens; 0 begins a new text. A block that ended with an error is not
         counted and can be repeated.
-    last : JobResult | None
-        Result of the last job.
     program : Program | None
         Program of the current job, or of the last one.
     packets : list[int]
@@ -60,32 +54,19 @@ class MeadowHost:
         *,
         timeout: float = TIMEOUT,
     ) -> None:
-        self.parameters, self.packed, self.timeout = parameters, packed, timeout
-        self.transport = transport
+        self.parameters, self.packed = parameters, packed
         self.length = 0
-        self.last: JobResult | None = None
         self.program: Program | None = None
         self.packets: list[int] = []
         if parameters.meadow.biases:
             raise UserError("biases of a packed model's accelerator must be False, not True")
         longest = self._program(tokens=1, predict=True)
-        images = {
-            region: padded(packed.images[region], size)
-            for region, size in parameters.regions.items()
-            if region not in PROGRAM
-        }
-        sizes = {
-            region: len(getattr(longest, region)) * size
-            if region in PROGRAM
-            else images[region].nbytes
-            for region, size in parameters.regions.items()
-        }
-        sources = [*(port.name for port in parameters.ports), "MEADOW"]
-        self.device = Device(transport, parameters.registers, sources)
-        self.regions = place_regions(sizes, transport.memory)
-        self.device.set_regions(list(self.regions.values()))
-        for region, words in images.items():
-            transport.write_memory(self.regions[region].first, words.tobytes())
+        words = {name: len(getattr(longest, name)) for name in parameters.program}
+        images = {name: packed.images[name] for name in parameters.regions if name not in words}
+        words |= {name: len(image) for name, image in images.items()}
+        super().__init__(transport, parameters, "MEADOW", words, timeout=timeout)
+        for name, image in images.items():
+            self.write_words(name, 0, image)
 
     def _program(self, *, tokens: int, predict: bool) -> Program:
         """Return the program of a block that follows the cached tokens."""
@@ -126,40 +107,29 @@ class MeadowHost:
             raise UserError(
                 f"a text must have at most {p.slots} tokens, not {self.length + tokens}"
             )
-        size = self.parameters.regions["vectors"]
-        rows = padded(bytes_of(states.reshape(-1, p.head_size), STATE_BYTES), size)
-        place = self.regions["vectors"].first + self.packed.states * size
-        self.transport.write_memory(place, rows.tobytes())
+        rows = bytes_of(states.reshape(-1, p.head_size), STATE_BYTES)
+        self.write_words("vectors", self.packed.states, rows)
         self.program = program = self._program(tokens=tokens, predict=predict)
-        parts = {name: getattr(program, name) for name in PROGRAM}
-        for name, payloads in parts.items():
-            words = program_words(payloads, self.parameters.regions[name])
-            self.transport.write_memory(self.regions[name].first, words.tobytes())
-        self.last = self.device.run([len(part) for part in parts.values()], self.timeout)
+        last = self.run_job({name: getattr(program, name) for name in self.shell.program})
         self.length += tokens
-        return self.last.tokens[0] if predict else None
+        return last.tokens[0] if predict else None
 
     def cached(self, layer: int, name: str) -> NDArray[np.int8]:
         """Return a layer's cached `keys` or `values`, shape (kv_heads, cached, head_size)."""
         p = self.parameters.meadow
-        place, size = self._place(layer, name)
-        content = self.transport.read_memory(place, p.kv_heads * p.slots * size)
-        rows = np.frombuffer(content, np.int8).reshape(p.kv_heads, p.slots, size)
-        return rows[:, : self.length, : p.head_size]
+        rows = self.read_words("cache", self._place(layer, name), p.kv_heads * p.slots)
+        return rows.view(np.int8).reshape(p.kv_heads, p.slots, -1)[:, : self.length, : p.head_size]
 
     def restore(self, layer: int, name: str, cached: NDArray[np.int8]) -> None:
         """Write a layer's `keys` or `values`, as `cached` returns them; `length` is set apart."""
-        place, size = self._place(layer, name)
-        for head in cached:
-            rows = padded(head.view(np.uint8), size)
-            self.transport.write_memory(place, rows.tobytes())
-            place += self.parameters.meadow.slots * size
+        first = self._place(layer, name)
+        for number, head in enumerate(cached):
+            place = first + number * self.parameters.meadow.slots
+            self.write_words("cache", place, head.view(np.uint8))
 
-    def _place(self, layer: int, name: str) -> tuple[int, int]:
-        """Return the address of a layer's keys or values, and the bytes of a row."""
-        size = self.parameters.regions["cache"]
-        first = self.packed.layers[layer].addresses[name]
-        return self.regions["cache"].first + first * size, size
+    def _place(self, layer: int, name: str) -> int:
+        """Return the address of a layer's keys or values."""
+        return self.packed.layers[layer].addresses[name]
 
     def generate(
         self, prompt: Sequence[int], tokens: int, embed: Callable[[Sequence[int]], Integers]

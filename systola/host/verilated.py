@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from hdl.errors import UserError
-from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
+from hdl.shell.shell_parameters import ShellParameters
 from systola.host.transport import OpenMemory, Window, require_okay
 from testbenches import harness as streams
 from testbenches import simulators
@@ -39,7 +39,7 @@ class Verilated(OpenMemory[mmap.mmap]):
     ----------
     harness : Harness
         The compiled accelerator, with the program of `PROGRAM`.
-    parameters : MeadowAxiParameters
+    parameters : ShellParameters
         Dimensions of the accelerator.
     memory : Window
         Addresses of the memory; all bytes are 0 at the start.
@@ -64,7 +64,7 @@ class Verilated(OpenMemory[mmap.mmap]):
     def __init__(
         self,
         harness: Harness,
-        parameters: MeadowAxiParameters,
+        parameters: ShellParameters,
         memory: Window,
         folder: Path,
         *,

@@ -8,10 +8,9 @@ from typing import Any
 import cocotb
 
 from hdl.meadow.parameters import MeadowParameters
-from hdl.shell.meadow_axi_parameters import PROGRAM
 from testbenches.bench import catalog_parameters, record_fact
 from testbenches.meadow.accelerator import Accelerator
-from testbenches.shell.meadow_axi_work import Work, measured_works
+from testbenches.shell.meadow_axi_work import MeadowWork, measured_works
 from testbenches.streams import read
 
 
@@ -23,7 +22,7 @@ async def jobs(dut: Any) -> None:
         record_fact("jobs", name, await run(dut, work))
 
 
-async def run(dut: Any, work: Work) -> list[int]:
+async def run(dut: Any, work: MeadowWork) -> list[int]:
     """Run all jobs of a work; return the cycles of each."""
     one = Accelerator(dut, "bare jobs", work.program)
     await one.bench.reset()
@@ -32,8 +31,8 @@ async def run(dut: Any, work: Work) -> list[int]:
     for source in one.inputs.values():
         source.clear()
     for job in work.jobs:
-        for name in PROGRAM:
-            one.inputs[name].send(job.words[name])
+        for name, words in job.words.items():
+            one.inputs[name].send(words)
         sent += len(job.words["instructions"])
         cycles.append(
             await one.bench.run(

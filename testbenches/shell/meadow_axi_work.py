@@ -1,21 +1,22 @@
 """Work of MEADOW with the AXI shell: programs of blocks, cut into jobs, and their results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from golden.meadow.packing.weight_packer import Level
 from golden.meadow.tile.requantisation import Integers
-from golden.shell.meadow_axi import padded
+from golden.shell.meadow_axi import prediction_tokens
+from golden.shell.shell_jobs import padded
 from hdl.meadow.parameters import MeadowParameters
-from hdl.shell.meadow_axi_parameters import PROGRAM, MeadowAxiParameters
+from hdl.shell.meadow_axi_parameters import WORDS_PER_PREDICTION, MeadowAxiParameters
 from testbenches.meadow.bandwidth import decode_step
 from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
 from testbenches.meadow.random_layers import random_layers, random_vocabulary
 from testbenches.meadow.tb_meadow import real_layers
+from testbenches.shell.shell_work import Job, Work
 
 SEED = 1
 """Seed of the random text whose cycles are compared with and without the shell."""
@@ -27,51 +28,57 @@ LAYER, TOKENS = 14, 64
 """Layer of SmolLM2 in the measured decode step, and tokens of its context."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A program of one start, and its predictions.
-
-    Members
-    -------
-    words : dict[str, list[int]]
-        Payloads of each part of the program.
-    predictions : list[tuple[int, int] | None]
-        Expected tokens and sums; None for a prediction without sums, whose value is undefined.
-    """
-
-    words: dict[str, list[int]]
-    predictions: list[tuple[int, int] | None] = field(default_factory=list)
-
-
-class Work:
+class MeadowWork(Work):
     """A program of blocks, cut into jobs, with the images and results of `LayerProgram`."""
 
+    written = ("vectors", "cache")
+
     def __init__(self, program: LayerProgram) -> None:
+        super().__init__()
         self.program = program
-        self.jobs: list[Job] = []
-        self._done = {name: 0 for name in (*PROGRAM, "predictions")}
+        self._done = {"instructions": 0, "matrices": 0, "predictions": 0}
+
+    @property
+    def ideal_cycles(self) -> int:
+        """Cycles of the program without any waiting."""
+        return sum(self.program.traffic.ideal)
 
     def cut(self) -> None:
         """End a job after the instructions so far."""
         code = self.program.code
-        sources = {name: getattr(code, name) for name in PROGRAM}
-        sources["predictions"] = self.program.predictions
+        sources: dict[str, list[Any]] = {
+            "instructions": code.instructions,
+            "matrices": code.matrices,
+            "predictions": self.program.predictions,
+        }
         new = {name: all_[self._done[name] :] for name, all_ in sources.items()}
         self._done = {name: len(all_) for name, all_ in sources.items()}
-        predictions = new.pop("predictions")
-        self.jobs.append(Job(new, predictions))
+        job = Job(new)
+        for prediction in new.pop("predictions"):
+            self.expect(job, prediction)
+        self.jobs.append(job)
+
+    @staticmethod
+    def expect(job: Job, prediction: tuple[int, int] | None) -> None:
+        """Expect a prediction of a job; None for one without sums, whose value is undefined."""
+        undefined: list[int | None] = [None] * WORDS_PER_PREDICTION
+        job.tokens.extend(prediction_tokens([prediction]) if prediction else undefined)
 
     def images(self, p: MeadowAxiParameters) -> dict[str, Any]:
         """Return the words of each region at the beginning; those of the program are empty."""
         images = self.program.images
         found = {}
         for region, size in p.regions.items():
-            if region in PROGRAM:
+            if region in p.program:
                 longest = max(len(job.words[region]) for job in self.jobs)
                 found[region] = np.zeros((longest, size), np.uint8)
             else:
                 found[region] = padded(getattr(images, region).words, size)
         return found
+
+    def unread(self, p: MeadowAxiParameters, region: str) -> int:
+        """Return one word for each image, and the end of the last head's area of the cache."""
+        return 1 + p.meadow.slots * (region == "cache")
 
     def results(self, p: MeadowAxiParameters, images: Mapping[str, Any]) -> dict[str, Any]:
         """Return the words of the regions that the program writes, at the end.
@@ -106,10 +113,10 @@ def random_program(
 
 def text_work(
     p: MeadowParameters, rng: np.random.Generator, *, layers: int = 1, steps: int = 1
-) -> Work:
+) -> MeadowWork:
     """Return a prompt and some steps of one token, each a job with a prediction."""
     program, states = random_program(p, rng, layers)
-    work, position = Work(program), 0
+    work, position = MeadowWork(program), 0
     prompt = min(p.most_tokens, p.slots - steps, 5)
     for tokens in (prompt, *[1] * steps):
         block = states[position : position + tokens]
@@ -119,16 +126,16 @@ def text_work(
     return work
 
 
-def short_work(p: MeadowParameters, rng: np.random.Generator) -> Work:
+def short_work(p: MeadowParameters, rng: np.random.Generator) -> MeadowWork:
     """Return a job that loads hidden states and stores them at another address."""
     program = LayerProgram(p, [])
-    work = Work(program)
+    work = MeadowWork(program)
     program.add_block(rng.integers(-(1 << 20), 1 << 20, (2, p.hidden_size)), [])
     work.cut()
     return work
 
 
-def measured_works(p: MeadowParameters) -> dict[str, Work]:
+def measured_works(p: MeadowParameters) -> dict[str, MeadowWork]:
     """Return the work whose cycles are compared with and without the shell.
 
     A text of random layers, and a job of one instruction; in large dimensions a decode step of a
@@ -146,9 +153,9 @@ def measured_works(p: MeadowParameters) -> dict[str, Work]:
     }
 
 
-def unpredicted(program: LayerProgram) -> Work:
+def unpredicted(program: LayerProgram) -> MeadowWork:
     """Return a program as one job, whose only prediction has no sum and marks the end."""
-    work = Work(program)
+    work = MeadowWork(program)
     work.cut()
-    work.jobs[0].predictions.append(None)
+    work.expect(work.jobs[0], None)
     return work

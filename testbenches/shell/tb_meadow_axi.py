@@ -5,31 +5,21 @@ from typing import Any
 import cocotb
 
 from golden.llm import open_trace
-from golden.shell.meadow_axi import JobError, refused
 from hdl.shell.axi import Cause, Response
-from hdl.shell.meadow_axi_parameters import PROGRAM, MeadowAxiParameters
+from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact
 from testbenches.meadow.tb_meadow import LAYERS, TOKENS, probability_bytes
-from testbenches.shell.axi_memory import AxiReads
-from testbenches.shell.meadow_axi_bench import (
-    DONE_BIT,
-    ERROR_BIT,
-    FLUSH,
-    OKAY,
-    SLVERR,
-    START,
-    ShellBench,
-)
+from testbenches.shell import shell_tests
 from testbenches.shell.meadow_axi_work import (
     LARGE,
-    Job,
-    Work,
+    MeadowWork,
     measured_works,
     random_program,
     short_work,
     text_work,
 )
+from testbenches.shell.shell_bench import ShellBench
 from testbenches.streams import four_states
 
 LATENCY = 24
@@ -37,10 +27,6 @@ LATENCY = 24
 
 STALLS = (("random", "bursty"), ("bursty", "adversarial"), ("adversarial", "random"))
 """Pause patterns of inputs and outputs."""
-
-
-WRITTEN = (*PROGRAM, "vectors", "cache")
-"""Regions that the host or a job writes."""
 
 
 def small(run: Run) -> bool:
@@ -66,9 +52,8 @@ async def full_rate(dut: Any) -> None:
     await one.bench.reset()
     for name, work in measured_works(one.p.meadow).items():
         cycles = await one.run(work)
-        ideal = sum(work.program.traffic.ideal)
         tensors = "random layers" if one.p.meadow.head_size < LARGE else "SmolLM2 layer 14"
-        one.bench.record(cycles=sum(cycles), ideal_cycles=ideal, tensors=tensors)
+        one.bench.record(cycles=sum(cycles), ideal_cycles=work.ideal_cycles, tensors=tensors)
         record_fact("jobs", name, cycles)
 
 
@@ -81,7 +66,7 @@ async def stalls(dut: Any, number: int) -> None:
     rng = one.bench.numpy_rng
     await one.bench.reset()
     program, states = random_program(one.p.meadow, rng, 2)
-    p, work, position = program.p, Work(program), 0
+    p, work, position = program.p, MeadowWork(program), 0
     while position < p.slots:
         tokens = min(int(rng.integers(1, p.most_tokens + 1)), p.slots - position)
         gemm = int(rng.choice([0, *probability_bytes(p)]))
@@ -94,44 +79,26 @@ async def stalls(dut: Any, number: int) -> None:
     await one.run(work)
 
 
-def error_cases(p: MeadowAxiParameters) -> list[tuple[str, int]]:
-    """Return each port that the random program uses, and a code of an error for it."""
-    codes = (Response.SLVERR.value, Response.DECERR.value, Response.EXOKAY.value)
-    return [(port.name, codes[number % 3]) for number, port in enumerate(p.ports)]
+def text(p: MeadowAxiParameters, rng: Any) -> MeadowWork:
+    """Return a prompt and a step of one token."""
+    return text_work(p.meadow, rng)
+
+
+def short(p: MeadowAxiParameters, rng: Any) -> MeadowWork:
+    """Return a job that copies hidden states."""
+    return short_work(p.meadow, rng)
+
+
+def prompt(p: MeadowAxiParameters, rng: Any) -> MeadowWork:
+    """Return a prompt alone."""
+    return text_work(p.meadow, rng, steps=0)
 
 
 @cocotb.test()
 @small_only
 async def error_responses(dut: Any) -> None:
     """Answer a beat of each port with an error: the job ends, and a later one is not affected."""
-    one = ShellBench(dut, "error_responses", "random", "none")
-    await one.bench.reset()
-    work = text_work(one.p.meadow, one.bench.numpy_rng)
-    one.load(work)
-    await one.set_regions()
-    (first, *_) = work.jobs
-    await one.start(first)
-    await one.finish()
-    counts = {name: own.count for name, own in one.responses.items()}
-    for number, (name, code) in enumerate(error_cases(one.p)):
-        # A program without tables reads none.
-        if not counts[name]:
-            continue
-        # At other addresses, a port could have another number of bursts.
-        one.restore()
-        one.tokens.clear()
-        one.responses[name].fail(one.rng.randrange(counts[name]), code)
-        await one.start(first)
-        await one.finish()
-        address = one.responses[name].address
-        assert address is not None, f"{name}: the response occurs"
-        expected = JobError(code, number, address)
-        found = await one.error()
-        assert found == expected, f"{name}: expected {expected}, got {found}"
-        one.check_unwritten(skip=WRITTEN)
-        await one.clear_error()
-        one.restore()
-        await one.run_jobs(work)
+    await shell_tests.error_responses(ShellBench(dut, "error_responses", "random", "none"), text)
 
 
 @cocotb.test()
@@ -143,7 +110,7 @@ async def unreadable_instruction_has_no_effect(dut: Any) -> None:
     program, _states = random_program(one.p.meadow, one.bench.numpy_rng, 1)
     program.code.store(1, 0)
     program.code.end()
-    work = Work(program)
+    work = MeadowWork(program)
     work.cut()
     one.load(work)
     await one.set_regions()
@@ -162,74 +129,14 @@ async def unreadable_instruction_has_no_effect(dut: Any) -> None:
 @small_only
 async def regions_too_small(dut: Any) -> None:
     """End each region before its last word: DECERR, and no burst outside the region."""
-    one = ShellBench(dut, "regions_too_small")
-    await one.bench.reset()
-    work = text_work(one.p.meadow, one.bench.numpy_rng)
-    p = one.p
-    for region in p.regions:
-        one.load(work)
-        if region not in PROGRAM and len(one.images[region]) == 1:
-            continue
-        unit = max(p.regions[region], p.data_bytes)
-        # An image ends with a word that no program reads, and with bytes up to the next beat.
-        words = 1 if region in PROGRAM else 2
-        if region == "cache":
-            # The end of the last head's area is not in use.
-            words += p.meadow.slots * p.regions[region] // unit
-        one.missing = {region: words * unit}
-        await one.set_regions()
-        for port in one.ports.values():
-            port.bursts.clear() if isinstance(port, AxiReads) else port.forget()
-        one.tokens.clear()
-        # The last job writes the last states.
-        await one.start(work.jobs[-1])
-        await one.finish()
-        found = await one.error()
-        assert p.ports[found.source].region == region, f"{region}: {found}"
-        assert found.cause == Cause.DECERR.value
-        limits = {
-            name: (own.first, own.end - one.missing.get(name, 0))
-            for name, own in one.regions.items()
-        }
-        for port in p.ports:
-            low, high = limits[port.region]
-            for address, beats in one.ports[port.name].bursts:
-                assert low <= address and address + beats * p.data_bytes <= high, port.name
-        one.check_unwritten(skip=WRITTEN)
-        one.missing = {}
-        await one.clear_error()
-    await one.run(work)
+    await shell_tests.regions_too_small(ShellBench(dut, "regions_too_small"), text)
 
 
 @cocotb.test()
 @small_only
 async def too_many_words(dut: Any) -> None:
     """Request more words of a program than its region or a burst has: DECERR at its first word."""
-    one = ShellBench(dut, "too_many_words")
-    await one.bench.reset()
-    work = text_work(one.p.meadow, one.bench.numpy_rng)
-    one.load(work)
-    await one.set_regions()
-    for part, numbers in enumerate(([1 << 20, 0], [(1 << 20) + 1, 0], [0, 0xFFFF_FFFF])):
-        for number in numbers:
-            assert await one.write("token_in", number) == OKAY
-        assert await one.write("control", START) == OKAY
-        await one.finish()
-        port = ("instructions", "instructions", "matrices")[part]
-        expected = refused(one.p, one.regions, port, 0, max(numbers))
-        assert await one.error() == expected
-        assert not any(port.bursts for port in one.ports.values())
-        # A job that starts before the error is cleared ends at once.
-        assert await one.write("token_in", 1) == OKAY
-        assert await one.write("control", START) == OKAY
-        await one.finish()
-        assert not any(port.bursts for port in one.ports.values())
-        await one.clear_error()
-    # A program without words ends at once.
-    await one.start(Job({"instructions": [], "matrices": []}))
-    await one.finish()
-    assert await one.read("error_cause") == 0
-    await one.run(work)
+    await shell_tests.too_many_words(ShellBench(dut, "too_many_words"), text)
 
 
 @cocotb.test()
@@ -237,25 +144,7 @@ async def too_many_words(dut: Any) -> None:
 async def commands_during_work(dut: Any) -> None:
     """Refuse a second start, a new address and an unaligned one; the job is not affected."""
     one = ShellBench(dut, "commands_during_work", "none", "random")
-    await one.bench.reset()
-    work = text_work(one.p.meadow, one.bench.numpy_rng, steps=0)
-    one.load(work)
-    assert await one.write("base_0_low", one.p.data_bytes // 2) == SLVERR
-    await one.set_regions()
-    assert await one.read("digest") == one.p.digest
-    assert await one.write("interrupt_enable", DONE_BIT | ERROR_BIT) == OKAY
-    one.tokens.clear()
-    for job in work.jobs:
-        await one.start(job)
-        assert await one.write("control", START) == SLVERR
-        assert await one.write("base_2_low", 0) == SLVERR
-        assert not one.interrupt.value
-        await one.finish()
-        assert one.interrupt.value, "the end of a job is an interrupt"
-        assert await one.read("interrupt_status") & DONE_BIT
-        assert await one.write("interrupt_status", DONE_BIT) == OKAY
-        assert not one.interrupt.value
-    one.check(work)
+    await shell_tests.commands_during_work(one, prompt)
 
 
 @cocotb.test()
@@ -273,7 +162,7 @@ async def corrupted_packets(dut: Any) -> None:
                 program.corrupt(0, name, rng, how)
         assert program.errors
         program.add_block(states[: min(3, program.p.most_tokens)], [0], predict=True)
-        work = Work(program)
+        work = MeadowWork(program)
         work.cut()
         one.load(work)
         await one.set_regions()
@@ -292,20 +181,7 @@ async def corrupted_packets(dut: Any) -> None:
 @small_only
 async def flushes(dut: Any) -> None:
     """Flush in the middle of a job: all bursts complete, and a later job is not affected."""
-    one = ShellBench(dut, "flushes", "random", "bursty")
-    await one.bench.reset()
-    work = text_work(one.p.meadow, one.bench.numpy_rng)
-    for _ in range(8):
-        one.load(work)
-        await one.set_regions()
-        await one.start(work.jobs[0])
-        await one.bench.step(one.rng.randint(1, 1500))
-        assert await one.write("control", FLUSH) == OKAY
-        await one.finish()
-        assert await one.read("error_cause") == 0
-        assert await one.read("token_levels") == one.p.token_depth
-        one.check_unwritten(skip=WRITTEN)
-    await one.run(work)
+    await shell_tests.flushes(ShellBench(dut, "flushes", "random", "bursty"), text)
 
 
 @cocotb.test()
@@ -313,13 +189,7 @@ async def flushes(dut: Any) -> None:
 async def resets(dut: Any) -> None:
     """Reset in the middle of bursts, with the memory: a later job is not affected."""
     one = ShellBench(dut, "resets", "random", "bursty")
-    make = short_work if four_states() else text_work
-    work = make(one.p.meadow, one.bench.numpy_rng)
-    for _ in range(2 if four_states() else 6):
-        await one.bench.reset()
-        one.load(work)
-        await one.set_regions()
-        await one.start(work.jobs[0])
-        await one.bench.step(one.rng.randint(1, 60 if four_states() else 1500))
-    await one.bench.reset()
-    await one.run(work)
+    if four_states():
+        await shell_tests.resets(one, short, times=2, longest=60)
+    else:
+        await shell_tests.resets(one, text)

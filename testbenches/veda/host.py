@@ -1,7 +1,9 @@
-"""Host driver of VEDA for a whole model: instructions for each block, and the host's state."""
+"""Host drivers of VEDA for a whole model: instructions for each block, and the host's state."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,51 @@ from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import BurstMemory, Store
 from testbenches.packing import Bits, pack, to_integer, unpack
 from testbenches.veda.functions.serial_bench import code_fields
-from testbenches.veda.model_lines import CacheFile, address, bytes_of_line
+from testbenches.veda.model_lines import CacheFile, CacheLines, address, bytes_of_line
 
 TIMEOUT = 20_000
 """Timeout in cycles without any transfer."""
 
+Counts = MutableMapping[int, NDArray[Any]]
+"""Vote counts of each layer."""
 
-class Host:
-    """The host of an accelerator: it holds memory, vote counts, and the length of each layer.
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """Results of some instructions.
+
+    Members
+    -------
+    cycles : int
+        Cycles of the accelerator.
+    seconds : float
+        Wall-clock time spent simulating them.
+    evictions : list[tuple[int, int]]
+        Layer and slot of each victim.
+    prediction : tuple[int, int] | None
+        The predicted token, and the code of its logit.
+    states : numpy.ndarray
+        Hidden states that left the accelerator, shape (tokens, hidden_size).
+    run : LongRun | None
+        Times of outputs and writes, if the simulation records them.
+    """
+
+    cycles: int
+    seconds: float
+    evictions: list[tuple[int, int]]
+    prediction: tuple[int, int] | None
+    states: Codes
+    run: LongRun | None = None
+
+    def time_of(self, output: str, number: int) -> str:
+        """Return the cycle of an output as text, if it is recorded."""
+        return f", in cycle {self.run.cycles[output][number]}" if self.run else ""
+
+
+class Driver(ABC):
+    """The state of a text: the length of each layer, its victim, and the next instructions.
+
+    A subclass has the accelerator and its memory.
 
     Parameters
     ----------
@@ -33,16 +72,10 @@ class Host:
         Dimensions of the accelerator.
     layers : int
         Layers of the model.
-    cache : CacheFile
-        File of keys and values.
-    fixed : Sequence[tuple[Path, int]]
-        Files of read-only lines, and their addresses.
-    harness : Harness
-        The compiled accelerator.
-    seed : int
-        Seed of the stalls of every stream; 0 for none.
-    external : External, optional
-        The memory of lines and vote counts; without it, all ports are ideal.
+    cache : CacheLines
+        Keys and values.
+    counts : Counts
+        Vote counts of each layer.
 
     Members
     -------
@@ -50,8 +83,6 @@ class Host:
         Slots that each layer uses.
     victims : list[int]
         For each layer, the slot that its next token takes, or -1.
-    counts : dict[int, numpy.ndarray]
-        Vote counts of each layer.
     evictions : list[tuple[int, int]]
         Layer and slot of the victims of the last block.
     states_left : numpy.ndarray
@@ -62,66 +93,55 @@ class Host:
         Lines that the arrays used in the last block, once per token.
     lines_of_layers : list[int]
         Lines that the block's layers fetch, then those of the LM head.
-    lines_read, lines_before, cycle_before : int
-        Beats that the last block fetched, and beats and cycles before it.
     """
 
-    def __init__(
-        self,
-        p: VedaParameters,
-        layers: int,
-        cache: CacheFile,
-        fixed: Sequence[tuple[Path, int]],
-        harness: Harness,
-        seed: int = 0,
-        external: External | None = None,
-    ) -> None:
-        self.p, self.layers, self.cache = p, layers, cache
-        memory = BurstMemory(
-            file=cache.file,
-            fixed=fixed,
-            reads="reads",
-            words="words",
-            writes="writes",
-            read_layout=p.read_layout,
-            write_layout=p.write_layout,
-            channels=p.channels,
-            line_width=8 * bytes_of_line(p),
-            address_width=p.address_layout.size,
-            spread=_spread(p),
-        )
-        memories = [external, memory] if external else [memory]
-        if external:
-            # The counts of a layer's slots are adjacent.
-            count_bytes = -(-p.voting.count_bits // 8)
-            stride = count_bytes * p.slots
-            first = external.reserve(stride * layers)
-            external.route("counts_in", first, item_bytes=count_bytes, stride=stride)
-        self._open = contextlib.ExitStack()
-        self._session = self._open.enter_context(harness.session(memories, seed))
+    def __init__(self, p: VedaParameters, layers: int, cache: CacheLines, counts: Counts) -> None:
+        self.p, self.layers, self.cache, self.counts = p, layers, cache, counts
         self.length = 0
         self.victims = [-1] * layers
-        self.counts: dict[int, NDArray[Any]] = {n: np.zeros(0, np.uint64) for n in range(layers)}
         # Layers whose next instruction loads the number of cached tokens.
         self._loads: dict[int, int] = dict.fromkeys(range(layers), 0)
         self.evictions: list[tuple[int, int]] = []
         self.states_left = np.zeros((0, p.hidden_size), np.uint16)
         self.prediction: tuple[int, int] | None = None
         self.lines_of_layers: list[int] = []
-        self.bound = self.lines_read = self.lines_before = self.cycle_before = 0
+        self.bound = 0
+
+    @abstractmethod
+    def round(
+        self,
+        inputs: dict[str, Bits],
+        expected: dict[str, int],
+        steps: list[tuple[int, int, int]],
+        watch: Callable[[Moved], None] | None,
+    ) -> Round:
+        """Execute instructions.
+
+        Parameters
+        ----------
+        inputs : dict[str, Bits]
+            Payloads of the streams `instructions`, `states_in` and `vectors`.
+        expected : dict[str, int]
+            Transfers of the streams of outputs.
+        steps : list[tuple[int, int, int]]
+            For each token of each instruction: its layer, and the numbers of vote counts that it
+            reads and writes.
+        watch : Callable, optional
+            Called as the simulation proceeds.
+        """
+
+    def written_at(self, done: Round, layer: int, place: tuple[int, ...], *, value: bool) -> str:
+        """Return the time of the last write to a line of the cache as text, if it is recorded."""
+        return ""
 
     @property
     def cached(self) -> int:
         """Tokens that each layer caches, excluding victims."""
         return self.length - (self.victims[0] >= 0)
 
-    def close(self) -> None:
-        """Terminate the simulation."""
-        self._open.close()
-
     def run(
         self, block: Block, states: Codes, watch: Callable[[Moved], None] | None = None
-    ) -> LongRun:
+    ) -> Round:
         """Execute all layers for a block's states."""
         p = self.p
         lengths = self.cached + 1 + np.arange(block.count)
@@ -146,7 +166,7 @@ class Host:
                 steps.append((layer, length, length - (evicts if evicts > 1 else 0)))
         ends = np.arange(states.size) == states.size - 1
         elements = {"value": code_fields(states.reshape(-1)), "last": ends.astype(np.int64)}
-        run = self._round(
+        done = self.round(
             {
                 "instructions": np.concatenate(instructions),
                 "states_in": pack(p.state_layout, elements),
@@ -159,56 +179,13 @@ class Host:
             steps,
             watch,
         )
-        left = unpack(16, run.outputs["states_out"][:, :16]).astype(np.uint16)
-        self.states_left = left.reshape(-1, p.hidden_size)
-        self.prediction = self._predicted(run.outputs["predictions"])
-        self._move_on(block, run, int(lengths[-1]))
-        return run
+        self.states_left, self.prediction = done.states, done.prediction
+        self._move_on(block, done, int(lengths[-1]))
+        return done
 
-    def _predicted(self, bits: Bits) -> tuple[int, int] | None:
-        """Return the predicted token and the code of its logit."""
-        if not len(bits):
-            return None
-        layout = self.p.prediction_layout
-        token, code = (
-            bits[0, layout[name].offset :][: layout[name].width] for name in ("token", "sum")
-        )
-        return to_integer(token), to_integer(code)
-
-    def _round(
-        self,
-        inputs: dict[str, Bits],
-        expected: dict[str, int],
-        steps: list[tuple[int, int, int]],
-        watch: Callable[[Moved], None] | None,
-    ) -> LongRun:
-        """Run the accelerator with the host's store of vote counts."""
-        store = Store(given="counts_in", taken="counts_out", steps=steps, kept=self.counts)
-        self.cycle_before = self._session.cycle
-        coefficients = {name: np.array([number]) for name, number in vars(PAPER).items()}
-        run = self._session.run(
-            inputs,
-            expected,
-            driven={
-                "threshold_coefficients": pack(
-                    self.p.voting.threshold.coefficients_layout, coefficients
-                ),
-                "clear_flags": np.zeros((1, 1), np.uint8),
-            },
-            store=store,
-            timeout=TIMEOUT,
-            progress=0.25,
-            watch=watch,
-        )
-        self.lines_read = run.counts["beats"] - self.lines_before
-        self.lines_before = run.counts["beats"]
-        return run
-
-    def _move_on(self, block: Block, run: LongRun, length: int) -> None:
+    def _move_on(self, block: Block, done: Round, length: int) -> None:
         """Update the host's state after a block; compact a trimmed cache."""
-        p = self.p
-        found = unpack(p.eviction_layout, run.outputs["evictions"])
-        self.evictions = list(zip(found["layer"].tolist(), found["slot"].tolist(), strict=True))
+        self.evictions = done.evictions
         self.length, self.victims, self._loads = length, [-1] * self.layers, {}
         if block.evictions == 1:
             for layer, slot in self.evictions:
@@ -251,44 +228,172 @@ class Host:
         return {"keys": keys, "values": values, "counts": counts, "victims": np.array(self.victims)}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Resume from a state: restore caches and vote counts, and search for each victim again.
-
-        Only the accelerator stores a victim's slot, so it must search again: the token in the last
-        slot attends once more, with vote counts of zero except for the victim's.
-        """
-        p = self.p
-        self.length = length = state["keys"].shape[2]
+        """Resume from a state: restore caches and vote counts, and search for each victim again."""
+        self.length = state["keys"].shape[2]
         self.victims = state["victims"].tolist()
         for layer in range(self.layers):
             self.cache.store(state["keys"][layer], layer, value=False)
             self.cache.store(state["values"][layer], layer, value=True)
+            self.counts[layer] = state["counts"][layer].astype(np.uint64)
+        self.search_victims()
+
+    def search_victims(self) -> None:
+        """Restore the accelerator's slot table after a reset, from the memory and the victims.
+
+        Only the accelerator stores a victim's slot, so it must search again: the token in the last
+        slot attends once more, with vote counts of zero except for the victim's.
+        """
+        p, length = self.p, self.length
         # A victim in the last slot needs no search: appending a token uses that slot.
         self._loads = {layer: length - (victim >= 0) for layer, victim in enumerate(self.victims)}
         hidden = [layer for layer, victim in enumerate(self.victims) if 0 <= victim < length - 1]
-        if hidden:
-            vectors, instructions = [], []
-            for layer in hidden:
-                instructions.append(self._instruction(Operation.ATTENTION, layer, evictions=1))
-                last = (state[name][layer, :, -1] for name in ("keys", "values"))
-                for heads in (*last, np.zeros((p.heads, p.head_size), np.uint16)):
-                    vectors.append(lane_rows(heads, p))
-                self.counts[layer] = (np.arange(length) == self.victims[layer]).astype(np.uint64)
-            rows = np.concatenate(vectors).astype("<u2")
-            bits = np.unpackbits(rows.view(np.uint8), axis=-1, bitorder="little")
-            self._round(
+        if not hidden:
+            return
+        vectors, instructions, counts = [], [], {}
+        for layer in hidden:
+            instructions.append(self._instruction(Operation.ATTENTION, layer, evictions=1))
+            last = [
+                self.cache.heads(layer, value=value, length=length)[:, -1]
+                for value in (False, True)
+            ]
+            for heads in (*last, np.zeros((p.heads, p.head_size), np.uint16)):
+                vectors.append(lane_rows(heads, p))
+            counts[layer] = self.counts[layer]
+            self.counts[layer] = (np.arange(length) == self.victims[layer]).astype(np.uint64)
+        rows = np.concatenate(vectors).astype("<u2")
+        bits = np.unpackbits(rows.view(np.uint8), axis=-1, bitorder="little")
+        try:
+            self.round(
                 {"instructions": np.concatenate(instructions), "vectors": bits},
                 {"outputs": p.rounds * len(hidden), "evictions": len(hidden)},
                 [(layer, length, length) for layer in hidden],
                 None,
             )
+        finally:
             for layer in hidden:
-                del self._loads[layer]
-        for layer in range(self.layers):
-            self.counts[layer] = state["counts"][layer].astype(np.uint64)
+                self.counts[layer] = counts[layer]
+        for layer in hidden:
+            del self._loads[layer]
 
-    def written_at(self, run: LongRun, layer: int, place: tuple[int, ...], *, value: bool) -> str:
+
+class Host(Driver):
+    """The host of a compiled accelerator, whose memory and vote counts are in files and here.
+
+    Parameters
+    ----------
+    p : VedaParameters
+        Dimensions of the accelerator.
+    layers : int
+        Layers of the model.
+    cache : CacheFile
+        File of keys and values.
+    fixed : Sequence[tuple[Path, int]]
+        Files of read-only lines, and their addresses.
+    harness : Harness
+        The compiled accelerator.
+    seed : int
+        Seed of the stalls of every stream; 0 for none.
+    external : External, optional
+        The memory of lines and vote counts; without it, all ports are ideal.
+
+    Members
+    -------
+    lines_read, lines_before, cycle_before : int
+        Beats that the last block fetched, and beats and cycles before it.
+    """
+
+    def __init__(
+        self,
+        p: VedaParameters,
+        layers: int,
+        cache: CacheFile,
+        fixed: Sequence[tuple[Path, int]],
+        harness: Harness,
+        seed: int = 0,
+        external: External | None = None,
+    ) -> None:
+        self._counts = {number: np.zeros(0, np.uint64) for number in range(layers)}
+        super().__init__(p, layers, cache, self._counts)
+        memory = BurstMemory(
+            file=cache.file,
+            fixed=fixed,
+            reads="reads",
+            words="words",
+            writes="writes",
+            read_layout=p.read_layout,
+            write_layout=p.write_layout,
+            channels=p.channels,
+            line_width=8 * bytes_of_line(p),
+            address_width=p.address_layout.size,
+            spread=_spread(p),
+        )
+        memories = [external, memory] if external else [memory]
+        if external:
+            # The counts of a layer's slots are adjacent.
+            count_bytes = -(-p.voting.count_bits // 8)
+            stride = count_bytes * p.slots
+            first = external.reserve(stride * layers)
+            external.route("counts_in", first, item_bytes=count_bytes, stride=stride)
+        self._open = contextlib.ExitStack()
+        self._session = self._open.enter_context(harness.session(memories, seed))
+        self.lines_read = self.lines_before = self.cycle_before = 0
+
+    def close(self) -> None:
+        """Terminate the simulation."""
+        self._open.close()
+
+    def _predicted(self, bits: Bits) -> tuple[int, int] | None:
+        """Return the predicted token and the code of its logit."""
+        if not len(bits):
+            return None
+        layout = self.p.prediction_layout
+        token, code = (
+            bits[0, layout[name].offset :][: layout[name].width] for name in ("token", "sum")
+        )
+        return to_integer(token), to_integer(code)
+
+    def round(
+        self,
+        inputs: dict[str, Bits],
+        expected: dict[str, int],
+        steps: list[tuple[int, int, int]],
+        watch: Callable[[Moved], None] | None,
+    ) -> Round:
+        """Run the accelerator with the host's store of vote counts."""
+        store = Store(given="counts_in", taken="counts_out", steps=steps, kept=self._counts)
+        self.cycle_before = self._session.cycle
+        coefficients = {name: np.array([number]) for name, number in vars(PAPER).items()}
+        run = self._session.run(
+            inputs,
+            expected,
+            driven={
+                "threshold_coefficients": pack(
+                    self.p.voting.threshold.coefficients_layout, coefficients
+                ),
+                "clear_flags": np.zeros((1, 1), np.uint8),
+            },
+            store=store,
+            timeout=TIMEOUT,
+            progress=0.25,
+            watch=watch,
+        )
+        self.lines_read = run.counts["beats"] - self.lines_before
+        self.lines_before = run.counts["beats"]
+        found = unpack(self.p.eviction_layout, run.outputs["evictions"])
+        left = unpack(16, run.outputs["states_out"][:, :16]).astype(np.uint16)
+        return Round(
+            cycles=run.cycle,
+            seconds=run.seconds,
+            evictions=list(zip(found["layer"].tolist(), found["slot"].tolist(), strict=True)),
+            prediction=self._predicted(run.outputs["predictions"]),
+            states=left.reshape(-1, self.p.hidden_size),
+            run=run,
+        )
+
+    def written_at(self, done: Round, layer: int, place: tuple[int, ...], *, value: bool) -> str:
         """Return the time of the last write to a line of the cache in a run, as text."""
-        p, layout = self.p, self.p.cache_line
+        assert done.run is not None
+        p, layout, run = self.p, self.p.cache_line, done.run
         kv_head, slot, element = place
         line = (
             (slot << layout["slot"].offset)

@@ -1,6 +1,7 @@
 """VEDA's memory in files: a model's lines, and the cache."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -61,7 +62,52 @@ def model_pieces(
         yield place, _as_bytes(lines[:, channel], size)
 
 
-class CacheFile:
+class CacheLines(ABC):
+    """The keys and values of all layers, as lines of memory.
+
+    Parameters
+    ----------
+    p : VedaParameters
+        Dimensions of the accelerator.
+    """
+
+    def __init__(self, p: VedaParameters) -> None:
+        self.p = p
+
+    @abstractmethod
+    def layer_lines(self, layer: int) -> Codes:
+        """Return all lines of a layer, shape (lines, elements)."""
+
+    @abstractmethod
+    def keep(self, layer: int, lines: Codes) -> None:
+        """Write all lines of a layer, which `layer_lines` has returned."""
+
+    def places(self, *, value: bool, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lines of slots within a layer, shape (kv_heads, slots, lines of a head)."""
+        p, layout = self.p, self.p.cache_line
+        kv_head = np.arange(p.kv_heads)[:, np.newaxis, np.newaxis]
+        part = np.arange(p.vector_lines)
+        return (
+            (slots[:, np.newaxis] << layout["slot"].offset)
+            + (part << layout["part"].offset)
+            + (int(value) << layout["value"].offset)
+            + (kv_head << layout["kv_head"].offset)
+        )
+
+    def heads(self, layer: int, *, value: bool, length: int) -> Codes:
+        """Return keys or values, shape (kv_heads, length, head_size)."""
+        places = self.places(value=value, slots=np.arange(length))
+        return self.layer_lines(layer)[places].reshape(self.p.kv_heads, length, self.p.head_size)
+
+    def store(self, heads: Codes, layer: int, *, value: bool) -> None:
+        """Store keys or values from the first slot on, shape (kv_heads, tokens, head_size)."""
+        places = self.places(value=value, slots=np.arange(heads.shape[1]))
+        lines = self.layer_lines(layer)
+        lines[places] = heads.reshape(*places.shape, -1)
+        self.keep(layer, lines)
+
+
+class CacheFile(CacheLines):
     """The cache in a file of lines, which a simulation writes and this process reads.
 
     Parameters
@@ -80,7 +126,8 @@ class CacheFile:
     """
 
     def __init__(self, file: Path, p: VedaParameters, layers: int) -> None:
-        self.file, self.p = file, p
+        super().__init__(p)
+        self.file = file
         size = bytes_of_line(p)
         stride = address(p, Space.CACHE, layer=1)
         used = 1 << p.cache_line.size
@@ -92,27 +139,12 @@ class CacheFile:
         shape = (1 << p.layer_bits, stride, size // 2)
         self.lines = np.memmap(file, "<u2", "r+", shape=shape)
 
-    def places(self, *, value: bool, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the lines of slots within a layer, shape (kv_heads, slots, lines of a head)."""
-        p, layout = self.p, self.p.cache_line
-        kv_head = np.arange(p.kv_heads)[:, np.newaxis, np.newaxis]
-        part = np.arange(p.vector_lines)
-        return (
-            (slots[:, np.newaxis] << layout["slot"].offset)
-            + (part << layout["part"].offset)
-            + (int(value) << layout["value"].offset)
-            + (kv_head << layout["kv_head"].offset)
-        )
+    def layer_lines(self, layer: int) -> Codes:
+        """Return a view of the lines in the file."""
+        return self.lines[layer]
 
-    def heads(self, layer: int, *, value: bool, length: int) -> Codes:
-        """Return keys or values, shape (kv_heads, length, head_size)."""
-        places = self.places(value=value, slots=np.arange(length))
-        return self.lines[layer][places].reshape(self.p.kv_heads, length, self.p.head_size)
-
-    def store(self, heads: Codes, layer: int, *, value: bool) -> None:
-        """Store keys or values from the first slot on, shape (kv_heads, tokens, head_size)."""
-        places = self.places(value=value, slots=np.arange(heads.shape[1]))
-        self.lines[layer][places] = heads.reshape(*places.shape, -1)
+    def keep(self, layer: int, lines: Codes) -> None:
+        """Do nothing: the lines are those of the file."""
 
 
 def _as_bytes(lines: Codes, size: int) -> NDArray[np.uint8]:

@@ -16,8 +16,9 @@ from hdl.errors import UserError
 from hdl.shell.axi import Response
 from systola.cli import main
 from systola.generation.meadow import MeadowSystem
-from systola.generation.meadow_axi import MEMORY, MeadowAxiSystem
+from systola.generation.meadow_axi import MeadowAxiSystem
 from systola.generation.run import Run
+from systola.generation.shell import MEMORY
 from systola.generation.system import Mismatch
 from systola.host.device import DeviceError
 from systola.host.meadow import MeadowHost

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from golden.shell.axi_registers import OKAY, RegisterModel
-from golden.shell.meadow_axi import Region
+from golden.shell.shell_jobs import Region
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.shell.axi import Cause

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from golden.shell.meadow_axi import Region
+from golden.shell.shell_jobs import Region
 from hdl.errors import UserError
 from hdl.shell.register_map import IDENTIFICATION, MAP_VERSION, AxiRegistersParameters
 from systola.host.device import Device

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from golden.meadow.whole_model import IntegerModel, WholeModel
-from golden.shell.meadow_axi import Region
+from golden.shell.shell_jobs import Region
 from hdl.errors import UserError
 from hdl.shell.axi import Cause, Response
 from systola.host.device import DeviceError
@@ -19,7 +19,7 @@ from systola.host.transport import Window
 from testbenches.meadow.packed_model import packed_model
 from testbenches.meadow.random_layers import STATE_STEP, random_layers, random_vocabulary
 from testbenches.shell.axi_memory import AxiReads
-from testbenches.shell.meadow_axi_bench import ShellBench
+from testbenches.shell.shell_bench import ShellBench
 
 MEMORY = Window(0x12_3450_0000, 0x12_3454_0000)
 

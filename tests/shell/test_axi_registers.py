@@ -173,7 +173,7 @@ def test_responses_of_the_model() -> None:
     ("changes", "message"),
     [
         ({"bases": 33}, "bases must be an integer from 1 to 32, not 33"),
-        ({"alignment": 24}, "alignment must be a power of two between 4 and 64, not 24"),
+        ({"alignment": 24}, "alignment must be a power of two between 4 and 128, not 24"),
         ({"digest": 1 << 32}, "digest must be an integer from 0 to 4294967295, not 4294967296"),
     ],
 )

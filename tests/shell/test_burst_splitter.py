@@ -83,7 +83,7 @@ def test_bursts_cover_each_request_within_pages(changes: dict[str, Any]) -> None
     ("changes", "message"),
     [
         ({"word_bytes": 24}, "word_bytes must be a multiple or a divisor of the 16 data_bytes"),
-        ({"data_bytes": 12}, "data_bytes must be a power of two between 4 and 64, not 12"),
+        ({"data_bytes": 12}, "data_bytes must be a power of two between 4 and 128, not 12"),
         ({"burst_beats": 512}, "burst_beats must be a power of two between 1 and 256, not 512"),
         ({"outstanding": 0}, "outstanding must be an integer from 1 to 32, not 0"),
         (

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from golden.shell.meadow_axi import JobError, Region, prediction_tokens, program_words, refused
+from golden.shell.meadow_axi import prediction_tokens
+from golden.shell.shell_jobs import JobError, Region, program_words, refused
 from hdl.catalog import entry_named
 from hdl.emitted import emit_unit
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
@@ -73,7 +74,7 @@ def test_words_of_programs_and_tokens_of_predictions() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data_bytes": 12}, "data_bytes must be a power of two between 4 and 64, not 12"),
+        ({"data_bytes": 12}, "data_bytes must be a power of two between 4 and 128, not 12"),
         ({"token_depth": 1}, "token_depth must be an integer from 2 to 64, not 1"),
         (
             {"axi_address_bits": 32},

@@ -13,7 +13,7 @@ from golden.arith.float_values import codes
 from golden.llm import open_trace
 from golden.p3llm.scheme import PUBLISHED, Rope, Scheme, quantised, rounded_weights
 from golden.p3llm.tensor_formats import Probabilities, asymmetric, bitmod, e4m3, probabilities
-from golden.study import p3llm
+from golden.study import p3llm, p3llm_area, p3llm_outliers, p3llm_rivals
 from golden.study.comparisons import Comparison, compared, verdicts
 from golden.study.outcome import write_outcome
 from golden.study.p3llm_grid import (
@@ -27,7 +27,18 @@ from golden.study.p3llm_grid import (
 from golden.study.p3llm_grid import table as grid_table
 from golden.study.p3llm_keys import key_errors
 from golden.study.p3llm_passes import SchemePasses, smooth_quant_shifts, window_losses
-from golden.study.p3llm_speed import drain_share, mean_speedup, peak_ratio
+from golden.study.p3llm_speed import (
+    SHAPES,
+    Shape,
+    drain_share,
+    ecco_layer,
+    hbm_pim_layer,
+    mean_speedup,
+    npu_layer,
+    p3llm_layer,
+    peak_ratio,
+    pimba_layer,
+)
 from golden.study.p3llm_tables import published, speed_claims
 from hdl.arith.fp8_s0e4m4 import Round
 from hdl.catalog import entry_named
@@ -155,6 +166,114 @@ def test_speed_verdicts_rest_on_the_figures_with_drains() -> None:
     assert sum("without drains" in claim.ours for claim in found.values()) == 5
 
 
+SMALL = Shape(
+    name="small", width=256, heads=4, kv_heads=2, feed_forward=512, post_rope=True, head_size=64
+)
+"""589,824 weights, 524,288 keys and as many values per request; two query heads share a key."""
+
+
+def test_traffic_and_arithmetic_of_a_small_layer() -> None:
+    """By hand: bytes and multiply-adds of two requests, in the systems' number of bits."""
+    weights, cached = 256 * 64 * 12 + 3 * 256 * 512, 4096 * 2 * 64
+    assert (SMALL.weights, SMALL.keys) == (weights, cached)
+    products = 2 * (weights + 2 * 2 * cached)
+    npu = npu_layer(SMALL, 2).total
+    assert (npu.external, npu.internal, npu.outer, npu.inner) == (
+        2 * weights + 2 * 2 * 2 * cached,
+        0,
+        products,
+        0,
+    )
+    assert ecco_layer(SMALL, 2).total.external == npu.external / 4
+    # Each of two requests reads the weights, each of two query heads the cache.
+    pim = hbm_pim_layer(SMALL, 2).total
+    assert (pim.internal, pim.external, pim.inner) == (
+        2 * 2 * weights + 2 * 2 * 2 * 2 * cached,
+        0,
+        products,
+    )
+    pimba = pimba_layer(SMALL, 2, enhanced=True).total
+    assert (pimba.internal, pimba.inner) == (pim.internal / 2, products)
+    original = pimba_layer(SMALL, 2, enhanced=False)
+    assert original.linear == npu_layer(SMALL, 2).linear
+    assert original.attention == pimba_layer(SMALL, 2, enhanced=True).attention
+    # Both requests and both heads share a column.
+    own = p3llm_layer(SMALL, 2).total
+    assert own.internal == weights * (4 + 8 / 128) / 8 + 2 * 2 * cached * (4 + 20 / 128) / 8
+    assert (own.external, own.outer, own.inner) == (0, 0, products)
+    # Above a batch of 8, linear layers move to the NPU.
+    assert p3llm_layer(SMALL, 9).linear.outer == 9 * weights
+
+
+def test_energy_of_a_column() -> None:
+    """A column costs its share of a row, and what Pimba's simulator has for it."""
+    column = 901.12 * 32 / 1024
+    one = p3llm_rivals.Work(ns=0, external=32, outer=1)
+    assert p3llm_rivals.memory_pj(one) == pytest.approx(919.04 + column)
+    other = p3llm_rivals.Work(ns=0, internal=32, inner=4)
+    assert p3llm_rivals.memory_pj(other) == pytest.approx(478.72 + column)
+    elements = p3llm_rivals.PUBLISHED
+    whole = one + other
+    assert p3llm_rivals.energy_pj(whole, elements) == pytest.approx(
+        919.04 + 478.72 + 2 * column + 5 * 0.69
+    )
+    assert p3llm_rivals.energy_pj(whole, elements, mixed=True) == pytest.approx(
+        919.04 + 478.72 + 2 * column + 0.69 + 4 * 0.18
+    )
+
+
+def test_rivals_are_compared_as_in_figure_12() -> None:
+    found = {claim.what: claim for claim in p3llm_rivals.claims()}
+    assert found["mean speedup over Ecco"].holds == "yes"
+    assert found["mean speedup over Pimba with 8-bit weights, batch 2 and 4"].holds == "no"
+    # Attention decides at a batch of 64: twice as many query heads share a column.
+    large = [p3llm_rivals.served(shape, 64) for shape in p3llm_rivals.LARGE]
+    assert all(ecco.attention.ns > 1.9 * own.attention.ns for ecco, own in large)
+    assert [shape.name for shape in p3llm_rivals.LARGE] == ["Llama-3.1-8B", "Llama-3.2-3B"]
+    assert all(shape.group > 1 for shape in SHAPES if shape.post_rope)
+
+
+def test_the_die_of_table_vii() -> None:
+    """Both published rows imply the die, and netlists scale by feature size and DRAM process."""
+    for row in (p3llm_area.HBM_PIM, p3llm_area.P3LLM):
+        assert p3llm_area.share(row.mm2) == pytest.approx(row.share, abs=0.0015)
+    unit = p3llm_area.Unit(name="one", um2=45 * 45)
+    assert unit.mm2 == pytest.approx(20 * 20 * 10 * 32 / 1e6)
+    half = p3llm_area.HALF
+    assert half.relative_share(half) == p3llm_area.share(7.7)
+    page = (ROOT / "docs" / "p3llm" / "pim" / "pim_compute_unit.md").read_text()
+    assert f"| sized | {p3llm_area.OWN.um2:,} | 1,595 | {half.um2:,} |" in page
+    assert f"| delay-optimised | 79,235 | 28,755 | 919 | {p3llm_area.SCALING} |" in page
+
+
+def test_channels_with_outliers_are_found() -> None:
+    """One channel of the second head is five times as large; smoothing removes it."""
+    generator = torch.Generator().manual_seed(1)
+    cache = torch.rand((2, 50, 8), generator=generator) + 1
+    cache[1, 30, 3] = -10
+    ratios = p3llm_outliers.relative(cache)
+    assert [tuple(place) for place in np.argwhere(ratios > p3llm_outliers.OUTLIER)] == [(1, 3)]
+    assert p3llm_outliers.heads_with_outliers(ratios) == 0.5
+    largest = np.abs(cache.numpy()).max(1).astype(np.float64)
+    assert ratios[1, 3] == pytest.approx(10 / np.sort(largest[1])[3:5].mean())
+
+
+def test_keys_before_and_after_the_rotary_embedding(network: Any, text: np.ndarray) -> None:
+    """Recomputed from the first layer's weights; the embedding keeps the length of each pair."""
+    found = p3llm_outliers.channel_ratios(network, text[0], lambda what, steps: lambda: None)
+    states = network.model.embed_tokens(torch.tensor(text[0]))
+    layer = network.model.layers[0]
+    with torch.inference_mode():
+        here = layer.input_layernorm(states)
+        keys = layer.self_attn.k_proj(here).unflatten(-1, (-1, 32)).transpose(0, 1)
+        values = layer.self_attn.v_proj(here).unflatten(-1, (-1, 32)).transpose(0, 1)
+    assert np.allclose(found["keys before RoPE"][:2], p3llm_outliers.relative(keys), rtol=1e-4)
+    assert np.allclose(found["values"][:2], p3llm_outliers.relative(values), rtol=1e-4)
+    assert not np.allclose(found["keys after RoPE"], found["keys before RoPE"], rtol=0.01)
+    assert np.allclose(found["smoothed keys"], 1)
+    assert {own.shape for own in found.values()} == {(4, 32)}
+
+
 def test_table_iv_specifies_that_the_weights_differ() -> None:
     names = ("baseline", "+ key smoothing", "+ E4M3 activations")
     lost: dict[str, np.ndarray] = {name: np.ones((1, 66)) for name in names}
@@ -206,10 +325,11 @@ def test_the_study_finishes(network: Any, text: np.ndarray, tmp_path: Path) -> N
     passes._shifts = smooth_quant_shifts(network, text[1])
     keys = key_errors(network, passes.progress, {"one": text[0], "two": text[1]})
     grid = grid_results(passes, text, (32, 64))
-    done = p3llm.outcome_of(passes, text, text[:1], keys, grid)
+    channels = p3llm_outliers.channel_ratios(network, text[0], passes.progress)
+    done = p3llm.outcome_of(passes, text, text[:1], keys, channels, grid)
     written = {file.name for file in write_outcome(done, tmp_path)}
     assert {"p3llm.md", "p3llm.json", "p3llm-keys.svg", "p3llm-roofline.svg"} <= written
-    assert {claim.holds for claim in done.claims} <= {"yes", "no", "not measurable"}
+    assert {claim.holds for claim in done.claims} <= {"yes", "no", "partly", "not measurable"}
 
 
 def test_the_map_of_the_paper_lists_what_is_not_built() -> None:

@@ -1,11 +1,15 @@
+import fnmatch
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
 
+from hdl.catalog import CATALOG
+from hdl.paths import ROOT
 from synth.diagram import Arrow, Box, Diagram, Point, draw_diagram
-from synth.papers import read_papers
+from synth.papers import Paper, read_papers
 from tests.synth.drawings import faults_of, words_of
 
 DIAGRAMS = {paper.title: paper.diagram for paper in read_papers() if paper.diagram}
@@ -70,6 +74,59 @@ def faults(diagram: Diagram) -> Iterator[str]:
                 yield f"{text!r} is in {box.name}"
             if owners == [box] and not whole:
                 yield f"{text!r} is not in {box.name}"
+
+
+def unshown(name: str, diagram: Diagram) -> Iterator[str]:
+    """Yield what a paper's diagram does not show of the paper's units and folders."""
+    home = ROOT / "hdl" / name
+    files = [file.relative_to(home).with_suffix("") for file in home.rglob("*.py")]
+    modules = {".".join(file.parts) for file in files if file.name != "__init__"}
+    for shown in diagram.boxes:
+        if bool(shown.units) != (shown.kind != "outside"):
+            yield f"{shown.name} is {shown.kind} and shows {len(shown.units)} units"
+    patterns = [pattern for shown in diagram.boxes for pattern in shown.units]
+    for pattern in patterns:
+        if not fnmatch.filter(modules, pattern):
+            yield f"no module is {pattern}"
+    found = {module for pattern in patterns for module in fnmatch.filter(modules, pattern)}
+    for entry in CATALOG:
+        # A unit with the paper's name is the accelerator, or a tile of it.
+        if entry.paper == name and not entry.top.startswith(name):
+            module = entry.unit.__module__.removeprefix(f"hdl.{name}.")
+            if module not in found:
+                yield f"no box shows {module}"
+    for folder in {module.partition(".")[0] for module in modules if "." in module}:
+        if not any(module.startswith(f"{folder}.") for module in found):
+            yield f"no box shows {folder}"
+
+
+@pytest.mark.parametrize(
+    "paper", [paper for paper in read_papers() if paper.diagram], ids=lambda paper: paper.name
+)
+def test_boxes_show_all_units_and_folders_of_the_paper(paper: Paper) -> None:
+    assert paper.diagram and not list(unshown(paper.name, paper.diagram))
+
+
+@pytest.mark.parametrize(
+    ("name", "box", "change", "fault"),
+    (
+        ("lad", "linear", None, "no box shows linear.linear_module"),
+        ("lad", "eas", None, "no box shows eas"),
+        ("p3llm", "npu", {"kind": "outside"}, "npu is outside and shows 2 units"),
+        ("p3llm", "npu", {"kind": "outside", "units": ()}, "no box shows quantisers"),
+        ("p3llm", "scaler", {"units": ()}, "scaler is compute and shows 0 units"),
+        ("kelle", "sfu", {"units": ("sfus",)}, "no module is sfus"),
+    ),
+)
+def test_unit_without_a_box_is_found(name: str, box: str, change: dict | None, fault: str) -> None:
+    (diagram,) = (paper.diagram for paper in read_papers() if paper.name == name)
+    assert diagram
+    boxes = [
+        replace(one, **change or {}) if one.name == box else one
+        for one in diagram.boxes
+        if change is not None or one.name != box
+    ]
+    assert fault in list(unshown(name, replace(diagram, boxes=boxes)))
 
 
 @pytest.mark.parametrize("title", DIAGRAMS)

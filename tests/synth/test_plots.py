@@ -85,7 +85,7 @@ def test_labels_do_not_overlap_in_the_plots_of_a_system(paper: Paper) -> None:
         assert not list(faults_of(bars_plot(bars, label="%", limits=(0, 100))))
     of_system = [result for result in completed([], kept_figures()) if result.top == paper.name]
     if areas := part_areas(paper, of_system):
-        ordered = sorted(areas.items(), key=lambda item: -item[1])
+        ordered = sorted(areas.areas.items(), key=lambda item: -item[1])
         shown = [item for item in ordered if item[1] > 0]
         assert not list(faults_of(treemap(shown, SYSTEMS[paper.name])))
 

@@ -17,7 +17,7 @@ from synth.long_tests import FILE, long_tests
 from synth.papers import Headline, Paper, read_papers
 from synth.report import write_report
 from synth.results import Record, collect, collect_studies
-from synth.svg import LARGEST, SMALLEST, width_at
+from synth.svg import LARGEST, SMALLEST, SYSTEMS, width_at
 from synth.synthesis import measure_design
 from synth.unit_rows import operations_each_cycle
 from tests.synth.designs import Counter, emit
@@ -161,6 +161,16 @@ def test_new_clone_shows_stored_figures_with_marks(fresh: Page) -> None:
     assert text.count("<svg") >= 10 + 2 + 1 + 2 + 2
 
 
+def test_each_system_has_its_pictures(fresh: Page) -> None:
+    text = fresh.file.read_text()
+    papers = [paper for paper in read_papers() if paper.diagram]
+    assert {paper.name for paper in papers} == set(SYSTEMS)
+    for paper in papers:
+        assert f"{paper.title}, after its " in text
+        assert f"Cycles of a step of {paper.title} by kind of work" in text
+        assert f"Area of {paper.title} by part" in text
+
+
 def test_each_picture_is_legible_on_a_narrow_screen(fresh: Page) -> None:
     drawings = re.findall(r"<svg.*?</svg>", fresh.file.read_text(), flags=re.S)
     form = r'style="min-width: (\d+)px; max-width: (\d+)px"'
@@ -180,7 +190,8 @@ def test_the_first_section_has_the_tables_and_pictures_of_the_comparison(tmp_pat
     (tmp_path / "one.svg").write_text("<?xml?>\n<svg><text/></svg>")
     page.write_text(
         "# Comparison\n\nOne [model](m.md), `all` systems.\n\n![a plot](one.svg)\n\n"
-        "<!-- rows: written by `make report DOCS=1` -->\n| | A |\n|---|---|\n| cycles | 1,234 |\n"
+        "<!-- rows: written by `make report DOCS=1` -->\n| | A | B |\n|---|---|---|\n"
+        "| cycles | 1,234 | 5.6 † |\n"
         "<!-- end of rows -->\n"
     )
     found = five_systems(tmp_path, page)
@@ -189,7 +200,8 @@ def test_the_first_section_has_the_tables_and_pictures_of_the_comparison(tmp_pat
         ("a plot", "<svg><text/></svg>")
     ]
     (row,) = found.tables["rows"].rows
-    assert [cell.text for cell in row] == ["cycles", "1,234"] and row[1].kept and row[1].link
+    assert [cell.text for cell in row] == ["cycles", "1,234", "5.6 †"]
+    assert all(cell.kept and cell.link for cell in row[1:])
 
 
 def test_each_unit_has_one_row_and_every_link_leads_somewhere(fresh: Page) -> None:

@@ -1,6 +1,10 @@
 """The modules inside models of `transformers`, and the example of `docs/pytorch.md`."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,20 +127,32 @@ def test_wrong_uses_are_refused(model: Any, tokens: torch.Tensor) -> None:
                 model(input_ids=tokens[:, 8:9], past_key_values=first.past_key_values)
 
 
-def run_examples(count: int | None, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run the page's first examples in one namespace, and compare what they print."""
+def examples() -> list[tuple[str, str]]:
+    """Return the page's examples, and what they print."""
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(), re.S)
     assert len(blocks) == PAGE.read_text().count("```python") == 3
-    names: dict[str, Any] = {}
-    for source, wanted in blocks[:count]:
-        exec(compile(source, str(PAGE), "exec"), names)
-        assert capsys.readouterr().out == wanted
+    return blocks
 
 
-def test_the_example_of_a_quantiser_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    run_examples(1, capsys)
+def test_the_example_of_a_quantiser_runs_outside_the_checkout(tmp_path: Path) -> None:
+    source, wanted = examples()[0]
+    (tmp_path / "quantised.py").write_text(source)
+    child = subprocess.run(
+        [sys.executable, "quantised.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    assert child.stdout == wanted
 
 
 @pytest.mark.full
 def test_all_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
-    run_examples(None, capsys)
+    """Run them in one namespace."""
+    names: dict[str, Any] = {}
+    for source, wanted in examples():
+        exec(compile(source, str(PAGE), "exec"), names)
+        assert capsys.readouterr().out == wanted

@@ -1,22 +1,17 @@
-"""Bench of MEADOW with the AXI shell: the memory, the host's accesses, and jobs of programs."""
+"""Bench of an accelerator with the AXI shell: the memory, the host's accesses, and jobs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from golden.shell.meadow_axi import JobError, Region, prediction_tokens, program_words
+from golden.shell.shell_jobs import JobError, Region, program_words
 from hdl.shell.axi import PAGE_BYTES
-from hdl.shell.meadow_axi_parameters import (
-    PROGRAM,
-    WORDS_PER_PREDICTION,
-    MeadowAxiParameters,
-)
 from hdl.shell.register_map import registers
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.shell.axi_lite_host import LiteHost
 from testbenches.shell.axi_memory import AxiReads, AxiWrites, SparseMemory
-from testbenches.shell.meadow_axi_work import Job, Work
+from testbenches.shell.shell_work import Job, Work
 from testbenches.streams import Port
 
 TIMEOUT = 200_000
@@ -25,7 +20,7 @@ TIMEOUT = 200_000
 SLOWEST = 16
 """Cycles per ideal cycle of a job after which a longer one must have ended.
 
-The ports of AXI may be narrower than MEADOW's own.
+The ports of AXI may be narrower than the accelerator's own.
 """
 
 POLL = 20
@@ -113,7 +108,7 @@ class Responses:
 
 
 class ShellBench:
-    """MEADOW with the shell between a memory and a host.
+    """An accelerator with the shell between a memory and a host.
 
     Parameters
     ----------
@@ -130,7 +125,7 @@ class ShellBench:
     def __init__(
         self, dut: Any, salt: str, source: str = "none", sink: str = "none", *, latency: int = 6
     ) -> None:
-        self.p: MeadowAxiParameters = catalog_parameters()
+        self.p: Any = catalog_parameters()
         self.bench = bench = Bench(dut, salt, timeout=TIMEOUT)
         self.rng = bench.rng
         self.memory = ImageMemory(self.rng.getrandbits(16))
@@ -218,7 +213,7 @@ class ShellBench:
 
     async def start(self, job: Job) -> None:
         """Write a program and its length, and start it."""
-        for name in PROGRAM:
+        for name in self.p.program:
             words = program_words(job.words[name], self.p.regions[name])
             self.memory.images[name][: words.size] = words.tobytes()
             assert await self.write("token_in", len(words)) == OKAY
@@ -271,7 +266,7 @@ class ShellBench:
         found = []
         for job in work.jobs:
             await self.start(job)
-            await self.finish(sum(work.program.traffic.ideal))
+            await self.finish(work.ideal_cycles)
             found.append(await self.cycles())
         assert await self.read("error_cause") == 0, "a job without errors reports none"
         self.check(work)
@@ -279,12 +274,11 @@ class ShellBench:
 
     def check(self, work: Work) -> None:
         """Compare tokens and the whole memory with the golden model."""
-        predictions = [one for job in work.jobs for one in job.predictions]
-        expected = np.array(prediction_tokens(one or (0, 0) for one in predictions), np.int64)
-        found = np.array(self.tokens, np.int64)
+        tokens = [one for job in work.jobs for one in job.tokens]
+        expected = np.array(work.arranged([one or 0 for one in tokens]), np.int64)
+        found = np.array(work.arranged(self.tokens), np.int64)
         if len(found) == len(expected):
-            defined = np.array([one is not None for one in predictions], np.int64)
-            found *= np.repeat(defined, WORDS_PER_PREDICTION)
+            found[[one is None for one in tokens]] = 0
         self.bench.compare("tokens", expected, found)
         self.check_memory(work)
 
@@ -298,12 +292,12 @@ class ShellBench:
                 found = np.where(np.ma.getmaskarray(words), words.data, found)
                 words = words.data
             self.bench.compare(f"bytes of {name}", words, found)
-        self.check_unwritten(skip=(*results, *PROGRAM))
+        self.check_unwritten(skip=results)
 
-    def check_unwritten(self, skip: Iterable[str] = PROGRAM) -> None:
-        """Compare the regions that no job writes, and all other memory."""
+    def check_unwritten(self, skip: Iterable[str] = ()) -> None:
+        """Compare the regions that neither host nor job writes, and all other memory."""
         for name, words in self.images.items():
-            if name not in skip:
+            if name not in (*skip, *self.p.program):
                 found = np.frombuffer(self.memory.images[name], np.uint8)[: words.size]
                 self.bench.compare(f"bytes of {name}", words.reshape(-1), found)
         assert not self.memory.strays, f"bytes outside all regions: {self.memory.strays}"
