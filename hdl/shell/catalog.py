@@ -90,6 +90,8 @@ VEDA_AXI = {
     "tiny": VedaAxiParameters(
         veda=VEDA["tiny_vocabulary"], data_bytes=8, burst_beats=16, outstanding=3, token_depth=4
     ),
+    # Two lines per beat; biases, and a norm with biases.
+    "tiny_opt": VedaAxiParameters(veda=VEDA["tiny_opt"], data_bytes=16),
     # A line per beat and channel: the widest beat of AXI4.
     "smollm2": VedaAxiParameters(veda=VEDA["smollm2_vocabulary"], data_bytes=128),
     "paper": VedaAxiParameters(veda=VEDA["paper"], data_bytes=128),

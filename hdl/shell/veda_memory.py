@@ -1,5 +1,7 @@
 """VEDA with burst ports: its lines, vote counts and results are in memory."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -151,7 +153,7 @@ class VedaMemory(Unit):
         ]
         return m
 
-    def _connect_writes(self, m: Module, inner: stream.Interface, outer: stream.Interface) -> None:
+    def _connect_writes(self, m: Module, inner: Any, outer: Any) -> None:
         """Connect a port of writes to the port of this unit."""
         connect_streams(m, inner.requests, outer.requests)
         connect_streams(m, inner.words, outer.words)
