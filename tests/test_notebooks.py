@@ -5,6 +5,7 @@ import re
 import resource
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -52,9 +53,10 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 @dataclass
 class Execution:
-    """A notebook's cells after their execution, and the processor time of all of them."""
+    """A notebook's cells after their execution, and their time on the wall and on processors."""
 
     cells: list[Any]
+    wall: float = 0.0
     seconds: float = 0.0
     texts: list[str] = field(default_factory=list)
 
@@ -83,9 +85,10 @@ def execute(notebook: dict[str, Any], folder: Path) -> Execution:
     client = NotebookClient(
         nodes, timeout=TIMEOUT, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
-    start = processor_seconds()
+    start, clock = processor_seconds(), time.monotonic()
     client.execute(env=known)
     execution = Execution([cell for cell in nodes.cells if cell.cell_type == "code"])
+    execution.wall = time.monotonic() - clock
     execution.seconds = processor_seconds() - start
     for cell in execution.cells:
         failed = any(output.output_type == "error" for output in cell.outputs)
@@ -164,8 +167,10 @@ def test_kernel_executes_each_cell(name: str, home: Path, tmp_path: Path) -> Non
     assert shown
     for number, line in shown:
         assert line in "\n".join(lines(execution.texts[number])), line
-    print(f"{name}: {execution.seconds:.0f} s of processor time")
-    assert execution.seconds < LIMIT
+    print(f"{name}: {execution.wall:.0f} s, {execution.seconds:.0f} s of processor time")
+    assert execution.seconds < 2 * LIMIT
+    # Other work shares a developer's machine.
+    assert execution.wall < LIMIT or "CI" not in os.environ
 
 
 def test_all_tutorials_are_executed() -> None:

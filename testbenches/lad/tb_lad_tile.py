@@ -7,7 +7,7 @@ import cocotb
 import numpy as np
 
 from golden.lad.lad_tile import LadTile, Step, equation_7, schedule_bound
-from golden.lad.traffic import WORD_BITS
+from golden.lad.traffic import WORD_BITS, traffic
 from hdl.lad.parameters import LadTileParameters
 from testbenches.applicable import only_if
 from testbenches.bench import context, record_fact
@@ -24,12 +24,13 @@ from testbenches.lad.tile_bench import (
     random_load,
     real_work,
     short_load,
+    synthetic_steps,
 )
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.shared_tests import reset_test, slow_stream_test, stall_test
 
-LENGTHS = (512, 1024, 2048)
+LENGTHS = (512, 1024, 2048, 4096)
 """Positions in the steady state."""
 
 GROUPS = 3
@@ -108,19 +109,23 @@ async def all_active(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
+@cocotb.parametrize(trace=("SmolLM2", "synthetic"))
 @only_if(
     lambda run: run.full and run.parameters.vector.head_size >= 64,
     "long decodings of whole heads, in the full version",
 )
-async def steady_state(dut: Any) -> None:
-    """Decode nine interleaved heads at some lengths; record the interval of steps in cycles."""
-    bench = LadTileBench(dut, "steady_state")
+async def steady_state(dut: Any, trace: str) -> None:
+    """Decode nine interleaved heads at some lengths; record interval and words of a step.
+
+    The synthetic trace has the locality that the paper reports.
+    """
+    bench = LadTileBench(dut, f"steady_state {trace}")
     p = bench.p
     # The model decodes one head; the memory outside has nine copies of it.
     begun, heads, rounds = LadTile(parameters=p), min(p.stored_heads, 9), 3
-    steps = long_steps(p, LAYERS[1])
+    steps = synthetic_steps(p) if trace == "synthetic" else long_steps(p, LAYERS[1])
     for length in LENGTHS:
-        if length > p.slots:
+        if length > min(p.slots, len(steps)):
             continue
         for now in range(begun.heads[0].length, length - rounds):
             begun.step(0, *steps[now])
@@ -137,15 +142,21 @@ async def steady_state(dut: Any) -> None:
         seen = [cycle for cycle, _payload in bench.outputs.received][heads:]
         later = answers[heads + 1 :]
         record_fact(
-            "steady_state",
+            f"steady_state {trace}",
             str(length),
             {
                 "cycles": (seen[-1] - seen[0]) / len(later),
                 "equation_7": float(np.mean([equation_7(p, one) for one in later])),
                 "schedule_bound": float(np.mean([schedule_bound(p, one) for one in later])),
                 "keys": float(np.mean([one.moved.keys for one in later])),
+                "exact": float(np.mean([one.precise for one in later])),
                 "active": float(np.mean([len(one.active) for one in later])),
                 "changed": float(np.mean([len(one.changed) for one in later])),
+                "words": sum(traffic(p, later).values()) / WORD_BITS / len(later),
+                # It reads all positions, and writes the new one.
+                "words_of_full_attention": float(
+                    np.mean([2 * p.vector.head_size * (one.active[-1] + 2) for one in later])
+                ),
             },
         )
 

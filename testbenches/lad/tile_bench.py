@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from golden.arith.float_values import ONE, codes, values
 from golden.lad.lad_tile import Head, LadTile, Step
 from golden.lad.lad_tiles import group_numbers
+from golden.lad.synthetic_trace import SyntheticTrace
 from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.lad.interval_table import COUNT_BITS
 from hdl.lad.parameters import LadTileParameters, LadTilesParameters
@@ -238,6 +239,12 @@ def long_steps(p: LadTileParameters, layer: int) -> list[tuple[Codes, Codes, Cod
     size = p.vector.head_size
     queries, keys, vectors = (head_vectors(name, size, layer=layer, long=True) for name in "qkv")
     return list(zip(codes(values(queries) / np.sqrt(size)), keys, vectors, strict=True))
+
+
+def synthetic_steps(p: LadTileParameters) -> list[tuple[Codes, Codes, Codes]]:
+    """Return query, key and value of each step of a trace with the paper's locality."""
+    drawn = SyntheticTrace(head_size=p.vector.head_size).draw()
+    return list(zip(*(codes(part) for part in drawn), strict=True))
 
 
 def random_order(
