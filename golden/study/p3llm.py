@@ -1,7 +1,12 @@
 """The study of P3-LLM: perplexity with its formats, step by step, its speed, energy and area."""
 
+from typing import Any
+
 import numpy as np
 
+from golden.llm import text_named
+from golden.llm.model import load_tokens
+from golden.p3llm.oaken import oaken_cache, watched_projections
 from golden.study import (
     p3llm_area,
     p3llm_grid,
@@ -13,7 +18,13 @@ from golden.study import (
 from golden.study.comparisons import Comparison, compared, verdicts
 from golden.study.losses import perplexity_of
 from golden.study.outcome import Claim, Outcome, Plot, Table
-from golden.study.p3llm_passes import Losses, SchemePasses, kept_passes
+from golden.study.p3llm_passes import (
+    CALIBRATION_TOKENS,
+    Losses,
+    SchemePasses,
+    kept_passes,
+    window_losses,
+)
 from golden.study.p3llm_schemes import (
     ABLATION,
     LINEAR,
@@ -24,7 +35,7 @@ from golden.study.p3llm_schemes import (
     SATURATION,
     decoding,
 )
-from golden.study.subject import Subject
+from golden.study.subject import Progress, Subject
 
 OPERAND_TOKENS = 512
 """Tokens of the single window for Figure 3 (b); a full study uses all windows."""
@@ -41,7 +52,9 @@ def study(subject: Subject, *, full: bool) -> Outcome:
     keys = p3llm_keys.key_errors(subject.model, subject.progress)
     channels = p3llm_outliers.channel_ratios(subject.model, windows[0], subject.progress)
     grid = p3llm_grid.grid_results(passes, windows)
-    return outcome_of(passes, windows, few, keys, channels, grid)
+    calibration = load_tokens(text_named("prose"))[:CALIBRATION_TOKENS]
+    oaken = oaken_losses(subject.model, windows, calibration, subject.progress)
+    return outcome_of(passes, windows, few, keys, channels, grid, oaken)
 
 
 def outcome_of(
@@ -51,6 +64,7 @@ def outcome_of(
     keys: p3llm_keys.KeyErrors,
     channels: p3llm_outliers.Ratios,
     grid: p3llm_grid.GridResults,
+    oaken: np.ndarray,
 ) -> Outcome:
     """Return the outcome for windows of text."""
     prompt = windows.shape[1] // 2
@@ -64,7 +78,7 @@ def outcome_of(
 
     later = {name: lost[:, prompt:] for name, lost in stages.items()}
     judged = [
-        *_ablation_verdicts(steps),
+        *_ablation_verdicts({**steps, "Oaken": oaken}),
         *_format_verdicts(steps["baseline"], rope, shares, fused, linear),
         *_operand_verdicts(single),
         *_decoding_verdicts(later),
@@ -80,7 +94,7 @@ def outcome_of(
         p3llm_tables.linear(steps["baseline"], linear),
         _plain("Keys before and after the rotary embedding", steps["baseline"], rope),
         _plain("Scales of values inside the probabilities", steps["baseline"], fused),
-        p3llm_tables.published(steps),
+        p3llm_tables.published(steps, oaken),
         p3llm_grid.table(grid),
         p3llm_tables.operands(single),
         _decoding_table(steps["baseline"][:, prompt:], later, prompt),
@@ -132,6 +146,34 @@ def outcome_of(
     )
 
 
+def oaken_losses(
+    model: Any, windows: np.ndarray, calibration: np.ndarray, progress: Progress
+) -> np.ndarray:
+    """Return the losses [windows, tokens - 1] with Oaken's keys and values, all else in float32.
+
+    Parameters
+    ----------
+    model
+        A causal language model of `transformers`.
+    windows : numpy.ndarray
+        Token numbers [windows, tokens].
+    calibration : numpy.ndarray
+        Token numbers of the text that gives the thresholds.
+    progress : Progress
+        Called with the number of texts.
+    """
+    done = progress("Oaken (Table IV)", len(windows) + 1)
+    with watched_projections(model) as thresholds:
+        window_losses(model, calibration)
+    done()
+    rows = []
+    with oaken_cache(model, thresholds):
+        for window in windows:
+            rows.append(window_losses(model, window))
+            done()
+    return np.stack(rows)
+
+
 def _held(verdict: str, kind: str) -> str:
     """Return whether a claim holds: that the first is better, or that both are equal.
 
@@ -143,7 +185,7 @@ def _held(verdict: str, kind: str) -> str:
 
 
 def _ablation_verdicts(steps: Losses) -> list[Verdict]:
-    """Compare the steps of Table VI for which the paper claims an ordering."""
+    """Compare the steps of Table VI, and Oaken, where the paper claims an ordering."""
 
     def pair(first: str, second: str, paper: str) -> Verdict:
         return compared(f"{first} against {second}", steps[first], steps[second]), "better", paper
@@ -151,6 +193,7 @@ def _ablation_verdicts(steps: Losses) -> list[Verdict]:
     return [
         pair("baseline", "post-RoPE INT4 KV", "5.47 < 5.61; 6.24 < 6.52"),
         pair("+ key smoothing", "post-RoPE INT4 KV", "5.51 < 5.61; 6.35 < 6.52"),
+        pair("+ key smoothing", "Oaken", "5.51 < 5.53; 6.35 < 6.37"),
         pair("+ key smoothing", "+ INT4 weights", "5.51 < 5.64; 6.35 < 6.79"),
         pair("+ BitMoD weights", "+ INT4 weights", "5.63 < 5.64; 6.72 < 6.79"),
         pair("+ BitMoD weights", "+ E4M3 probabilities", "5.63 < 5.67; 6.72 < 6.81"),

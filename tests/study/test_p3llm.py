@@ -277,7 +277,10 @@ def test_keys_before_and_after_the_rotary_embedding(network: Any, text: np.ndarr
 def test_table_iv_specifies_that_the_weights_differ() -> None:
     names = ("baseline", "+ key smoothing", "+ E4M3 activations")
     lost: dict[str, np.ndarray] = {name: np.ones((1, 66)) for name in names}
-    note = published(lost).note
+    table = published(lost, np.full((1, 66), 2.0))
+    rows = {row[0]: row[1] for row in table.rows}
+    assert rows == {"KV4, Oaken": "7.389", "KV4": "2.718", "W4A8KV4P8": "2.718"}
+    note = table.note
     assert "plain rounding here" in note and "apply AWQ" in note
 
 
@@ -326,7 +329,9 @@ def test_the_study_finishes(network: Any, text: np.ndarray, tmp_path: Path) -> N
     keys = key_errors(network, passes.progress, {"one": text[0], "two": text[1]})
     grid = grid_results(passes, text, (32, 64))
     channels = p3llm_outliers.channel_ratios(network, text[0], passes.progress)
-    done = p3llm.outcome_of(passes, text, text[:1], keys, channels, grid)
+    oaken = p3llm.oaken_losses(network, text, text[1], passes.progress)
+    done = p3llm.outcome_of(passes, text, text[:1], keys, channels, grid, oaken)
+    assert "+ key smoothing against Oaken" in {claim.what for claim in done.claims}
     written = {file.name for file in write_outcome(done, tmp_path)}
     assert {"p3llm.md", "p3llm.json", "p3llm-keys.svg", "p3llm-roofline.svg"} <= written
     assert {claim.holds for claim in done.claims} <= {"yes", "no", "partly", "not measurable"}
