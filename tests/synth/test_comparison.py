@@ -51,7 +51,7 @@ def unknown_figure(data: dict[str, Any]) -> None:
 
 
 def unknown_old_figure(data: dict[str, Any]) -> None:
-    data["systems"]["kelle"]["old"].append("edram")
+    data["systems"]["kelle"]["old"] = ["edram"]
 
 
 @pytest.mark.parametrize(
