@@ -135,7 +135,8 @@ def test_a_clock_at_which_bank_times_are_illegal_is_in_no_cell(data: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("clock_mhz", "clocks"), [(286, [286.0, 286.0]), (287, [287.0]), (500, [500.0]), (699, []), (1000, [])]
+    ("clock_mhz", "clocks"),
+    [(286, [286.0, 286.0]), (287, [287.0]), (500, [500.0]), (699, []), (1000, [])],
 )
 def test_the_legal_clock_is_that_of_the_parameters(
     clock_mhz: int, clocks: list[float], data: dict[str, Any]
