@@ -14,6 +14,8 @@ from hdl.target import Target, writing_for
 
 P = MatrixUnitParameters(rows=8, bands=2, vectors=3, shared=2, spacing=2, scales=4)
 VECTORS = 40
+LONGEST = 4000
+"""Cycles after which a result is missing: each vector takes at most 11 and a pause of 30."""
 
 
 @pytest.mark.parametrize(("shared", "spacing"), [(1, 1), (2, 2), (2, 5), (4, 4), (8, 8), (8, 11)])
@@ -42,6 +44,7 @@ def test_bursts_of_vectors_give_results_in_order(shared: int, spacing: int) -> N
         ended: list[int | None] = []
         accepted = waiting = idle = 0
         while len(got.results) < VECTORS:
+            assert len(ended) < LONGEST
             # An accepted vector's total is complete some cycles later, as in the array.
             accepts = accepted < VECTORS and waiting < p.held and not idle
             idle = int(rng.integers(0, 30)) if rng.random() < 0.2 else max(idle - 1, 0)
