@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from golden.arith.bitmod_fp4 import quantise_weighted
 from golden.llm.layers import rotary_angles, rotated, silu
 from golden.llm.stored_tensors import Singles
+from golden.p3llm.p3llm import fitting_group
 from hdl.model_shape import ModelShape
 
 POWERS = tuple(n / 20 for n in range(20))
@@ -41,9 +42,8 @@ def rounded(weights: Singles, group: int) -> Singles:
     The group is halved until it divides the inputs. The 8-bit rounding of scales is not included.
     """
     inputs = weights.shape[1]
-    while inputs % group:
-        group //= 2
-    found = quantise_weighted(weights, np.ones(inputs), group_size=group, ratios=(1.0,))
+    own = fitting_group(inputs, group)
+    found = quantise_weighted(weights, np.ones(inputs), group_size=own, ratios=(1.0,))
     return found.values().reshape(weights.shape)
 
 
@@ -92,8 +92,7 @@ def clipped(weights: Singles, inputs: Singles, group: int) -> Singles:
         Weights per group, halved until it divides the inputs.
     """
     outputs, channels = weights.shape
-    while channels % group:
-        group //= 2
+    group = fitting_group(channels, group)
     groups = weights.reshape(outputs, -1, group)
     parts = inputs.reshape(len(inputs), -1, group).astype(np.float64).transpose(1, 2, 0)
     # The mean square of x . d over tokens is d' C d, with the mean C of x x'.

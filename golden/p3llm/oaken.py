@@ -7,13 +7,15 @@ with zero. Keys are quantised before the rotary embedding. The published code co
 outer and middle groups over a whole text; here each token has its own, as its hardware has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from golden.p3llm.scheme import linear_layers
 
 OUTER, MIDDLE = 0.04, 0.9
 """Shares of elements in the outer and in the middle group; the others are inner."""
@@ -69,33 +71,38 @@ def projections(model: Any) -> dict[str, torch.nn.Linear]:
     """Return the layers that compute keys and values, by name."""
     return {
         name: module
-        for name, module in model.model.named_modules()
+        for name, module in linear_layers(model).items()
         if name.rpartition(".")[2] in PROJECTIONS
     }
+
+
+@contextmanager
+def _hooked(model: Any, hook: Callable[[str, Tensor], Tensor | None]) -> Iterator[None]:
+    """Give `hook` all keys and values inside the context; what it returns replaces them."""
+    with ExitStack() as undo:
+        for name, module in projections(model).items():
+
+            def own(_: Any, __: Any, made: Tensor, name: str = name) -> Tensor | None:
+                return hook(name, made)
+
+            undo.callback(module.register_forward_hook(own).remove)
+        yield
 
 
 @contextmanager
 def watched_projections(model: Any) -> Iterator[dict[str, Thresholds]]:
     """Collect the thresholds of the text that a model reads inside the context."""
     found: dict[str, Thresholds] = {}
-    with ExitStack() as undo:
-        for name, module in projections(model).items():
 
-            def seen(_: Any, __: Any, made: Tensor, name: str = name) -> None:
-                found[name] = Thresholds.of(made)
+    def seen(name: str, made: Tensor) -> None:
+        found[name] = Thresholds.of(made)
 
-            undo.callback(module.register_forward_hook(seen).remove)
+    with _hooked(model, seen):
         yield found
 
 
 @contextmanager
 def oaken_cache(model: Any, thresholds: dict[str, Thresholds]) -> Iterator[None]:
     """Quantise a model's keys and values inside the context."""
-    with ExitStack() as undo:
-        for name, module in projections(model).items():
-
-            def rounded(_: Any, __: Any, made: Tensor, name: str = name) -> Tensor:
-                return oaken(made, thresholds[name])
-
-            undo.callback(module.register_forward_hook(rounded).remove)
+    with _hooked(model, lambda name, made: oaken(made, thresholds[name])):
         yield

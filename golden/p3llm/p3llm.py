@@ -52,6 +52,13 @@ TILES = 256
 """Tiles of a matrix that are multiplied at once; whole matrices would not fit in memory."""
 
 
+def fitting_group(inputs: int, group: int) -> int:
+    """Return the weights per group, halved until the groups divide the inputs."""
+    while inputs % group:
+        group //= 2
+    return group
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Matrix:
     """Stored weights of a linear layer.
@@ -92,8 +99,7 @@ class Matrix:
         with it; without, they are rounded as the paper specifies. With two `passes`, each weight is
         the sum of two stored ones, of which the second is the error of the first.
         """
-        while weights.shape[1] % group:
-            group //= 2
+        group = fitting_group(weights.shape[1], group)
 
         def groups_of(some: NDArray[np.floating]) -> bitmod_fp4.BitmodFp4:
             if importance is None:

@@ -55,7 +55,7 @@ def test_bursts_of_vectors_give_results_in_order(shared: int, spacing: int) -> N
             ended.append(accepted if accepts else None)
             accepted += accepts
             for lane in range(p.rows):
-                # Lane i's total follows lane 0's i cycles later, and is there for one cycle.
+                # Lane i's total follows lane 0's i cycles later, and is valid for one cycle.
                 at = len(ended) - 4 - lane
                 vector = ended[at] if at >= 0 else None
                 if lane == 0:
