@@ -1,8 +1,8 @@
 """Text generation with Kelle: a prefill of one token, then decoding, and the LM head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from amaranth.utils import ceil_log2
 from numpy.typing import NDArray
 
 from golden.kelle.edram.retention_times import RETENTIONS
+from golden.kelle.eviction.prefill import Prefill
+from golden.kelle.kelle import Integers
 from golden.kelle.lost_bits import Entry
 from golden.kelle.whole_model import (
     IntegerModel,
@@ -37,10 +39,33 @@ from systola.generation.system import (
     first_difference,
 )
 from testbenches.harness import Moved
-from testbenches.kelle.host import Host
+from testbenches.kelle.host import Host, LayerRun
 
 TICK_BITS = 20
 """Bits of a tick of 0.36 ms, up to 2.9 GHz."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """Results of a token; none for the prefill of the first one.
+
+    Members
+    -------
+    layers : list[LayerRun]
+        Results of each layer.
+    prediction : tuple[int, int] | None
+        The predicted token, and its sum.
+    cycles, bound, bytes_read, bytes_written, seconds
+        As in `Outcome`.
+    """
+
+    layers: list[LayerRun] = field(default_factory=list)
+    prediction: tuple[int, int] | None = None
+    cycles: int = 0
+    bound: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
 
 
 class KelleSystem(System):
@@ -55,7 +80,9 @@ class KelleSystem(System):
     compared = "tokens, their sums, states after all layers, slots and victims"
     evicts = True
     budgets = False
-    retentions = tuple(RETENTIONS)
+    retentions: Sequence[str] = tuple(RETENTIONS)
+    shows_stores = True
+    """Whether the accelerator shows which tokens become popular."""
 
     @classmethod
     def fitted(cls, model: LanguageModel, dimensions: Any) -> KelleParameters:
@@ -76,17 +103,22 @@ class KelleSystem(System):
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
-        self.p: KelleParameters
-        self.longest = min(self.p.context_length, model.shape.context_length)
+        self.p: Any
+        self.longest = min(self.kelle.context_length, model.shape.context_length)
         self.retention = RETENTIONS[settings.retention] if settings.retention else None
         intervals = self.retention.intervals if self.retention else RefreshIntervals()
         # Intervals that cannot be counted at this clock are refused here.
-        refresh = self.p.memory.refresh
+        refresh = self.kelle.memory.refresh
         self.refresh = intervals.settings(refresh, clock_mhz=self.clock_of(settings))
         self.flips = 0
         self.host: Host | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
+
+    @property
+    def kelle(self) -> KelleParameters:
+        """Dimensions of Kelle itself."""
+        return self.p
 
     def prepare_golden(self, report: Callable[[str], None]) -> None:
         """Quantise the model to integers."""
@@ -96,11 +128,11 @@ class KelleSystem(System):
             def began(layer: int) -> None:
                 report(f"quantising layer {layer + 1} of {self.model.shape.layers} to integers")
 
-            return integer_model(self.model, tokens, self.p, began).arrays()
+            return integer_model(self.model, tokens, self.kelle, began).arrays()
 
         self.kept = self.model_file("integers", tokens=tokens)
         self.integers = IntegerModel.of(model_arrays(self.kept, found, report))
-        self.golden = WholeModel(self.p, self.integers, self.retention)
+        self.golden = WholeModel(self.kelle, self.integers, self.retention)
 
     @property
     def golden_identity(self) -> dict[str, Any]:
@@ -115,7 +147,7 @@ class KelleSystem(System):
         self.golden.begin(first)
         found: list[NDArray[np.floating]] = [rms_norm(first[-1]) @ self.model.projection()]
         for position, token in enumerate(tokens[1:], start=1):
-            embedded = self.integers.embedded(self.model.embedding[token], self.p)
+            embedded = self.integers.embedded(self.model.embedding[token], self.kelle)
             result = self.golden.step(position, embedded)
             assert result.sums is not None
             found.append(result.sums * self.integers.vocabulary.step)
@@ -123,8 +155,14 @@ class KelleSystem(System):
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program; decode the tokens of a checkpoint again."""
-        self.host = Host(self.p, self.integers, self.harness, self.refresh, external=self.external)
+        self.host = Host(
+            self.kelle, self.integers, self.harness, self.refresh, external=self.external
+        )
         self._open.callback(self.host.close)
+        self.decode_again(state)
+
+    def decode_again(self, state: dict[str, NDArray[Any]] | None) -> None:
+        """Begin a text with the tokens of a checkpoint."""
         self.tokens = []
         for token in state["tokens"].tolist() if state else []:
             self._take(token, predict=False)
@@ -141,24 +179,21 @@ class KelleSystem(System):
         self, block: Block, tokens: list[int], watch: Callable[[BlockProgress], None]
     ) -> Outcome:
         """Run a token through the Verilog, and through the golden model at the same time."""
-        assert self.host is not None
-        self._take(tokens[0], predict=block.predict, watch=watch)
-        host = self.host
-        bound = sum(host.bound if block.predict else host.bound[:-1])
+        decoded = self._take(tokens[0], predict=block.predict, watch=watch)
         return Outcome(
-            token=host.prediction[0] if host.prediction else None,
-            cycles=host.cycles,
-            bound=bound if block.first else 0,
-            bytes_read=host.bytes_read,
-            bytes_written=host.bytes_written,
+            token=decoded.prediction[0] if decoded.prediction else None,
+            cycles=decoded.cycles,
+            bound=decoded.bound,
+            bytes_read=decoded.bytes_read,
+            bytes_written=decoded.bytes_written,
             evictions=[
                 (layer, placement.slot)
-                for layer, step in enumerate(host.layers)
+                for layer, step in enumerate(decoded.layers)
                 for placement in step.placements
                 if placement.evicted >= 0
             ],
             decided={"lost bits": self.flips} if self.retention else {},
-            seconds=host.seconds,
+            seconds=decoded.seconds,
         )
 
     def _take(
@@ -167,16 +202,15 @@ class KelleSystem(System):
         *,
         predict: bool,
         watch: Callable[[BlockProgress], None] = lambda progress: None,
-    ) -> None:
+    ) -> Decoded:
         """Run the next token."""
-        assert self.host is not None and self.golden is not None
+        assert self.golden is not None
         position = len(self.tokens)
         self.tokens.append(token)
         if position == 0:
-            prefills = self.golden.begin(first_states(self.model, token))
-            self.host.begin(prefills, self.golden.layers)
-            return
-        state = self.integers.embedded(self.model.embedding[token], self.p)
+            self._begin_text(self.golden.begin(first_states(self.model, token)))
+            return Decoded()
+        state = self.integers.embedded(self.model.embedding[token], self.kelle)
         expected: Future[TokenResult] | None = None
         changed: list[list[Entry]] = []
         if self.settings.check:
@@ -185,7 +219,28 @@ class KelleSystem(System):
             # The host writes the entries that lose bits with the golden model's contents.
             result = expected.result()
             changed, self.flips = result.changed, result.flips
-        ends = list(accumulate(self.host.beats if predict else self.host.beats[:-1]))
+        decoded = self._decoded(state, predict=predict, changed=changed, watch=watch)
+        if expected is not None:
+            self._compare(decoded, expected.result())
+        return decoded
+
+    def _begin_text(self, prefills: list[Prefill]) -> None:
+        """Load the prefill of the first token, whose caches the golden model holds."""
+        assert self.host is not None and self.golden is not None
+        self.host.begin(prefills, self.golden.layers)
+
+    def _decoded(
+        self,
+        state: Integers,
+        *,
+        predict: bool,
+        changed: list[list[Entry]],
+        watch: Callable[[BlockProgress], None],
+    ) -> Decoded:
+        """Decode the latest of `tokens` with its embedded state."""
+        host = self.host
+        assert host is not None
+        ends = list(accumulate(host.beats if predict else host.beats[:-1]))
 
         def moved(layer: int, progress: Moved, began: int) -> None:
             done = progress.counts["weights"] + (ends[layer - 1] if layer else 0)
@@ -198,34 +253,46 @@ class KelleSystem(System):
                 )
             )
 
-        self.host.run(position, state, predict=predict, changed=changed, watch=moved)
-        if expected is not None:
-            self._compare(expected.result())
+        position = len(self.tokens) - 1
+        host.run(position, state, predict=predict, changed=changed, watch=moved)
+        return Decoded(
+            layers=host.layers,
+            prediction=host.prediction,
+            cycles=host.cycles,
+            bound=sum(host.bound if predict else host.bound[:-1]),
+            bytes_read=host.bytes_read,
+            bytes_written=host.bytes_written,
+            seconds=host.seconds,
+        )
 
-    def _compare(self, expected: TokenResult) -> None:
+    def _compare(self, decoded: Decoded, expected: TokenResult) -> None:
         """Compare the outputs of each layer, then the prediction."""
-        assert self.host is not None
-        for number, (own, step) in enumerate(zip(self.host.layers, expected.steps, strict=True)):
+        for number, (own, step) in enumerate(zip(decoded.layers, expected.steps, strict=True)):
             for name, wanted, found in (
                 ("attention's input", step.normalised, own.normalised),
                 ("output state", step.output, own.output),
             ):
                 if difference := first_difference(wanted, found, ("element",)):
                     words, place = difference
-                    cycle = own.cycles[place[0] // self.p.rows]
-                    raise Mismatch(f"layer {number}, {name}, {words}, in cycle {cycle}")
-            for name, wanted, found in (
-                ("placements", step.placements, own.placements),
-                ("popular token", step.store, own.store),
-            ):
-                if wanted != found:
-                    raise Mismatch(f"layer {number}, {name}: {found} instead of {wanted}")
-        if self.host.prediction is not None and expected.sums is not None:
-            wanted = expected.token, int(expected.sums.max())
-            if wanted != self.host.prediction:
+                    if own.cycles is not None:
+                        words += f", in cycle {own.cycles[place[0] // self.kelle.rows]}"
+                    raise Mismatch(f"layer {number}, {name}, {words}")
+            if step.placements != own.placements:
                 raise Mismatch(
-                    f"LM head, token and sum: {self.host.prediction} instead of {wanted}"
+                    f"layer {number}, placements: {own.placements} instead of {step.placements}"
                 )
+            if self.shows_stores and step.store != own.store:
+                raise Mismatch(
+                    f"layer {number}, popular token: {own.store} instead of {step.store}"
+                )
+        if decoded.prediction is not None and expected.sums is not None:
+            wanted = expected.token, self.sum_of(int(expected.sums.max()))
+            if wanted != decoded.prediction:
+                raise Mismatch(f"LM head, token and sum: {decoded.prediction} instead of {wanted}")
+
+    def sum_of(self, total: int) -> int:
+        """Return a sum of the LM head as the accelerator outputs it."""
+        return total
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the tokens that have been processed."""

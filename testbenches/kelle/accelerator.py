@@ -20,7 +20,7 @@ from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
 from testbenches.kelle.eviction.prefill_slices import pack_slices
 from testbenches.kelle.script import Script, Steps
-from testbenches.kelle.step_cycles import words_of
+from testbenches.kelle.step_cycles import load_beats, roofline, words_of
 from testbenches.kelle.weight_beats import (
     after_attention,
     layer_beats,
@@ -122,23 +122,13 @@ class Accelerator:
 
     @property
     def load_beats(self) -> int:
-        """Beats of all loads of a step; a tile of weights takes at least one cycle per token."""
-        p = self.p
-        load = p.array.array.load_cycles
-        tiles = self.step_words // words_of(p, load)
-        return (
-            tiles * max(load, p.batch) + p.sequence_heads * (2 * p.cache_tiles + 2) * p.block_cycles
-        )
+        """Beats of all loads of a step."""
+        return load_beats(self.p, self.step_words)
 
     @property
     def roofline(self) -> int:
-        """Lower bound of a step: the largest of its words, its loads, and its reads of rows.
-
-        The eDRAM reads rows of keys and of values in parallel.
-        """
-        p = self.p
-        rows = p.sequence_heads * p.slots * p.memory.edram.entry_words
-        return max(self.step_words, self.load_beats, rows)
+        """Lower bound of a step in cycles."""
+        return roofline(self.p, self.step_words)
 
     def clear(self) -> None:
         """Discard all recorded values."""

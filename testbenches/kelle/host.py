@@ -9,17 +9,23 @@ import numpy as np
 from amaranth.lib import data
 from numpy.typing import NDArray
 
-from golden.kelle.edram.kv_edram import rows_of, vector_rows
 from golden.kelle.eviction.eviction_controller import KEPT, Placement
 from golden.kelle.eviction.prefill import Prefill
 from golden.kelle.kelle import Integers, KelleModel
 from golden.kelle.lost_bits import Entry
 from golden.kelle.whole_model import IntegerModel
 from hdl.kelle.edram.refresh_walker import RefreshSettings
-from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout
+from hdl.kelle.eviction.eviction_parameters import placement_layout
 from hdl.kelle.parameters import KelleParameters
 from testbenches.external_memory import External
 from testbenches.harness import Harness, LongRun, Moved
+from testbenches.kelle.cache_words import (
+    cache_rows,
+    input_rows,
+    kept_words,
+    state_words,
+    stored_rows,
+)
 from testbenches.kelle.weight_beats import layer_beats, matrix_beats, scale_words
 from testbenches.packing import Bits, pack, unpack
 
@@ -38,16 +44,16 @@ class LayerRun:
     placements : list[Placement]
         Placement of the arriving token, by head.
     store : tuple[int, int] | None
-        Position and vector of a token that became popular.
-    cycles : numpy.ndarray
-        Cycle of each slice of the output.
+        Position and vector of a token that became popular, where the accelerator shows it.
+    cycles : numpy.ndarray | None
+        Cycle of each slice of the output, if known.
     """
 
     output: Integers
     normalised: Integers
     placements: list[Placement]
-    store: tuple[int, int] | None
-    cycles: NDArray[np.int64]
+    store: tuple[int, int] | None = None
+    cycles: NDArray[np.int64] | None = None
 
 
 class Host:
@@ -122,32 +128,14 @@ class Host:
 
     def begin(self, prefills: Sequence[Prefill], models: Sequence[KelleModel]) -> None:
         """Load the scales, then the kept tokens of each layer's prefill."""
-        p, edram = self.p, self.p.memory.edram
+        p = self.p
         self._round({"scales": pack(*scale_words(self.model.layers, p))}, {})
         for number, (prefill, model) in enumerate(zip(prefills, models, strict=True)):
-            kept = prefill.kept
-            tokens = {
-                "head": _column(token.head for token in kept),
-                "token": {
-                    "position": _column(token.position for token in kept),
-                    "recomputed": np.zeros(len(kept), np.int64),
-                    "vector": np.zeros(len(kept), np.int64),
-                },
-                "importance": _column(token.importance for token in kept),
+            inputs = {
+                "prefill": kept_words(p, prefill.kept),
+                "row_writes": cache_rows(p, model, prefill),
             }
-            # Each head keeps the only token in its first slot.
-            rows = [
-                self._rows(
-                    edram.entry(number * p.kv_heads + token.head, 0),
-                    *(
-                        rows_of(side[token.head, :1], edram)[0]
-                        for side in (model.keys, model.values)
-                    ),
-                )
-                for token in kept
-            ]
-            inputs = {"prefill": pack(prefill_layout(p.eviction), tokens)}
-            self._round(inputs | {"row_writes": np.concatenate(rows)}, {}, layer=number)
+            self._round(inputs, {}, layer=number)
             self._inputs[number] = {0: model.layer.quantised[0]}
 
     def run(
@@ -215,7 +203,7 @@ class Host:
         words = self._beats[number].reshape(-1, self.p.channel_layout.size // 8)
         return {
             "positions": pack(self.p.position_bits, np.array([position])),
-            "hidden": pack(self.p.slice_layout, state.reshape(-1, self.p.rows)),
+            "hidden": state_words(self.p, state),
             "weights": np.unpackbits(words, axis=1, bitorder="little"),
         }
 
@@ -224,21 +212,11 @@ class Host:
         if store is None:
             return np.zeros((0, self.p.row_write.size), np.uint8)
         position, vector = store
-        edram = self.p.memory.edram
-        entry = edram.vector_entry(number * self.p.vectors + vector)
-        return self._rows(entry, *vector_rows(self._inputs[number][position], edram))
+        return input_rows(self.p, number, vector, self._inputs[number][position])
 
     def _entry_rows(self, entry: Entry) -> Bits:
         """Return the rows of an entry."""
-        edram = self.p.memory.edram
-        sides = (rows_of(side[np.newaxis], edram)[0] for side in (entry.keys, entry.values))
-        return self._rows(entry.number, *sides)
-
-    def _rows(self, entry: int, keys: Any, values: Any) -> Bits:
-        """Return rows to write, starting at an entry of the eDRAM."""
-        first = entry * self.p.memory.edram.entry_words
-        rows = {"address": first + np.arange(len(keys)), "keys": keys, "values": values}
-        return pack(self.p.row_write, rows)
+        return stored_rows(self.p, entry.number, entry.keys, entry.values)
 
     def _round(
         self,
@@ -340,10 +318,6 @@ class _Places:
         slot = number * self.tokens + position % self.tokens
         place = self.inputs + slot * self.vector_bytes
         self.external.route("normalised", place, item_bytes=self.slice_bytes)
-
-
-def _column(values: Any) -> Integers:
-    return np.array(list(values), np.int64)
 
 
 def _arrays(value: Any) -> Any:

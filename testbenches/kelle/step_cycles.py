@@ -32,3 +32,26 @@ def step_bound(p: KelleParameters) -> int:
         + (p.sequence_heads + p.batch + 1) * (HEAD_LATENCY + 16 * p.rows)
         + 4 * p.batch * p.hidden_slices
     )
+
+
+def weight_beats(p: KelleParameters, words: int) -> int:
+    """Return the beats of the loads of so many words of weights.
+
+    A tile takes at least one cycle per token.
+    """
+    load = p.array.array.load_cycles
+    return words // words_of(p, load) * max(load, p.batch)
+
+
+def load_beats(p: KelleParameters, words: int) -> int:
+    """Return the beats of all loads of a step with so many words of weights."""
+    return weight_beats(p, words) + p.sequence_heads * (2 * p.cache_tiles + 2) * p.block_cycles
+
+
+def roofline(p: KelleParameters, words: int) -> int:
+    """Return the lower bound of a step: the largest of its words, its loads, and its reads of rows.
+
+    The eDRAM reads rows of keys and of values in parallel.
+    """
+    rows = p.sequence_heads * p.slots * p.memory.edram.entry_words
+    return max(words, load_beats(p, words), rows)
