@@ -1,13 +1,14 @@
 """Refresh intervals in microseconds, and their settings at a clock (Sections 7.1 and 7.2)."""
 
 from math import gcd
+from typing import Annotated
 
 from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import Parameters, Range, parameter_object, require, require_range
 
 
 @parameter_object
-class RefreshIntervals:
+class RefreshIntervals(Parameters):
     """Refresh intervals of the four groups; the defaults are the paper's.
 
     Parameters
@@ -21,15 +22,10 @@ class RefreshIntervals:
         If an interval is out of range.
     """
 
-    hst_msb: int = 360
-    lst_msb: int = 1440
-    hst_lsb: int = 5400
-    lst_lsb: int = 7200
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        for name in ("hst_msb", "lst_msb", "hst_lsb", "lst_lsb"):
-            require_range(name, getattr(self, name), 1, 1_000_000)
+    hst_msb: Annotated[int, Range(1, 1_000_000, "us")] = 360
+    lst_msb: Annotated[int, Range(1, 1_000_000, "us")] = 1440
+    hst_lsb: Annotated[int, Range(1, 1_000_000, "us")] = 5400
+    lst_lsb: Annotated[int, Range(1, 1_000_000, "us")] = 7200
 
     @property
     def all(self) -> tuple[int, int, int, int]:
