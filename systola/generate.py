@@ -48,6 +48,7 @@ SYSTEMS = {
 SHELLS = {
     "meadow_axi": ("systola.generation.meadow_axi", "MeadowAxiSystem"),
     "veda_axi": ("systola.generation.veda_axi", "VedaAxiSystem"),
+    "kelle_axi": ("systola.generation.kelle_axi", "KelleAxiSystem"),
 }
 """Accelerators with the AXI shell, which the host library drives."""
 

@@ -9,6 +9,7 @@ COMPOSED = (
     "evicting_array",
     "eviction_controller",
     "kelle",
+    "kelle_axi",
     "lad",
     "lad_tile",
     "lad_tiles",

@@ -19,9 +19,10 @@ from hdl.shell.axi import AxiLiteSignature, Cause
 from hdl.shell.axi_registers import AxiRegisters
 from hdl.shell.job_control import JobControl
 from hdl.shell.memory_port import MemoryPort, MemoryReads, MemoryWrites
-from hdl.shell.shell_parameters import TOKEN_BITS, ShellParameters
+from hdl.shell.shell_parameters import TOKEN_BITS, WORDS_PER_PREDICTION, ShellParameters
 from hdl.stream.connect import connect_handshake, connect_streams, every
 from hdl.stream.register_slice import RegisterSlice
+from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
 
 
@@ -95,6 +96,23 @@ class AcceleratorShell(Unit):
     def output(self, m: Module, core: Any, registers: AxiRegisters) -> Value:
         """Output the results of the accelerator as tokens; return whether none is left."""
         raise NotImplementedError
+
+    def output_predictions(self, m: Module, core: Any, registers: AxiRegisters) -> Value:
+        """Output each of `predictions` as two tokens: the token, then the low bits of its sum.
+
+        Return whether none is left.
+        """
+        m.submodules.pairs = pairs = Serialiser(shape=TOKEN_BITS, items=WORDS_PER_PREDICTION)
+        found, group = core.predictions.payload, pairs.groups.payload
+        connect_handshake(m, core.predictions, pairs.groups)
+        connect_handshake(m, pairs.items, registers.tokens_out)
+        m.d.comb += [
+            group["items"][0].eq(found.token),
+            # Signed, so that the sum is extended.
+            group["items"][1].eq(found.sum),
+            registers.tokens_out.payload.eq(pairs.items.payload["item"]),
+        ]
+        return ~pairs.items.valid
 
     def elaborate(self, platform: object) -> Module:
         """Connect the accelerator, its memory ports, the registers and the control of jobs."""

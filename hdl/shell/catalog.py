@@ -1,11 +1,16 @@
 """Catalog of the AXI shell, with the dimensions of boards."""
 
+from dataclasses import replace
+
 from hdl.entry import Entry
+from hdl.kelle import catalog as kelle
 from hdl.meadow import catalog as meadow
 from hdl.shell.axi_parameters import AxiMasterParameters
 from hdl.shell.axi_read_master import AxiReadMaster
 from hdl.shell.axi_registers import AxiRegisters
 from hdl.shell.axi_write_master import AxiWriteMaster
+from hdl.shell.kelle_axi import KelleAxi
+from hdl.shell.kelle_axi_parameters import KelleAxiParameters
 from hdl.shell.meadow_axi import MeadowAxi
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
 from hdl.shell.register_map import AxiRegistersParameters
@@ -98,6 +103,27 @@ VEDA_AXI = {
 }
 """Presets of VEDA with the shell."""
 
+(KELLE,) = (entry.presets for entry in kelle.UNITS if entry.top == "kelle")
+
+KELLE_AXI = {
+    # A word of weights per beat; few short bursts in flight; layers that follow each other, and a
+    # number of a layer that does not exist.
+    "tiny": KelleAxiParameters(
+        kelle=replace(KELLE["tiny"], layers=3),
+        clock_mhz=100,
+        data_bytes=8,
+        burst_beats=16,
+        outstanding=3,
+        token_depth=5,
+    ),
+    # Two words of weights per beat; biases, a norm with biases, no LM head.
+    "tiny_opt": KelleAxiParameters(kelle=KELLE["tiny_opt"], clock_mhz=100, data_bytes=16),
+    # A word of weights per beat: the widest beat of AXI4.
+    "smollm2": KelleAxiParameters(kelle=KELLE["smollm2"], data_bytes=128),
+    "paper": KelleAxiParameters(kelle=KELLE["paper"], data_bytes=128),
+}
+"""Presets of Kelle with the shell."""
+
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="serves a burst port of reads from an AXI4 memory",
@@ -131,6 +157,13 @@ UNITS: tuple[Entry, ...] = (
         source="Arm IHI 0022, AXI4 and AXI4-Lite; VEDA, Figure 7",
         unit=VedaAxi,
         presets=VEDA_AXI,
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="Kelle with AXI4 memory ports and registers for a host",
+        source="Arm IHI 0022, AXI4 and AXI4-Lite; Kelle, Figure 9",
+        unit=KelleAxi,
+        presets=KELLE_AXI,
         long=("smollm2", "paper"),
     ),
 )

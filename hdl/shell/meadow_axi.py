@@ -7,11 +7,9 @@ from amaranth.hdl import Const, Module, Value
 from hdl.meadow.meadow import Meadow
 from hdl.shell.accelerator_shell import AcceleratorShell
 from hdl.shell.axi_registers import AxiRegisters
-from hdl.shell.meadow_axi_parameters import WORDS_PER_PREDICTION, MeadowAxiParameters
+from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
 from hdl.shell.memory_port import MemoryPort
-from hdl.shell.shell_parameters import TOKEN_BITS
-from hdl.stream.connect import connect_handshake, every
-from hdl.stream.serialiser import Serialiser
+from hdl.stream.connect import every
 
 
 class MeadowAxi(AcceleratorShell):
@@ -65,14 +63,4 @@ class MeadowAxi(AcceleratorShell):
 
     def output(self, m: Module, core: Any, registers: AxiRegisters) -> Value:
         """Output each prediction as two tokens; return whether none is left."""
-        m.submodules.pairs = pairs = Serialiser(shape=TOKEN_BITS, items=WORDS_PER_PREDICTION)
-        found, group = core.predictions.payload, pairs.groups.payload
-        connect_handshake(m, core.predictions, pairs.groups)
-        connect_handshake(m, pairs.items, registers.tokens_out)
-        m.d.comb += [
-            group["items"][0].eq(found.token),
-            # Signed, so that the sum is extended.
-            group["items"][1].eq(found.sum),
-            registers.tokens_out.payload.eq(pairs.items.payload["item"]),
-        ]
-        return ~pairs.items.valid
+        return self.output_predictions(m, core, registers)

@@ -9,9 +9,6 @@ from hdl.meadow.parameters import MeadowParameters
 from hdl.parameters import parameter_object
 from hdl.shell.shell_parameters import RegionPort, ShellParameters
 
-WORDS_PER_PREDICTION = 2
-"""Output tokens of a prediction: the token of the vocabulary, and its sum."""
-
 
 @parameter_object
 class MeadowAxiParameters(ShellParameters):

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
+from amaranth.lib.wiring import Member, Out
+
+from hdl.memory.burst_port import BurstReadPort, BurstWritePort
 from hdl.parameters import Parameters, PowerOfTwo, Range, named_fields, parameter_object
 from hdl.shell.axi import MOST_BEATS
 from hdl.shell.axi_parameters import AxiMasterParameters
@@ -12,6 +15,9 @@ from hdl.shell.register_map import AxiRegistersParameters, as_values, registers
 
 TOKEN_BITS = 32
 """Bits of a token register."""
+
+WORDS_PER_PREDICTION = 2
+"""Output tokens of a prediction: the token of the vocabulary, and its sum."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,18 @@ class ShellParameters(Parameters):
     def core_source(self) -> int:
         """Source of the errors of the accelerator itself; their address is its `errors`."""
         return len(self.ports)
+
+    def core_ports(self) -> dict[str, Member]:
+        """Return the burst ports of the accelerator, without those of the program."""
+        found = {}
+        for port in self.ports:
+            if port.name not in self.program:
+                kind = BurstWritePort if port.writes else BurstReadPort
+                signature = kind(
+                    address_bits=self.address_bits, word_shape=port.word_bits, longest=self.longest
+                )
+                found[port.name] = Out(signature)
+        return found
 
     def word_bytes(self, word_bits: int) -> int:
         """Return the bytes in memory of a word: whole beats, or a part of a beat."""

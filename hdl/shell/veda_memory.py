@@ -6,7 +6,6 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.memory.burst_port import BurstReadPort, BurstWritePort
 from hdl.shell.line_reads import LineReads
 from hdl.shell.line_writes import LineWrites
 from hdl.shell.shell_parameters import TOKEN_BITS
@@ -66,13 +65,6 @@ class VedaMemory(Unit):
     def __init__(self, *, parameters: VedaAxiParameters) -> None:
         self.parameters = p = parameters
         veda = p.veda
-        ports = {}
-        for port in p.ports:
-            if port.name not in p.program:
-                kind = BurstWritePort if port.writes else BurstReadPort
-                ports[port.name] = Out(
-                    kind(address_bits=p.address_bits, word_shape=port.word_bits, longest=p.longest)
-                )
         names = (*veda.errors_layout.members, "overflow", *veda.softmax.flags_layout.members)
         self.errors_layout = data.StructLayout(dict.fromkeys((*names, "undefined"), 1))
         super().__init__(
@@ -81,7 +73,7 @@ class VedaMemory(Unit):
                 "vote_steps": In(stream.Signature(p.step_layout)),
                 "vectors": In(stream.Signature(veda.beat_layout)),
                 "states": In(stream.Signature(veda.state_layout)),
-                **ports,
+                **p.core_ports(),
                 **{f"{name}_region": Out(Space) for name in p.line_ports},
                 "written": In(1),
                 "counted": In(1),

@@ -10,7 +10,8 @@ from golden.meadow.tile.requantisation import Integers
 from golden.shell.meadow_axi import prediction_tokens
 from golden.shell.shell_jobs import padded
 from hdl.meadow.parameters import MeadowParameters
-from hdl.shell.meadow_axi_parameters import WORDS_PER_PREDICTION, MeadowAxiParameters
+from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
+from hdl.shell.shell_parameters import WORDS_PER_PREDICTION
 from testbenches.meadow.bandwidth import decode_step
 from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.memory_images import STATE_BYTES, bytes_of

@@ -211,6 +211,12 @@ class ShellBench:
                 assert await self.write(f"{base}_low", address % (1 << 32)) == OKAY
                 assert await self.write(f"{base}_high", address >> 32) == OKAY
 
+    async def begin(self, work: Work) -> None:
+        """Clear the state that earlier jobs left in the accelerator."""
+        if work.on_chip:
+            assert await self.write("control", FLUSH) == OKAY
+            await self.finish()
+
     async def start(self, job: Job) -> None:
         """Write a program and its length, and start it."""
         for name in self.p.program:
@@ -264,6 +270,7 @@ class ShellBench:
         """Run all jobs of a work that is loaded, and compare all results."""
         self.tokens.clear()
         found = []
+        await self.begin(work)
         for job in work.jobs:
             await self.start(job)
             await self.finish(work.ideal_cycles)

@@ -53,6 +53,7 @@ async def error_responses(one: ShellBench, make: MakeWork) -> None:
         # At other addresses, a port could have another number of bursts.
         one.restore()
         one.tokens.clear()
+        await one.begin(work)
         one.responses[name].fail(one.rng.randrange(counts[name]), CODES[number % len(CODES)])
         await one.start(first)
         await one.finish()

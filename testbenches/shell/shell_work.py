@@ -34,10 +34,13 @@ class Work:
         Regions that the jobs write.
     ideal_cycles : int
         Cycles of all jobs without any waiting.
+    on_chip : bool
+        Whether the state of a text is in the accelerator, so that a stop must precede the jobs.
     """
 
     written: tuple[str, ...] = ()
     ideal_cycles = 0
+    on_chip = False
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []

@@ -10,10 +10,12 @@ from hdl.catalog import entry_named
 from hdl.manifest import SCHEMA
 from hdl.shell.register_map import FIRST_BASE
 
-pytestmark = pytest.mark.depends("meadow_axi", "veda_axi")
+pytestmark = pytest.mark.depends("meadow_axi", "veda_axi", "kelle_axi")
 
 SHELLS = [
-    (top, preset) for top in ("meadow_axi", "veda_axi") for preset in entry_named(top).presets
+    (top, preset)
+    for top in ("meadow_axi", "veda_axi", "kelle_axi")
+    for preset in entry_named(top).presets
 ]
 
 
