@@ -181,7 +181,7 @@ def bitstream(unit: Chosen, board: str, memory_bytes: int, seed: int) -> None:
 
 @click.command()
 @unit_options()
-@click.option("--for", "for_", required=True, help="orfs, librelane, vivado or fusesoc.")
+@click.option("--for", "for_", required=True, help="orfs, librelane, vivado, fusesoc or litex.")
 @period_option
 @out_option("build/<top>/<preset>/export/<for>")
 @click.option("--target", default=None, help="asic or fpga; fpga for Vivado, else asic.")
