@@ -219,7 +219,8 @@ def place_and_route(
 
 def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:
     """Place and route the harness and return the highest frequency of its clock."""
-    route(work, HARNESS, top, device, ("--seed", str(seed), "--freq", "400"))
+    options = ("--seed", str(seed), "--freq", "400", "--lpf-allow-unconstrained")
+    route(work, HARNESS, top, device, options)
     return reached_mhz(work)
 
 
@@ -241,7 +242,6 @@ def route(work: Path, netlist: str, top: str, device: Device, options: Sequence[
         "layout.config",
         *options,
         "--timing-allow-fail",
-        "--lpf-allow-unconstrained",
     ]
     run_program("run_nextpnr_ecp5", arguments, work, f"TOP={top} must fit into {device.name}")
 

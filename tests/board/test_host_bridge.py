@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from amaranth.hdl import Module, Signal
@@ -44,15 +45,14 @@ def test_check_equals_the_crc_of_the_standard_library() -> None:
     m.d.comb += found.eq(next_check(check, byte))
     simulator = Simulator(m)
 
-    async def compare(ctx: object) -> None:
-        context: object = ctx
+    async def compare(ctx: Any) -> None:
         for content in (b"123456789", rng.randbytes(50)):
-            context.set(check, INITIAL)  # pyright: ignore[reportAttributeAccessIssue]
+            ctx.set(check, INITIAL)
             for number, one in enumerate(content):
-                context.set(byte, one)  # pyright: ignore[reportAttributeAccessIssue]
-                value = context.get(found)  # pyright: ignore[reportAttributeAccessIssue]
+                ctx.set(byte, one)
+                value = ctx.get(found)
                 assert value.to_bytes(2, "big") == check_of(content[: number + 1])
-                context.set(check, value)  # pyright: ignore[reportAttributeAccessIssue]
+                ctx.set(check, value)
 
     simulator.add_testbench(compare)
     simulator.run()
