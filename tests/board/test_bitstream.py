@@ -55,9 +55,9 @@ def test_bitstream_has_figures_of_its_design(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_slow_design_has_no_bitstream(tmp_path: Path) -> None:
-    """A division in one cycle misses the clock; the bitstream of an earlier run is removed."""
+    """Eight products in one cycle miss the clock; the bitstream of an earlier run is removed."""
     (tmp_path / "stub.bit").write_bytes(b"earlier")
-    verilog = stub(tmp_path, "(count * count) / (quotient | 1)")
+    verilog = stub(tmp_path, "(" * 8 + "quotient" + " * count ^ count)" * 8)
     with pytest.raises(UserError, match=r"stub must reach the 25 MHz of ulx3s .* no bitstream"):
         build_bitstream(verilog, "stub", BOARD, tmp_path, about={})
     assert not (tmp_path / "stub.bit").exists()
