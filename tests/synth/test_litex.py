@@ -1,6 +1,7 @@
 """The LiteX core connects each port of its unit, and joins the bus of a SoC."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -78,20 +79,17 @@ def test_each_port_is_connected_once(ports: list[Port], monkeypatch: pytest.Monk
 
 def test_litex_builds_a_soc_with_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LiteX is no package of this project; with it, registers and masters join its bus."""
-    pytest.importorskip("litex")
-    from litex.build.generic_platform import IOStandard, Pins
-    from litex.build.lattice import LatticePlatform
-    from litex.soc.integration.soc_core import SoCMini
-    from migen.genlib.io import CRG
-
+    generic = pytest.importorskip("litex.build.generic_platform")
+    lattice = pytest.importorskip("litex.build.lattice")
+    soc_core = pytest.importorskip("litex.soc.integration.soc_core")
+    genlib = pytest.importorskip("migen.genlib.io")
     (tmp_path / "unit_litex.py").write_text(core_file(ports_of_accelerator()))
     monkeypatch.syspath_prepend(tmp_path)
-    import unit_litex
-
-    clock = [("clk", 0, Pins("G2"), IOStandard("LVCMOS33"))]
-    platform = LatticePlatform("LFE5U-85F-6BG381C", clock, toolchain="trellis")
-    soc = SoCMini(platform, 25e6)
-    soc.crg = CRG(platform.request("clk"))
+    unit_litex = import_module("unit_litex")
+    clock = [("clk", 0, generic.Pins("G2"), generic.IOStandard("LVCMOS33"))]
+    platform = lattice.LatticePlatform("LFE5U-85F-6BG381C", clock, toolchain="trellis")
+    soc = soc_core.SoCMini(platform, 25e6)
+    soc.crg = genlib.CRG(platform.request("clk"))
     soc.add_ram("main_ram", 0x4000_0000, 0x1_0000)
     unit_litex.add_to(soc)
     soc.finalize()
