@@ -79,22 +79,17 @@ def test_each_port_is_connected_once(ports: list[Port], monkeypatch: pytest.Monk
 
 def test_litex_builds_a_soc_with_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LiteX is no package of this project; with it, registers and masters join its bus."""
-    pins, lattice, soc_core, clocks = map(
-        pytest.importorskip,
-        (
-            "litex.build.generic_platform",
-            "litex.build.lattice",
-            "litex.soc.integration.soc_core",
-            "migen.genlib.io",
-        ),
-    )
+    generic = pytest.importorskip("litex.build.generic_platform")
+    lattice = pytest.importorskip("litex.build.lattice")
+    soc_core = pytest.importorskip("litex.soc.integration.soc_core")
+    genlib = pytest.importorskip("migen.genlib.io")
     (tmp_path / "unit_litex.py").write_text(core_file(ports_of_accelerator()))
     monkeypatch.syspath_prepend(tmp_path)
     unit_litex = import_module("unit_litex")
-    clock = [("clk", 0, pins.Pins("G2"), pins.IOStandard("LVCMOS33"))]
+    clock = [("clk", 0, generic.Pins("G2"), generic.IOStandard("LVCMOS33"))]
     platform = lattice.LatticePlatform("LFE5U-85F-6BG381C", clock, toolchain="trellis")
     soc = soc_core.SoCMini(platform, 25e6)
-    soc.crg = clocks.CRG(platform.request("clk"))
+    soc.crg = genlib.CRG(platform.request("clk"))
     soc.add_ram("main_ram", 0x4000_0000, 0x1_0000)
     unit_litex.add_to(soc)
     soc.finalize()
