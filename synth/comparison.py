@@ -20,7 +20,7 @@ from hdl.paths import ROOT
 from synth.digests import MARK
 from synth.figures import PRESET
 from synth.plots import FONT, plain
-from synth.svg import INK, LINES, MUTED, SHEET, SYSTEMS, THEIRS, svg
+from synth.svg import INK, LINES, MUTED, SYSTEMS, THEIRS, svg
 
 FIGURES = ROOT / "docs" / "comparison.json"
 LEGEND = f"\n\n{MARK} A figure of earlier Verilog decides this value."
@@ -32,7 +32,9 @@ OFF_CHIP, BANKS = "off-chip", "banks"
 """Where a system's traffic is counted: across the chip's memory ports, or at the arrays of the DRAM
 banks, most of whose bytes never leave the memory."""
 NOT_OFF_CHIP = "not measured"
-"""What an off-chip row shows for a system whose traffic is counted at the banks."""
+"""What an off-chip row shows if only the traffic at the banks is known."""
+ITS_BANKS = "its banks"
+"""What a row of the paper's memory shows for a system that multiplies in its memory."""
 NOT_AT_BANKS = "none"
 NO_LEGAL_CLOCK = "none legal"
 
@@ -44,6 +46,7 @@ FIGURE_NAMES = {
     "bound",
     "bytes_per_token",
     "bytes_unpacked",
+    "channel_bytes",
     "multipliers",
     "area_um2",
     "clock_mhz",
@@ -164,18 +167,28 @@ def figure(system: System, name: str) -> Value:
 
 
 def counted(system: System, where: str, value: Value) -> Value:
-    """Return a figure of traffic in the row of its place, and a word in the other one."""
+    """Return a figure of memory or traffic in the row of its place, and a word in the other one."""
     own = system.get("memory", {}).get("where")
     if own is None or own == where:
         return value
-    return NOT_AT_BANKS if where == BANKS else NOT_OFF_CHIP
+    return NOT_AT_BANKS if where == BANKS else ITS_BANKS
 
 
-def bytes_per_cycle(system: System) -> Value:
-    """Return the measured bytes per token over the measured cycles per token."""
-    moved, cycles = figure(system, "bytes_per_token"), figure(system, "cycles")
-    if isinstance(moved, str) or isinstance(cycles, str) or moved is None or not cycles:
-        return None
+def off_chip_bytes(system: System) -> Value:
+    """Return the bytes per token across the ports of the memory outside the accelerator.
+
+    Of a system whose traffic is counted at the banks, those across the DRAM's channel.
+    """
+    if system.get("memory", {}).get("where") == BANKS:
+        return system["figures"].get("channel_bytes", NOT_OFF_CHIP)
+    return figure(system, "bytes_per_token")
+
+
+def per_cycle(system: System, moved: Value) -> Value:
+    """Return bytes per token over the measured cycles per token, or the word for the bytes."""
+    cycles = figure(system, "cycles")
+    if not isinstance(moved, int | float) or not isinstance(cycles, int | float):
+        return moved
     return moved / cycles
 
 
@@ -228,12 +241,8 @@ def _memory(name: str, where: str) -> Callable[[System], Value]:
     return lambda system: counted(system, where, system.get("memory", {}).get(name))
 
 
-def _traffic(name: str, where: str) -> Callable[[System], Value]:
-    return lambda system: counted(system, where, figure(system, name))
-
-
-def _rate(where: str) -> Callable[[System], Value]:
-    return lambda system: counted(system, where, bytes_per_cycle(system))
+def _at_banks(system: System) -> Value:
+    return counted(system, BANKS, figure(system, "bytes_per_token"))
 
 
 ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
@@ -244,12 +253,16 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
         _plain("perplexity_lost_bits"),
         "{:.2f}",
     ),
-    ("off-chip bytes/token", _traffic("bytes_per_token", OFF_CHIP), "{:,.0f}"),
-    ("off-chip bytes/token, weights unpacked", _traffic("bytes_unpacked", OFF_CHIP), "{:,.0f}"),
-    ("bytes/token at the DRAM banks (not off-chip)", _traffic("bytes_per_token", BANKS), "{:,.0f}"),
+    ("off-chip bytes/token", off_chip_bytes, "{:,.0f}"),
+    ("off-chip bytes/token, weights unpacked", _plain("bytes_unpacked"), "{:,.0f}"),
+    ("bytes/token at the DRAM banks (not off-chip)", _at_banks, "{:,.0f}"),
     ("cycles/token (unlike ports: see bytes/cycle)", _plain("cycles"), "{:,.0f}"),
     ("ideal cycles/token, by each design's own bound", _plain("bound"), "{:,.0f}"),
-    ("off-chip bytes/cycle, measured", _rate(OFF_CHIP), "{:,.0f}"),
+    (
+        "off-chip bytes/cycle, measured",
+        lambda system: per_cycle(system, off_chip_bytes(system)),
+        "{:,.0f}",
+    ),
     ("off-chip bytes/cycle, widest port", _memory("port_bytes", OFF_CHIP), "{:,.0f}"),
     (
         "off-chip bytes/cycle, the paper's memory at the paper's clock",
@@ -261,7 +274,11 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
         lambda system: counted(system, OFF_CHIP, bound_at_paper(system)),
         "{:,.0f}",
     ),
-    ("bytes/cycle at the DRAM banks, measured", _rate(BANKS), "{:,.0f}"),
+    (
+        "bytes/cycle at the DRAM banks, measured",
+        lambda system: counted(system, BANKS, per_cycle(system, figure(system, "bytes_per_token"))),
+        "{:,.0f}",
+    ),
     ("bytes/cycle at the DRAM banks, at most", _memory("port_bytes", BANKS), "{:,.0f}"),
     ("multipliers", _plain("multipliers"), "{:,}"),
     (
@@ -330,59 +347,45 @@ class Panel:
     ----------
     label : str
         Axis label with the unit and the direction.
-    series : tuple of (str, str)
-        Legend entry and name of each figure; the first series decides which systems have a row.
+    series : tuple of (str, Callable[[System], Value])
+        Legend entry and value of each figure; the first series decides which systems have a row.
     unit : float
         Divisor of the figures.
     shown : str
         Format of the number at the end of a bar.
-    where : str
-        Place at which all figures are counted; empty for figures without a place.
     """
 
     label: str
-    series: tuple[tuple[str, str], ...]
+    series: tuple[tuple[str, Callable[[System], Value]], ...]
     unit: float = 1.0
     shown: str = "{:.2f}"
-    where: str = ""
 
     def systems(self, data: dict[str, Any]) -> dict[str, System]:
-        """Return the systems whose figures may share this axis."""
+        """Return the systems that have the first figure."""
         first = self.series[0][1]
         return {
             key: system
             for key, system in data["systems"].items()
-            if isinstance(figure(system, first), int | float)
-            and self.where in ("", system.get("memory", {}).get("where"))
+            if isinstance(first(system), int | float)
         }
-
-    def note(self, data: dict[str, Any]) -> str:
-        """Return why a system that has the figure is not shown; empty if none is left out."""
-        here = self.systems(data)
-        return "\n".join(
-            f"{system['name']} is not shown: its bytes are\ncounted at the DRAM {BANKS}"
-            for key, system in data["systems"].items()
-            if key not in here and figure(system, self.series[0][1]) is not None
-        )
 
 
 PANELS = (
     Panel(
         label="perplexity (lower is better)",
         series=(
-            ("256 tokens cached", "perplexity"),
-            ("at most 128 cached", "perplexity_128"),
+            ("256 tokens cached", _plain("perplexity")),
+            ("at most 128 cached", _plain("perplexity_128")),
         ),
     ),
     Panel(
         label="off-chip MB/token (lower is better)",
         series=(
-            ("as transferred", "bytes_per_token"),
-            ("same run, weights unpacked", "bytes_unpacked"),
+            ("as transferred", off_chip_bytes),
+            ("same run, weights unpacked", _plain("bytes_unpacked")),
         ),
         unit=1e6,
         shown="{:.1f}",
-        where=OFF_CHIP,
     ),
 )
 """The plot. Cycles, clocks and energies are in no panel: the systems' ports, clocks and excluded
@@ -397,15 +400,15 @@ def comparison_plot(data: dict[str, Any]) -> Figure:
     """Return a panel for each kind of figure, with a row for each system that has it."""
     figure_ = Figure(figsize=(9.4, 4.4), layout="constrained")
     for axes, panel in zip(figure_.subplots(1, len(PANELS)), PANELS, strict=True):
-        _draw(axes, panel, panel.systems(checked(data)), panel.note(data))
+        _draw(axes, panel, panel.systems(checked(data)))
     return figure_
 
 
-def _draw(axes: Axes, panel: Panel, systems: Mapping[str, System], note: str) -> None:
-    """Plot the bars of a panel, the value at the end of each bar, the legend and the note."""
+def _draw(axes: Axes, panel: Panel, systems: Mapping[str, System]) -> None:
+    """Plot the bars of a panel, the value at the end of each bar, and the legend."""
     series = tuple(zip(panel.series, _OPACITIES, strict=True))
     colors = [SYSTEMS.get(key, THEIRS) for key in systems]
-    values = [[figure(system, name) for (_, name), _ in series] for system in systems.values()]
+    values = [[of(system) for (_, of), _ in series] for system in systems.values()]
     longest = 0.0
     for number, (_, opacity) in enumerate(series):
         places, lengths, shown = [], [], []
@@ -423,11 +426,7 @@ def _draw(axes: Axes, panel: Panel, systems: Mapping[str, System], note: str) ->
             axes.text(length, place, text, va="center", fontsize=FONT, color=INK)
             longest = max(longest, length)
     axes.set_yticks(range(len(systems)), [own["name"] for own in systems.values()])
-    axes.set_ylim(len(systems) - 0.4 + 0.9 * bool(note), -0.6)
-    # The grid lines end at the note.
-    box = {"facecolor": SHEET, "edgecolor": "none", "pad": 2}
-    place = len(systems) + 0.05
-    axes.text(0, place, note, fontsize=FONT, color=MUTED, va="center", bbox=box)
+    axes.set_ylim(len(systems) - 0.4, -0.6)
     axes.set_xlim(0, 1.25 * (longest or 1))
     axes.set_xlabel(panel.label)
     plain(axes)

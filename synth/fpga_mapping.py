@@ -52,8 +52,11 @@ def map_to_device(
     )
     run_yosys(passes, directory=work, log=work / "yosys.log")
     if not modules:
-        return _cells(work / f"{top}.stat.json", top), True
-    each = {name: _cells(work / f"{number}.stat.json", name) for number, name in enumerate(modules)}
+        return mapped_cells(work / f"{top}.stat.json", top), True
+    each = {
+        name: mapped_cells(work / f"{number}.stat.json", name)
+        for number, name in enumerate(modules)
+    }
     return dict(_total(top, each)), False
 
 
@@ -80,7 +83,7 @@ def _each_separately(modules: list[str]) -> list[str]:
     return commands
 
 
-def _cells(statistics: Path, module: str) -> dict[str, int]:
+def mapped_cells(statistics: Path, module: str) -> dict[str, int]:
     """Read the number of a module's cells by type."""
     found = json.loads(statistics.read_text())["modules"]
     return {

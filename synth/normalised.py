@@ -12,9 +12,9 @@ from typing import Any
 
 from synth.comparison import (
     BANKS,
+    ITS_BANKS,
     LEGEND,
     NO_LEGAL_CLOCK,
-    NOT_OFF_CHIP,
     OFF_CHIP,
     System,
     Value,
@@ -22,6 +22,7 @@ from synth.comparison import (
     checked,
     clock,
     energy,
+    off_chip_bytes,
 )
 
 BANDWIDTHS = (25.6, 64.0, 256.0)
@@ -59,8 +60,6 @@ DRAM_SOURCES: Mapping[str, str] = {
     "in-bank": "O'Connor et al., Table 3: 909 pJ per activation of 1 KB, all of it used, and "
     "1.51 pJ/bit to the bank's edge",
 }
-
-NOT_COUNTED = "not counted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,13 +131,15 @@ def tokens_per_second(system: System, mhz: float | None, gb_s: float | None) -> 
     used = clock(system, "fastest_mhz") if mhz is None else mhz
     if not isinstance(used, int | float):
         return used
-    cycles = system["figures"]["cycles"]
-    if system["memory"]["where"] == BANKS:
+    cycles, moved = system["figures"]["cycles"], off_chip_bytes(system)
+    if system["memory"]["where"] == BANKS and gb_s is None:
         # The measured cycles contain the times of the banks, which are the paper's memory.
-        return NOT_OFF_CHIP if gb_s is not None else used * 1e6 / cycles
+        return used * 1e6 / cycles
+    if not isinstance(moved, int | float):
+        return moved
     bandwidth = paper_gb_s(system) if gb_s is None else gb_s
     assert bandwidth is not None
-    return 1 / seconds_per_token(cycles, used, system["figures"]["bytes_per_token"], bandwidth)
+    return 1 / seconds_per_token(cycles, used, moved, bandwidth)
 
 
 def speed_or_banks(system: System, gb_s: float) -> float:
@@ -152,22 +153,25 @@ def speed_or_banks(system: System, gb_s: float) -> float:
 
 def limit(system: System, gb_s: float | None) -> Value:
     """Return what bounds the speed at the own clock and a bandwidth, None for the paper's."""
-    if system["memory"]["where"] == BANKS:
-        return NOT_OFF_CHIP if gb_s is not None else "cycles with bank times"
+    cycles = "cycles with bank times" if system["memory"]["where"] == BANKS else "cycles"
     mhz, bandwidth = clock(system, "fastest_mhz"), paper_gb_s(system) if gb_s is None else gb_s
-    assert isinstance(mhz, int | float) and bandwidth is not None
-    figures = system["figures"]
+    moved = off_chip_bytes(system)
+    if bandwidth is None:
+        return cycles
+    if not isinstance(moved, int | float):
+        return moved
+    assert isinstance(mhz, int | float)
     computation, transfer = computation_and_transfer(
-        figures["cycles"], mhz, figures["bytes_per_token"], bandwidth
+        system["figures"]["cycles"], mhz, moved, bandwidth
     )
-    return "memory" if transfer > computation else "cycles"
+    return "memory" if transfer > computation else cycles
 
 
 def bandwidth_share(system: System) -> Value:
     """Return the share of the paper's bandwidth in use at the own clock."""
     speed, gb_s = tokens_per_second(system, None, None), paper_gb_s(system)
     if gb_s is None or not isinstance(speed, int | float):
-        return NOT_OFF_CHIP
+        return ITS_BANKS
     return speed * system["figures"]["bytes_per_token"] / (gb_s * 1e9)
 
 
@@ -203,15 +207,17 @@ def speed_per_area(system: System, gb_s: float | None) -> Value:
 
 def on_chip_mj(system: System) -> Value:
     """Return the energy of one write and one read of each off-chip byte in on-chip memory."""
-    if system["memory"]["where"] != OFF_CHIP:
-        return NOT_COUNTED
-    return system["figures"]["bytes_per_token"] * 8 * 2 * SRAM_PJ_PER_BIT / 1e9
+    moved = off_chip_bytes(system)
+    return moved * 8 * 2 * SRAM_PJ_PER_BIT / 1e9 if isinstance(moved, int | float) else moved
 
 
 def dram_mj(system: System) -> float:
-    """Return the energy of the token's bytes in the DRAM."""
-    per_bit = DRAM_PJ_PER_BIT[system["memory"]["kind"]]
-    return system["figures"]["bytes_per_token"] * 8 * per_bit / 1e9
+    """Return the energy of the token's bytes in the DRAM, and on the channel of its banks."""
+    memory, figures = system["memory"], system["figures"]
+    pj = figures["bytes_per_token"] * 8 * DRAM_PJ_PER_BIT[memory["kind"]]
+    if memory["where"] == BANKS:
+        pj += figures.get("channel_bytes", 0) * 8 * DRAM_PJ_PER_BIT["HBM2"]
+    return pj / 1e9
 
 
 def energy_mj(system: System) -> Value:
@@ -250,7 +256,7 @@ def _limit(name: str, gb_s: float | None) -> Row:
 ROWS: tuple[Row, ...] = (
     Row(
         label="GB/s of the paper's memory",
-        of=lambda system, _: paper_gb_s(system) or NOT_OFF_CHIP,
+        of=lambda system, _: paper_gb_s(system) or ITS_BANKS,
         shown="{:,.1f}",
         formula="bytes/cycle of the paper's memory x the paper's clock",
         source="the papers",
@@ -308,7 +314,8 @@ ROWS: tuple[Row, ...] = (
         label="DRAM energy, mJ/token, modelled",
         of=lambda system, _: dram_mj(system),
         shown="{:.2f}",
-        formula="bytes/token x 8 x pJ/bit of the kind of memory; P3-LLM: bytes at the banks",
+        formula="bytes/token x 8 x pJ/bit of the kind of memory; P3-LLM: bytes at the banks, and "
+        "off-chip bytes at HBM2's pJ/bit",
         source="pJ/bit: see the table of memories",
     ),
     Row(

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import StrMethodFormatter
 
 from hdl.paths import ROOT
-from synth.comparison import OFF_CHIP
+from synth.comparison import off_chip_bytes
 from synth.normalised import accelerators, area_mm2, energy_mj, paper_gb_s, speed_or_banks
 from synth.plots import FONT, WIDTH, plain
 from synth.svg import LINES, MUTED, SHAPES, SYSTEMS, svg
@@ -49,11 +49,11 @@ def normalised_plot(data: dict[str, Any]) -> Figure:
     widths = np.linspace(3.6, 1.2, len(SYSTEMS))
     for (key, system), width in zip(accelerators(data).items(), widths, strict=True):
         style = {"color": SYSTEMS[key], "marker": SHAPES[key], "markersize": 8}
-        style |= {"markerfacecolor": "none", "markeredgewidth": 1.8}
+        style |= {"markerfacecolor": "none", "markeredgewidth": 1.8, "clip_on": False}
         keys.append(Line2D([], [], label=system["name"], linewidth=width, **style))
         line = [speed_or_banks(system, gb_s) for gb_s in BANDWIDTHS]
         own = paper_gb_s(system)
-        # The bandwidth of P3-LLM's banks is not a choice: its line is level, and has no marker.
+        # The bandwidth of P3-LLM's banks is not a choice: its line has no marker.
         shape = "-" if own else "--"
         by_bandwidth.plot(BANDWIDTHS, line, shape, color=SYSTEMS[key], linewidth=width, label=key)
         if own:
@@ -63,9 +63,9 @@ def normalised_plot(data: dict[str, Any]) -> Figure:
         perplexity, energy = system["figures"]["perplexity"], energy_mj(system)
         if isinstance(energy, int | float):
             by_quality.plot([perplexity], [energy], linestyle="", label=key, **style)
-        if system["memory"]["where"] == OFF_CHIP:
-            moved = system["figures"]["bytes_per_token"] / 1e6
-            by_bytes.plot([perplexity], [moved], linestyle="", label=key, **style)
+        moved = off_chip_bytes(system)
+        if isinstance(moved, int | float):
+            by_bytes.plot([perplexity], [moved / 1e6], linestyle="", label=key, **style)
     by_bandwidth.set(xscale="log", yscale="log", xlabel="GB/s; markers: the papers' memories")
     by_bandwidth.set_ylabel("tokens/s, at most (higher is better)")
     by_area.set(xscale="log", xlim=(1, 30), ylim=(0, None))

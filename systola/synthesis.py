@@ -1,4 +1,4 @@
-"""The verbs ``synth``, ``power``, ``fpga``, ``export``, ``report`` and ``digests``."""
+"""The verbs that map units, pack boards, export, and report figures."""
 
 from pathlib import Path
 from typing import Any
@@ -147,8 +147,41 @@ def fpga(unit: Chosen, device: str, seed: int) -> None:
 
 
 @click.command()
+@unit_options("tiny")
+@click.option("--board", default="ulx3s", help="Board: ulx3s.")
+@click.option("--memory-bytes", type=int, default=1 << 16, help="Bytes of on-chip memory.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
+def bitstream(unit: Chosen, board: str, memory_bytes: int, seed: int) -> None:
+    """Pack an accelerator with the AXI shell, a memory and a serial host for a board."""
+    environment.require("fpga")
+    from synth.bitstream import board_parameters, build_bitstream, emit_board, find_board
+
+    chosen_board = find_board(board)
+    parameters = board_parameters(unit.top, unit.parameters, memory_bytes=memory_bytes)
+    name, directory = f"{unit.top}_{board}", unit.home / board
+    with console.status(f"emitting {unit.title}") as status:
+        result = build_bitstream(
+            emit_board(parameters, name, directory / "rtl"),
+            name,
+            chosen_board,
+            directory,
+            about={"top": unit.top, "preset": unit.preset, "parameters": repr(parameters)},
+            seed=seed,
+            progress=lambda words: status.update(f"{unit.title}: {words}"),
+        )
+    table = Table("resource", "used", "of", "share", title=f"{unit.title}, {chosen_board.title}")
+    for kind, used in result.counts.items():
+        available = getattr(chosen_board.device, kind)
+        table.add_row(kind.upper(), f"{used:g}", str(available), f"{used / available:.2%}")
+    table.add_row("fmax, MHz", f"{result.fmax_mhz:.1f}", f"{chosen_board.clock_mhz:g}", "")
+    table.add_row("bitstream, bytes", f"{result.file.stat().st_size:,}", "", "")
+    console.print(table)
+    _wrote(result.file, result.figures)
+
+
+@click.command()
 @unit_options()
-@click.option("--for", "for_", required=True, help="orfs, librelane, vivado or fusesoc.")
+@click.option("--for", "for_", required=True, help="orfs, librelane, vivado, fusesoc or litex.")
 @period_option
 @out_option("build/<top>/<preset>/export/<for>")
 @click.option("--target", default=None, help="asic or fpga; fpga for Vivado, else asic.")
@@ -296,7 +329,16 @@ def digests(top: str | None) -> None:
     _wrote(DIGESTS)
 
 
-COMMANDS: tuple[click.Command, ...] = (synth, power, fpga, export, operators, report, digests)
+COMMANDS: tuple[click.Command, ...] = (
+    synth,
+    power,
+    fpga,
+    bitstream,
+    export,
+    operators,
+    report,
+    digests,
+)
 """What `systola.cli` adds to its own verbs."""
 
 

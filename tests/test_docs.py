@@ -18,6 +18,7 @@ SOURCES = {".py", ".toml", ".cpp", ".h"}
 
 WRITTEN = {
     "<top>.h",
+    "<top>_litex.py",
     "argmax.h",
     "beat.py",
     "board/registers.h",

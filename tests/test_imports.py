@@ -10,7 +10,7 @@ from hdl.catalog import CATALOG
 from hdl.paths import ROOT
 
 PAPERS = {"kelle", "veda", "lad", "p3llm", "meadow"}
-FLOORS = ("arith", "stream", "memory", "nonlinear", "paper", "shell", "catalog")
+FLOORS = ("arith", "stream", "memory", "nonlinear", "paper", "shell", "board", "catalog")
 """The floors of `hdl`, lowest first; other modules are below all floors."""
 ABOVE = {
     "hdl": {"golden", "testbenches", "synth", "systola", "tests"},

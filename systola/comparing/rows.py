@@ -7,7 +7,6 @@ from typing import Any
 from synth.comparison import (
     BANKS,
     FIGURE_NAMES,
-    OFF_CHIP,
     System,
     Value,
     Watched,
@@ -16,6 +15,7 @@ from synth.comparison import (
     counted,
     energy,
     figure,
+    off_chip_bytes,
 )
 from synth.digests import MARK
 from synth.normalised import (
@@ -144,7 +144,7 @@ def rows_at(bandwidth: float | None) -> tuple[Row, ...]:
         ),
         Row(
             label="off-chip bytes/token",
-            of=lambda system: counted(system, OFF_CHIP, figure(system, "bytes_per_token")),
+            of=off_chip_bytes,
             better=LOWER,
         ),
         Row(

@@ -33,6 +33,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (("export", "--top", TOP, "--for", "orfs", "--target", "gpu"), "TARGET must be one of"),
         (("synth", "--top", TOP, "--preset", "huge"), "PRESET of"),
         (("fpga", "--top", TOP, "--device", "stratix"), "DEVICE must be one of"),
+        (("bitstream", "--top", "veda_axi", "--board", "icestick"), "BOARD must be one of"),
+        (("bitstream", "--top", "veda"), "TOP must be an accelerator with the AXI shell"),
         (("export", "--top", TOP, "--for", "quartus"), "FOR must be one of"),
         (("export", "--top", TOP, "--for", "orfs", "--period", "0"), "PERIOD must be"),
         (("export", "--top", TOP, "--for", "orfs", "--name", "3d"), "NAME must name a module"),
