@@ -44,7 +44,8 @@ class KelleProgram:
 
     def _add(self, **fields: Any) -> None:
         """Append an instruction; missing fields are 0."""
-        instruction = self.p.instruction_layout.const({"command": Command.STEP} | fields)
+        step: dict[int | str, Any] = {"command": Command.STEP}
+        instruction = self.p.instruction_layout.const({**step, **fields})
         self.words["instructions"].append(instruction.as_value().value)
 
 
@@ -66,7 +67,12 @@ def placement_words(p: KelleAxiParameters, placements: Iterable[Placement]) -> l
             "recomputed": recomputed,
             "vector": one.vector * recomputed,
         }
-        fields = {"head": one.head, "slot": one.slot, "evicts": evicts, "evicted": evicted}
+        fields: dict[int | str, Any] = {
+            "head": one.head,
+            "slot": one.slot,
+            "evicts": evicts,
+            "evicted": evicted,
+        }
         found.append(layout.const(fields).as_value().value)
     return found
 

@@ -1,5 +1,7 @@
 """Kelle with burst ports: its weights, inputs, outputs and placements are in memory."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -84,9 +86,9 @@ class KelleMemory(Unit):
         m.submodules.vectors = vectors = VectorRows(parameters=p)
         connect_streams(m, self.instructions, commands.instructions)
         connect_streams(m, commands.positions, kelle.positions)
-        settings = p.kelle.memory.refresh.settings_layout.const(p.settings.payload)
+        settings: dict[int | str, Any] = {**p.settings.payload}
         m.d.comb += [
-            kelle.settings.eq(settings),
+            kelle.settings.eq(p.kelle.memory.refresh.settings_layout.const(settings)),
             kelle.layer.eq(commands.layer),
             kelle.epsilon.eq(commands.step.epsilon),
             commands.rests.eq(kelle.positions.ready),

@@ -76,7 +76,7 @@ def test_requested_input_is_written_as_rows(p: KelleAxiParameters) -> None:
     async def stores(context: Any) -> None:
         context.set(unit.layer, layer)
         for position, vector in zip(positions, vectors, strict=True):
-            fields = {"position": position, "vector": vector}
+            fields: dict[int | str, int] = {"position": position, "vector": vector}
             payload = kelle.store_layout.const(fields).as_value().value
             context.set(unit.written, 0)
             await send(context, unit.stores, [payload], rng)
