@@ -14,7 +14,7 @@ import numpy as np
 
 from hdl.paths import BUILD
 from hdl.target import Target
-from synth.comparison import FIGURES, System
+from synth.comparison import FIGURES, System, at_bank_clock
 from synth.contexts import on_lines
 from synth.figures import LIBRARIES
 from synth.present_verilog import present_verilog
@@ -209,12 +209,17 @@ class Reader:
         }
 
     def _power(self, design: Design) -> Figures:
-        """Return the energy of the area-optimised netlist."""
+        """Return the energy of the first netlist that reaches the clock, if only one is legal."""
         record = Record.read(design.system.folder.parent / "power.json")
         if record.values.get("liberty") != LIBRARIES["nangate45"]:
             return {}
-        point = record.values["points"][0]
-        value = point["dynamic_pj"] + point["leakage_pj"]
+        only = at_bank_clock(design.kept, design.system.p)["memory"].get("clock_mhz", 0)
+        points = [one for one in record.values["points"] if one["frequency_mhz"] >= only]
+        if not points:
+            return {}
+        # Leakage lasts for the whole cycle.
+        slower = points[0]["frequency_mhz"] / only if only else 1
+        value = points[0]["dynamic_pj"] + points[0]["leakage_pj"] * slower
         return {"pj_per_cycle": _figure(record, value, stale=self._is_stale(record, design))}
 
     def _runs(self, design: Design, *, timed: bool = False) -> list[Record]:

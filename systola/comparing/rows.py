@@ -193,7 +193,7 @@ def rows_at(bandwidth: float | None) -> tuple[Row, ...]:
             better=HIGHER,
         ),
         Row(
-            label="energy of the area-optimised logic only, mJ/token",
+            label="energy of the logic only, mJ/token",
             of=energy,
             shown="{:.2f}",
             better=LOWER,
@@ -206,7 +206,7 @@ def rows_at(bandwidth: float | None) -> tuple[Row, ...]:
             better=LOWER,
         ),
         Row(
-            label="energy of area-optimised logic, memories and DRAM, mJ/token",
+            label="energy of logic, memories and DRAM, mJ/token",
             of=energy_mj,
             shown="{:.2f}",
             better=LOWER,

@@ -181,7 +181,7 @@ class FinishedVerilog(Finished):
             "tokens": f"{len(run.prompt)} of the prompt, {len(run.progress.tokens)} generated",
             "cycles/token": f"{cycles:,.0f}",
             "lower bound": f"{bound:,.0f} ({bound / cycles:.1%}): {run.system.bound}",
-            "off-chip bytes/token": f"{moved:,.0f}",
+            run.system.moved: f"{moved:,.0f}",
         }
         if external := run.system.external:
             rows |= _memory_rows(external, cycles, steps)

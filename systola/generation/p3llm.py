@@ -54,6 +54,7 @@ class P3llmSystem(System):
 
     top, name = "p3llm", "P3-LLM"
     bound = "columns that all units multiply, two cycles each"
+    moved = "bytes/token at the banks"
     compared = "tokens, their sums, states after all layers, keys and values in the banks"
     evicts = False
     budgets = False

@@ -160,6 +160,9 @@ class System(ABC):
     bound: str
     """What `Outcome.bound` counts, in a few words."""
 
+    moved: str = "off-chip bytes/token"
+    """What the bytes of `Outcome` count: the row's name."""
+
     compared: str
     """What the comparison with the golden model covers."""
 
