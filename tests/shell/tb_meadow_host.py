@@ -1,6 +1,5 @@
 """cocotb: the host library generates text with the RTL of MEADOW and the AXI shell."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,30 +13,24 @@ from hdl.errors import UserError
 from hdl.shell.axi import Cause, Response
 from systola.host.device import DeviceError
 from systola.host.meadow import MeadowHost
-from systola.host.simulation import Simulation, run_host
 from systola.host.transport import Window
 from testbenches.meadow.packed_model import packed_model
 from testbenches.meadow.random_layers import STATE_STEP, random_layers, random_vocabulary
 from testbenches.shell.axi_memory import AxiReads
-from testbenches.shell.shell_bench import ShellBench
+from tests.shell.host_board import HostBoard
 
 MEMORY = Window(0x12_3450_0000, 0x12_3454_0000)
 
 
-class Board:
+class Board(HostBoard):
     """The simulated accelerator with a random model.
 
     `memory_bytes` is the size of the memory from the start of `MEMORY`.
     """
 
     def __init__(self, dut: Any, salt: str, *, memory_bytes: int | None = None) -> None:
-        self.one = ShellBench(dut, salt, "random", "bursty")
-        self.p = self.one.p
         end = MEMORY.end if memory_bytes is None else MEMORY.first + memory_bytes
-        self.one.memory.place({"memory": Region(MEMORY.first, end)})
-        self.content = self.one.memory.images["memory"]
-        self.content[:] = self.one.rng.randbytes(len(self.content))
-        self.transport = Simulation(self.one, Window(MEMORY.first, end), self.content)
+        super().__init__(dut, salt, Window(MEMORY.first, end))
         rng, p = self.one.bench.numpy_rng, self.p.meadow
         layers, self.states = random_layers(p, rng, 2)
         self.model = IntegerModel(layers, random_vocabulary(p, rng), STATE_STEP)
@@ -47,12 +40,6 @@ class Board:
     def embed(self, tokens: Any) -> Any:
         """Return the hidden states of tokens."""
         return self.table[list(tokens)]
-
-    async def use(self, work: Callable[[], None]) -> None:
-        """Reset, then run a function that uses the host library; check stray writes."""
-        await self.one.bench.reset()
-        await run_host(work)
-        assert not self.one.memory.strays
 
 
 @cocotb.test()
