@@ -9,8 +9,9 @@ from hdl.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-GIVEN = {"100", "500", "1000"}
-"""Clocks in MHz of papers and of DRAM, and the common clock of the comparison: not measured."""
+GIVEN = {"25", "100", "500", "1000"}
+"""Clocks in MHz of a board's oscillator, of papers and of DRAM, and the common clock of the
+comparison: not measured."""
 
 LINK = "synthesis.md#wires"
 """The definition of the wire loads."""

@@ -218,7 +218,14 @@ def test_bursts_outside_the_memory_are_refused_and_write_nothing() -> None:
     bench.finish(writer)
     assert writer.responses == [Response.OKAY.value] * 4 + [Response.DECERR.value] * 3
     assert bench.read_all(reader) == content
+    # Each beat has the response of its own burst, also if the next one waits at the port.
     reader.found.clear()
-    reader.open.append((SIZE + 4, 3))
+    bursts = [(SIZE + 4, 3), (0, 2), (2 * SIZE, 1), (8, 1)] * 20
+    reader.open += bursts
     bench.finish(reader)
-    assert [response for _word, response in reader.found] == [Response.DECERR.value] * 3
+    wanted = [
+        (Response.OKAY if address < SIZE else Response.DECERR).value
+        for address, beats in bursts
+        for _ in range(beats)
+    ]
+    assert [response for _word, response in reader.found] == wanted
