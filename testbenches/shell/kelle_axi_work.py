@@ -17,6 +17,9 @@ from testbenches.kelle.text_layers import open_layers
 from testbenches.shell.kelle_text import KelleText
 from testbenches.shell.shell_work import Job, Work
 
+WAITING = 8
+"""Most tokens that a text waits for a request of an input vector."""
+
 
 class KelleWork(Work):
     """A text whose first job loads the prefill; its tokens pass through all layers.
@@ -150,7 +153,7 @@ def kelle_text(p: KelleAxiParameters, rng: np.random.Generator) -> tuple[KelleTe
 
 
 def text_work(p: KelleAxiParameters, rng: np.random.Generator, *, jobs: int = 2) -> KelleWork:
-    """Return jobs with predictions; the first one also requests an input vector."""
+    """Return jobs with predictions; at the presets, the first one also requests an input vector."""
     text, states = kelle_text(p, rng)
     # The cache is full, and the text so long that the small presets request a vector at once.
     work = KelleWork(p, text, p.kelle.slots + p.kelle.window, states)
@@ -158,8 +161,11 @@ def text_work(p: KelleAxiParameters, rng: np.random.Generator, *, jobs: int = 2)
     for job in range(jobs):
         work.add_token(predict=predicts)
         if job == 0:
-            while not work.stores:
-                work.add_token()
+            # With other parameters, tokens may never become popular.
+            left = p.kelle.context_length - work.position - jobs - 1
+            for _ in range(min(WAITING, left)):
+                if not work.stores:
+                    work.add_token()
             # This token is computed with the recomputed one.
             work.add_token()
         work.cut()

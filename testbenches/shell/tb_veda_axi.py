@@ -11,7 +11,14 @@ from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact
 from testbenches.shell import shell_tests
 from testbenches.shell.shell_bench import ShellBench
-from testbenches.shell.veda_axi_work import LARGE, VedaWork, packed, text_work, whole_work
+from testbenches.shell.veda_axi_work import (
+    LARGE,
+    VedaWork,
+    coefficients_of,
+    packed,
+    text_work,
+    whole_work,
+)
 from testbenches.streams import four_states
 from testbenches.veda.decode_texts import layered, mixed_layers, prompt
 from testbenches.veda.decode_work import open_tokens
@@ -46,10 +53,10 @@ async def full_rate(dut: Any) -> None:
     """Run tokens through layers of SmolLM2 without stalls: each one equals the golden model's."""
     one = ShellBench(dut, "full rate", latency=LATENCY)
     await one.bench.reset()
-    p = one.p.veda
-    works = {"tokens": layered(p, 127, 3 if p.array.width < LARGE else 1, 3)}
+    p, own = one.p.veda, {"coefficients": coefficients_of(one.p)}
+    works = {"tokens": layered(p, 127, 3 if p.array.width < LARGE else 1, 3, **own)}
     if p.block > 1 and p.hidden_size < 4096:
-        works["prompt"] = prompt(p, p.block, max(1, min(5, p.block - 2)), 0, 3)
+        works["prompt"] = prompt(p, p.block, max(1, min(5, p.block - 2)), 0, 3, **own)
     for name, work in works.items():
         cycles = await one.run(whole_work(one.p, work))
         one.bench.record(
@@ -65,7 +72,8 @@ async def stalls(dut: Any, number: int) -> None:
     """Run random layers and attention under pause patterns and latencies of the memory."""
     one = ShellBench(dut, f"stalls {number}", *STALLS[number], latency=1 + 13 * number)
     await one.bench.reset()
-    work = mixed_layers(one.bench.numpy_rng, one.p.veda, 1 if four_states() else 8)
+    steps = 1 if four_states() else 8
+    work = mixed_layers(one.bench.numpy_rng, one.p.veda, steps, coefficients=coefficients_of(one.p))
     await one.run(whole_work(one.p, work))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from golden.shell.shell_jobs import Bytes
 from golden.shell.veda_axi import line_place, result_tokens
 from golden.veda.veda import Codes
+from golden.veda.voting.vote_threshold import ThresholdCoefficients
 from hdl.shell.veda_axi_parameters import (
     KIND_FIRST,
     SPACES,
@@ -186,6 +187,8 @@ class VedaWork(Work):
         """Return how many words at the end of a region the last job does not use."""
         if region == "angles" and not p.veda.rotary:
             return p.veda.context_length
+        if region == "vocabulary" and not p.veda.vocabulary_size:
+            return 1 + max(self._line_words()[region])
         if region != "counts":
             return 0
         layout = p.step_layout
@@ -220,6 +223,11 @@ def grown(rows: Bytes, count: int) -> Bytes:
     return np.pad(rows, ((0, max(0, count - len(rows))), (0, 0)))
 
 
+def coefficients_of(p: VedaAxiParameters) -> ThresholdCoefficients:
+    """Return the coefficients of the voting threshold that the accelerator has."""
+    return ThresholdCoefficients(p.mean, p.deviation)
+
+
 def text_work(p: VedaAxiParameters, rng: np.random.Generator, *, jobs: int = 2) -> VedaWork:
     """Return jobs of one structure, each of which uses all ports.
 
@@ -227,7 +235,7 @@ def text_work(p: VedaAxiParameters, rng: np.random.Generator, *, jobs: int = 2) 
     token that predicts. The layers are random numbers of all layers.
     """
     v = p.veda
-    work = DecodeWork(v)
+    work = DecodeWork(v, coefficients=coefficients_of(p))
     work.vocabulary = random_vocabulary(rng, v)
     trace, numbers = open_tokens(), text_layers(v, 2)
     tokens = random_tokens(rng, v, 8 + jobs)

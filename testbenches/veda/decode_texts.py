@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.veda.veda import Codes
-from golden.veda.voting.vote_threshold import ThresholdCoefficients
+from golden.veda.voting.vote_threshold import PAPER, ThresholdCoefficients
 from hdl.veda.parameters import VedaParameters
 from testbenches.veda.decode_work import (
     LAYERS,
@@ -59,13 +59,20 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
     return work
 
 
-def layered(p: VedaParameters, cached: int, count: int, layers: int) -> DecodeWork:
+def layered(
+    p: VedaParameters,
+    cached: int,
+    count: int,
+    layers: int,
+    *,
+    coefficients: ThresholdCoefficients = PAPER,
+) -> DecodeWork:
     """Return tokens that pass through consecutive layers of SmolLM2; each evicts one token.
 
     The positions are those after the cached tokens. Fewer than `cached` tokens are cached if the
     slots or the positions do not suffice.
     """
-    work = DecodeWork(p)
+    work = DecodeWork(p, coefficients=coefficients)
     trace, numbers = open_tokens(), text_layers(p, layers)
     cached = min(cached, p.slots - 1, p.context_length - count)
     for layer, number in enumerate(numbers):
@@ -81,12 +88,20 @@ def layered(p: VedaParameters, cached: int, count: int, layers: int) -> DecodeWo
     return work
 
 
-def prompt(p: VedaParameters, tokens: int, target: int, reserved: int, layers: int) -> DecodeWork:
+def prompt(
+    p: VedaParameters,
+    tokens: int,
+    target: int,
+    reserved: int,
+    layers: int,
+    *,
+    coefficients: ThresholdCoefficients = PAPER,
+) -> DecodeWork:
     """Return a text that layers of SmolLM2 process in blocks, and whose end trims the cache.
 
     The text has at most as many tokens as the cache has slots, and the end evicts at least one.
     """
-    work = DecodeWork(p)
+    work = DecodeWork(p, coefficients=coefficients)
     trace, numbers = open_tokens(), text_layers(p, layers)
     tokens = min(tokens, p.slots)
     target = min(target, tokens - 1)
@@ -125,14 +140,19 @@ def states_of_all_sizes(rng: np.random.Generator, p: VedaParameters, tokens: int
 
 
 def mixed_layers(
-    rng: np.random.Generator, p: VedaParameters, steps: int, *, states: Codes | None = None
+    rng: np.random.Generator,
+    p: VedaParameters,
+    steps: int,
+    *,
+    states: Codes | None = None,
+    coefficients: ThresholdCoefficients = PAPER,
 ) -> DecodeWork:
     """Return whole layers and attention alone in random order, with and without votes.
 
     Hidden states are SmolLM2's unless others are given: for as many tokens as there are steps, and
     one block more.
     """
-    work = DecodeWork(p)
+    work = DecodeWork(p, coefficients=coefficients)
     longest = min(p.slots, 40)
     work.vocabulary = random_vocabulary(rng, p)
     trace, tokens = open_tokens(), random_tokens(rng, p, longest + steps + p.block)

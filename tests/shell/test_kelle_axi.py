@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from golden.kelle.eviction.eviction_controller import EMPTY, KEPT, Placement
@@ -15,6 +16,7 @@ from hdl.kelle import catalog as kelle
 from hdl.shell.kelle_axi_parameters import LONGEST, KelleAxiParameters
 from hdl.target import Target
 from testbenches.runner import Request, run_testbench
+from testbenches.shell.kelle_axi_work import text_work
 
 pytestmark = pytest.mark.depends("kelle_axi")
 
@@ -93,3 +95,9 @@ def test_rejects_an_lm_head_that_is_longer_than_a_burst() -> None:
         ValueError, match=f"words of a step's weights must be at most {LONGEST}, not {words}"
     ):
         replace(TINY, kelle=own)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "tiny_opt"])
+def test_the_work_of_the_small_presets_requests_an_input(preset: str) -> None:
+    """With other parameters, the bench's text may use one port less."""
+    assert text_work(ENTRY.parameters(preset), np.random.default_rng(1)).stores > 0
