@@ -184,6 +184,11 @@ def off_chip_bytes(system: System) -> Value:
     return figure(system, "bytes_per_token")
 
 
+def bank_bytes(system: System) -> Value:
+    """Return the bytes per token at the arrays of the DRAM banks."""
+    return counted(system, BANKS, figure(system, "bytes_per_token"))
+
+
 def per_cycle(system: System, moved: Value) -> Value:
     """Return bytes per token over the measured cycles per token, or the word for the bytes."""
     cycles = figure(system, "cycles")
@@ -240,10 +245,6 @@ def _memory(name: str, where: str) -> Callable[[System], Value]:
     return lambda system: counted(system, where, system.get("memory", {}).get(name))
 
 
-def _at_banks(system: System) -> Value:
-    return counted(system, BANKS, figure(system, "bytes_per_token"))
-
-
 ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
     ("perplexity, 256 tokens cached", _plain("perplexity"), "{:.2f}"),
     ("perplexity, at most 128 of 256 tokens cached", _plain("perplexity_128"), "{:.2f}"),
@@ -254,7 +255,7 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
     ),
     ("off-chip bytes/token", off_chip_bytes, "{:,.0f}"),
     ("off-chip bytes/token, weights unpacked", _plain("bytes_unpacked"), "{:,.0f}"),
-    ("bytes/token at the DRAM banks (not off-chip)", _at_banks, "{:,.0f}"),
+    ("bytes/token at the DRAM banks (not off-chip)", bank_bytes, "{:,.0f}"),
     ("cycles/token (unlike ports: see bytes/cycle)", _plain("cycles"), "{:,.0f}"),
     ("ideal cycles/token, by each design's own bound", _plain("bound"), "{:,.0f}"),
     (
@@ -275,7 +276,7 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
     ),
     (
         "bytes/cycle at the DRAM banks, measured",
-        lambda system: counted(system, BANKS, per_cycle(system, figure(system, "bytes_per_token"))),
+        lambda system: per_cycle(system, bank_bytes(system)),
         "{:,.0f}",
     ),
     ("bytes/cycle at the DRAM banks, at most", _memory("port_bytes", BANKS), "{:,.0f}"),

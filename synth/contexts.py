@@ -99,8 +99,8 @@ def _name(system: System) -> str:
 def _line(system: System, tokens: int) -> list[str]:
     """Return the cells of a system and a number of cached tokens."""
     here, origin = at(system, tokens)
-    banks = system["memory"]["where"] == BANKS
     # The bytes across the channel are known for one number of cached tokens only.
+    banks = system["memory"]["where"] == BANKS
     moved: Value = NOT_OFF_CHIP if banks else here["figures"]["bytes_per_token"]
     return [
         _name(system),
@@ -108,7 +108,7 @@ def _line(system: System, tokens: int) -> list[str]:
         f"{here['figures']['cycles']:,.0f}",
         f"{moved:,.0f}" if isinstance(moved, int | float) else str(moved),
         f"{speed_or_banks(here, GB_S):,.1f}",
-        str(limit(here, None if banks else GB_S)),
+        str(limit(here, GB_S)),
         origin,
     ]
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from synth.comparison import (
-    BANKS,
     FIGURE_NAMES,
     System,
     Value,
     Watched,
     at_bank_clock,
+    bank_bytes,
     clock,
-    counted,
     energy,
     figure,
     off_chip_bytes,
@@ -149,7 +148,7 @@ def rows_at(bandwidth: float | None) -> tuple[Row, ...]:
         ),
         Row(
             label="bytes/token at the DRAM banks (not off-chip)",
-            of=lambda system: counted(system, BANKS, figure(system, "bytes_per_token")),
+            of=bank_bytes,
             better=LOWER,
         ),
         Row(
