@@ -78,7 +78,7 @@ def test_a_large_design_is_mapped_module_by_module(
         result = place_and_route(files, "pair", ports, DEVICES["xcup"], tmp_path)
         counts.append(result.counts)
         methods.append(result.method)
-        log = (tmp_path / "fpga" / "xcup" / "yosys.log").read_text()
+        log = (tmp_path / "fpga" / "xcup" / "pair.log").read_text()
         dissolved.append("Executing FLATTEN pass" in log)
     assert dissolved == [True, False]
     assert counts[0]["ff"] == counts[1]["ff"] > 0
