@@ -1,9 +1,10 @@
 """Serialisation of groups into items by selection, for FPGAs."""
 
 from amaranth.hdl import Array, Module, Mux, ShapeLike, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
 
 from hdl.parameters import require_range
-from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
 
 
@@ -35,7 +36,11 @@ class SelectingSerialiser(Unit):
     def __init__(self, *, shape: ShapeLike, items: int) -> None:
         require_range("items", items, 2, 4096)
         self.shape, self.number = shape, items
-        super().__init__(Serialiser(shape=shape, items=items).signature)
+        group = data.StructLayout({"items": data.ArrayLayout(shape, items), "last": 1})
+        item = data.StructLayout({"item": shape, "last": 1})
+        super().__init__(
+            {"groups": In(stream.Signature(group)), "items": Out(stream.Signature(item))}
+        )
 
     def elaborate(self, platform: object) -> Module:
         """Hold a group; count its items."""
