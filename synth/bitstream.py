@@ -11,12 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hdl.board.accelerator_board import ACCELERATORS, AcceleratorBoard
+from hdl.board.accelerator_board import AcceleratorBoard
 from hdl.board.board_parameters import BoardParameters
 from hdl.digest import verilog_digest
 from hdl.emit import Emission, write_verilog
 from hdl.errors import UserError, unknown
 from hdl.paths import ROOT, replace_text
+from hdl.shell.shell_parameters import ShellParameters
 from hdl.target import Target
 from hdl.yosys import YosysError, run_yosys
 from synth.asic import read_commands, script
@@ -115,7 +116,7 @@ def board_parameters(top: str, shell: Any, **changes: Any) -> BoardParameters:
     ValueError
         If the dimensions are not legal.
     """
-    if type(shell) not in ACCELERATORS:
+    if not isinstance(shell, ShellParameters):
         raise UserError(
             f"TOP must be an accelerator with the AXI shell, such as veda_axi, not {top}"
         )
@@ -197,7 +198,7 @@ def build_bitstream(
                 f"{name} must have at most the {available} {kind.upper()} of {board.name}, not "
                 f"{used:g}"
             )
-    progress("placing and routing")
+    progress(f"placing and routing; the log is {work / 'nextpnr.log'}")
     route(work, name, name, board.device, ("--seed", str(seed), "--lpf", str(board.pins)))
     fmax = reached_mhz(work)
     if fmax is None:

@@ -10,15 +10,9 @@ from hdl.board.board_parameters import BoardParameters
 from hdl.board.host_bridge import HostBridge
 from hdl.board.serial_receiver import SerialReceiver
 from hdl.board.serial_transmitter import SerialTransmitter
-from hdl.shell.meadow_axi import MeadowAxi
-from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
-from hdl.shell.veda_axi import VedaAxi
-from hdl.shell.veda_axi_parameters import VedaAxiParameters
+from hdl.shell.catalog import accelerator_unit
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
-
-ACCELERATORS: dict[type, type[Unit]] = {VedaAxiParameters: VedaAxi, MeadowAxiParameters: MeadowAxi}
-"""The accelerator of each class of dimensions."""
 
 RESET_CYCLES = 16
 """Cycles of reset after the configuration, and after the button is released."""
@@ -80,7 +74,7 @@ class AcceleratorBoard(Unit):
         reads = [port.name for port in shell.ports if not port.writes]
         writes = [port.name for port in shell.ports if port.writes]
         port = {"address_bits": shell.axi_address_bits, "data_bytes": shell.data_bytes}
-        accelerator = placed("accelerator", ACCELERATORS[type(shell)](parameters=shell))
+        accelerator = placed("accelerator", accelerator_unit(shell)(parameters=shell))
         memory = placed(
             "memory",
             BlockMemory(

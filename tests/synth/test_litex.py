@@ -10,7 +10,6 @@ from unittest.mock import MagicMock
 import pytest
 from amaranth.hdl import Value
 
-from hdl.board.accelerator_board import ACCELERATORS
 from hdl.catalog import entry_named
 from hdl.emit import Port
 from synth.litex import litex_core
@@ -27,7 +26,7 @@ STREAM = [
 
 
 def ports_of_accelerator() -> list[Port]:
-    unit = ACCELERATORS[type(TINY)](parameters=TINY)
+    unit = entry_named("veda_axi").build("tiny")
     found = [Port(("clk",), "input", 1), Port(("rst",), "input", 1)]
     for path, member, value in unit.signature.flatten(unit):
         direction = "input" if member.flow.name == "In" else "output"
