@@ -30,7 +30,6 @@ ONLY = "tokens|errors|refused"
 
 @pytest.mark.depends("veda_axi")
 def test_the_board_with_sdram_generates_tokens_through_its_pins(tmp_path: Path) -> None:
-    pytest.importorskip("litedram")
     # The packed top with a faster serial line: four cycles per bit.
     shell = entry_named("veda_axi").parameters("tiny")
     parameters = BoardParameters(
