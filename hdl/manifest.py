@@ -1,4 +1,4 @@
-"""The manifest of emitted Verilog, and the C header and SystemVerilog package written from it.
+"""The manifest of emitted Verilog, and the files for other tools that are written from it.
 
 The published schema of the manifest is ``hdl/manifest.schema.json``.
 """
@@ -18,6 +18,7 @@ from hdl.entry import Entry
 from hdl.interface import Array, Integer, Interface, Leaf, Struct, Type, leaves
 from hdl.parameters import named_fields, require
 from hdl.plain_names import port_name
+from hdl.system_rdl import system_rdl
 
 if TYPE_CHECKING:
     from hdl.emit import EmittedModule
@@ -111,7 +112,7 @@ def manifest(
 
 
 def write_documents(values: dict[str, Any], interface: Interface) -> dict[str, str]:
-    """Return the texts of the manifest, the C header and the SystemVerilog package, by file name.
+    """Return the texts of the manifest and of the files derived from it, by file name.
 
     Raises
     ------
@@ -119,11 +120,14 @@ def write_documents(values: dict[str, Any], interface: Interface) -> dict[str, s
         If two names in the C header or in the package would be equal.
     """
     name = values["name"]
-    return {
+    texts = {
         f"{name}.json": json.dumps(values, indent=1) + "\n",
         f"{name}.h": c_header(name, interface),
         f"{name}_pkg.sv": systemverilog_package(name, interface),
     }
+    if "register_map" in values:
+        texts[f"{name}.rdl"] = system_rdl(name, values["register_map"])
+    return texts
 
 
 def c_header(top: str, interface: Interface) -> str:

@@ -4,6 +4,7 @@ A list describes each macro of a technology: words, bits, pins, and the few fact
 wrapper depends. `docs/exports.md` has the table of all keys.
 """
 
+import math
 import re
 import tomllib
 from collections import Counter
@@ -37,6 +38,7 @@ _MACRO_KEYS = (
     "name",
     "depth",
     "width",
+    "area_um2",
     "mask_granularity",
     "collision",
     "holds_output",
@@ -94,6 +96,8 @@ class Macro:
         Number of words, and bits of a word.
     ports : tuple[MacroPort, ...]
         Its ports, of one of the `KINDS`.
+    area_um2 : float, optional
+        Area in square micrometres.
     mask_granularity : int, optional
         Number of bits that one bit of the mask controls; None without a mask.
     collision : str
@@ -108,6 +112,7 @@ class Macro:
     depth: int
     width: int
     ports: tuple[MacroPort, ...]
+    area_um2: float | None = None
     mask_granularity: int | None = None
     collision: str = "undefined"
     holds_output: bool = False
@@ -223,6 +228,9 @@ def _macro(values: Mapping[str, Any], where: str) -> Macro:
     _check_keys(values, _MACRO_KEYS, where)
     depth = _integer(values.get("depth"), "depth", where, least=2)
     width = _integer(values.get("width"), "width", where, least=1)
+    area = values.get("area_um2")
+    if area is not None:
+        area = _positive(area, "area_um2", where)
     tables = values.get("ports")
     if not isinstance(tables, list):
         raise UserError(f"ports of {where} must be tables, not {tables!r}")
@@ -264,6 +272,7 @@ def _macro(values: Mapping[str, Any], where: str) -> Macro:
         depth=depth,
         width=width,
         ports=ports,
+        area_um2=area,
         mask_granularity=granularity,
         collision=collision,
         holds_output=holds,
@@ -307,6 +316,13 @@ def _integer(value: Any, key: str, where: str, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
         raise UserError(f"{key} of {where} must be {least} to {LARGEST}, not {value!r}")
     return value
+
+
+def _positive(value: Any, key: str, where: str) -> float:
+    legal = isinstance(value, int | float) and not isinstance(value, bool)
+    if not legal or not 0 < value < math.inf:
+        raise UserError(f"{key} of {where} must be a positive number, not {value!r}")
+    return float(value)
 
 
 def _word(value: Any, where: str) -> str:

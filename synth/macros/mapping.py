@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from hdl.emit import Emission, EmittedModule, write_verilog
 from hdl.errors import UserError
@@ -62,6 +63,12 @@ class MappedMemory:
         return sum(wrapper.macro_bits for wrapper in self.wrappers)
 
     @property
+    def macro_area(self) -> float | None:
+        """Area of its macros in um2; None if the list does not have all areas."""
+        areas = [wrapper.macro_area for wrapper in self.wrappers]
+        return None if None in areas else sum(filter(None, areas))
+
+    @property
     def flip_flops(self) -> int:
         """Flip-flops of its wrappers, or its bits if it is not mapped."""
         return sum(one.flip_flops for one in self.wrappers) if self.wrappers else self.bits
@@ -77,8 +84,9 @@ class MappedMemory:
             )
             macros = " ".join([*parts, f"{one.rows} x {one.columns} {one.macro.name}"])
             share = f"{self.macro_bits / self.bits:.1f}"
+            area = "-" if self.macro_area is None else f"{self.macro_area:,.0f}"
         else:
-            macros, share = f"flip-flops: {self.reason}", "-"
+            macros, share, area = f"flip-flops: {self.reason}", "-", "-"
         return (
             self.name,
             f"{self.depth} x {self.width}",
@@ -86,6 +94,7 @@ class MappedMemory:
             str(self.count),
             macros,
             share,
+            area,
             str(self.flip_flops),
         )
 
@@ -97,6 +106,7 @@ COLUMNS = (
     "count",
     "macros (depth x width), or the rule that is broken",
     "macro bits per bit",
+    "area of the macros, um2",
     "flip-flops",
 )
 
@@ -140,8 +150,10 @@ class MacroMapping:
         mapped = [memory for memory in self.memories if memory.wrappers]
         rest = [memory for memory in self.memories if not memory.wrappers]
         macros = sum(memory.count * sum(one.count for one in memory.wrappers) for memory in mapped)
+        known = all(memory.macro_area is not None for memory in mapped)
+        area = f" and {_total(mapped, 'macro_area'):,.0f} um2" if known and mapped else ""
         return (
-            f"{macros:,} macros with {_total(mapped, 'macro_bits'):,} bits for "
+            f"{macros:,} macros with {_total(mapped, 'macro_bits'):,} bits{area} for "
             f"{_total(mapped, 'bits'):,} memory bits, and {_total(mapped, 'flip_flops'):,} "
             f"flip-flops in their wrappers; {_total(rest, 'bits'):,} memory bits remain flip-flops"
         )
@@ -242,7 +254,7 @@ class _Changed(Emission):
         return self._changed
 
 
-def _total(memories: Sequence[MappedMemory], attribute: str) -> int:
+def _total(memories: Sequence[MappedMemory], attribute: str) -> Any:
     return sum(memory.count * getattr(memory, attribute) for memory in memories)
 
 

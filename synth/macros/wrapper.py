@@ -76,6 +76,11 @@ class Wrapper:
         return self.count * self.macro.bits
 
     @property
+    def macro_area(self) -> float | None:
+        """Area of the macros in um2; None if the list does not have it."""
+        return None if self.macro.area_um2 is None else self.count * self.macro.area_um2
+
+    @property
     def waits(self) -> bool:
         """Whether a write waits for one cycle."""
         return not self.macro.is_single_port and self.macro.collision != "old"

@@ -38,8 +38,11 @@ async def loaded(one: ShellBench, make: MakeWork) -> Work:
     return work
 
 
-async def error_responses(one: ShellBench, make: MakeWork) -> None:
-    """Answer a beat of each port with an error: the job ends, and a later one is not affected."""
+async def error_responses(one: ShellBench, make: MakeWork, *, occurs: float = 1) -> None:
+    """Answer a beat of each port with an error: the job ends, and a later one is not affected.
+
+    `occurs` is the fraction of the responses of a job that each run of the job has.
+    """
     work = await loaded(one, make)
     (first, *_) = work.jobs
     await one.start(first)
@@ -54,7 +57,8 @@ async def error_responses(one: ShellBench, make: MakeWork) -> None:
         one.restore()
         one.tokens.clear()
         await one.begin(work)
-        one.responses[name].fail(one.rng.randrange(counts[name]), CODES[number % len(CODES)])
+        certain = max(1, int(occurs * counts[name]))
+        one.responses[name].fail(one.rng.randrange(certain), CODES[number % len(CODES)])
         await one.start(first)
         await one.finish()
         address = one.responses[name].address

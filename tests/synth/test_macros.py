@@ -411,6 +411,8 @@ def test_memories_that_break_a_rule_remain(rule: str, tmp_path: Path) -> None:
     assert bool(mapping.modules) == bool(memory.wrappers) == (not rule)
     assert memory.row[4].startswith(f"flip-flops: {rule}" if rule else "2 copies of 2 x 2 ram")
     assert ("64 memory bits remain" in mapping.summary) == bool(rule)
+    # Without areas in the list there is none in the table.
+    assert memory.row[6] == "-" and "um2" not in mapping.summary
 
 
 def test_the_list_of_the_package_maps_a_large_memory(tmp_path: Path) -> None:
@@ -419,9 +421,10 @@ def test_the_list_of_the_package_maps_a_large_memory(tmp_path: Path) -> None:
     (memory,) = mapping.memories
     assert memory.row == (
         "store.words", "600 x 128", "1R1W", "1",
-        "2 parts of 2 copies of 1 x 2 fakeram45_1024x32", "3.4", "1332",
+        "2 parts of 2 copies of 1 x 2 fakeram45_1024x32", "3.4", "131,249", "1332",
     )  # fmt: skip
     assert memory.macro_bits == 8 * 1024 * 32
+    assert "131,249 um2 for 76,800 memory bits" in mapping.summary
     # Two tables of a bit per word, kept words, and the selection of the last read.
     assert memory.flip_flops == 2 * (600 + 1 + 64 + 1)
     models = list((tmp_path / "macros").glob("*_model.v"))
@@ -457,6 +460,9 @@ MACRO_ERRORS = [
     ('"d"', "7", "data_in of port rw of ram in rams.toml must be a Verilog identifier .* not 7"),
     ('mask = "m"', 'mask = "m"\nactive_low = ["address"]', "active_low of port rw .* some of"),
     ("depth = 4", 'depth = 4\ncollision = "odd"', "collision of ram .* old, new, not 'odd'"),
+    ("depth = 4", "depth = 4\narea_um2 = 0", "area_um2 of ram .* must be a positive number, not 0"),
+    ("depth = 4", "depth = 4\narea_um2 = nan", "area_um2 of ram .* a positive number, not nan"),
+    ("depth = 4", 'depth = 4\narea_um2 = "9"', "area_um2 of ram .* a positive number, not '9'"),
     ("depth = 4", "depth = 4\nholds_output = 1", "holds_output of ram .* true or false, not 1"),
     ('enable = "ce"', "[macros.x]", "a key of ram in rams.toml must be one of .*, not 'x'"),
     ("[[macros]]", "[macros]", "macros in rams.toml must be tables"),
