@@ -1,4 +1,4 @@
-"""The SystemRDL of the registers, read by systemrdl-compiler, which the project does not install."""
+"""The SystemRDL of the registers, read by systemrdl-compiler if the environment has it."""
 
 import re
 from pathlib import Path
