@@ -254,18 +254,19 @@ def run_program(name: str, arguments: Sequence[str], work: Path, rule: str) -> N
     UserError
         If the program fails; the message begins with `rule`.
     """
-    child = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, name, *arguments],
-        cwd=work,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    log = child.stdout + child.stderr
-    (work / f"{name.removeprefix('run_').partition('_')[0]}.log").write_text(log)
+    file = work / f"{name.removeprefix('run_').partition('_')[0]}.log"
+    # The log grows while the program runs, since a large design takes it many minutes.
+    with file.open("w") as log:
+        child = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, name, *arguments],
+            cwd=work,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
     if child.returncode != 0:
-        errors = re.findall(r"^ERROR: (.*)$", log, flags=re.M)
+        errors = re.findall(r"^ERROR: (.*)$", file.read_text(), flags=re.M)
         reason = errors[-1] if errors else f"{name} stopped with {child.returncode}"
         raise UserError(f"{rule}: {reason}")
 

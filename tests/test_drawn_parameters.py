@@ -97,6 +97,19 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Legal parameters that failed once: unit, and changes to the last tiny preset."""
 
+COMBINED: dict[str, dict[str, Any]] = {
+    "keys-before-rotation-of-a-batch-on-two-channels": {
+        "pre_rope": True,
+        "batch": 3,
+        "pseudo_channels": 2,
+    },
+    "five-heads-on-four-channels": {"heads": 10, "kv_heads": 5, "pseudo_channels": 4},
+    "one-token-in-the-vocabulary": {"vocabulary_size": 1},
+    "two-tokens-of-8-bits-for-a-batch": {"vocabulary_size": 2, "vocabulary_bits": 8, "batch": 2},
+    "heads-of-8-elements": {"head_size": 8, "pre_rope": True, "vocabulary_bits": 8},
+}
+"""Options of P3-LLM that no preset combines: changes to its preset `tiny`."""
+
 
 DRAWN = [
     pytest.param(
@@ -143,6 +156,18 @@ def test_what_failed_once_passes(name: str) -> None:
     top, changes = ONCE_WRONG[name]
     entry = entry_named(top)
     small = [preset for preset in entry.presets if preset.startswith("tiny")][-1]
-    parameters = with_values(entry.parameters(small), changes)
-    result = simulate(entry, parameters, Request(seed=1, target=quick_form(top, "tiny")))
+    require_equal(entry, with_values(entry.parameters(small), changes))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", COMBINED)
+def test_combined_options_of_p3llm_pass(name: str) -> None:
+    entry = entry_named("p3llm")
+    require_equal(entry, with_values(entry.parameters("tiny"), COMBINED[name]))
+
+
+def require_equal(entry: Entry, parameters: Any) -> None:
+    """Simulate a unit, which must equal its golden model."""
+    request = Request(seed=1, target=quick_form(entry.top, "tiny"))
+    result = simulate(entry, parameters, request)
     assert result.passed, result.first_failure

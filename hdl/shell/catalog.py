@@ -14,8 +14,10 @@ from hdl.shell.kelle_axi_parameters import KelleAxiParameters
 from hdl.shell.meadow_axi import MeadowAxi
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
 from hdl.shell.register_map import AxiRegistersParameters
+from hdl.shell.shell_parameters import ShellParameters
 from hdl.shell.veda_axi import VedaAxi
 from hdl.shell.veda_axi_parameters import VedaAxiParameters
+from hdl.unit import Unit
 from hdl.veda import catalog as veda
 
 MASTERS = {
@@ -168,3 +170,13 @@ UNITS: tuple[Entry, ...] = (
     ),
 )
 """Every unit of the shell."""
+
+
+def accelerator_unit(parameters: ShellParameters) -> type[Unit]:
+    """Return the class of the accelerator that has these dimensions."""
+    (unit,) = (
+        entry.unit
+        for entry in UNITS
+        if any(type(preset) is type(parameters) for preset in entry.presets.values())
+    )
+    return unit

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hdl.errors import UserError
-from synth.bitstream import BOARDS, build_bitstream
+from synth.bitstream import BOARDS, BoardVerilog, build_bitstream
 
 BOARD = BOARDS["ulx3s"]
 
@@ -25,11 +25,11 @@ endmodule
 """
 
 
-def stub(folder: Path, expression: str) -> list[Path]:
+def stub(folder: Path, expression: str) -> BoardVerilog:
     """Write a design that computes an expression in one cycle."""
     file = folder / "stub.v"
     file.write_text(STUB.format(expression=expression))
-    return [file]
+    return BoardVerilog(logic=(file,))
 
 
 @pytest.mark.full

@@ -190,13 +190,3 @@ def test_options_of_the_bare_accelerator_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         system_of(tmp_path, replace(SETTINGS, **changes))
-
-
-@pytest.mark.full
-def test_smollm2_is_fitted(tmp_path: Path) -> None:
-    """The dimensions of SmolLM2; its text was not generated through AXI."""
-    from golden.llm.language_model import open_language_model
-
-    preset = entry_named("kelle_axi").parameters("smollm2")
-    p = KelleAxiSystem.fitted(open_language_model(), preset)
-    assert p.kelle.layers == 30 and p.vocabulary_words == 49152 * 576 // 128

@@ -183,17 +183,3 @@ def test_options_of_the_bare_accelerator_are_refused(tmp_path: Path) -> None:
     settings = replace(SETTINGS, memory=memory_of("hbm2"))
     with pytest.raises(UserError, match="MEMORY is not for veda_axi; use TOP=veda"):
         VedaAxiSystem(model, parameters, settings, tmp_path)
-
-
-@pytest.mark.full
-def test_smollm2_generates(tmp_path: Path) -> None:
-    """Two tokens of SmolLM2, through AXI only."""
-    from golden.llm.language_model import open_language_model
-
-    model = open_language_model()
-    parameters = VedaAxiSystem.fitted(model, entry_named("veda_axi").parameters("smollm2"))
-    assert parameters == entry_named("veda_axi").parameters("smollm2")
-    settings = replace(SETTINGS, budget=24, reserved=8)
-    system = VedaAxiSystem(model, parameters, settings, tmp_path)
-    run = running(system, model.tokens_of("The capital of France is"), 2)
-    assert len(generated(run)) == 2

@@ -4,20 +4,18 @@ from dataclasses import replace
 from typing import Any
 
 import cocotb
-import numpy as np
 import pytest
 
-from golden.meadow.whole_model import IntegerModel, WholeModel
+from golden.meadow.whole_model import WholeModel
 from golden.shell.shell_jobs import Region
 from hdl.errors import UserError
 from hdl.shell.axi import Cause, Response
 from systola.host.device import DeviceError
 from systola.host.meadow import MeadowHost
 from systola.host.transport import Window
-from testbenches.meadow.packed_model import packed_model
-from testbenches.meadow.random_layers import STATE_STEP, random_layers, random_vocabulary
 from testbenches.shell.axi_memory import AxiReads
 from tests.shell.host_board import HostBoard
+from tests.shell.meadow_texts import MeadowTexts
 
 MEMORY = Window(0x12_3450_0000, 0x12_3454_0000)
 
@@ -31,45 +29,26 @@ class Board(HostBoard):
     def __init__(self, dut: Any, salt: str, *, memory_bytes: int | None = None) -> None:
         end = MEMORY.end if memory_bytes is None else MEMORY.first + memory_bytes
         super().__init__(dut, salt, Window(MEMORY.first, end))
-        rng, p = self.one.bench.numpy_rng, self.p.meadow
-        layers, self.states = random_layers(p, rng, 2)
-        self.model = IntegerModel(layers, random_vocabulary(p, rng), STATE_STEP)
-        self.packed = packed_model(self.model, p)
-        self.table = rng.integers(-(1 << 12), 1 << 12, (p.vocabulary_size, p.hidden_size))
+        self.texts = MeadowTexts(self.one.bench, self.p)
+        self.embed = self.texts.embed
 
-    def embed(self, tokens: Any) -> Any:
-        """Return the hidden states of tokens."""
-        return self.table[list(tokens)]
+    def host(self, timeout: float = 60) -> MeadowHost:
+        """Return a host that has loaded the model."""
+        return self.texts.host(self.transport, timeout)
 
 
 @cocotb.test()
 async def text_equals_the_golden_model(dut: Any) -> None:
     """Generate two texts; each token, with its sum, is that of the golden model."""
     board = Board(dut, "text")
-    found, expected = list[tuple[int, int]](), list[tuple[int, int]]()
     prompts = [3, 1, 4, 1, 5], list(range(board.p.meadow.most_tokens + 1))[:12]
 
     def generate() -> None:
-        host = MeadowHost(board.transport, board.p, board.packed)
+        host = board.host()
         for prompt in prompts:
-            host.length = 0
-            for token in host.generate(prompt, 4, board.embed):
-                assert host.last is not None
-                found.append((token, host.last.tokens[1]))
+            board.texts.generate(host, prompt, 4)
 
     await board.use(generate)
-    most = board.p.meadow.most_tokens
-    for prompt in prompts:
-        golden = WholeModel(board.p.meadow, board.model)
-        blocks = [prompt[first : first + most] for first in range(0, len(prompt), most)]
-        for block in blocks[:-1]:
-            golden.step(board.embed(block))
-        block = blocks[-1]
-        for _ in range(4):
-            result = golden.step(board.embed(block))
-            expected.append((result.token, int(result.sums[result.token]) % (1 << 32)))
-            block = [result.token]
-    board.one.bench.compare("tokens and sums", np.array(expected), np.array(found))
 
 
 @cocotb.test()
@@ -80,7 +59,7 @@ async def wrong_digest_writes_nothing(dut: Any) -> None:
 
     def open_other() -> None:
         with pytest.raises(UserError, match="digest of the accelerator must be 0x") as caught:
-            MeadowHost(board.transport, other, board.packed)
+            MeadowHost(board.transport, other, board.texts.packed)
         assert f"not {board.p.digest:#010x}" in str(caught.value)
 
     await board.use(open_other)
@@ -95,7 +74,7 @@ async def small_memory_is_refused(dut: Any) -> None:
 
     def open_small() -> None:
         with pytest.raises(UserError, match=r"the memory must have .* bytes .*, not 4,096"):
-            MeadowHost(board.transport, board.p, board.packed)
+            board.host()
 
     await board.use(open_small)
     assert board.content == before
@@ -105,11 +84,11 @@ async def small_memory_is_refused(dut: Any) -> None:
 async def a_block_is_repeated_after_an_error(dut: Any) -> None:
     """A bus error, a job without end, and a second start are reported; the next job is correct."""
     board = Board(dut, "errors")
-    golden = WholeModel(board.p.meadow, board.model)
+    golden = WholeModel(board.p.meadow, board.texts.model)
     expected = golden.step(board.embed([7, 8])).token
 
     def repeat() -> None:
-        host = MeadowHost(board.transport, board.p, board.packed, timeout=0.5)
+        host = board.host(timeout=0.5)
         failing = board.one.responses["packet_reads"]
         failing.fail(40, Response.SLVERR.value)
         with pytest.raises(DeviceError, match=r"SLVERR at address 0x\w+ of the port packet_reads"):
