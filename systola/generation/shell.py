@@ -69,6 +69,35 @@ class ShellSystem(System):
         transport.closed = folder.cleanup
         return transport
 
+    def transferred(
+        self, run: Callable[[], None], watch: Callable[[dict[str, int], int, float], None]
+    ) -> tuple[int, int]:
+        """Run jobs of the host library; return the bytes that the ports have read and written.
+
+        Parameters
+        ----------
+        run
+            Runs the jobs.
+        watch
+            Called at each pause with the bytes of each port, cycles, and seconds so far.
+        """
+        transport = self.transport
+        assert transport is not None
+        before, cycle, started = dict(transport.moved), transport.cycle, time.monotonic()
+
+        def moved() -> dict[str, int]:
+            return {name: transport.moved[name] - before[name] for name in before}
+
+        transport.watch = lambda: watch(
+            moved(), transport.cycle - cycle, time.monotonic() - started
+        )
+        run()
+        # The bytes of the last cycles are known after a pause.
+        transport.watch = lambda: None
+        transport.pause()
+        written = sum(moved()[own.name] for own in self.p.ports if own.writes)
+        return sum(moved().values()) - written, written
+
     def connected(self) -> Verilated:
         """Start the simulation of this run and return it; the run's end ends it."""
         self.transport = self._open.enter_context(self._started())

@@ -1,0 +1,169 @@
+"""Testbench of LAD with the AXI shell: text, stalls, errors, regions, commands, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.shell.lad_axi import LadProgram
+from hdl.shell.axi import Cause
+from hdl.shell.head_changes import PORTS
+from hdl.shell.lad_axi_parameters import LadAxiParameters
+from testbenches.applicable import Run, only_if
+from testbenches.bench import record_fact
+from testbenches.lad import vectors
+from testbenches.shell import shell_tests
+from testbenches.shell.lad_axi_work import LadWork, text_work
+from testbenches.shell.shell_bench import ShellBench
+from testbenches.shell.shell_work import Job
+from testbenches.streams import four_states
+
+LATENCY = 24
+"""Latency of the memory in cycles, in the test of the throughput."""
+
+SLOW = 400
+"""Cycles to the response of a port of writes that is slow."""
+
+STALLS = (("random", "bursty"), ("bursty", "adversarial"), ("adversarial", "random"))
+"""Pause patterns of inputs and outputs."""
+
+
+def small(run: Run) -> bool:
+    """Return whether the simulation of a layer takes seconds."""
+    return run.parameters.lad.tile.sfm.hidden_size < 100
+
+
+small_only = only_if(small, "whole layers of large dimensions are long")
+"""Condition of the tests of random work."""
+
+
+def prepare(p: LadAxiParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    vectors.prepare(p.lad)
+
+
+@cocotb.test()
+@only_if(
+    lambda run: not run.four_states and (small(run) or run.full),
+    "whole layers take minutes: FULL=1",
+)
+async def full_rate(dut: Any) -> None:
+    """Run tokens through layers of SmolLM2 without stalls: each one equals the golden model's."""
+    one = ShellBench(dut, "full rate", latency=LATENCY)
+    await one.bench.reset()
+    work = LadWork(one.p, one.bench.numpy_rng)
+    for _job in range(min(work.room, 4 if one.p.lad.hidden_size < 100 else 1)):
+        work.add_token(predict=one.p.lad.vocabulary_size > 0)
+        work.cut()
+    cycles = await one.run(work)
+    one.bench.record(
+        cycles=sum(cycles), ideal_cycles=work.ideal_cycles, tensors="layers of SmolLM2"
+    )
+    record_fact("jobs", "tokens", cycles)
+
+
+@cocotb.test()
+@cocotb.parametrize(number=range(len(STALLS)))
+@small_only
+async def stalls(dut: Any, number: int) -> None:
+    """Decode a text under pause patterns and latencies of the memory."""
+    one = ShellBench(dut, f"stalls {number}", *STALLS[number], latency=1 + 13 * number)
+    await one.bench.reset()
+    work = text_work(one.p, one.bench.numpy_rng, jobs=1)
+    for _job in range(0 if four_states() else 3):
+        for _token in range(min(3, work.room)):
+            work.add_token(predict=bool(one.p.lad.vocabulary_size and one.rng.random() < 0.5))
+        work.cut()
+    await one.run(work)
+
+
+@cocotb.test()
+@small_only
+async def slow_writes(dut: Any) -> None:
+    """Read what the tokens before have written, though each port of writes takes very long."""
+    one = ShellBench(dut, "slow writes")
+    for name in PORTS:
+        await one.bench.reset()
+        work = text_work(one.p, one.bench.numpy_rng, jobs=1)
+        one.ports[name].latency = SLOW
+        await one.run(work)
+        one.ports[name].latency = LATENCY
+
+
+@cocotb.test()
+@small_only
+async def error_responses(dut: Any) -> None:
+    """Answer a beat of each port with an error: the job ends, and a later one is not affected."""
+    one = ShellBench(dut, "error_responses", "random", "none")
+    await shell_tests.error_responses(one, text_work)
+    assert all(own.count for own in one.responses.values())
+
+
+@cocotb.test()
+@small_only
+async def regions_too_small(dut: Any) -> None:
+    """End each region before its last word: DECERR, and no burst outside the region."""
+    await shell_tests.regions_too_small(ShellBench(dut, "regions_too_small"), text_work)
+
+
+def one_job(p: LadAxiParameters, rng: np.random.Generator) -> LadWork:
+    """Return a single job."""
+    return text_work(p, rng, jobs=1)
+
+
+@cocotb.test()
+@small_only
+async def too_many_words(dut: Any) -> None:
+    """Request more words of a program than its region or a burst has: DECERR at its first word."""
+    await shell_tests.too_many_words(ShellBench(dut, "too_many_words"), one_job)
+
+
+@cocotb.test()
+@small_only
+async def commands_during_work(dut: Any) -> None:
+    """Refuse a second start, a new address and an unaligned one; the job is not affected."""
+    one = ShellBench(dut, "commands_during_work", "none", "random")
+    await shell_tests.commands_during_work(one, one_job)
+
+
+@cocotb.test()
+@small_only
+async def illegal_length_is_an_error(dut: Any) -> None:
+    """Report a length of 0, and one above the capacity: the token has no effect."""
+    one = ShellBench(dut, "illegal_length")
+    work = await shell_tests.loaded(one, one_job)
+    lad = one.p.lad
+    slices = work.jobs[0].words["slices"][: one.p.token_slices]
+    for sample in range(lad.batch):
+        # With some capacities, a longer text has no code.
+        longer = lad.tile.slots + 1
+        for length in (0, longer)[: 1 + (longer < 1 << lad.tile.length_shape.width)]:
+            program = LadProgram(one.p)
+            lengths = [1] * lad.batch
+            lengths[sample] = length
+            program.token(lengths, slices, predict=False)
+            await one.start(Job(program.words))
+            await one.finish()
+            error = await one.error()
+            assert (error.cause, error.source) == (Cause.UNEXPECTED.value, one.p.core_source)
+            assert error.address == 1, error
+            assert not one.ports["weight_reads_0"].bursts
+            one.check_unwritten(skip=one.p.program)
+            await one.clear_error()
+    await one.run(work)
+
+
+@cocotb.test()
+@small_only
+async def flushes(dut: Any) -> None:
+    """Flush in the middle of a job: all bursts complete, and a later job is not affected."""
+    one = ShellBench(dut, "flushes", "random", "bursty")
+    await shell_tests.flushes(one, one_job, longest=6000)
+
+
+@cocotb.test()
+@only_if(lambda run: small(run) and not run.four_states, "a text takes minutes")
+async def resets(dut: Any) -> None:
+    """Reset in the middle of bursts, with the memory: a later job is not affected."""
+    one = ShellBench(dut, "resets", "random", "bursty")
+    await shell_tests.resets(one, one_job, longest=6000)
