@@ -1,6 +1,6 @@
 """Execution of the tokens of LAD with the AXI shell: slices in order, and bursts of weights."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -73,9 +73,11 @@ class LadTokens(Unit):
         """Count the slices of a token; request its weights in parallel."""
         m = Module()
         p, lad, token = self.parameters, self.parameters.lad, self.tokens.payload
-        slots = lad.tile.slots
+        slots, bits = lad.tile.slots, lad.tile.length_shape.width
         lengths = [token.lengths[sample] for sample in range(lad.batch)]
-        legal = Cat((one != 0) & (one <= slots) for one in lengths).all()
+        # With some capacities, no number of so many bits is above them.
+        fits = [one <= slots if slots + 1 < 1 << bits else Const(1) for one in lengths]
+        legal = Cat((one != 0) & fit for one, fit in zip(lengths, fits, strict=True)).all()
         offered = self.tokens.valid & legal
         predicts = token.predicts if lad.vocabulary_size else 0
 
