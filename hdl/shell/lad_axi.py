@@ -6,7 +6,7 @@ from amaranth.hdl import Const, Module, Value
 
 from hdl.shell.accelerator_shell import AcceleratorShell
 from hdl.shell.axi_registers import AxiRegisters
-from hdl.shell.head_changes import PORTS
+from hdl.shell.head_writes import PORTS
 from hdl.shell.lad_axi_parameters import LadAxiParameters
 from hdl.shell.lad_memory import LadMemory
 from hdl.shell.memory_port import MemoryPort

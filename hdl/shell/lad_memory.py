@@ -9,10 +9,10 @@ from amaranth.lib.wiring import In, Out
 from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.lad.lad import FROM_MEMORY, TO_MEMORY, Lad
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.shell import head_changes, head_rows
+from hdl.shell import head_reads, head_writes
 from hdl.shell.groups_ahead import GroupsAhead
-from hdl.shell.head_changes import HeadChanges
-from hdl.shell.head_rows import HeadRows
+from hdl.shell.head_reads import HeadReads
+from hdl.shell.head_writes import HeadWrites
 from hdl.shell.lad_axi_parameters import LadAxiParameters
 from hdl.shell.lad_tokens import LadTokens
 from hdl.shell.unit_weights import UnitWeights
@@ -52,7 +52,7 @@ class LadMemory(Unit):
     row_writes_region : Out(1)
         The region of the port's request.
     written : In(1)
-        All words written at the ports of `hdl.shell.head_changes.PORTS` are visible.
+        All words written at the ports of `hdl.shell.head_writes.PORTS` are visible.
     appended : In(1)
         All words written at `row_writes` are visible.
     restart : In(1)
@@ -94,8 +94,8 @@ class LadMemory(Unit):
         m.submodules.lad = lad = Lad(parameters=p.lad)
         m.submodules.commands = tokens = LadTokens(parameters=p)
         m.submodules.unit_weights = weights = UnitWeights(parameters=p)
-        m.submodules.rows = rows = HeadRows(parameters=p)
-        m.submodules.changes = changes = HeadChanges(parameters=p)
+        m.submodules.rows = rows = HeadReads(parameters=p)
+        m.submodules.changes = changes = HeadWrites(parameters=p)
         for source, sink in (
             (self.tokens, tokens.tokens),
             (self.slices, tokens.slices),
@@ -107,18 +107,18 @@ class LadMemory(Unit):
         self._request_groups(m, lad, tokens, rows)
         for name in TO_MEMORY:
             if name != "group_requests":
-                part = rows if name in head_rows.READS else changes
+                part = rows if name in head_reads.READS else changes
                 connect_streams(m, getattr(lad, name), getattr(part, name))
         for name in FROM_MEMORY[1:]:
             connect_streams(m, getattr(rows, name), getattr(lad, name))
-        reads = {name: getattr(rows, name) for name in head_rows.PORTS}
+        reads = {name: getattr(rows, name) for name in head_reads.PORTS}
         reads["norm_weight_reads"] = tokens.norms
         reads |= dict(zip(p.weight_ports, weights.ports, strict=True))
         for name, inner in reads.items():
             outer = getattr(self, name)
             connect_streams(m, inner.requests, outer.requests)
             connect_streams(m, outer.words, inner.words)
-        for name in head_changes.PORTS:
+        for name in head_writes.PORTS:
             self._connect_writes(m, getattr(changes, name), getattr(self, name))
         states = self._write_states(m, lad)
         if p.lad.vocabulary_size:
@@ -134,7 +134,7 @@ class LadMemory(Unit):
         ]
         return m
 
-    def _request_groups(self, m: Module, lad: Lad, tokens: LadTokens, rows: HeadRows) -> None:
+    def _request_groups(self, m: Module, lad: Lad, tokens: LadTokens, rows: HeadReads) -> None:
         """Request G of all steps of a token when it begins; with several tiles, when LAD does."""
         if self.parameters.lad.tiles > 1:
             connect_streams(m, lad.group_requests, rows.group_requests)

@@ -7,7 +7,7 @@ import numpy as np
 
 from golden.shell.lad_axi import LadProgram
 from hdl.shell.axi import Cause
-from hdl.shell.head_changes import PORTS
+from hdl.shell.head_writes import PORTS
 from hdl.shell.lad_axi_parameters import LadAxiParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact

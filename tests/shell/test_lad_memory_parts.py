@@ -15,9 +15,9 @@ from hdl.catalog import entry_named
 from hdl.lad.lad import Lad
 from hdl.shell import lad_memory
 from hdl.shell.groups_ahead import GroupsAhead
-from hdl.shell.head_changes import HeadChanges
 from hdl.shell.head_places import quotient
-from hdl.shell.head_rows import HeadRows
+from hdl.shell.head_reads import HeadReads
+from hdl.shell.head_writes import HeadWrites
 from hdl.shell.lad_axi_parameters import POSITION_BYTES, LadAxiParameters
 from hdl.shell.lad_memory import LadMemory
 from hdl.shell.lad_tokens import LadTokens
@@ -286,7 +286,7 @@ def test_groups_of_all_steps_are_requested_in_order() -> None:
 @pytest.mark.parametrize("p", [TINY, PAIRS], ids=["tiny", "tiny_pairs"])
 def test_requests_have_the_places_of_their_rows(p: LadAxiParameters) -> None:
     """One request of each kind; active positions wait until keys and values are written."""
-    unit, rng, tile = HeadRows(parameters=p), random.Random(2), p.lad.tile
+    unit, rng, tile = HeadReads(parameters=p), random.Random(2), p.lad.tile
     number, position = tile.stored_heads * p.lad.tiles - 2, tile.slots - 3
     own = place(p.lad.shared_tiles, number)
     head = {"head": own.head, "tile": own.tile}
@@ -347,7 +347,7 @@ def test_requests_have_the_places_of_their_rows(p: LadAxiParameters) -> None:
 @pytest.mark.parametrize("p", [TINY, PAIRS], ids=["tiny", "tiny_pairs"])
 def test_changes_have_the_places_of_their_rows(p: LadAxiParameters) -> None:
     """One change of each kind; an append writes its key, then its value."""
-    unit, rng, tile = HeadChanges(parameters=p), random.Random(3), p.lad.tile
+    unit, rng, tile = HeadWrites(parameters=p), random.Random(3), p.lad.tile
     number, position = tile.stored_heads * p.lad.tiles - 2, tile.slots - 3
     own = place(p.lad.shared_tiles, number)
     head = {"head": own.head, "tile": own.tile}
@@ -398,7 +398,7 @@ def test_changes_have_the_places_of_their_rows(p: LadAxiParameters) -> None:
 def test_columns_of_several_tiles_are_counted_separately() -> None:
     """The columns of two tiles alternate; those of the next step follow."""
     p = PAIRS
-    unit, columns = HeadChanges(parameters=p), PAIRS.lad.tile.ac.columns
+    unit, columns = HeadWrites(parameters=p), PAIRS.lad.tile.ac.columns
     port, found = unit.columns, list[int]()
     steps = [
         (head, tile, column) for head in (1, 2) for column in range(columns) for tile in (0, 1)

@@ -14,7 +14,7 @@ PORTS = ("row_writes", "centre_writes", "mark_writes", "counter_writes", "cache_
 """Ports of the changes."""
 
 
-class HeadChanges(Unit):
+class HeadWrites(Unit):
     """Write keys, values, parts of G, counters and caches to memory.
 
     Each word is a burst of its own: no burst at a port waits for a word that LAD computes from

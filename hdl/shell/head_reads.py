@@ -36,7 +36,7 @@ PORTS = (
 """Ports of the rows. No request waits for an answer that LAD takes later at another port."""
 
 
-class HeadRows(Unit):
+class HeadReads(Unit):
     """Answer LAD's requests for G, keys, values, counters and caches from memory.
 
     All records of G of a step are a burst, as are the columns of its caches. Other rows are
