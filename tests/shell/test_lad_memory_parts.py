@@ -22,6 +22,7 @@ from hdl.shell.lad_axi_parameters import POSITION_BYTES, LadAxiParameters
 from hdl.shell.lad_memory import LadMemory
 from hdl.shell.lad_tokens import LadTokens
 from hdl.shell.run_requests import LEAST, MOST, RunRequests
+from hdl.shell.unit_weights import UnitWeights
 from hdl.unit import Unit
 from tests.shell.part_streams import send, simulated, take
 
@@ -281,6 +282,35 @@ def test_groups_of_all_steps_are_requested_in_order() -> None:
     # Per layer and key/value head: all samples, and for each of them the query heads.
     own = [n // lad.group_size % lad.batch for n in range(steps)]
     assert found == [(n, token[own[n]]) for token in lengths for n in range(steps)]
+
+
+def test_each_unit_requests_its_own_weights() -> None:
+    """A burst at every port; a word of all units is output when each port has one."""
+    p, rng = TINY, random.Random(4)
+    unit = UnitWeights(parameters=p)
+    found: list[tuple[int, int]] = []
+    words = [100 + number for number in range(len(unit.ports))]
+
+    async def requests(context: Any) -> None:
+        layout = unit.requests.payload.shape()
+        await send(context, unit.requests, [number_of(layout, address=3, length=5)], rng)
+
+    async def ports(context: Any) -> None:
+        for port, word in zip(unit.ports, words, strict=True):
+            request = await take(context, port.requests, rng)
+            one = port.requests.payload.shape().from_bits(request)
+            found.append((one.address, one.length))
+            assert not context.get(unit.weights.valid)
+            context.set(port.words.payload.word, word)
+            context.set(port.words.valid, 1)
+        await context.tick()
+        assert context.get(unit.weights.valid)
+        rows = context.get(unit.weights.payload.as_value())
+        bits = p.lad.tile.vector.vector_layout.size
+        assert rows == sum(word << bits * number for number, word in enumerate(words))
+
+    simulated(unit, requests, ports)
+    assert found == [(number * p.unit_words + 3, 5) for number in range(len(words))]
 
 
 @pytest.mark.parametrize("p", [TINY, PAIRS], ids=["tiny", "tiny_pairs"])
