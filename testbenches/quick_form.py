@@ -19,6 +19,7 @@ COMPOSED = (
     "meadow_axi",
     "mode_discrepancy_module",
     "p3llm",
+    "p3llm_axi",
     "pim_channel",
     "sfu",
     "special_function_module",

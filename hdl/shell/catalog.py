@@ -6,6 +6,7 @@ from hdl.entry import Entry
 from hdl.kelle import catalog as kelle
 from hdl.lad import catalog as lad
 from hdl.meadow import catalog as meadow
+from hdl.p3llm import catalog as p3llm
 from hdl.shell.axi_parameters import AxiMasterParameters
 from hdl.shell.axi_read_master import AxiReadMaster
 from hdl.shell.axi_registers import AxiRegisters
@@ -16,6 +17,8 @@ from hdl.shell.lad_axi import LadAxi
 from hdl.shell.lad_axi_parameters import LadAxiParameters
 from hdl.shell.meadow_axi import MeadowAxi
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
+from hdl.shell.p3llm_axi import P3llmAxi
+from hdl.shell.p3llm_axi_parameters import P3llmAxiParameters
 from hdl.shell.register_map import AxiRegistersParameters
 from hdl.shell.shell_parameters import ShellParameters
 from hdl.shell.veda_axi import VedaAxi
@@ -144,6 +147,27 @@ LAD_AXI = {
 }
 """Presets of LAD with the shell."""
 
+(P3LLM,) = (entry.presets for entry in p3llm.UNITS if entry.top == "p3llm")
+
+P3LLM_AXI = {
+    # A position is two beats, as many as the cycles of a column.
+    "tiny": P3llmAxiParameters(p3llm=P3LLM["tiny"], data_bytes=16),
+    # Few small windows and few short bursts; several requests and pseudo-channels, no LM head.
+    "tiny_channels": P3llmAxiParameters(
+        p3llm=replace(P3LLM["tiny_channels"], batch=3, vocabulary_size=0),
+        windows=2,
+        window_positions=16,
+        data_bytes=8,
+        burst_beats=16,
+        outstanding=3,
+    ),
+    # A position is two beats of the widest beat of AXI4.
+    "smollm2": P3llmAxiParameters(p3llm=P3LLM["smollm2"], data_bytes=128),
+    # A layer of the paper's model in one pseudo-channel; a position of all of them is too wide.
+    "paper": P3llmAxiParameters(p3llm=P3LLM["paper_layer"], data_bytes=128),
+}
+"""Presets of P3-LLM with the shell."""
+
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="serves a burst port of reads from an AXI4 memory",
@@ -191,6 +215,13 @@ UNITS: tuple[Entry, ...] = (
         source="Arm IHI 0022, AXI4 and AXI4-Lite; LAD, Figure 4",
         unit=LadAxi,
         presets=LAD_AXI,
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="P3-LLM with AXI4 memory ports and registers for a host",
+        source="Arm IHI 0022, AXI4 and AXI4-Lite; P3-LLM, Figure 6",
+        unit=P3llmAxi,
+        presets=P3LLM_AXI,
         long=("smollm2", "paper"),
     ),
 )

@@ -75,8 +75,11 @@ async def loaded(one: ShellBench, make: MakeWork) -> Work:
     return work
 
 
-async def error_responses(one: ShellBench, make: MakeWork) -> None:
-    """Answer a beat of each port with an error: the job ends, and a later one is not affected."""
+async def error_responses(one: ShellBench, make: MakeWork, *, occurs: float = 1) -> None:
+    """Answer a beat of each port with an error: the job ends, and a later one is not affected.
+
+    `occurs` is the fraction of the responses of a job that each run of the job has.
+    """
     work = await loaded(one, make)
     (first, *_) = work.jobs
     await one.start(first)
@@ -91,9 +94,8 @@ async def error_responses(one: ShellBench, make: MakeWork) -> None:
         one.restore()
         one.tokens.clear()
         await one.begin(work)
-        # Bursts may be cut in another way, which lets words share beats that they did not share.
-        least = -(-counts[name] // one.p.master(port.word_bits).lanes)
-        one.responses[name].fail(one.rng.randrange(least), CODES[number % len(CODES)])
+        certain = max(1, int(occurs * counts[name]))
+        one.responses[name].fail(one.rng.randrange(certain), CODES[number % len(CODES)])
         await one.start(first)
         await one.finish()
         address = one.responses[name].address

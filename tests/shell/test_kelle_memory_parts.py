@@ -98,7 +98,7 @@ def test_requested_input_is_written_as_rows(p: KelleAxiParameters) -> None:
 
 def test_step_takes_the_state_of_the_program_or_the_output_before_it() -> None:
     kelle, rng = TINY.kelle, random.Random(2)
-    unit = LayerStates(parameters=kelle)
+    unit = LayerStates(shape=kelle.slice_layout, slices=kelle.hidden_slices)
     count, bits = kelle.hidden_slices, kelle.slice_layout.size
     given = [[rng.getrandbits(bits) for _ in range(count)] for _ in range(2)]
     left = [[rng.getrandbits(bits) for _ in range(count)] for _ in range(4)]
