@@ -76,7 +76,9 @@ class LadAxiSystem(ShellSystem, LadSystem):
                 )
             )
 
-        read, written = self.transferred(lambda: board.run(states, predict=block.predict), watching)
+        _none, read, written = self.transferred(
+            lambda: board.run(states, predict=block.predict), watching
+        )
         return Decoded(
             states=board.states,
             flags=board.flags,
