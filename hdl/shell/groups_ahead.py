@@ -60,6 +60,7 @@ class GroupsAhead(Unit):
         m.submodules.numbers = numbers = HeadNumbers(parameters=lad)
         member, sample = Signal(range(lad.group_size)), Signal(range(lad.batch))
         moves, last_member = request.valid & request.ready, member == lad.group_size - 1
+        # The query heads of a key/value head have the length of their sample.
         lengths = Array(self.token.lengths[number] for number in range(lad.batch))
         m.d.comb += [
             request.payload.head.eq(numbers.step.head),

@@ -102,6 +102,7 @@ class HeadReads(Unit):
         self._request_burst(m, self.group_requests, self.group_reads, place, groups)
         place = place_of(p.column_layout, self.cache_requests.payload, Const(0))
         self._request_burst(m, self.cache_requests, self.cache_reads, place, Const(ac.columns))
+        # A key's norm is in the record of its position, not next to the key.
         row = place_of(p.row_layout, self.key_requests.payload, self.key_requests.payload.position)
         position = position_place(p, self.key_requests.payload)
         self._request_rows(m, self.key_requests, {"key_reads": row, "norm_reads": position})
@@ -165,6 +166,7 @@ class HeadReads(Unit):
             Value.cast(self.tallies.payload).eq(words["counter_reads"]),
             Value.cast(self.caches.payload).eq(words["cache_reads"]),
         ]
+        # Both parts of a row arrive at their own time; the first one waits in its port.
         for answer, names in (
             (self.groups, ("group_reads",)),
             (self.keys, ("key_reads", "norm_reads")),

@@ -102,6 +102,7 @@ class HeadWrites(Unit):
             self.appends.ready.eq(rows.ready & value),
             self.row_writes_region.eq(value),
         ]
+        # Key and value have the same address in their regions.
         place = place_of(self.parameters.row_layout, append, append.position)
         self._write(m, rows, "row_writes", place, word)
         with m.If(rows.valid & rows.ready):

@@ -185,6 +185,7 @@ class LadMemory(Unit):
         ends = [lad.centres.valid & lad.centres.ready]
         for port in (lad.marks, lad.columns):
             ends.append(port.valid & port.ready & port.payload.last)
+        # A step begins with its append, of which no stream of the step is ahead.
         begins = lad.appends.valid & lad.appends.ready
         m.d.sync += left.eq(left + Mux(begins, ENDS, 0) - sum(ends[1:], start=ends[0]))
         return left

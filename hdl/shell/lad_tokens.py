@@ -109,6 +109,7 @@ class LadTokens(Unit):
                 given.valid.eq(self.slices.valid & permit),
                 self.slices.ready.eq(given.ready & permit),
             ]
+        # For each slice index all samples: the sample changes with each slice.
         with m.If(transfers & ~of_norms):
             m.d.sync += [
                 number.eq(number + 1),
@@ -147,6 +148,7 @@ class LadTokens(Unit):
         ]
         with m.If(norms.valid & norms.ready):
             m.d.sync += normed.eq(1)
+        # The weights of all layers are consecutive, and those of the LM head follow them.
         with m.If(weights.valid & weights.ready):
             m.d.sync += [layer.eq(layer + 1), place.eq(place + lad.layer_transfers)]
             with m.If(layer == lad.layers - 1):

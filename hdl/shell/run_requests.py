@@ -67,6 +67,7 @@ class RunRequests(Unit):
             ]
         with m.Elif(offered.ready):
             m.d.sync += offered.valid.eq(0)
+        # The next burst begins in the cycle in which the present one is offered.
         with m.If(moves | ~waits):
             m.d.sync += [waits.eq(rows.valid), first.eq(rows.payload), number.eq(1)]
         with m.Elif(rows.valid & extends):
