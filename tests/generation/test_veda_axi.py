@@ -17,12 +17,11 @@ from systola.generation.run import Run
 from systola.generation.shell import MEMORY
 from systola.generation.system import Mismatch
 from systola.generation.veda_axi import VedaAxiSystem
-from systola.host.device import DeviceError
-from systola.host.transport import Window
 from systola.host.veda import VedaHost
 from systola.host.verilated import Verilated
 from testbenches.external_memory import memory_of
 from testbenches.veda.model_lines import bytes_of_line
+from tests.generation.boards import failing, require_large_memory, require_same_digest
 from tests.generation.random_models import (
     PROMPT,
     SHAPE,
@@ -139,8 +138,7 @@ def test_block_is_repeated_after_an_error_response(
         host.run(block, states[: block.count])
         golden.step(block, states[: block.count])
     length = host.length
-    board.fail(port, number, response.value)
-    with pytest.raises(DeviceError, match=rf"{response.name} at address 0x\w+ of the port {port}"):
+    with failing(board, port, number, response):
         host.run(BLOCKS[-1], states[:1])
     assert host.length == length
     host.run(BLOCKS[-1], states[:1])
@@ -153,18 +151,11 @@ def test_block_is_repeated_after_an_error_response(
 
 def test_other_parameters_are_refused_before_a_write(system: Any, board: Verilated) -> None:
     other = replace(system.p, mean=system.p.mean + 1)
-    with pytest.raises(UserError, match="digest of the accelerator must be 0x"):
-        host_of(system, board, other)
-    assert board.read_memory(MEMORY.first, 1 << 16) == bytes(1 << 16)
+    require_same_digest(host_of, system, board, other)
 
 
 def test_small_memory_is_refused(system: Any, tmp_path: Path) -> None:
-    small = Window(MEMORY.first, MEMORY.first + 4096)
-    with (
-        Verilated(system.harness, system.p, small, tmp_path) as transport,
-        pytest.raises(UserError, match=r"the memory must have .* bytes .*, not 4,096"),
-    ):
-        host_of(system, transport)
+    require_large_memory(host_of, system, tmp_path)
 
 
 def test_reports_the_place_of_a_corrupted_weight(tmp_path: Path) -> None:
