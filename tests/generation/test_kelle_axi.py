@@ -1,7 +1,6 @@
 """Text generation by a small random model in Kelle with the AXI shell, by the host library."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,12 +70,6 @@ def test_interrupted_run_takes_its_text_through_once_more(
 def system(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A prepared system, whose transports the tests open."""
     return prepared(tmp_path_factory.mktemp("system"), 1).system
-
-
-@pytest.fixture
-def board(system: Any, tmp_path: Path) -> Iterator[Verilated]:
-    with Verilated(system.harness, system.p, MEMORY, tmp_path) as transport:
-        yield transport
 
 
 def host_of(system: Any, transport: Verilated, parameters: Any = None) -> KelleHost:

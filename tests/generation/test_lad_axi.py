@@ -1,7 +1,6 @@
 """Text generation by a small random model in LAD with the AXI shell, by the host library."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,12 +74,6 @@ def test_resumed_run_generates_the_same_tokens(
 def system(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A prepared system, whose transports the tests open."""
     return prepared(tmp_path_factory.mktemp("system"), 1).system
-
-
-@pytest.fixture
-def board(system: Any, tmp_path: Path) -> Iterator[Verilated]:
-    with Verilated(system.harness, system.p, MEMORY, tmp_path) as transport:
-        yield transport
 
 
 def host_of(system: Any, transport: Verilated, parameters: Any = None) -> LadHost:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,12 +76,6 @@ def test_reports_the_place_of_a_corrupted_byte(tmp_path: Path) -> None:
 def system(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A prepared system, whose transports the tests open."""
     return prepared(tmp_path_factory.mktemp("system"), 1).system
-
-
-@pytest.fixture
-def board(system: Any, tmp_path: Path) -> Iterator[Verilated]:
-    with Verilated(system.harness, system.p, MEMORY, tmp_path) as transport:
-        yield transport
 
 
 def host_of(system: Any, transport: Verilated, parameters: Any = None) -> MeadowHost:
