@@ -106,6 +106,19 @@ def manifest(
             {"name": one.name, "direction": one.direction, "type": _type(one.kind)}
             for one in top.interface.ports
         ],
+        "burst_ports": [
+            {
+                "name": one.name,
+                "direction": "write" if one.writes else "read",
+                "requests": f"{one.name}_requests",
+                "words": f"{one.name}_words",
+                "address_unit": "word",
+                "address_bits": one.address_bits,
+                "word_bits": one.word_bits,
+                "longest_words": one.longest,
+            }
+            for one in top.interface.bursts
+        ],
         "memories": list(_memories(modules)),
         **(parameters.manifest_sections() if isinstance(parameters, WithSections) else {}),
     }
@@ -210,8 +223,12 @@ def as_json(value: Any) -> Any:
 def _type(kind: Type) -> dict[str, Any]:
     """Return a type of the interface as JSON."""
     if isinstance(kind, Integer):
-        values = {"values": dict(kind.values)} if kind.values else {}
-        return {"kind": "integer", "width": kind.width, "signed": kind.signed, **values}
+        found = {"kind": "integer", "width": kind.width, "signed": kind.signed}
+        if kind.values:
+            found["values"] = dict(kind.values)
+        if kind.fraction_bits is not None:
+            found["fraction_bits"] = kind.fraction_bits
+        return found
     if isinstance(kind, Array):
         return {
             "kind": "array",
@@ -279,6 +296,8 @@ def _leaf_macros(stem: str, leaf: Leaf) -> Iterator[tuple[str, str]]:
     yield f"{name}_OFFSET", str(leaf.offset)
     yield f"{name}_WIDTH", str(width)
     yield f"{name}_SIGNED", str(int(leaf.integer.signed))
+    if leaf.integer.fraction_bits is not None:
+        yield f"{name}_FRACTION_BITS", str(leaf.integer.fraction_bits)
     if width <= 64:
         yield f"{name}_MASK", f"UINT64_C({(1 << width) - 1:#x})"
     for level, (count, stride) in enumerate(leaf.arrays):

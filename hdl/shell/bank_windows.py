@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
+from amaranth.utils import bits_for, exact_log2
 
 from hdl.memory.burst_port import BurstReadPort
 from hdl.shell.p3llm_axi_parameters import FETCH, P3llmAxiParameters
@@ -109,6 +109,15 @@ class BankWindows(Unit):
         return data.StructLayout({"valid": 1, "first": position, "last": position})
 
     @property
+    def offset_bits(self) -> int:
+        """Bits of a difference of positions.
+
+        Modulo this power of two, no position before a window is one that the window may reach.
+        """
+        p = self.parameters
+        return bits_for(p.positions + p.window_positions + FIRST_REACH)
+
+    @property
     def window_layout(self) -> data.StructLayout:
         """The state of a window.
 
@@ -139,8 +148,7 @@ class BankWindows(Unit):
         m.submodules.in_flight = in_flight = Fifo(shape=range(p.windows), depth=REQUESTS)
         half = p.window_positions // 2
         first_reach = min(FIRST_REACH, half)
-        # Positions are differences modulo a power of two above all of them.
-        size = len(self.position)
+        size = self.offset_bits
         has, covers, near, ahead = (
             Signal(p.windows, name=name) for name in ("has", "covers", "near", "ahead")
         )
@@ -185,7 +193,7 @@ class BankWindows(Unit):
             m.d.sync += coming.eq(chosen)
         for number, which in enumerate((current, coming)):
             m.d.comb += waits[number].eq(self._waits(m, windows, which))
-        turn, start = Signal(range(p.windows)), Signal(size)
+        turn, start = Signal(range(p.windows)), Signal(len(self.position))
         m.d.comb += turn.eq(Mux(waits[0], current, coming))
         length = self._request(m, windows, turn, in_flight, waits.any() & ~restarts)
         m.d.comb += start.eq(Mux(self.access, self.position, self.announced.payload))
@@ -262,7 +270,7 @@ class BankWindows(Unit):
 
     def _waits(self, m: Module, windows: Sequence[data.View], which: Value) -> Value:
         """Return whether a window has further positions to request."""
-        p, size = self.parameters, len(self.position)
+        p, size = self.parameters, self.offset_bits
         own, span = Signal(self.window_layout), Signal(size)
         m.d.comb += [
             own.as_value().eq(Array(one.as_value() for one in windows)[which]),

@@ -111,7 +111,7 @@ class P3llmWork(Work):
 def cached_tokens(p: P3llmAxiParameters, rng: np.random.Generator, tokens: int) -> list[int]:
     """Return numbers of cached tokens of each request, before so many tokens."""
     most = p.p3llm.slots - tokens
-    return [int(rng.integers(0, most + 1)) for _ in range(p.p3llm.batch)]
+    return [int(rng.integers(1, most + 1)) for _ in range(p.p3llm.batch)]
 
 
 def text_work(p: P3llmAxiParameters, rng: np.random.Generator, *, jobs: int = 2) -> P3llmWork:

@@ -25,7 +25,7 @@ class Board(HostBoard):
 
     def __init__(self, dut: Any, salt: str) -> None:
         super().__init__(dut, salt, MEMORY)
-        self.golden = Model.random(self.p.p3llm, [0], self.one.bench.numpy_rng)
+        self.golden = Model.random(self.p.p3llm, [1], self.one.bench.numpy_rng)
         factors = [caches[0].factors for caches in self.golden.caches]
         assert self.golden.vocabulary is not None
         self.model = QuantisedModel(self.golden.weights, factors, self.golden.vocabulary)

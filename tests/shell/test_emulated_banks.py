@@ -96,6 +96,15 @@ def test_written_position_is_forgotten_elsewhere() -> None:
     bench.run([*run, *write, *back])
 
 
+def test_first_position_does_not_follow_the_last_one() -> None:
+    """The number of positions is just below a power of two."""
+    p = replace(TINY, p3llm=replace(TINY.p3llm, vocabulary_size=321))
+    assert p.positions == 2**11 - 12
+    bench = BanksBench(p, latency=10)
+    bench.run([Access(place) for place in (p.positions - 2, p.positions - 1, 0, 1)])
+    assert [wait > 0 for wait in bench.waits] == [True, False, True, False]
+
+
 def test_positions_are_read_again_after_a_job() -> None:
     bench = BanksBench(TINY, latency=10)
     bench.run([Access(30), Access(31), Access(31, idle=100, changed=True), Access(30)])
