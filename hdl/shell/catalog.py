@@ -4,15 +4,21 @@ from dataclasses import replace
 
 from hdl.entry import Entry
 from hdl.kelle import catalog as kelle
+from hdl.lad import catalog as lad
 from hdl.meadow import catalog as meadow
+from hdl.p3llm import catalog as p3llm
 from hdl.shell.axi_parameters import AxiMasterParameters
 from hdl.shell.axi_read_master import AxiReadMaster
 from hdl.shell.axi_registers import AxiRegisters
 from hdl.shell.axi_write_master import AxiWriteMaster
 from hdl.shell.kelle_axi import KelleAxi
 from hdl.shell.kelle_axi_parameters import KelleAxiParameters
+from hdl.shell.lad_axi import LadAxi
+from hdl.shell.lad_axi_parameters import LadAxiParameters
 from hdl.shell.meadow_axi import MeadowAxi
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
+from hdl.shell.p3llm_axi import P3llmAxi
+from hdl.shell.p3llm_axi_parameters import P3llmAxiParameters
 from hdl.shell.register_map import AxiRegistersParameters
 from hdl.shell.shell_parameters import ShellParameters
 from hdl.shell.veda_axi import VedaAxi
@@ -126,6 +132,42 @@ KELLE_AXI = {
 }
 """Presets of Kelle with the shell."""
 
+(LAD,) = (entry.presets for entry in lad.UNITS if entry.top == "lad")
+
+LAD_AXI = {
+    # Rows of one beat, four beats per record of G; short bursts.
+    "tiny": LadAxiParameters(
+        lad=LAD["tiny"], data_bytes=8, burst_beats=16, outstanding=8, token_depth=8
+    ),
+    # Two tiles, whose rows share the ports; two rows per beat, no LM head.
+    "tiny_pairs": LadAxiParameters(lad=LAD["tiny_pairs"], data_bytes=16, outstanding=3),
+    # A row per beat: the widest beat of AXI4.
+    "smollm2": LadAxiParameters(lad=LAD["smollm2"], data_bytes=128, outstanding=32),
+    "paper": LadAxiParameters(lad=LAD["paper"], data_bytes=128, outstanding=32),
+}
+"""Presets of LAD with the shell."""
+
+(P3LLM,) = (entry.presets for entry in p3llm.UNITS if entry.top == "p3llm")
+
+P3LLM_AXI = {
+    # A position is two beats, as many as the cycles of a column.
+    "tiny": P3llmAxiParameters(p3llm=P3LLM["tiny"], data_bytes=16),
+    # Few small windows and few short bursts; several requests and pseudo-channels, no LM head.
+    "tiny_channels": P3llmAxiParameters(
+        p3llm=replace(P3LLM["tiny_channels"], batch=3, vocabulary_size=0),
+        windows=2,
+        window_positions=16,
+        data_bytes=8,
+        burst_beats=16,
+        outstanding=3,
+    ),
+    # A position is two beats of the widest beat of AXI4.
+    "smollm2": P3llmAxiParameters(p3llm=P3LLM["smollm2"], data_bytes=128),
+    # A layer of the paper's model in one pseudo-channel; a position of all of them is too wide.
+    "paper": P3llmAxiParameters(p3llm=P3LLM["paper_layer"], data_bytes=128),
+}
+"""Presets of P3-LLM with the shell."""
+
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="serves a burst port of reads from an AXI4 memory",
@@ -166,6 +208,20 @@ UNITS: tuple[Entry, ...] = (
         source="Arm IHI 0022, AXI4 and AXI4-Lite; Kelle, Figure 9",
         unit=KelleAxi,
         presets=KELLE_AXI,
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="LAD with AXI4 memory ports and registers for a host",
+        source="Arm IHI 0022, AXI4 and AXI4-Lite; LAD, Figure 4",
+        unit=LadAxi,
+        presets=LAD_AXI,
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="P3-LLM with AXI4 memory ports and registers for a host",
+        source="Arm IHI 0022, AXI4 and AXI4-Lite; P3-LLM, Figure 6",
+        unit=P3llmAxi,
+        presets=P3LLM_AXI,
         long=("smollm2", "paper"),
     ),
 )

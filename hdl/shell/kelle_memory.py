@@ -143,7 +143,9 @@ class KelleMemory(Unit):
     def _write_states(self, m: Module, kelle: Kelle, commands: KelleCommands) -> None:
         """Write the inputs and outputs of steps, and give each step its hidden state."""
         p = self.parameters
-        m.submodules.states = states = LayerStates(parameters=p.kelle)
+        m.submodules.states = states = LayerStates(
+            shape=p.kelle.slice_layout, slices=p.kelle.hidden_slices
+        )
         connect_streams(m, self.states, states.states)
         connect_streams(m, states.hidden, kelle.hidden)
         bits = p.kelle.slice_layout.size

@@ -1,10 +1,9 @@
-"""Hidden states of Kelle's steps: those of the program, or the output of the step before."""
+"""Hidden states of steps: those of the program, or the output of the step before."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_handshake
 from hdl.unit import Unit
@@ -20,8 +19,10 @@ class LayerStates(Unit):
 
     Parameters
     ----------
-    parameters : KelleParameters
-        Dimensions of the accelerator.
+    shape : ShapeLike
+        Shape of a slice; hashable.
+    slices : int
+        Slices of the hidden state of a step, 2 or more.
 
     Members
     -------
@@ -35,33 +36,33 @@ class LayerStates(Unit):
         Slices of the hidden state of the step.
     """
 
-    def __init__(self, *, parameters: KelleParameters) -> None:
-        self.parameters = parameters
-        slices = stream.Signature(parameters.slice_layout)
+    def __init__(self, *, shape: ShapeLike, slices: int) -> None:
+        self.shape, self.count = shape, slices
+        states = stream.Signature(shape)
         super().__init__(
             {
                 "starts": In(1),
                 "follows": In(1),
-                "outputs": In(slices),
-                "states": In(slices),
-                "hidden": Out(slices),
+                "outputs": In(states),
+                "states": In(states),
+                "hidden": Out(states),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         """Write the outputs in order, and read them back from the first one."""
         m = Module()
-        p = self.parameters
-        m.submodules.held = held = Memory(depth=p.hidden_slices, width=p.slice_layout.size)
+        count = self.count
+        m.submodules.held = held = Memory(depth=count, width=Shape.cast(self.shape).width)
         giving, stored = Signal(), Signal()
-        given, following = Signal(range(p.hidden_slices)), Signal(range(p.hidden_slices))
-        written, last = Signal(range(p.hidden_slices)), given == p.hidden_slices - 1
+        given, following = Signal(range(count)), Signal(range(count))
+        written, last = Signal(range(count)), given == count - 1
         gives = self.hidden.valid & self.hidden.ready
         m.d.comb += [
             self.outputs.ready.eq(1),
             held.write_enable.eq(self.outputs.valid),
             held.write_address.eq(written),
-            held.write_data.eq(self.outputs.payload.as_value()),
+            held.write_data.eq(Value.cast(self.outputs.payload)),
             following.eq(Mux(gives, Mux(last, 0, given + 1), given)),
             # The memory is read one cycle ahead. All outputs of a step precede the next start.
             held.read_enable.eq(1),
@@ -71,12 +72,12 @@ class LayerStates(Unit):
             connect_handshake(m, self.states, self.hidden)
         with m.Else():
             m.d.comb += self.hidden.valid.eq(giving)
-        m.d.comb += self.hidden.payload.as_value().eq(
-            Mux(stored, held.read_data, self.states.payload.as_value())
+        m.d.comb += Value.cast(self.hidden.payload).eq(
+            Mux(stored, held.read_data, Value.cast(self.states.payload))
         )
         m.d.sync += given.eq(following)
         with m.If(self.outputs.valid):
-            m.d.sync += written.eq(Mux(written == p.hidden_slices - 1, 0, written + 1))
+            m.d.sync += written.eq(Mux(written == count - 1, 0, written + 1))
         with m.If(gives & last):
             m.d.sync += giving.eq(0)
         with m.If(self.starts):

@@ -34,6 +34,7 @@ from systola.generation.system import (
     System,
     first_difference,
 )
+from systola.host.p3llm import P3llmHost
 from testbenches.harness import Moved
 from testbenches.p3llm.host import Host
 
@@ -77,9 +78,10 @@ class P3llmSystem(System):
     def with_memory(cls, parameters: Any, settings: Settings) -> P3llmParameters:
         """Return the parameters with the times of a memory, and the clock."""
         p: P3llmParameters = parameters
-        m, timing = settings.memory, p.channel.timing
+        m = settings.memory
         if m is None:
             return p
+        timing = p.channel.timing
         banks = m.bank_groups * m.banks
         require(
             banks == timing.banks,
@@ -98,15 +100,20 @@ class P3llmSystem(System):
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         super().__init__(model, parameters, settings, folder)
-        self.p: P3llmParameters
+        self.p: Any
         if self.external is not None:
             # All units read a column at the same time, at most once per tCCD_L.
-            column_bytes = 2 * self.p.elements * self.p.units
+            column_bytes = 2 * self.p3llm.elements * self.p3llm.units
             self.external.gb_s = column_bytes / self.external.memory.ccd_l
-        self.longest = min(self.p.slots, model.shape.context_length)
-        self.host: Host | None = None
+        self.longest = min(self.p3llm.slots, model.shape.context_length)
+        self.host: Host | P3llmHost | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
+
+    @property
+    def p3llm(self) -> P3llmParameters:
+        """Dimensions of P3-LLM itself."""
+        return self.p
 
     def prepare_golden(self, report: Callable[[str], None]) -> None:
         """Quantise the model to the banks' formats."""
@@ -118,18 +125,18 @@ class P3llmSystem(System):
                 if layer < layers:
                     report(f"quantising layer {layer + 1} of {layers} to 4 bits")
                 else:
-                    report(f"quantising the LM head to {self.p.vocabulary_bits} bits")
+                    report(f"quantising the LM head to {self.p3llm.vocabulary_bits} bits")
 
-            return quantised_model(self.model, tokens, self.p, began, method=METHOD).arrays()
+            return quantised_model(self.model, tokens, self.p3llm, began, method=METHOD).arrays()
 
         self.kept = self.quantised_file(tokens)
         self.quantised = QuantisedModel.of(model_arrays(self.kept, found, report))
         if self.settings.check:
-            self.golden = WholeModel(self.p, self.quantised)
+            self.golden = WholeModel(self.p3llm, self.quantised)
 
     def logits(self, tokens: list[int]) -> NDArray[np.floating]:
         """Decode all tokens as one block."""
-        golden = WholeModel(self.p, self.quantised)
+        golden = WholeModel(self.p3llm, self.quantised)
         golden.begin()
         result = golden.step(self.model.embedding[tokens])
         assert result.sums is not None
@@ -143,21 +150,29 @@ class P3llmSystem(System):
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the program on empty caches, or on the caches of a checkpoint."""
-        scratch = self._open.enter_context(
-            tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
-        )
-        self.host = Host(
-            self.p, self.quantised, Path(scratch), self.harness, external=self.external
-        )
-        self._open.callback(self.host.close)
+        self.host = self._started_host()
         self.tokens = state["tokens"].tolist() if state else []
         if self.golden is not None:
             self.golden.begin()
         if state is None:
             return
-        self.host.restore(state["cached"])
+        self.restore(state["cached"])
         if self.golden is not None:
             self.golden.step(self.model.embedding[self.tokens], predict=False)
+
+    def restore(self, cached: NDArray[np.uint8]) -> None:
+        """Write keys and values of all layers."""
+        assert isinstance(self.host, Host)
+        self.host.restore(cached)
+
+    def _started_host(self) -> Host | P3llmHost:
+        """Start the program, and fill the banks."""
+        scratch = self._open.enter_context(
+            tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
+        )
+        host = Host(self.p, self.quantised, Path(scratch), self.harness, external=self.external)
+        self._open.callback(host.close)
+        return host
 
     def run(
         self, block: Block, tokens: list[int], watch: Callable[[BlockProgress], None]
@@ -170,6 +185,32 @@ class P3llmSystem(System):
             expected = self._pool.submit(self.golden.step, states, predict=block.predict)
         bounds = host.bound(block.first)
         ends = list(accumulate(bounds if block.predict else bounds[:-1]))
+        read, written = self._executed(block, states[0], ends, watch)
+        if expected is not None:
+            self._compare(expected.result())
+        self.tokens += tokens
+        return Outcome(
+            token=host.prediction[0] if host.prediction else None,
+            cycles=host.cycles,
+            bound=ends[-1],
+            bytes_read=read,
+            bytes_written=written,
+            seconds=host.seconds,
+        )
+
+    def _executed(
+        self,
+        block: Block,
+        state: NDArray[np.float32],
+        ends: list[int],
+        watch: Callable[[BlockProgress], None],
+    ) -> tuple[int, int]:
+        """Execute a block; return the bytes that are read and written.
+
+        `ends` are the bounds for the cycles at the end of each layer.
+        """
+        host = self.host
+        assert isinstance(host, Host)
         before = dict(host.counts)
 
         def moved(layer: int, progress: Moved, began: int) -> None:
@@ -184,19 +225,9 @@ class P3llmSystem(System):
                 )
             )
 
-        host.run(block.first, states[0], predict=block.predict, watch=moved)
-        if expected is not None:
-            self._compare(expected.result())
-        self.tokens += tokens
-        column = 2 * self.p.elements
-        return Outcome(
-            token=host.prediction[0] if host.prediction else None,
-            cycles=host.cycles,
-            bound=ends[-1],
-            bytes_read=column * (host.columns["together"] + host.columns["alone"]),
-            bytes_written=column * host.columns["written"],
-            seconds=host.seconds,
-        )
+        host.run(block.first, state, predict=block.predict, watch=moved)
+        column, counts = 2 * self.p.elements, host.columns
+        return column * (counts["together"] + counts["alone"]), column * counts["written"]
 
     def _compare(self, expected: BlockResult) -> None:
         """Compare the state after each layer, its keys and values, then the prediction."""
@@ -207,10 +238,11 @@ class P3llmSystem(System):
             )
             if difference := first_difference(wanted, found, ("element",)):
                 words, place = difference
-                cycle = own.cycles[place[0] // self.p.lanes]
-                raise Mismatch(f"layer {number}, output state, {words}, in cycle {cycle}")
+                if own.cycles is not None:
+                    words += f", in cycle {own.cycles[place[0] // self.p3llm.lanes]}"
+                raise Mismatch(f"layer {number}, output state, {words}")
         for number, cached in enumerate(self.host.cached):
-            wanted = cache_image(self.p, self.golden.caches[number])
+            wanted = cache_image(self.p3llm, self.golden.caches[number])
             if difference := first_difference(wanted, cached, ("position", "unit", "byte")):
                 raise Mismatch(f"layer {number}, keys and values, {difference[0]}")
         if self.host.prediction is not None and expected.sums is not None:
@@ -223,10 +255,10 @@ class P3llmSystem(System):
 
     def cached_state(self, tokens: list[int]) -> dict[str, NDArray[Any]]:
         """Return the tokens of a text, and the bytes of their keys and values."""
-        golden = WholeModel(self.p, self.quantised)
+        golden = WholeModel(self.p3llm, self.quantised)
         golden.begin()
         golden.step(self.model.embedding[tokens], predict=False)
-        cached = [cache_image(self.p, own) for own in golden.caches]
+        cached = [cache_image(self.p3llm, own) for own in golden.caches]
         return {"tokens": np.array(tokens, np.int64), "cached": np.stack(cached)}
 
     def state(self) -> dict[str, NDArray[Any]]:

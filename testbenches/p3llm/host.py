@@ -28,12 +28,39 @@ class LayerRun:
     -------
     state : numpy.ndarray
         The state after the layer, float32 [width].
-    cycles : numpy.ndarray
-        Cycle of each slice of the state.
+    cycles : numpy.ndarray | None
+        Cycle of each slice of the state, if it was observed.
     """
 
     state: Singles
-    cycles: NDArray[np.int64]
+    cycles: NDArray[np.int64] | None = None
+
+
+def state_words(p: P3llmParameters, states: Singles) -> NDArray[np.uint8]:
+    """Return hidden states [requests, hidden_size] as bits of slices [slices, bits]."""
+    slices = states.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
+    count = p.hidden_size // p.lanes
+    last = np.arange(len(slices)) % count == count - 1
+    return pack(p.state_layout, {"values": slices, "last": last.astype(np.int64)})
+
+
+def state_of(p: P3llmParameters, words: NDArray[np.uint8]) -> Singles:
+    """Return the elements of the bits of slices."""
+    return unpack(p.state_layout, words)["values"].reshape(-1).astype(np.uint32).view(np.float32)
+
+
+def multiplied_columns(p: P3llmParameters, layers: int, position: int) -> list[int]:
+    """Return the columns that all units multiply: of each layer, and of the LM head."""
+    tokens = position + 1
+
+    def columns(matrices: list[MatrixPlace]) -> int:
+        return sum(one.groups * one.rounds * one.steps for one in matrices)
+
+    pairs = p.kv_heads * -(-p.group_size // 2)
+    # Keys that the NPU rotates are read unit by unit.
+    keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // PE_LANES
+    layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // PE_LANES))
+    return [layer] * layers + [columns(p.projection)]
 
 
 class Host:
@@ -116,17 +143,8 @@ class Host:
 
     def bound(self, position: int) -> list[int]:
         """Cycles of the columns that all units multiply: of each layer, and of the LM head."""
-        p, tokens = self.p, position + 1
-
-        def columns(matrices: list[MatrixPlace]) -> int:
-            return sum(one.groups * one.rounds * one.steps for one in matrices)
-
-        pairs = p.kv_heads * -(-p.group_size // 2)
-        # Keys that the NPU rotates are read unit by unit.
-        keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // PE_LANES
-        layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // PE_LANES))
-        cycles = p.channel.column_cycles
-        return [cycles * layer] * self.count + [cycles * columns(p.projection)]
+        cycles = self.p.channel.column_cycles
+        return [cycles * own for own in multiplied_columns(self.p, self.count, position)]
 
     def run(
         self,
@@ -150,8 +168,7 @@ class Host:
         slices = len(state) // self.p.lanes
         for number in range(self.count):
             run = self._round(number, position, state, {"states_out": slices}, watching(number))
-            found = unpack(self.p.state_layout, run.outputs["states_out"])
-            state = found["values"].reshape(-1).astype(np.uint32).view(np.float32)
+            state = state_of(self.p, run.outputs["states_out"])
             self.layers.append(LayerRun(state=state, cycles=run.cycles["states_out"]))
         if predict:
             last = self.count
@@ -171,14 +188,10 @@ class Host:
         """Process a state in a layer, or in the LM head after the last one."""
         p = self.p
         step = {"layer": np.array([number]), "position": np.array([[position]])}
-        slices = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
-        last = np.arange(len(slices)) == len(slices) - 1
         run = self._session.run(
             {
                 "instructions": pack(p.instruction_layout, step),
-                "states_in": pack(
-                    p.state_layout, {"values": slices, "last": last.astype(np.int64)}
-                ),
+                "states_in": state_words(p, state),
             },
             expected,
             record=["status"],

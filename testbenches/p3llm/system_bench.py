@@ -10,6 +10,7 @@ from hdl.p3llm.p3llm import P3llm
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS
 from testbenches.bench import Bench, catalog_parameters
+from testbenches.p3llm.host import state_words
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Port, read
 
@@ -197,9 +198,7 @@ class SystemBench:
         layout = p.instruction_layout
         given = {"layer": np.array([layer]), "position": np.array([positions])}
         self.instructions.send(to_integers(pack(layout, given)))
-        values = states.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
-        slices = {"values": values, "last": self._last()}
-        self.states_in.send(to_integers(pack(p.state_layout, slices)))
+        self.states_in.send(to_integers(state_words(p, states)))
 
     def _last(self) -> np.ndarray:
         """Return a mask of the last slices of requests."""

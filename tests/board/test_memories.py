@@ -140,8 +140,8 @@ class NativePort:
             self.orders.append(order)
         self.seen = bool(offered)
         writes, address = self.orders[0] if self.orders else (False, 0)
-        if any(one for one, _address in self.orders):
-            assert ctx.get(native.wdata_valid), "data of a write are offered until accepted"
+        owed = any(one for one, _address in self.orders)
+        assert ctx.get(native.wdata_valid) == owed, "data are offered until accepted, and once"
         ctx.set(native.cmd_ready, offered and len(self.orders) < 4 and self.passes())
         ctx.set(native.wdata_ready, bool(writes) and self.passes())
         ctx.set(native.rdata_valid, bool(self.orders) and not writes and self.passes())
