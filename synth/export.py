@@ -26,7 +26,7 @@ from synth.asic import check_period
 from synth.axi_stream import find_streams, write_wrapper
 from synth.block_design import BOARDS, BlockBoard, axi_package, board_values
 from synth.litex import litex_core
-from synth.macros.mapping import COLUMNS, MacroMapping
+from synth.macros.mapping import COLUMNS, DOUBLE_CLOCK, MacroMapping
 from synth.synthesis import EXTERNAL
 from synth.timing import write_sdc
 
@@ -190,7 +190,8 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
             shutil.copyfile(path, new / path.name)
         if design.mapping:
             design.mapping.write(rtl, new / "macros")
-            _renew_manifest(new / f"{design.top}.json", [rtl / name for name in design.files])
+            files = [rtl / name for name in design.files]
+            _renew_manifest(new / f"{design.top}.json", files, design.mapping.double_clock)
         command, remarks = EXPORTS[for_](design, new)
         (new / "README.md").write_text(_readme(design, for_, command, remarks))
         names = sorted(path.relative_to(new) for path in new.rglob("*") if path.is_file())
@@ -308,13 +309,15 @@ def _names(mapping: MacroMapping) -> str:
     return " ".join(macro.name for macro in mapping.used)
 
 
-def _renew_manifest(path: Path, verilog: Sequence[Path]) -> None:
-    """Write the changed Verilog's files and digest into the manifest, if there is one."""
+def _renew_manifest(path: Path, verilog: Sequence[Path], double_clock: bool) -> None:
+    """Write the changed Verilog's files, digest and clocks into the manifest, if there is one."""
     if not path.exists():
         return
     values = json.loads(path.read_text())
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in verilog)).hexdigest()
     values["verilog"] = {"files": [file.name for file in verilog], "sha256": digest}
+    if double_clock:
+        values["clocks"].append({"port": DOUBLE_CLOCK, "edge": "rising"})
     path.write_text(json.dumps(values, indent=1) + "\n")
 
 
@@ -474,9 +477,12 @@ def _append(path: Path, text: str) -> None:
 
 def _sdc(design: Design, directory: Path) -> None:
     """Write the constraints."""
+    names = {port.name for port in design.ports}
+    if design.mapping and design.mapping.double_clock:
+        names.add(DOUBLE_CLOCK)
     write_sdc(
         directory / f"{design.top}.sdc",
-        {port.name for port in design.ports},
+        names,
         period_ps=design.period_ps,
         external=EXTERNAL,
         load_ff=LOAD_FF,

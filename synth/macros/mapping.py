@@ -7,6 +7,7 @@ remain, each with the rule that it breaks.
 """
 
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +16,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from hdl.emit import Emission, EmittedModule, write_verilog
+from hdl.emit import Emission, EmittedModule, Port, write_verilog
 from hdl.errors import UserError
-from hdl.rtlil import Cell, Module, Signal, read_modules
+from hdl.rtlil import Cell, Module, Signal, Wire, read_modules
 from hdl.target import Target
 from synth.macros.macro_list import Macro, MacroList
 from synth.macros.wrapper import Wrapper, black_box, cheapest, model
+
+DOUBLE_CLOCK = "clk_double"
+"""Input of a design whose macros have twice the clock; it rises with each edge of ``clk``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +143,11 @@ class MacroMapping:
         return tuple(found[name] for name in sorted(found))
 
     @property
+    def double_clock(self) -> bool:
+        """Whether the design has the input `DOUBLE_CLOCK`."""
+        return any(wrapper.doubled for wrapper in self.wrappers)
+
+    @property
     def used(self) -> tuple[Macro, ...]:
         """The macros that occur, by name."""
         found = {one.macro.name: one.macro for one in self.wrappers}
@@ -156,6 +165,7 @@ class MacroMapping:
             f"{macros:,} macros with {_total(mapped, 'macro_bits'):,} bits{area} for "
             f"{_total(mapped, 'bits'):,} memory bits, and {_total(mapped, 'flip_flops'):,} "
             f"flip-flops in their wrappers; {_total(rest, 'bits'):,} memory bits remain flip-flops"
+            f"{f'; macros at {DOUBLE_CLOCK}' * self.double_clock}"
         )
 
     def write(self, rtl: Path, macros: Path) -> list[str]:
@@ -215,7 +225,7 @@ def map_memories(
         If a module of the design has the name of a macro or of a wrapper.
     """
     memories: list[MappedMemory] = []
-    changed: list[EmittedModule] = []
+    changed: dict[str, EmittedModule] = {}
     for module in modules:
         if not module.memories:
             continue
@@ -223,9 +233,14 @@ def map_memories(
         own = [one for part in parts for one in _replace(part, macros, counts)]
         memories += own
         if any(memory.wrappers for memory in own):
-            changed.append(replace(module, rtlil="\n".join(map(str, parts))))
+            changed[module.name] = replace(module, rtlil="\n".join(map(str, parts)))
+    doubled = {one.name for memory in memories for one in memory.wrappers if one.doubled}
+    changed |= _with_double_clock([changed.get(one.name, one) for one in modules], doubled)
     mapping = MacroMapping(
-        macros=macros, memories=tuple(memories), modules=tuple(changed), target=target
+        macros=macros,
+        memories=tuple(memories),
+        modules=tuple(changed[one.name] for one in modules if one.name in changed),
+        target=target,
     )
     names = [name for module in modules for name in module.parts]
     names += [one.name for one in (*mapping.wrappers, *mapping.used)]
@@ -239,6 +254,40 @@ def manifest_counts(path: Path) -> dict[str, int]:
     """Return the copies of each memory in the whole design, from the design's manifest."""
     memories = json.loads(path.read_text())["memories"]
     return {f"{one['module']}.{one['name']}": one["count"] for one in memories}
+
+
+def _with_double_clock(
+    modules: Sequence[EmittedModule], users: set[str]
+) -> dict[str, EmittedModule]:
+    """Add the input `DOUBLE_CLOCK` to all modules above the `users`; return these by name.
+
+    Raises
+    ------
+    UserError
+        If such a module has a wire of this name.
+    """
+    users, found, wire = set(users), dict[str, EmittedModule](), f"\\{DOUBLE_CLOCK}"
+    for module in modules:
+        # Each module follows those that it instantiates, inside a file as well.
+        if users.isdisjoint(re.findall(r"cell \\(\S+)", module.rtlil)):
+            continue
+        parts = read_modules(line.strip() for line in module.rtlil.splitlines())
+        for part in parts:
+            cells = [cell for cell in part.cells if cell.kind.removeprefix("\\") in users]
+            if not cells:
+                continue
+            if wire in part.wires:
+                raise UserError(f"double_clock needs the name {DOUBLE_CLOCK} in {part.name[1:]}")
+            position = max(one.position for one in part.wires.values()) + 1
+            part.wires[wire] = Wire(1, "input", position)
+            for cell in cells:
+                cell.connections[DOUBLE_CLOCK] = wire
+            users.add(part.name[1:])
+        ports = module.ports
+        if module.name in users:
+            ports = (*ports, Port((DOUBLE_CLOCK,), "input", 1))
+        found[module.name] = replace(module, rtlil="\n".join(map(str, parts)), ports=ports)
+    return found
 
 
 class _Changed(Emission):
