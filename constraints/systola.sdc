@@ -5,10 +5,14 @@ set period [sta::time_sta_ui [expr {{period} * 1e-12}]]
 set external [expr {{external} * $period}]
 
 create_clock -name clk -period $period {clock_port}
+if {{has_double_clock}} {
+    # It rises with each edge of clk.
+    create_clock -name clk_double -period [expr {$period / 2}] [get_ports clk_double]
+}
 
 set data_inputs [list]
 foreach port [all_inputs] {
-    if {[lsearch -exact {clk rst} [get_property $port full_name]] < 0} {
+    if {[lsearch -exact {clk clk_double rst} [get_property $port full_name]] < 0} {
         lappend data_inputs $port
     }
 }

@@ -8,21 +8,35 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, EnumType
 from itertools import product
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from amaranth.hdl import Shape, ShapeCastable
 from amaranth.lib import data, stream, wiring
 
+from hdl.fixed_shape import FixedShape
 from hdl.parameters import require
 
 
 @dataclass(frozen=True)
 class Integer:
-    """An integer; `values` are the named codes of an enumeration."""
+    """An integer.
+
+    Parameters
+    ----------
+    width : int
+        Bits.
+    signed : bool
+        Two's complement if true, unsigned otherwise.
+    values : tuple[tuple[str, int], ...]
+        Named codes of an enumeration.
+    fraction_bits : int, optional
+        Bits below the binary point of a fixed-point number; None if the shape does not specify it.
+    """
 
     width: int
     signed: bool
     values: tuple[tuple[str, int], ...] = ()
+    fraction_bits: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,12 +118,48 @@ class PortInterface:
     kind: Type
 
 
+@runtime_checkable
+class BurstSignature(Protocol):
+    """Signature of a burst port: its dimensions, as in `hdl.memory.burst_port`."""
+
+    address_bits: int
+    longest: int
+    writes: bool
+    word_layout: data.StructLayout
+
+
+@dataclass(frozen=True)
+class BurstInterface:
+    """A burst port of words, see `hdl.memory.burst_port`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the port; its streams are ``<name>_requests`` and ``<name>_words``.
+    writes : bool
+        Whether it is a port of writes.
+    address_bits : int
+        Bits of an address, which counts words.
+    word_bits : int
+        Bits of a word.
+    longest : int
+        Words of the longest burst.
+    """
+
+    name: str
+    writes: bool
+    address_bits: int
+    word_bits: int
+    longest: int
+
+
 @dataclass(frozen=True)
 class Interface:
-    """Streams and other ports of a module, without clock and reset."""
+    """Streams, other ports and burst ports of a module, without clock and reset."""
 
     streams: tuple[StreamInterface, ...] = ()
     ports: tuple[PortInterface, ...] = ()
+    bursts: tuple[BurstInterface, ...] = ()
 
     @property
     def typed(self) -> Iterator[tuple[str, str, Type]]:
@@ -141,7 +191,8 @@ def describe_shape(shape: Any) -> Type:
     plain = Shape.cast(shape)
     members = cast("Iterable[Enum]", shape if isinstance(shape, EnumType) else ())
     values = tuple((one.name, int(one.value)) for one in members)
-    return Integer(plain.width, plain.signed, values)
+    point = plain.fraction_bits if isinstance(plain, FixedShape) else None
+    return Integer(plain.width, plain.signed, values, point)
 
 
 def describe(
@@ -172,7 +223,7 @@ def describe(
         kind = describe_shape(payload.shape)
         names = [ports.get((*path, name)) for name in ("payload", "valid", "ready")]
         streams.append(StreamInterface("_".join(path), _direction(payload), kind, *names))
-    return Interface(tuple(streams), tuple(others))
+    return Interface(tuple(streams), tuple(others), tuple(_bursts(signature, ())))
 
 
 def leaves(kind: Type, leaf: Leaf | None = None) -> Iterator[Leaf]:
@@ -217,9 +268,35 @@ def _members(
                 yield from _members(own, inner)
 
 
+def _bursts(
+    signature: wiring.Signature | wiring.FlippedSignature, path: tuple[str, ...]
+) -> Iterator[BurstInterface]:
+    """Yield the burst ports of a signature, each element of an array separately."""
+    for name, member in signature.members.items():
+        if member.is_port:
+            continue
+        own = _plain(cast("wiring.Signature", member.signature))
+        for index in product(*map(range, member.dimensions)):
+            inner = (*path, name, *map(str, index))
+            if isinstance(own, BurstSignature):
+                yield BurstInterface(
+                    "_".join(inner),
+                    own.writes,
+                    own.address_bits,
+                    own.word_layout["word"].width,
+                    own.longest,
+                )
+            elif not isinstance(own, stream.Signature):
+                yield from _bursts(own, inner)
+
+
 def _is_stream(signature: wiring.Signature | wiring.FlippedSignature) -> bool:
-    flipped = isinstance(signature, wiring.FlippedSignature)
-    return isinstance(signature.flip() if flipped else signature, stream.Signature)
+    return isinstance(_plain(signature), stream.Signature)
+
+
+def _plain(signature: wiring.Signature | wiring.FlippedSignature) -> wiring.Signature:
+    """Return a signature that may be flipped, not flipped."""
+    return signature.flip() if isinstance(signature, wiring.FlippedSignature) else signature
 
 
 def _direction(member: wiring.Member) -> str:

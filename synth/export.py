@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hdl import __version__
 from hdl.emit import Port, Storage
@@ -23,8 +24,9 @@ from hdl.paths import ROOT
 from hdl.target import Target
 from synth.asic import check_period
 from synth.axi_stream import find_streams, write_wrapper
+from synth.block_design import BOARDS, BlockBoard, axi_package, board_values
 from synth.litex import litex_core
-from synth.macros.mapping import COLUMNS, MacroMapping
+from synth.macros.mapping import COLUMNS, DOUBLE_CLOCK, MacroMapping
 from synth.synthesis import EXTERNAL
 from synth.timing import write_sdc
 
@@ -83,6 +85,14 @@ class Design:
         wrappers = self.mapping.wrappers if self.mapping else ()
         names = [path.name for path in self.verilog if path.suffix == ".v"]
         return [*(f"{wrapper.name}.v" for wrapper in wrappers), *names]
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest; empty without documents."""
+        for path in self.documents:
+            if path.suffix == ".json":
+                return json.loads(path.read_text())
+        return {}
 
     @property
     def inferred(self) -> list[Storage]:
@@ -180,7 +190,8 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
             shutil.copyfile(path, new / path.name)
         if design.mapping:
             design.mapping.write(rtl, new / "macros")
-            _renew_manifest(new / f"{design.top}.json", [rtl / name for name in design.files])
+            files = [rtl / name for name in design.files]
+            _renew_manifest(new / f"{design.top}.json", files, design.mapping.double_clock)
         command, remarks = EXPORTS[for_](design, new)
         (new / "README.md").write_text(_readme(design, for_, command, remarks))
         names = sorted(path.relative_to(new) for path in new.rglob("*") if path.is_file())
@@ -298,13 +309,15 @@ def _names(mapping: MacroMapping) -> str:
     return " ".join(macro.name for macro in mapping.used)
 
 
-def _renew_manifest(path: Path, verilog: Sequence[Path]) -> None:
-    """Write the changed Verilog's files and digest into the manifest, if there is one."""
+def _renew_manifest(path: Path, verilog: Sequence[Path], double_clock: bool) -> None:
+    """Write the changed Verilog's files, digest and clocks into the manifest, if there is one."""
     if not path.exists():
         return
     values = json.loads(path.read_text())
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in verilog)).hexdigest()
     values["verilog"] = {"files": [file.name for file in verilog], "sha256": digest}
+    if double_clock:
+        values["clocks"].append({"port": DOUBLE_CLOCK, "edge": "rising"})
     path.write_text(json.dumps(values, indent=1) + "\n")
 
 
@@ -325,16 +338,40 @@ def _vivado(design: Design, directory: Path) -> tuple[str, str]:
         "summary": design.summary,
     }
     _fill("vivado_synth.tcl", directory / "synth.tcl", **values)
-    _fill("vivado_package.tcl", directory / "package.tcl", **values)
+    accelerator = "register_map" in design.manifest
+    axi = axi_package(design.ports, design.manifest) if accelerator else None
+    interfaces = f"\n{_template('vivado_axi.tcl', **axi)}\n" if axi else ""
+    _fill("vivado_package.tcl", directory / "package.tcl", **values, interfaces=interfaces)
     text = (ROOT / "constraints" / "systola.xdc").read_text()
     lines = text.replace("{period_ns}", f"{design.period_ps / 1000:g}").splitlines(keepends=True)
     kept = [line for line in lines if design.has_reset or "rst" not in line]
     (directory / f"{design.top}.xdc").write_text("".join(kept))
     command = f"vivado -mode batch -source synth.tcl -tclargs {DEFAULT_PART}"
-    return command, (
+    remarks = (
         "The scripts parse as Tcl and their file lists are checked; Vivado itself was not run. "
         "`package.tcl` in place of `synth.tcl` packages the unit as an IP core."
     )
+    if accelerator:
+        boards = [_block_design(design, board, values["version"], directory) for board in BOARDS]
+        remarks += (
+            " After it, the following scripts build a block design of the core with the processor "
+            f"and the memory of a board: {', '.join(boards)}."
+        )
+    return command, remarks
+
+
+def _block_design(design: Design, board: BlockBoard, version: str, directory: Path) -> str:
+    """Write the block design of a board; return the name of its script and its title."""
+    values = board_values(
+        board, design.ports, top=design.top, version=version, period_ps=design.period_ps
+    )
+    platform = _template(f"vivado_{board.name}.tcl", **values)
+    script = f"{board.name}.tcl"
+    _fill("vivado_board.tcl", directory / script, platform=platform.rstrip(), **values)
+    constraints = ROOT / "constraints" / f"{board.name}.xdc"
+    if constraints.exists():
+        shutil.copyfile(constraints, directory / constraints.name)
+    return f"`{script}` ({board.title})"
 
 
 def _fusesoc(design: Design, directory: Path) -> tuple[str, str]:
@@ -440,9 +477,12 @@ def _append(path: Path, text: str) -> None:
 
 def _sdc(design: Design, directory: Path) -> None:
     """Write the constraints."""
+    names = {port.name for port in design.ports}
+    if design.mapping and design.mapping.double_clock:
+        names.add(DOUBLE_CLOCK)
     write_sdc(
         directory / f"{design.top}.sdc",
-        {port.name for port in design.ports},
+        names,
         period_ps=design.period_ps,
         external=EXTERNAL,
         load_ff=LOAD_FF,

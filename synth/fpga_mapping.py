@@ -1,13 +1,19 @@
 """Mapping of Verilog to an FPGA's cells, flat or, for a large design, module by module."""
 
 import json
+import os
+import re
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hdl.yosys import run_yosys
-from synth.asic import read_commands, script
+from synth.asic import SCRIPTS, read_commands, script
 from synth.harness import HARNESS
+
+CELLS = SCRIPTS / "xcup_cells.v"
+"""Modules of an UltraScale+ device that Yosys replaces by these cells before it maps the others."""
 
 FLATTEN_LIMIT = 800_000
 """Maximum number of wire bits of a design that is flattened; a larger one would take hours."""
@@ -21,7 +27,7 @@ def map_to_device(
     Parameters
     ----------
     verilog : Sequence[Path]
-        The emitted Verilog.
+        The emitted Verilog, one module per file.
     top : str
         The design.
     family : str
@@ -35,52 +41,62 @@ def map_to_device(
         If the design cannot be mapped.
     """
     read = read_commands(verilog, work)
-    modules: list[str] = []  # Modules that are mapped separately; none if the design is flattened.
     if family == "xcup":
         names, bits = _modules(read, top, work)
         if bits > FLATTEN_LIMIT:
-            modules = names
-    luts = _each_separately(modules) or script("xcup_luts.ys", module=top, stat=f"{top}.stat.json")
+            texts = {
+                name: (file, text)
+                for file in verilog
+                for text in [file.read_text()]
+                for name in re.findall(r"^module (\w+)", text, flags=re.MULTILINE)
+            }
+            each = {name: _map_alone(name, texts, work) for name in names}
+            return dict(_total(top, each)), False
+    _map(family, read, top, work, flatten="-flatten")
+    return mapped_cells(work / f"{top}.stat.json", top), True
+
+
+def _map(family: str, read: str, top: str, work: Path, *, flatten: str) -> None:
+    """Map a design, or one module of it, and write its statistics."""
     passes = script(
         f"{family}.ys",
         read=read,
+        cells=shlex.quote(os.path.relpath(CELLS, work)),
         top=top,
         harness=HARNESS,
         harness_file=f"{HARNESS}.v",
-        flatten="" if modules else "-flatten",
-        map_luts="\n".join(luts),
+        flatten=flatten,
     )
-    run_yosys(passes, directory=work, log=work / "yosys.log")
-    if not modules:
-        return mapped_cells(work / f"{top}.stat.json", top), True
-    each = {
-        name: mapped_cells(work / f"{number}.stat.json", name)
-        for number, name in enumerate(modules)
-    }
-    return dict(_total(top, each)), False
+    run_yosys(passes, directory=work, log=work / f"{top}.log")
 
 
 def _modules(read: str, top: str, work: Path) -> tuple[list[str], int]:
-    """Return the names of all modules, and the number of wire bits over all instances."""
+    """Return the modules that Yosys maps, and the number of wire bits over all instances."""
     run_yosys(script("width.ys", read=read, top=top), directory=work, log=work / "width.log")
     found = json.loads((work / f"{top}.width.json").read_text())
-    return [name.removeprefix("\\") for name in found["modules"]], found["design"]["num_wire_bits"]
+    replaced = re.findall(r"^module (\w+)", CELLS.read_text(), flags=re.MULTILINE)
+    names = [name.removeprefix("\\") for name in found["modules"]]
+    return [name for name in names if name not in replaced], found["design"]["num_wire_bits"]
 
 
-def _each_separately(modules: list[str]) -> list[str]:
-    """Return commands that map the LUTs of each module, with the other modules as black boxes.
+def _map_alone(name: str, texts: Mapping[str, tuple[Path, str]], work: Path) -> dict[str, int]:
+    """Map one module, with its submodules as black boxes, and return its cells.
 
-    Otherwise ABC9 would process the whole design for each of its modules.
+    Parameters
+    ----------
+    name : str
+        The module.
+    texts : Mapping[str, tuple[Path, str]]
+        File and text of every module.
+    work : Path
+        Folder for the tools' files.
     """
-    commands = ["design -save mapped", "blackbox", "design -save empty"] if modules else []
-    for number, name in enumerate(modules):
-        commands += [
-            "design -load empty",
-            f"delete ={name}",
-            f"design -copy-from mapped -as {name} {name}",
-            *script("xcup_luts.ys", module=name, stat=f"{number}.stat.json"),
-        ]
-    return commands
+    own, text = texts[name]
+    words = set(re.findall(r"\w+", text))
+    boxes = [file for other, (file, _text) in texts.items() if other in words and other != name]
+    below = read_commands(boxes, work).replace("read_verilog", "read_verilog -lib")
+    _map("xcup", f"{below}\n{read_commands([own], work)}", name, work, flatten="")
+    return mapped_cells(work / f"{name}.stat.json", name)
 
 
 def mapped_cells(statistics: Path, module: str) -> dict[str, int]:

@@ -4,18 +4,15 @@ A port ``s_axi`` or ``m_axi_<name>`` becomes an AXI4 or AXI4-Lite interface, a s
 whose field `data` is the payload, and every other port a signal. Each object has the port's name.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 
 from hdl import __version__
 from hdl.emit import Port
+from synth.axi_ports import CHANNEL, AxiPorts, axi_interfaces, data_bits, is_full
 from synth.axi_stream import find_streams
 
 ADDRESS_BITS = 32
 """Bits of an address of LiteX's bus, which its bridges require of each interface."""
-
-_CHANNEL = re.compile(r"(aw|ar|w|b|r)([a-z]+)")
-"""Channel and signal of AXI4 in the last part of a port's path."""
 
 _FILE = '''\
 """LiteX core of {top}: {summary}.
@@ -72,10 +69,7 @@ def litex_core(top: str, summary: str, ports: Sequence[Port], files: Sequence[st
     files : Sequence[str]
         Names of the Verilog files in ``rtl/``.
     """
-    groups: dict[str, dict[str, Port]] = {}
-    for port in ports:
-        if port.path[0].startswith(("s_axi", "m_axi")) and _CHANNEL.fullmatch(port.path[-1]):
-            groups.setdefault("_".join(port.path[:-1]), {})[port.path[-1]] = port
+    groups = axi_interfaces(ports)
     buses = {port.name for members in groups.values() for port in members.values()}
     streams, others = find_streams([port for port in ports if port.name not in buses])
     objects = [f"self.{name} = {_interface(members)}" for name, members in groups.items()]
@@ -86,7 +80,7 @@ def litex_core(top: str, summary: str, ports: Sequence[Port], files: Sequence[st
     values = dict(_clocks(ports))
     for name, members in groups.items():
         for signal, port in members.items():
-            match = _CHANNEL.fullmatch(signal)
+            match = CHANNEL.fullmatch(signal)
             assert match is not None
             values[port.name] = _addressed(f"self.{name}.{match[1]}.{match[2]}", port)
     for one in streams:
@@ -123,11 +117,10 @@ def _addressed(value: str, port: Port) -> str:
     return f"Cat({value}, Signal({port.width - ADDRESS_BITS}))"
 
 
-def _interface(members: dict[str, Port]) -> str:
-    """Return the constructor of an interface: AXI4 if its bursts have a length, or AXI4-Lite."""
-    width = next(members[name].width for name in ("rdata", "wdata") if name in members)
-    kind = "AXIInterface" if {"arlen", "awlen"} & members.keys() else "AXILiteInterface"
-    return f"axi.{kind}(data_width={width}, address_width={ADDRESS_BITS})"
+def _interface(members: AxiPorts) -> str:
+    """Return the constructor of an interface."""
+    kind = "AXIInterface" if is_full(members) else "AXILiteInterface"
+    return f"axi.{kind}(data_width={data_bits(members)}, address_width={ADDRESS_BITS})"
 
 
 def _filled(**values: str) -> str:

@@ -216,6 +216,7 @@ def write_sdc(
         "load": f"{load_ff:g}",
         "clock_port": "[get_ports clk]" if "clk" in ports else "",
         "has_reset": "1" if "rst" in ports else "0",
+        "has_double_clock": "1" if "clk_double" in ports else "0",
     }
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", value)

@@ -25,7 +25,20 @@ LOCKS = Path(__file__).resolve().parent / "requirements"
 USER_ENVIRONMENT = dict(os.environ)
 """The environment variables before `keep_inside_checkout` changes them."""
 
-GROUPS = ("base", "sim", "model", "data", "llm", "synth", "fpga", "explore", "study", "docs", "dev")
+GROUPS = (
+    "base",
+    "sim",
+    "model",
+    "data",
+    "llm",
+    "synth",
+    "fpga",
+    "sdram",
+    "explore",
+    "study",
+    "docs",
+    "dev",
+)
 """Groups of packages; each has a lock file, and each but `base` and `data` is an extra."""
 
 DATA = "data"

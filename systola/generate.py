@@ -49,6 +49,7 @@ SHELLS = {
     "meadow_axi": ("systola.generation.meadow_axi", "MeadowAxiSystem"),
     "veda_axi": ("systola.generation.veda_axi", "VedaAxiSystem"),
     "kelle_axi": ("systola.generation.kelle_axi", "KelleAxiSystem"),
+    "lad_axi": ("systola.generation.lad_axi", "LadAxiSystem"),
     "p3llm_axi": ("systola.generation.p3llm_axi", "P3llmAxiSystem"),
 }
 """Accelerators with the AXI shell, which the host library drives."""

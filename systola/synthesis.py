@@ -149,19 +149,23 @@ def fpga(unit: Chosen, device: str, seed: int) -> None:
 @click.command()
 @unit_options("tiny")
 @click.option("--board", default="ulx3s", help="Board: ulx3s.")
-@click.option("--memory-bytes", type=int, default=1 << 16, help="Bytes of on-chip memory.")
+@click.option("--memory", default="block", help="block for block RAM, or sdram.")
+@click.option("--memory-bytes", type=int, help="Bytes of memory; 65536, or all of the SDRAM.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
-def bitstream(unit: Chosen, board: str, memory_bytes: int, seed: int) -> None:
+def bitstream(unit: Chosen, board: str, memory: str, memory_bytes: int | None, seed: int) -> None:
     """Pack an accelerator with the AXI shell, a memory and a serial host for a board."""
-    environment.require("fpga")
+    environment.require("fpga", *(["sdram"] if memory == "sdram" else []))
     from synth.bitstream import board_parameters, build_bitstream, emit_board, find_board
 
     chosen_board = find_board(board)
-    parameters = board_parameters(unit.top, unit.parameters, memory_bytes=memory_bytes)
-    name, directory = f"{unit.top}_{board}", unit.home / board
+    sizes = {} if memory_bytes is None else {"memory_bytes": memory_bytes}
+    parameters = board_parameters(unit.top, unit.parameters, memory, **sizes)
+    # Each memory has its own results.
+    place = board if memory == "block" else f"{board}_{memory}"
+    name, directory = f"{unit.top}_{place}", unit.home / place
     with console.status(f"emitting {unit.title}") as status:
         result = build_bitstream(
-            emit_board(parameters, name, directory / "rtl"),
+            emit_board(parameters, name, directory, chosen_board.clock_mhz),
             name,
             chosen_board,
             directory,

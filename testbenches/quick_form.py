@@ -11,6 +11,7 @@ COMPOSED = (
     "kelle",
     "kelle_axi",
     "lad",
+    "lad_axi",
     "lad_tile",
     "lad_tiles",
     "linear_module",

@@ -1,7 +1,9 @@
 """The interface manifest, against Amaranth's layouts, Yosys' ports, Verilator and a C compiler."""
 
 import hashlib
+import inspect
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +15,13 @@ from amaranth.hdl import Const, Shape, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out, Signature
 
+from hdl.arith.fixed_point import FixedPoint
 from hdl.catalog import CATALOG, entry_named
 from hdl.emitted import emit_unit
 from hdl.entry import Entry
-from hdl.interface import Interface, describe
+from hdl.interface import BurstInterface, Interface, describe, leaves
 from hdl.manifest import SCHEMA, as_json, c_header, systemverilog_package
+from hdl.memory.burst_port import BurstReadPort, BurstWritePort
 from hdl.plain_names import port_name
 from hdl.target import Target
 from hdl.yosys import run_yosys
@@ -220,6 +224,81 @@ def test_the_parameters_of_every_preset_have_a_form_in_json() -> None:
             assert json.loads(json.dumps(as_json(parameters), allow_nan=False))
 
 
+FORMAT = re.compile(r"`(\w+)` in (U?)Q(\d+)\.(\d+)")
+NAMED_POINT = re.compile(r"`(\w+)`, (\d+) bits with `(\w+)`\s+fraction bits")
+
+
+def formats(entry: Entry) -> Iterator[tuple[str, str, tuple[int, bool, int]]]:
+    """Yield the fixed-point formats in a unit's docstring: stream, field; width, sign, fraction."""
+    documentation = inspect.cleandoc(entry.unit.__doc__ or "")
+    members = re.split(r"\nMembers\n-+\n", documentation)[-1]
+    parameters = entry.presets["tiny"]
+    for member in re.finditer(r"^(\w+) : .*\n((?: +.*\n?)+)", members, re.M):
+        words = " ".join(member[2].split())
+        for field, unsigned_, whole, fraction in FORMAT.findall(words):
+            number = int(whole) + int(fraction), not unsigned_, int(fraction)
+            yield member[1], field, number
+        for field, width, name in NAMED_POINT.findall(words):
+            yield member[1], field, (int(width), True, getattr(parameters, name))
+
+
+def test_binary_points_are_those_of_the_docstrings() -> None:
+    number = 0
+    for entry, preset in TINY:
+        found = {
+            (one.name, leaf.path): leaf.integer
+            for one in interface_of(entry.build(preset).signature).streams
+            for leaf in leaves(one.kind)
+        }
+        for stream_, field, expected in formats(entry):
+            one = found[stream_, (field,)]
+            number += 1
+            assert (one.width, one.signed, one.fraction_bits) == expected, (entry.top, field)
+    # Softmax, norms, activation functions, and the lanes of P3-LLM.
+    assert number >= 10
+
+
+def test_binary_points_without_a_format_in_the_docstring() -> None:
+    rms = entry_named("rms_norm").build("tiny")
+    softmax = entry_named("pipelined_softmax").build("tiny")
+    coefficients = entry_named("voting_engine").build("tiny")
+    points = {
+        (one.name, leaf.path): leaf.integer.fraction_bits
+        for unit in (rms, softmax, coefficients)
+        for one in (*interface_of(unit.signature).streams, *interface_of(unit.signature).ports)
+        for leaf in leaves(one.kind)
+    }
+    assert points["weights", ()] == rms.parameters.weight_fraction
+    assert points["probabilities", ("value",)] == softmax.parameters.probability_bits
+    assert points["coefficients", ("mean",)] == points["coefficients", ("deviation",)] == 12
+    assert points["states", ("values",)] is None
+
+
+def test_binary_point_is_in_manifest_and_header() -> None:
+    shape = FixedPoint(integer_bits=6, fraction_bits=10).shape
+    assert shape == Shape(16, True) and repr(shape) == repr(Shape(16, True))
+    signature = Signature({"a": In(stream.Signature(data.StructLayout({"x": shape, "y": 3})))})
+    header = c_header("t", interface_of(signature))
+    assert "#define T_A_X_FRACTION_BITS 10\n" in header and "Y_FRACTION" not in header
+
+
+def test_burst_ports_have_their_words() -> None:
+    read = BurstReadPort(address_bits=20, word_shape=24, longest=9)
+    write = BurstWritePort(address_bits=8, word_shape=data.ArrayLayout(5, 3), longest=4)
+    signature = Signature(
+        {
+            "lines": Out(read).array(2),
+            "inner": In(Signature({"results": Out(write)})),
+            "other": In(stream.Signature(1)),
+        }
+    )
+    assert interface_of(signature).bursts == (
+        BurstInterface("lines_0", False, 20, 24, 9),
+        BurstInterface("lines_1", False, 20, 24, 9),
+        BurstInterface("inner_results", True, 8, 15, 4),
+    )
+
+
 @pytest.mark.parametrize(
     "entry,preset",
     [
@@ -253,6 +332,9 @@ def test_manifest_agrees_with_the_verilog(entry: Entry, preset: str, tmp_path: P
         for name, port in modules[entry.top]["ports"].items()
     }
     assert dict(ports_of(manifest)) == seen
+    streams = {one["name"] for one in manifest["streams"]}
+    for one in manifest["burst_ports"]:
+        assert {one["requests"], one["words"]} <= streams
     expected = sorted(memories_of(modules, entry.top))
     written = [(one["width"], one["depth"]) for one in manifest["memories"] for _ in counted(one)]
     assert sorted(written) == expected

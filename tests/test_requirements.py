@@ -74,7 +74,7 @@ def distributions_of(module: str) -> set[str]:
     [
         ("hdl", ("base",)),
         ("golden", ("base", "model", "llm", "study")),
-        ("synth", ("base", "synth", "fpga")),
+        ("synth", ("base", "synth", "fpga", "sdram")),
         ("systola", ("base", *EXTRAS)),
         ("testbenches", ("base", "sim", "dev")),
         ("tests", ("base", *EXTRAS)),

@@ -3,13 +3,14 @@
 from fractions import Fraction
 from math import floor
 
-from amaranth.hdl import Cat, Const, Module, Shape, Value
+from amaranth.hdl import Cat, Const, Module, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.operator import Operator
 from hdl.arith.rounding import Rounding, rounded_right
 from hdl.arith.saturating_add import saturate
 from hdl.arith.shapes import extremes
+from hdl.fixed_shape import FixedShape
 from hdl.parameters import parameter_object, require, require_choice, require_range
 
 
@@ -49,9 +50,9 @@ class FixedPoint:
         return self.integer_bits + self.fraction_bits
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> FixedShape:
         """The shape of a number in hardware; methods call its integer value `raw`."""
-        return Shape(self.width, self.signed)
+        return FixedShape(self.width, self.signed, self.fraction_bits)
 
     @property
     def resolution(self) -> Fraction:

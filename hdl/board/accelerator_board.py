@@ -1,13 +1,16 @@
-"""The top of a board: an accelerator with the AXI shell, on-chip memory, and a serial host."""
+"""The top of a board: an accelerator with the AXI shell, its memory, and a serial host."""
 
 from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.board.block_memory import BlockMemory
 from hdl.board.board_parameters import BoardParameters
 from hdl.board.host_bridge import HostBridge
+from hdl.board.sdram_memory import SdramMemory
+from hdl.board.sdram_port import ControlSignature
+from hdl.board.sdram_start import SdramStart
 from hdl.board.serial_receiver import SerialReceiver
 from hdl.board.serial_transmitter import SerialTransmitter
 from hdl.shell.catalog import accelerator_unit
@@ -17,17 +20,22 @@ from hdl.unit import Unit
 RESET_CYCLES = 16
 """Cycles of reset after the configuration, and after the button is released."""
 
+SDRAM_PAUSE = 20_000
+"""Cycles before the first command to the SDRAM: 0.8 ms at 25 MHz; chips need 0.1 or 0.2 ms."""
+
 
 class AcceleratorBoard(Unit):
-    """An accelerator, a memory of block RAM at its AXI4 ports, and a bridge to a serial line.
+    """An accelerator, a memory at its AXI4 ports, and a bridge to a serial line.
 
-    `hdl.board.protocol` defines the frames on the line.
+    `hdl.board.protocol` defines the frames on the line. The memory is block RAM, or SDRAM at
+    LiteDRAM's core, which is connected outside this unit.
 
     **Reset** An FPGA of the ECP5 family sets all registers to 0 when it is configured. The design
     is then reset for `RESET_CYCLES` cycles, and after `rst`, which may be asynchronous.
 
-    **Latency** that of the accelerator, with the latency of `BlockMemory`. **Throughput** one beat
-    of reads and one beat of writes per cycle for all ports together.
+    **Latency** that of the accelerator, with the latency of `BlockMemory` or `SdramMemory`.
+    **Throughput** with block RAM, one beat of reads and one beat of writes per cycle for all ports
+    together.
 
     Parameters
     ----------
@@ -43,6 +51,8 @@ class AcceleratorBoard(Unit):
         is an error.
     wifi_gpio0 : Out(1)
         1, with which the radio module of the ULX3S starts its program.
+    native, control, memory_reset : Out(NativeSignature), Out(ControlSignature), Out(1)
+        LiteDRAM's core, with SDRAM only.
 
     Raises
     ------
@@ -52,9 +62,24 @@ class AcceleratorBoard(Unit):
 
     def __init__(self, *, parameters: BoardParameters) -> None:
         self.parameters = parameters
-        super().__init__(
-            {"serial_in": In(1), "serial_out": Out(1), "leds": Out(3), "wifi_gpio0": Out(1)}
+        members = {"serial_in": In(1), "serial_out": Out(1), "leds": Out(3), "wifi_gpio0": Out(1)}
+        reads = sum(not port.writes for port in parameters.shell.ports)
+        # The bridge is the last master that reads, and the last one that writes.
+        memory = SdramMemory if parameters.sdram else BlockMemory
+        self._memory = memory(
+            memory_bytes=parameters.memory_bytes,
+            address_bits=parameters.shell.axi_address_bits,
+            data_bytes=parameters.shell.data_bytes,
+            readers=reads + 1,
+            writers=len(parameters.shell.ports) - reads + 1,
         )
+        if isinstance(self._memory, SdramMemory):
+            members |= {
+                "native": self._memory.signature.members["native"],
+                "control": Out(ControlSignature()),
+                "memory_reset": Out(1),
+            }
+        super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         """Connect the accelerator to the memory and to the bridge, and reset all parts."""
@@ -75,15 +100,12 @@ class AcceleratorBoard(Unit):
         writes = [port.name for port in shell.ports if port.writes]
         port = {"address_bits": shell.axi_address_bits, "data_bytes": shell.data_bytes}
         accelerator = placed("accelerator", accelerator_unit(shell)(parameters=shell))
-        memory = placed(
-            "memory",
-            BlockMemory(
-                memory_bytes=p.memory_bytes,
-                readers=len(reads) + 1,
-                writers=len(writes) + 1,
-                **port,
-            ),
-        )
+        memory = placed("memory", self._memory)
+        if p.sdram:
+            start = placed("start", SdramStart(pause=SDRAM_PAUSE))
+            connect(m, start.control, flipped(self.control))
+            connect(m, memory.native, flipped(self.native))
+            m.d.comb += self.memory_reset.eq(reset)
         bridge = placed(
             "bridge", HostBridge(memory_bytes=p.memory_bytes, silence=p.silence, **port)
         )

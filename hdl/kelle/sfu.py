@@ -93,7 +93,7 @@ class Sfu(Unit):
             "activation_inputs": In(stream.Signature(p.activation.slice_layout)),
             "activation_outputs": Out(stream.Signature(p.activation.result_layout)),
             "states": In(stream.Signature(p.norm.slice_layout)),
-            "weights": In(stream.Signature(p.norm.values_layout)),
+            "weights": In(stream.Signature(p.norm.weights_layout)),
             "normalised": Out(stream.Signature(p.norm.result_layout)),
             "vectors": In(stream.Signature(p.rotary.slice_layout)),
             "rotated": Out(stream.Signature(p.rotary.result_layout)),

@@ -456,6 +456,23 @@ class LadParameters(ModelDimensions, Parameters):
         return -(-self.vocabulary_size // (self.pieces * self.tile.linear.units))
 
     @property
+    def layer_transfers(self) -> int:
+        """Transfers of a layer's weights."""
+        shapes = [
+            *[(self.projected, self.hidden_slices)] * self.periods,
+            (self.hidden_slices, self.heads),
+            (2 * self.intermediate_slices, self.hidden_slices),
+            (self.hidden_slices, self.intermediate_slices),
+        ]
+        units, size = self.tile.linear.units, self.head_size
+        return sum(-(-outputs * size // units) * inputs for outputs, inputs in shapes)
+
+    @property
+    def vocabulary_transfers(self) -> int:
+        """Transfers of the LM head's weights."""
+        return self.pieces * self.piece_row_groups * self.hidden_slices if self.pieces else 0
+
+    @property
     def argmax(self) -> ArgmaxParameters:
         """Dimensions of the argmax over the LM head."""
         return ArgmaxParameters(

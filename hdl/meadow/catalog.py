@@ -119,13 +119,14 @@ UNITS: tuple[Entry, ...] = (
             "tiny_exponents": replace(
                 TINY_TILE, biases=True, tile_scales=True, token_exponents=True, weight_words=4
             ),
+            "tiny_shared": replace(TINY_TILE, biases=True, shared_multipliers=True),
             "smollm2": TileParameters(
                 slice_words=8, heads=24, rotary=True, rope_base=100_000, element=ElementParameters()
             ),
             "smollm2_short": TileParameters(
                 slice_words=8, heads=24, rotary=True, rope_base=100_000, slots=64, tokens=64
             ),
-            "paper": TileParameters(slice_words=16, heads=48, biases=True),
+            "paper": TileParameters(slice_words=16, heads=48, biases=True, shared_multipliers=True),
         },
         long=("smollm2", "smollm2_short", "paper"),
     ),
@@ -190,6 +191,7 @@ UNITS: tuple[Entry, ...] = (
             "tiny_exponents": replace(TINY, tile_scales=True, token_exponents=True, unpackers=2),
             "tiny_opt": TINY_OPT,
             "tiny_deit": replace(TINY_OPT, activation=Activation.GELU, causal=False),
+            "tiny_shared": replace(TINY_OPT, shared_multipliers=True, norm_lanes=2),
             "smollm2": MeadowParameters(
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(lanes=32, packet_bits=512, classes=False),
@@ -202,7 +204,7 @@ UNITS: tuple[Entry, ...] = (
                 heads=12,
                 kv_heads=12,
                 intermediate_size=3072,
-                tokens=512,
+                tokens=256,
                 rotary=False,
                 layer_norm=True,
                 biases=True,
@@ -212,7 +214,9 @@ UNITS: tuple[Entry, ...] = (
                     unpacker=UnpackerParameters(classes=False), entries=2048
                 ),
                 vocabulary_size=50_272,
-                words=1 << 16,
+                words=1 << 15,
+                shared_multipliers=True,
+                norm_lanes=8,
             ),
         },
         long=("smollm2", "paper"),

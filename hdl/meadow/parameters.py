@@ -24,7 +24,7 @@ from hdl.nonlinear.activation_functions import Activation
 from hdl.nonlinear.argmax import ArgmaxParameters
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 
 STATE = signed(24)
 """An element of a hidden state; all tokens and layers use the same step."""
@@ -136,6 +136,10 @@ class MeadowParameters(ModelDimensions, Parameters):
         Fraction bits of a norm's weights.
     address_bits : int
         Bits of an external address.
+    shared_multipliers : bool
+        As in `TileParameters`.
+    norm_lanes : int, optional
+        Elements that the norm processes per cycle, by default those of a word.
 
     Raises
     ------
@@ -168,6 +172,8 @@ class MeadowParameters(ModelDimensions, Parameters):
     words: Annotated[int, PowerOfTwo(2, 1 << 17, "words")] = 4096
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 10
     address_bits: Annotated[int, Range(20, 48, "bits")] = 32
+    shared_multipliers: bool = option(default=False)
+    norm_lanes: Annotated[int | None, PowerOfTwo(1, 64, "elements")] = option(default=None)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -198,6 +204,9 @@ class MeadowParameters(ModelDimensions, Parameters):
         require(words % self.unpackers == 0, rule, self.unpackers)
         rule = "words must hold a token's state, its norm and its gates"
         require(self.words >= self.token_words, rule, self.words)
+        if self.norm_lanes is not None:
+            rule = "norm_lanes must be at most head_size"
+            require(self.norm_lanes <= self.head_size, rule, self.norm_lanes)
         rule = "a head's probabilities must be at most 2^20 words"
         require(self.longest_rows <= self.longest_burst, rule, self.longest_rows)
         # The parts check their own rules.
@@ -301,6 +310,7 @@ class MeadowParameters(ModelDimensions, Parameters):
             biases=self.biases,
             tile_scales=self.tile_scales,
             token_exponents=self.token_exponents,
+            shared_multipliers=self.shared_multipliers,
             weight_words=self.unpackers,
             rope_base=self.rope_base,
             element=self.element,
@@ -319,10 +329,12 @@ class MeadowParameters(ModelDimensions, Parameters):
 
     @property
     def norm(self) -> RmsNormParameters | LayerNormParameters:
-        """Dimensions of the norm, which processes one word per cycle."""
+        """Dimensions of the norm, which processes one word or a part of one per cycle."""
         kind = LayerNormParameters if self.layer_norm else RmsNormParameters
         return kind(
-            lanes=self.head_size, width=self.hidden_size, weight_fraction=self.weight_fraction
+            lanes=self.norm_lanes or self.head_size,
+            width=self.hidden_size,
+            weight_fraction=self.weight_fraction,
         )
 
     @property
@@ -366,6 +378,11 @@ class MeadowParameters(ModelDimensions, Parameters):
         return data.StructLayout({"values": self.state_layout, "last": 1})
 
     @property
+    def norm_row_layout(self) -> data.StructLayout:
+        """A slice of a row of hidden states, as wide as the norm; `last` ends the row."""
+        return data.StructLayout({"values": data.ArrayLayout(STATE, self.norm.lanes), "last": 1})
+
+    @property
     def bias_layout(self) -> data.ArrayLayout:
         """A pair of biases."""
         return self.tile.bias_pair_layout
@@ -383,7 +400,8 @@ class MeadowParameters(ModelDimensions, Parameters):
     @property
     def norm_weights_layout(self) -> data.StructLayout:
         """A word of a norm's weights or biases; `last` ends the row."""
-        return data.StructLayout({"item": self.norm.values_layout, "last": 1})
+        words = data.ArrayLayout(self.norm.values_layout.elem_shape, self.head_size)
+        return data.StructLayout({"item": words, "last": 1})
 
     @property
     def table_words(self) -> int:

@@ -44,6 +44,8 @@ class _BurstPort(Signature):
     ) -> None:
         require_range("address_bits", address_bits, 1, 64)
         require_range("longest", longest, 1, 1 << 20)
+        self.address_bits, self.longest = address_bits, longest
+        self.writes = words is Out
         self.request_layout = data.StructLayout(
             {"address": address_bits, "length": range(longest + 1)}
         )

@@ -77,7 +77,7 @@ class LayerNormParameters(RowNormParameters):
     def affine_layout(self) -> data.StructLayout:
         """A slice of weights and biases."""
         biases = data.ArrayLayout(OUTPUT.shape, self.lanes)
-        return data.StructLayout({"weights": self.values_layout, "biases": biases})
+        return data.StructLayout({"weights": self.weights_layout, "biases": biases})
 
     @property
     def row_layout(self) -> data.StructLayout:

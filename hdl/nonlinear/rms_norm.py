@@ -105,7 +105,7 @@ class RmsNorm(Unit):
         super().__init__(
             {
                 "states": In(stream.Signature(parameters.slice_layout)),
-                "weights": In(stream.Signature(parameters.values_layout)),
+                "weights": In(stream.Signature(parameters.weights_layout)),
                 "results": Out(stream.Signature(parameters.result_layout)),
             }
         )

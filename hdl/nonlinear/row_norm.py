@@ -15,6 +15,7 @@ from hdl.arith.multiply_add import multiply_add
 from hdl.arith.reciprocal import normalised
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
+from hdl.fixed_shape import FixedShape
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
 STATE = signed(16)
@@ -106,8 +107,14 @@ class RowNormParameters(Parameters):
 
     @property
     def values_layout(self) -> data.ArrayLayout:
-        """A slice of weights, and of a hidden state in the buffer."""
+        """A slice of a hidden state in the buffer."""
         return data.ArrayLayout(STATE, self.lanes)
+
+    @property
+    def weights_layout(self) -> data.ArrayLayout:
+        """A slice of weights."""
+        weight = FixedShape(STATE.width, STATE.signed, self.weight_fraction)
+        return data.ArrayLayout(weight, self.lanes)
 
     @property
     def result_layout(self) -> data.StructLayout:

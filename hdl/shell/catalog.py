@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hdl.entry import Entry
 from hdl.kelle import catalog as kelle
+from hdl.lad import catalog as lad
 from hdl.meadow import catalog as meadow
 from hdl.p3llm import catalog as p3llm
 from hdl.shell.axi_parameters import AxiMasterParameters
@@ -12,6 +13,8 @@ from hdl.shell.axi_registers import AxiRegisters
 from hdl.shell.axi_write_master import AxiWriteMaster
 from hdl.shell.kelle_axi import KelleAxi
 from hdl.shell.kelle_axi_parameters import KelleAxiParameters
+from hdl.shell.lad_axi import LadAxi
+from hdl.shell.lad_axi_parameters import LadAxiParameters
 from hdl.shell.meadow_axi import MeadowAxi
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
 from hdl.shell.p3llm_axi import P3llmAxi
@@ -129,6 +132,21 @@ KELLE_AXI = {
 }
 """Presets of Kelle with the shell."""
 
+(LAD,) = (entry.presets for entry in lad.UNITS if entry.top == "lad")
+
+LAD_AXI = {
+    # Rows of one beat, four beats per record of G; short bursts.
+    "tiny": LadAxiParameters(
+        lad=LAD["tiny"], data_bytes=8, burst_beats=16, outstanding=8, token_depth=8
+    ),
+    # Two tiles, whose rows share the ports; two rows per beat, no LM head.
+    "tiny_pairs": LadAxiParameters(lad=LAD["tiny_pairs"], data_bytes=16, outstanding=3),
+    # A row per beat: the widest beat of AXI4.
+    "smollm2": LadAxiParameters(lad=LAD["smollm2"], data_bytes=128, outstanding=32),
+    "paper": LadAxiParameters(lad=LAD["paper"], data_bytes=128, outstanding=32),
+}
+"""Presets of LAD with the shell."""
+
 (P3LLM,) = (entry.presets for entry in p3llm.UNITS if entry.top == "p3llm")
 
 P3LLM_AXI = {
@@ -190,6 +208,13 @@ UNITS: tuple[Entry, ...] = (
         source="Arm IHI 0022, AXI4 and AXI4-Lite; Kelle, Figure 9",
         unit=KelleAxi,
         presets=KELLE_AXI,
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="LAD with AXI4 memory ports and registers for a host",
+        source="Arm IHI 0022, AXI4 and AXI4-Lite; LAD, Figure 4",
+        unit=LadAxi,
+        presets=LAD_AXI,
         long=("smollm2", "paper"),
     ),
     Entry(

@@ -36,7 +36,7 @@ class Awaited(enum.Enum, shape=3):
 
 
 class ComingPositions(Unit):
-    """Announce each position at which a step leaves the run of its matrices.
+    """Announce each position at which the run of a step's matrices is interrupted.
 
     The matrices of a layer are one run of positions. Between them a layer accesses, head by head,
     the sets of keys and values into which it writes those of the token, and the weights of the

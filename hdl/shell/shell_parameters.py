@@ -154,12 +154,15 @@ class ShellParameters(Parameters):
 
     @property
     def regions(self) -> dict[str, int]:
-        """Bytes per word of each region, in the order of the base addresses."""
-        return {
-            region: self.word_bytes(port.word_bits)
-            for port in self.ports
-            for region in port.regions
-        }
+        """Bytes per word of each region, in the order of the base addresses.
+
+        A port with narrower words has several of them per word of the region.
+        """
+        found: dict[str, int] = {}
+        for port in self.ports:
+            for region in port.regions:
+                found[region] = max(found.get(region, 0), self.word_bytes(port.word_bits))
+        return found
 
     @property
     def core_source(self) -> int:

@@ -4,6 +4,7 @@ A list describes each macro of a technology: words, bits, pins, and the few fact
 wrapper depends. `docs/exports.md` has the table of all keys.
 """
 
+import math
 import re
 import tomllib
 from collections import Counter
@@ -37,6 +38,7 @@ _MACRO_KEYS = (
     "name",
     "depth",
     "width",
+    "area_um2",
     "mask_granularity",
     "collision",
     "holds_output",
@@ -94,6 +96,8 @@ class Macro:
         Number of words, and bits of a word.
     ports : tuple[MacroPort, ...]
         Its ports, of one of the `KINDS`.
+    area_um2 : float, optional
+        Area in square micrometres.
     mask_granularity : int, optional
         Number of bits that one bit of the mask controls; None without a mask.
     collision : str
@@ -108,6 +112,7 @@ class Macro:
     depth: int
     width: int
     ports: tuple[MacroPort, ...]
+    area_um2: float | None = None
     mask_granularity: int | None = None
     collision: str = "undefined"
     holds_output: bool = False
@@ -154,6 +159,8 @@ class MacroList:
     maximum_ratio : int
         A memory is not built from macros if they have more bits than this number per memory bit; 0
         for no limit.
+    double_clock : bool
+        Whether macros with one port get twice the clock.
     overhead_bits : int
         Cost of a macro in addition to its capacity, in bits. A larger number selects fewer, larger
         macros.
@@ -161,6 +168,7 @@ class MacroList:
 
     name: str
     macros: tuple[Macro, ...]
+    double_clock: bool = False
     minimum_bits: int = 0
     maximum_ratio: int = 0
     overhead_bits: int = 0
@@ -202,7 +210,8 @@ def read_macro_list(path: Path) -> MacroList:
     except (OSError, ValueError) as error:
         raise UserError(f"MACROS must name a TOML file: {path.name}: {error}") from error
     where = path.name
-    _check_keys(values, (*_LIMITS, "defaults", "macros"), where)
+    _check_keys(values, (*_LIMITS, "double_clock", "defaults", "macros"), where)
+    double = _flag(values.get("double_clock", False), "double_clock", where)
     limits = {key: _integer(values.get(key, 0), key, where, least=0) for key in _LIMITS}
     defaults = _table(values.get("defaults", {}), f"defaults in {where}")
     _check_keys(defaults, _MACRO_KEYS[1:], f"defaults in {where}")
@@ -213,7 +222,7 @@ def read_macro_list(path: Path) -> MacroList:
     for name, number in Counter(macro.name for macro in macros).items():
         if number > 1:
             raise UserError(f"macros in {where} must have distinct names, not {number} of {name}")
-    return MacroList(name=path.stem, macros=tuple(macros), **limits)
+    return MacroList(name=path.stem, macros=tuple(macros), double_clock=double, **limits)
 
 
 def _macro(values: Mapping[str, Any], where: str) -> Macro:
@@ -223,6 +232,9 @@ def _macro(values: Mapping[str, Any], where: str) -> Macro:
     _check_keys(values, _MACRO_KEYS, where)
     depth = _integer(values.get("depth"), "depth", where, least=2)
     width = _integer(values.get("width"), "width", where, least=1)
+    area = values.get("area_um2")
+    if area is not None:
+        area = _positive(area, "area_um2", where)
     tables = values.get("ports")
     if not isinstance(tables, list):
         raise UserError(f"ports of {where} must be tables, not {tables!r}")
@@ -252,9 +264,7 @@ def _macro(values: Mapping[str, Any], where: str) -> Macro:
     collision = values.get("collision", "undefined")
     if collision not in COLLISIONS:
         raise UserError(unknown(f"collision of {where}", str(collision), COLLISIONS))
-    holds = values.get("holds_output", False)
-    if not isinstance(holds, bool):
-        raise UserError(f"holds_output of {where} must be true or false, not {holds!r}")
+    holds = _flag(values.get("holds_output", False), "holds_output", where)
     if holds and not all(port.enable for port in ports if port.kind == "r"):
         raise UserError(f"holds_output of {where} requires a pin enable of the reading port")
     if holds and len(ports) == 1 and not ports[0].enable:
@@ -264,6 +274,7 @@ def _macro(values: Mapping[str, Any], where: str) -> Macro:
         depth=depth,
         width=width,
         ports=ports,
+        area_um2=area,
         mask_granularity=granularity,
         collision=collision,
         holds_output=holds,
@@ -307,6 +318,19 @@ def _integer(value: Any, key: str, where: str, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
         raise UserError(f"{key} of {where} must be {least} to {LARGEST}, not {value!r}")
     return value
+
+
+def _flag(value: Any, key: str, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise UserError(f"{key} of {where} must be true or false, not {value!r}")
+    return value
+
+
+def _positive(value: Any, key: str, where: str) -> float:
+    legal = isinstance(value, int | float) and not isinstance(value, bool)
+    if not legal or not 0 < value < math.inf:
+        raise UserError(f"{key} of {where} must be a positive number, not {value!r}")
+    return float(value)
 
 
 def _word(value: Any, where: str) -> str:

@@ -7,19 +7,24 @@ remain, each with the rule that it breaks.
 """
 
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from hdl.emit import Emission, EmittedModule, write_verilog
+from hdl.emit import Emission, EmittedModule, Port, write_verilog
 from hdl.errors import UserError
-from hdl.rtlil import Cell, Module, Signal, read_modules
+from hdl.rtlil import Cell, Module, Signal, Wire, read_modules
 from hdl.target import Target
 from synth.macros.macro_list import Macro, MacroList
 from synth.macros.wrapper import Wrapper, black_box, cheapest, model
+
+DOUBLE_CLOCK = "clk_double"
+"""Input of a design whose macros have twice the clock; it rises with each edge of ``clk``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,12 @@ class MappedMemory:
         return sum(wrapper.macro_bits for wrapper in self.wrappers)
 
     @property
+    def macro_area(self) -> float | None:
+        """Area of its macros in um2; None if the list does not have all areas."""
+        areas = [wrapper.macro_area for wrapper in self.wrappers]
+        return None if None in areas else sum(filter(None, areas))
+
+    @property
     def flip_flops(self) -> int:
         """Flip-flops of its wrappers, or its bits if it is not mapped."""
         return sum(one.flip_flops for one in self.wrappers) if self.wrappers else self.bits
@@ -77,8 +88,9 @@ class MappedMemory:
             )
             macros = " ".join([*parts, f"{one.rows} x {one.columns} {one.macro.name}"])
             share = f"{self.macro_bits / self.bits:.1f}"
+            area = "-" if self.macro_area is None else f"{self.macro_area:,.0f}"
         else:
-            macros, share = f"flip-flops: {self.reason}", "-"
+            macros, share, area = f"flip-flops: {self.reason}", "-", "-"
         return (
             self.name,
             f"{self.depth} x {self.width}",
@@ -86,6 +98,7 @@ class MappedMemory:
             str(self.count),
             macros,
             share,
+            area,
             str(self.flip_flops),
         )
 
@@ -97,6 +110,7 @@ COLUMNS = (
     "count",
     "macros (depth x width), or the rule that is broken",
     "macro bits per bit",
+    "area of the macros, um2",
     "flip-flops",
 )
 
@@ -129,6 +143,11 @@ class MacroMapping:
         return tuple(found[name] for name in sorted(found))
 
     @property
+    def double_clock(self) -> bool:
+        """Whether the design has the input `DOUBLE_CLOCK`."""
+        return any(wrapper.doubled for wrapper in self.wrappers)
+
+    @property
     def used(self) -> tuple[Macro, ...]:
         """The macros that occur, by name."""
         found = {one.macro.name: one.macro for one in self.wrappers}
@@ -140,10 +159,13 @@ class MacroMapping:
         mapped = [memory for memory in self.memories if memory.wrappers]
         rest = [memory for memory in self.memories if not memory.wrappers]
         macros = sum(memory.count * sum(one.count for one in memory.wrappers) for memory in mapped)
+        known = all(memory.macro_area is not None for memory in mapped)
+        area = f" and {_total(mapped, 'macro_area'):,.0f} um2" if known and mapped else ""
         return (
-            f"{macros:,} macros with {_total(mapped, 'macro_bits'):,} bits for "
+            f"{macros:,} macros with {_total(mapped, 'macro_bits'):,} bits{area} for "
             f"{_total(mapped, 'bits'):,} memory bits, and {_total(mapped, 'flip_flops'):,} "
             f"flip-flops in their wrappers; {_total(rest, 'bits'):,} memory bits remain flip-flops"
+            f"{f'; macros at {DOUBLE_CLOCK}' * self.double_clock}"
         )
 
     def write(self, rtl: Path, macros: Path) -> list[str]:
@@ -203,7 +225,7 @@ def map_memories(
         If a module of the design has the name of a macro or of a wrapper.
     """
     memories: list[MappedMemory] = []
-    changed: list[EmittedModule] = []
+    changed: dict[str, EmittedModule] = {}
     for module in modules:
         if not module.memories:
             continue
@@ -211,9 +233,14 @@ def map_memories(
         own = [one for part in parts for one in _replace(part, macros, counts)]
         memories += own
         if any(memory.wrappers for memory in own):
-            changed.append(replace(module, rtlil="\n".join(map(str, parts))))
+            changed[module.name] = replace(module, rtlil="\n".join(map(str, parts)))
+    doubled = {one.name for memory in memories for one in memory.wrappers if one.doubled}
+    changed |= _with_double_clock([changed.get(one.name, one) for one in modules], doubled)
     mapping = MacroMapping(
-        macros=macros, memories=tuple(memories), modules=tuple(changed), target=target
+        macros=macros,
+        memories=tuple(memories),
+        modules=tuple(changed[one.name] for one in modules if one.name in changed),
+        target=target,
     )
     names = [name for module in modules for name in module.parts]
     names += [one.name for one in (*mapping.wrappers, *mapping.used)]
@@ -229,6 +256,40 @@ def manifest_counts(path: Path) -> dict[str, int]:
     return {f"{one['module']}.{one['name']}": one["count"] for one in memories}
 
 
+def _with_double_clock(
+    modules: Sequence[EmittedModule], users: set[str]
+) -> dict[str, EmittedModule]:
+    """Add the input `DOUBLE_CLOCK` to all modules above the `users`; return these by name.
+
+    Raises
+    ------
+    UserError
+        If such a module has a wire of this name.
+    """
+    users, found, wire = set(users), dict[str, EmittedModule](), f"\\{DOUBLE_CLOCK}"
+    for module in modules:
+        # Each module follows those that it instantiates, inside a file as well.
+        if users.isdisjoint(re.findall(r"cell \\(\S+)", module.rtlil)):
+            continue
+        parts = read_modules(line.strip() for line in module.rtlil.splitlines())
+        for part in parts:
+            cells = [cell for cell in part.cells if cell.kind.removeprefix("\\") in users]
+            if not cells:
+                continue
+            if wire in part.wires:
+                raise UserError(f"double_clock needs the name {DOUBLE_CLOCK} in {part.name[1:]}")
+            position = max(one.position for one in part.wires.values()) + 1
+            part.wires[wire] = Wire(1, "input", position)
+            for cell in cells:
+                cell.connections[DOUBLE_CLOCK] = wire
+            users.add(part.name[1:])
+        ports = module.ports
+        if module.name in users:
+            ports = (*ports, Port((DOUBLE_CLOCK,), "input", 1))
+        found[module.name] = replace(module, rtlil="\n".join(map(str, parts)), ports=ports)
+    return found
+
+
 class _Changed(Emission):
     """Changed modules, as `write_verilog` takes them."""
 
@@ -242,7 +303,7 @@ class _Changed(Emission):
         return self._changed
 
 
-def _total(memories: Sequence[MappedMemory], attribute: str) -> int:
+def _total(memories: Sequence[MappedMemory], attribute: str) -> Any:
     return sum(memory.count * getattr(memory, attribute) for memory in memories)
 
 

@@ -1,7 +1,6 @@
 """Text generation with Kelle with the AXI shell, by the host library that runs it on a board."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -72,37 +71,30 @@ class KelleAxiSystem(ShellSystem, KelleSystem):
         watch: Callable[[BlockProgress], None],
     ) -> Decoded:
         """Decode the latest of `tokens` through the host library."""
-        board, transport, p = self.board, self.transport, self.p
-        assert board is not None and transport is not None
-        before, cycle, started = dict(transport.moved), transport.cycle, time.monotonic()
+        board, p = self.board, self.p
+        assert board is not None
         layers, size = self.kelle.layers, p.word_bytes_of_weights
         words = layers * p.layer_words + predict * p.vocabulary_words
 
-        def watching() -> None:
-            read = (transport.moved["weight_reads"] - before["weight_reads"]) // size
+        def watching(moved: dict[str, int], cycles: int, seconds: float) -> None:
+            read = moved["weight_reads"] // size
             watch(
                 BlockProgress(
                     layer=min(read // p.layer_words, layers),
                     fraction=min(1.0, read / words),
-                    cycles=transport.cycle - cycle,
-                    seconds=time.monotonic() - started,
+                    cycles=cycles,
+                    seconds=seconds,
                 )
             )
 
-        transport.watch = watching
-        board.run(state, predict=predict)
-        # The bytes of the last cycles are known after a pause.
-        transport.watch = lambda: None
-        transport.pause()
-        moved = {name: transport.moved[name] - before[name] for name in before}
-        written = sum(moved[own.name] for own in p.ports if own.writes)
+        _none, read, written = self.transferred(lambda: board.run(state, predict=predict), watching)
         head = weight_beats(self.kelle, p.vocabulary_words) if predict else 0
         return Decoded(
             layers=board.layers,
             prediction=board.prediction,
             cycles=board.cycles,
             bound=layers * load_beats(self.kelle, p.layer_words) + head,
-            bytes_read=sum(moved.values()) - written,
+            bytes_read=read,
             bytes_written=written,
             seconds=board.seconds,
         )

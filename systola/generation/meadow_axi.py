@@ -71,43 +71,38 @@ class MeadowAxiSystem(ShellSystem, MeadowSystem):
         self, block: Block, tokens: list[int], watch: Callable[[BlockProgress], None]
     ) -> Outcome:
         """Run a block through the host library and, at the same time, the golden model."""
-        board, golden, transport = self.board, self.golden, self.transport
-        assert board is not None and golden is not None and transport is not None
+        board, golden = self.board, self.golden
+        assert board is not None and golden is not None
         states = self.packed.integers.embedded(self.model.embedding[tokens])
         expected = self._pool.submit(golden.step, states) if self.settings.check else None
-        before, cycle, started = dict(transport.moved), transport.cycle, time.monotonic()
+        started = time.monotonic()
 
-        def watching() -> None:
-            read = transport.moved["packet_reads"] - before["packet_reads"]
-            packets = read // self.p.regions["packets"]
+        def watching(moved: dict[str, int], cycles: int, seconds: float) -> None:
+            packets = moved["packet_reads"] // self.p.regions["packets"]
             watch(
                 BlockProgress(
                     layer=sum(end <= packets for end in board.packets[:-1]),
                     fraction=min(1.0, packets / board.packets[-1]),
-                    cycles=transport.cycle - cycle,
-                    seconds=time.monotonic() - started,
+                    cycles=cycles,
+                    seconds=seconds,
                 )
             )
 
-        transport.watch = watching
-        token = board.run(states, predict=block.predict)
-        # The bytes of the last cycles are known after a pause.
-        transport.watch = lambda: None
-        transport.pause()
+        token, read, written = self.transferred(
+            lambda: board.run(states, predict=block.predict), watching
+        )
         seconds = time.monotonic() - started
         assert board.last is not None and board.program is not None
         if expected is not None:
             self._compare_memory(board.last, expected.result(), predict=block.predict)
         traffic = traffic_of(board.program)
-        moved = {name: transport.moved[name] - before[name] for name in before}
-        written = sum(moved[port.name] for port in self.p.ports if port.writes)
         return Outcome(
             token=token,
             cycles=board.last.cycles,
             bound=traffic.weight_cycles,
-            bytes_read=sum(moved.values()) - written,
+            bytes_read=read,
             bytes_written=written,
-            bytes_unpacked=sum(moved.values()) - traffic.fetched + traffic.weights,
+            bytes_unpacked=read + written - traffic.fetched + traffic.weights,
             seconds=seconds,
         )
 

@@ -1,7 +1,6 @@
 """Text generation with P3-LLM with the AXI shell, by the host library that runs it on a board."""
 
 import math
-import time
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,29 +59,23 @@ class P3llmAxiSystem(ShellSystem, P3llmSystem):
         watch: Callable[[BlockProgress], None],
     ) -> tuple[int, int]:
         """Execute a block through the host library; return bytes at the AXI4 ports."""
-        host, transport = self.host, self.transport
-        assert isinstance(host, P3llmHost) and transport is not None
-        before, cycle, started = dict(transport.moved), transport.cycle, time.monotonic()
+        host = self.host
+        assert isinstance(host, P3llmHost)
         beats = self.p.regions["banks"] // self.p.data_bytes
-        cycles = max(self.p3llm.channel.column_cycles, beats)
+        column_cycles = max(self.p3llm.channel.column_cycles, beats)
 
-        def watching() -> None:
-            moved = transport.moved["bank_reads"] - before["bank_reads"]
-            done = moved // self.p.regions["banks"] * cycles
+        def watching(moved: dict[str, int], cycles: int, seconds: float) -> None:
+            done = moved["bank_reads"] // self.p.regions["banks"] * column_cycles
             watch(
                 BlockProgress(
                     layer=min(bisect_right(ends, done), self.p3llm.layers),
                     fraction=min(1.0, done / ends[-1]),
-                    cycles=transport.cycle - cycle,
-                    seconds=time.monotonic() - started,
+                    cycles=cycles,
+                    seconds=seconds,
                 )
             )
 
-        transport.watch = watching
-        host.run(state, predict=block.predict)
-        # The bytes of the last cycles are known after a pause.
-        transport.watch = lambda: None
-        transport.pause()
-        moved = {name: transport.moved[name] - before[name] for name in before}
-        written = sum(moved[own.name] for own in self.p.ports if own.writes)
-        return sum(moved.values()) - written, written
+        _none, read, written = self.transferred(
+            lambda: host.run(state, predict=block.predict), watching
+        )
+        return read, written

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from golden.llm.language_model import LanguageModel
 from hdl.catalog import entry_named
@@ -14,6 +14,8 @@ from systola.generation.system import Settings, System
 from systola.host.transport import Window
 from systola.host.verilated import PROGRAM, Verilated
 from testbenches.harness import Harness
+
+T = TypeVar("T")
 
 MEMORY = Window(0x4000_0000, 0x1_0000_0000)
 """Addresses of the memory: 3 GB, of which the file holds what is written."""
@@ -68,6 +70,35 @@ class ShellSystem(System):
         transport = Verilated(self.harness, self.p, MEMORY, Path(folder.name))
         transport.closed = folder.cleanup
         return transport
+
+    def transferred(
+        self, run: Callable[[], T], watch: Callable[[dict[str, int], int, float], None]
+    ) -> tuple[T, int, int]:
+        """Run jobs of the host library; return their result, and the bytes read and written.
+
+        Parameters
+        ----------
+        run
+            Runs the jobs.
+        watch
+            Called at each pause with the bytes of each port, cycles, and seconds so far.
+        """
+        transport = self.transport
+        assert transport is not None
+        before, cycle, started = dict(transport.moved), transport.cycle, time.monotonic()
+
+        def moved() -> dict[str, int]:
+            return {name: transport.moved[name] - before[name] for name in before}
+
+        transport.watch = lambda: watch(
+            moved(), transport.cycle - cycle, time.monotonic() - started
+        )
+        result = run()
+        # The bytes of the last cycles are known after a pause.
+        transport.watch = lambda: None
+        transport.pause()
+        written = sum(moved()[own.name] for own in self.p.ports if own.writes)
+        return result, sum(moved().values()) - written, written
 
     def connected(self) -> Verilated:
         """Start the simulation of this run and return it; the run's end ends it."""

@@ -1,7 +1,6 @@
 """Text generation with VEDA with the AXI shell, by the host library that runs it on a board."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -58,20 +57,12 @@ class VedaAxiSystem(ShellSystem, VedaSystem):
         self, plan: whole_model.Block, states: Codes, watch: Callable[[BlockProgress], None]
     ) -> tuple[Round, int, int]:
         """Execute a block through the host library; return results, and bytes at the AXI4 ports."""
-        board, transport = self.board, self.transport
-        assert board is not None and transport is not None
-        before, cycle, started = dict(transport.moved), transport.cycle, time.monotonic()
+        board = self.board
+        assert board is not None
         (port, *_others) = self.p.line_ports
 
-        def watching() -> None:
-            lines = (transport.moved[port] - before[port]) // bytes_of_line(self.veda)
-            watch(self._progress(lines, transport.cycle - cycle, time.monotonic() - started))
+        def watching(moved: dict[str, int], cycles: int, seconds: float) -> None:
+            lines = moved[port] // bytes_of_line(self.veda)
+            watch(self._progress(lines, cycles, seconds))
 
-        transport.watch = watching
-        done = board.run(plan, states)
-        # The bytes of the last cycles are known after a pause.
-        transport.watch = lambda: None
-        transport.pause()
-        moved = {name: transport.moved[name] - before[name] for name in before}
-        written = sum(moved[own.name] for own in self.p.ports if own.writes)
-        return done, sum(moved.values()) - written, written
+        return self.transferred(lambda: board.run(plan, states), watching)

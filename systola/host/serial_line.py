@@ -167,7 +167,7 @@ class Serial:
 class SerialPort(AbstractContextManager["SerialPort"], Serial):
     """The same over a serial port of this machine.
 
-    pyserial is imported when an object is built; it is not a package of this project.
+    pyserial, a package of the group `sdram`, is imported when an object is built.
 
     Parameters
     ----------
@@ -186,14 +186,13 @@ class SerialPort(AbstractContextManager["SerialPort"], Serial):
 
     def __init__(self, port: str, memory_bytes: int, *, baud: int = BAUD) -> None:
         try:
-            import serial  # pyright: ignore[reportMissingModuleSource]
+            import serial
         except ImportError as error:
             raise UserError("pyserial must be installed for a serial port, not absent") from error
         try:
             self._port = serial.Serial(port, baud, timeout=TIMEOUT)
         except serial.SerialException as error:
             raise UserError(f"the serial port {port} must be accessible, not: {error}") from error
-        self._port.reset_input_buffer()
         super().__init__(self._port, memory_bytes)
 
     def __enter__(self) -> Self:

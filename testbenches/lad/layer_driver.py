@@ -1,12 +1,15 @@
 """Data outside LAD except for its heads' rows: weights, norms, angles, hidden states."""
 
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes, values
-from golden.lad.lad import LayerWeights
+from golden.lad.lad import Lad, LayerWeights
+from golden.lad.lad_tiles import lad_tiles
 from golden.llm import open_trace
 from hdl.lad.parameters import LadParameters
 from testbenches.lad.linear.tb_linear_module import weight_payloads
@@ -14,6 +17,27 @@ from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
 from testbenches.packing import from_integers, pack, to_integers, unpack
 
 Codes = NDArray[np.uint16]
+
+
+def begun_model(p: LadParameters, rng: np.random.Generator, begun: Callable[[int], int]) -> Lad:
+    """Return a model with `begun` random positions of each sample's text, and no row on chip.
+
+    The first head's denominator begins below 0, and increases with its positions.
+    """
+    model = Lad(p, lad_tiles(p.shared_tiles))
+    for layer in range(p.layers):
+        for sample in range(p.batch):
+            # Query heads of a key/value head share its keys and values.
+            groups = np.reshape(model.numbers(layer, sample), (-1, p.group_size))
+            for group in groups.tolist() * begun(sample):
+                key, value = codes(rng.standard_normal((2, p.head_size)))
+                for head in group:
+                    model.tiles.step(head, codes(rng.standard_normal(p.head_size)), key, value)
+    # Not on chip yet: the record of active positions.
+    for head in model.tiles.heads:
+        head.latest = head.latest[:0]
+    model.tiles.heads[0].caches[-1, -1] = p.tile.ac.cache_format.from_fraction(Fraction(-3, 2))
+    return model
 
 
 def real_weights(p: LadParameters, layer: int) -> LayerWeights:

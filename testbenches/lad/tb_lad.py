@@ -1,17 +1,14 @@
 """Testbench of LAD: hidden states through all layers, token by token."""
 
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any
 
 import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes
 from golden.lad.lad import Lad
 from golden.lad.lad_tile import Step, equation_7, schedule_bound
-from golden.lad.lad_tiles import lad_tiles
 from golden.nonlinear.argmax import argmax
 from hdl.arith.float_format import BINARY16
 from hdl.lad.parameters import LadParameters
@@ -19,6 +16,7 @@ from testbenches.applicable import only_if
 from testbenches.bench import TIMEOUT, Bench, catalog_parameters, record_fact
 from testbenches.lad.layer_driver import (
     LayerDriver,
+    begun_model,
     random_vocabulary,
     real_states,
     real_vocabulary,
@@ -104,21 +102,7 @@ class LadBench:
 
     def begin(self) -> Lad:
         """Return a model with begun texts, each longer than the previous one; load its rows."""
-        p, rng = self.p, self.rng
-        model = Lad(p, lad_tiles(p.shared_tiles))
-        for layer in range(p.layers):
-            for sample in range(p.batch):
-                # Query heads of a key/value head share its keys and values.
-                groups = np.reshape(model.numbers(layer, sample), (-1, p.group_size))
-                for group in groups.tolist() * self.begun(sample):
-                    key, value = codes(rng.standard_normal((2, p.head_size)))
-                    for head in group:
-                        model.tiles.step(head, codes(rng.standard_normal(p.head_size)), key, value)
-        # Not on chip yet: the record of active positions.
-        for head in model.tiles.heads:
-            head.latest = head.latest[:0]
-        # The first head's denominator begins below 0, and increases with its positions.
-        model.tiles.heads[0].caches[-1, -1] = p.tile.ac.cache_format.from_fraction(Fraction(-3, 2))
+        model = begun_model(self.p, self.rng, self.begun)
         self.outside.load(model.tiles.heads)
         return model
 

@@ -57,16 +57,8 @@ def file_pieces(model: HalfModel, p: LadParameters) -> Iterable[tuple[int, NDArr
 
 def file_items(file: Path, p: LadParameters) -> Sequence[FileItems]:
     """Return the addresses of each layer's weights, followed by the LM head's."""
-    units, size = p.tile.linear.units, p.head_size
-    shapes = [
-        *[(p.projected, p.hidden_slices)] * p.periods,
-        (p.hidden_slices, p.heads),
-        (2 * p.intermediate_slices, p.hidden_slices),
-        (p.hidden_slices, p.intermediate_slices),
-    ]
-    transfers = sum(-(-outputs * size // units) * inputs for outputs, inputs in shapes)
-    counts = [transfers] * p.layers + [p.pieces * p.piece_row_groups * p.hidden_slices]
-    each = 4 * -(-units * size * 16 // 32)
+    counts = [p.layer_transfers] * p.layers + [p.vocabulary_transfers]
+    each = 4 * -(-p.tile.linear.weights_layout.size // 32)
     ends = np.cumsum([0, *counts]) * each
     return [
         FileItems(file=file, first=int(first), size=int(end - first))

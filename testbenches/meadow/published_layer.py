@@ -1,7 +1,7 @@
 """A layer of OPT-125M's dimensions on the published accelerator: a prefill, then a decode step.
 
 ``python -m testbenches.meadow.published_layer`` generates random weights, packs them, runs the
-compiled model of preset `paper`, and compares all results.
+compiled model of the accelerator of `model_parameters`, and compares all results.
 """
 
 import tempfile
@@ -15,6 +15,7 @@ from hdl.meadow.parameters import MeadowParameters
 from testbenches.harness import Harness
 from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.long_program import run_program
+from testbenches.meadow.published_models import model_parameters
 from testbenches.meadow.random_layers import STATE_STEP, of_kind, random_weights
 
 FREEDOM = 2.4
@@ -50,4 +51,4 @@ def run(p: MeadowParameters, tokens: int) -> None:
 
 
 if __name__ == "__main__":
-    run(entry_named("meadow").parameters("paper"), 24)
+    run(model_parameters("OPT-125M"), 24)

@@ -17,13 +17,16 @@ MODELS = {
 
 
 def model_parameters(model: str, **changes: Any) -> MeadowParameters:
-    """Return preset `paper` with the dimensions of a model.
+    """Return the accelerator of preset `paper` with the dimensions of a model.
 
-    SmolLM2 and TinyLlama have a norm without bias, a gate and a rotary embedding.
+    Other than in the preset, which fits a device, a block has 512 tokens, the norm has a lane for
+    each element of a word, and each product has a multiplier. SmolLM2 and TinyLlama have a norm
+    without bias, a gate and a rotary embedding.
     """
     paper: MeadowParameters = entry_named("meadow").parameters("paper")
     hidden, inner, heads, kv_heads = MODELS[model]
     own = {"hidden_size": hidden, "intermediate_size": inner, "heads": heads, "kv_heads": kv_heads}
+    own |= {"tokens": 512, "words": 1 << 16, "norm_lanes": None, "shared_multipliers": False}
     if not model.startswith("OPT"):
         own |= {"rotary": True, "layer_norm": False, "biases": False, "gated": True}
         own |= {"activation": Activation.SILU}

@@ -210,7 +210,7 @@ class AxiWrites:
     Parameters
     ----------
     bench, prefix, data_bytes, memory
-        As for `AxiReads`; each transferred byte is stored when its burst is complete.
+        As for `AxiReads`.
     pauses : tuple[Iterator[bool], Iterator[bool], Iterator[bool]]
         Pauses of addresses, of data and of responses.
     latency : int
@@ -220,6 +220,9 @@ class AxiWrites:
     order : str
         ``"any"``, or ``"data"`` to accept an address only after all data of its burst, or
         ``"address"`` to accept data only after their address. AXI4 allows all three.
+    late : bool
+        Store each burst when its response is transferred, the latest time that AXI4 allows, instead
+        of when it is complete.
 
     Members
     -------
@@ -244,9 +247,11 @@ class AxiWrites:
         latency: int = 4,
         respond: Callable[[int], int] | None = None,
         order: str = "any",
+        late: bool = False,
     ) -> None:
         self.bench, self.data_bytes, self.memory = bench, data_bytes, memory
         self.pauses, self.latency, self.order = pauses, latency, order
+        self.late = late
         self.respond = respond or (lambda _address: 0)
         self.addresses = Channel(bench.dut, f"{prefix}aw", ADDRESS_FIELDS, bench)
         self.data = Channel(bench.dut, f"{prefix}w", ("data", "strb", "last"), bench)
@@ -256,9 +261,10 @@ class AxiWrites:
         self.cycles: list[int] = []
         self.responses = 0
         self.beats: list[dict[str, int]] = []
-        # Beats of complete bursts, and number of complete bursts; address and time of responses.
+        # Beats of complete bursts, and number of complete bursts; address, time and beats of
+        # responses.
         self.stored, self.complete = 0, 0
-        self.waiting: deque[tuple[int, int]] = deque()
+        self.waiting: deque[tuple[int, int, list[dict[str, int]]]] = deque()
         self.offered = False
         self.clear()
 
@@ -312,7 +318,9 @@ class AxiWrites:
     def sample(self) -> None:
         """Accept addresses and data, and record the transfer of a response."""
         if self.offered and self.answers.ready.value:
-            self.waiting.popleft()
+            address, _due, beats = self.waiting.popleft()
+            if self.late:
+                self._store(address, beats)
             self.responses += 1
             self.offered = False
         if burst := self.addresses.receive():
@@ -328,10 +336,11 @@ class AxiWrites:
                 self.data.require(bool(one["last"]) == ends, "wlast must mark a burst's last beat")
             if len(own) < count:
                 break
-            self._store(address, own)
+            if not self.late:
+                self._store(address, own)
             self.stored += count
             self.complete += 1
-            self.waiting.append((address, self.bench.cycle + self.latency))
+            self.waiting.append((address, self.bench.cycle + self.latency, own))
 
     def _store(self, address: int, beats: list[dict[str, int]]) -> None:
         """Write the bytes whose strobes are set."""

@@ -144,6 +144,8 @@ class ShellBench:
             }
             patterns = (sink, sink, source) if port.writes else (sink, source)
             settings["pauses"] = tuple(bench.pauses(one) for one in patterns)
+            if port.writes:
+                settings["late"] = True
             kind = AxiWrites if port.writes else AxiReads
             self.ports[port.name] = bench.add(kind(bench, f"m_axi_{port.name}_", **settings))
         self.images: dict[str, Any] = {}
@@ -298,6 +300,7 @@ class ShellBench:
             if np.ma.isMaskedArray(words):
                 found = np.where(np.ma.getmaskarray(words), words.data, found)
                 words = words.data
+            words, found = (work.comparable(self.p, name, one) for one in (words, found))
             self.bench.compare(f"bytes of {name}", words, found)
         self.check_unwritten(skip=results)
 

@@ -3,13 +3,16 @@
 Each takes a bench and a function that returns random work of an accelerator.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import cocotb
 import numpy as np
+from cocotb.regression import TestGenerator
 
 from golden.shell.shell_jobs import JobError, refused
 from hdl.shell.axi import Cause, Response
+from testbenches.shared_tests import Condition
 from testbenches.shell.axi_memory import AxiReads
 from testbenches.shell.shell_bench import (
     DONE_BIT,
@@ -27,6 +30,40 @@ MakeWork = Callable[[Any, np.random.Generator], Work]
 
 CODES = (Response.SLVERR.value, Response.DECERR.value, Response.EXOKAY.value)
 """Codes of errors; those of the ports take turns."""
+
+
+def work_test(
+    body: Callable[..., Awaitable[None]],
+    make: MakeWork,
+    condition: Condition,
+    *patterns: str,
+    module: str,
+    **options: Any,
+) -> TestGenerator:
+    """Return a test of this module under its own name, for a testbench.
+
+    Parameters
+    ----------
+    body : Callable
+        The test, such as `flushes`.
+    make : MakeWork
+        Returns work.
+    condition : Condition
+        Runs to which the test applies.
+    patterns : str
+        Pause patterns of inputs and of outputs.
+    module : str
+        Name of the testbench.
+    options : Any
+        Further arguments of the test.
+    """
+
+    async def test(dut: Any) -> None:
+        await body(ShellBench(dut, body.__name__, *patterns), make, **options)
+
+    test.__name__ = test.__qualname__ = body.__name__
+    test.__module__, test.__doc__ = module, body.__doc__
+    return cocotb.test(name=body.__name__)(condition(test))
 
 
 async def loaded(one: ShellBench, make: MakeWork) -> Work:

@@ -56,6 +56,10 @@ class Work:
         """Return the words of the regions that the jobs write, at the end; undefined: masked."""
         raise NotImplementedError
 
+    def comparable(self, p: Any, region: str, words: Any) -> Any:
+        """Return words of a region that is written, without what has no meaning."""
+        return words
+
     def unread(self, p: Any, region: str) -> int:
         """Return how many words at the end of a region the last job does not access."""
         raise NotImplementedError

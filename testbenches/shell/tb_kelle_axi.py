@@ -91,11 +91,9 @@ async def error_responses(dut: Any) -> None:
     assert {name for name, own in one.responses.items() if not own.count} == idle
 
 
-@cocotb.test()
-@small_only
-async def regions_too_small(dut: Any) -> None:
-    """End each region before its last word: DECERR, and no burst outside the region."""
-    await shell_tests.regions_too_small(ShellBench(dut, "regions_too_small"), text_work)
+regions_too_small = shell_tests.work_test(
+    shell_tests.regions_too_small, text_work, small_only, module=__name__
+)
 
 
 def one_job(p: KelleAxiParameters, rng: np.random.Generator) -> KelleWork:
@@ -103,19 +101,14 @@ def one_job(p: KelleAxiParameters, rng: np.random.Generator) -> KelleWork:
     return text_work(p, rng, jobs=1)
 
 
-@cocotb.test()
-@small_only
-async def too_many_words(dut: Any) -> None:
-    """Request more words of a program than its region or a burst has: DECERR at its first word."""
-    await shell_tests.too_many_words(ShellBench(dut, "too_many_words"), one_job)
+too_many_words = shell_tests.work_test(
+    shell_tests.too_many_words, one_job, small_only, module=__name__
+)
 
 
-@cocotb.test()
-@small_only
-async def commands_during_work(dut: Any) -> None:
-    """Refuse a second start, a new address and an unaligned one; the job is not affected."""
-    one = ShellBench(dut, "commands_during_work", "none", "random")
-    await shell_tests.commands_during_work(one, one_job)
+commands_during_work = shell_tests.work_test(
+    shell_tests.commands_during_work, one_job, small_only, "none", "random", module=__name__
+)
 
 
 @cocotb.test()
@@ -165,17 +158,17 @@ async def illegal_layer_is_an_error(dut: Any) -> None:
     await one.run(work)
 
 
-@cocotb.test()
-@small_only
-async def flushes(dut: Any) -> None:
-    """Flush in the middle of a job: all bursts complete, and a later job is not affected."""
-    one = ShellBench(dut, "flushes", "random", "bursty")
-    await shell_tests.flushes(one, one_job, longest=6000)
+flushes = shell_tests.work_test(
+    shell_tests.flushes, one_job, small_only, "random", "bursty", module=__name__, longest=6000
+)
 
 
-@cocotb.test()
-@only_if(lambda run: small(run) and not run.four_states, "a text takes minutes")
-async def resets(dut: Any) -> None:
-    """Reset in the middle of bursts, with the memory: a later job is not affected."""
-    one = ShellBench(dut, "resets", "random", "bursty")
-    await shell_tests.resets(one, one_job, longest=6000)
+resets = shell_tests.work_test(
+    shell_tests.resets,
+    one_job,
+    only_if(lambda run: small(run) and not run.four_states, "a text takes minutes"),
+    "random",
+    "bursty",
+    module=__name__,
+    longest=6000,
+)

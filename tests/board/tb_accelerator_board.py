@@ -1,4 +1,7 @@
-"""cocotb: an accelerator on a board, through the pins of the serial line only."""
+"""cocotb: an accelerator on a board, through the pins of the serial line only.
+
+If the top has SDRAM, the chip's model at its pins counts violations of the data sheet.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,9 +10,10 @@ import cocotb
 import pytest
 from cocotb.clock import Clock
 from cocotb.task import resume
-from cocotb.triggers import Event, FallingEdge, Timer, with_timeout
+from cocotb.triggers import Event, FallingEdge, Timer, ValueChange, with_timeout
 from cocotb.triggers import SimTimeoutError as TooLateError
 
+from hdl.board.accelerator_board import SDRAM_PAUSE
 from hdl.board.board_parameters import BITS_PER_BYTE
 from hdl.board.protocol import MOST_BYTES, REGISTER_BYTES, Command, Status
 from hdl.shell.axi import Cause
@@ -39,13 +43,22 @@ class Pins:
         self.bit = self.p.divisor * PERIOD
         self.received, self.arrived = bytearray(), Event()
         self.line = BlockingLine(self)
+        self.has_chip = hasattr(dut, "violations")
 
     async def reset(self) -> None:
         """Start the clock, and press the button for some cycles."""
         self.dut.serial_in.value, self.dut.rst.value = 1, 1
         cocotb.start_soon(Clock(self.dut.clk, PERIOD, unit="ns").start())
         await self.press()
+        if self.has_chip:
+            cocotb.start_soon(self.watch())
         cocotb.start_soon(self.receive())
+
+    async def watch(self) -> None:
+        """Fail at the first violation; the simulation's log has its name."""
+        while not int(self.dut.violations.value):
+            await ValueChange(self.dut.violations)
+        raise AssertionError("the SDRAM received a command that its data sheet does not allow")
 
     async def press(self) -> None:
         """Press the button at a time that is not that of a clock edge, and release it."""
@@ -56,6 +69,9 @@ class Pins:
         await Timer(40 * PERIOD, unit="ns")
         assert int(self.dut.leds.value) & 1, "the design is not reset"
         assert self.dut.wifi_gpio0.value
+        if self.has_chip:
+            # The first access is executed after the start sequence.
+            await Timer((SDRAM_PAUSE + 500) * PERIOD, unit="ns")
 
     async def send(self, content: bytes, *, stop: int = 1) -> None:
         """Send bytes back to back."""
@@ -166,6 +182,10 @@ async def tokens_equal_the_golden_model(dut: Any) -> None:
     await pins.reset()
     shell = pins.p.shell
     await used(pins, lambda: TEXTS[type(shell)](pins.bench, shell, transport(pins)))
+    if pins.has_chip:
+        counts = {name: int(getattr(dut, name).value) for name in ("refreshes", "reads", "writes")}
+        dut._log.info(f"SDRAM: {counts}")
+        assert min(counts.values()) > 100
 
 
 @cocotb.test()

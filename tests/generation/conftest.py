@@ -1,12 +1,23 @@
 """What the systems' tests of whole models share."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hdl.entry import Entry
+from systola.generation.shell import MEMORY
+from systola.host.verilated import Verilated
 from testbenches.harness import Harness
 from testbenches.waves import Samples
+
+
+@pytest.fixture
+def board(system: Any, tmp_path: Path) -> Iterator[Verilated]:
+    """A simulated board with the prepared system of the module's fixture `system`."""
+    with Verilated(system.harness, system.p, MEMORY, tmp_path) as transport:
+        yield transport
 
 
 @pytest.fixture(scope="module")

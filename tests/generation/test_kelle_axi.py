@@ -1,7 +1,6 @@
 """Text generation by a small random model in Kelle with the AXI shell, by the host library."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,10 @@ from systola.generation.kelle_axi import KelleAxiSystem
 from systola.generation.run import Run
 from systola.generation.shell import MEMORY
 from systola.generation.system import Mismatch
-from systola.host.device import DeviceError
 from systola.host.kelle import KelleHost
-from systola.host.transport import Window
 from systola.host.verilated import Verilated
 from testbenches.external_memory import memory_of
+from tests.generation.boards import failing, require_large_memory, require_same_digest
 from tests.generation.random_models import generated, interrupted, predicted, running
 from tests.generation.test_kelle import PROMPT, SETTINGS, small_model
 
@@ -72,12 +70,6 @@ def test_interrupted_run_takes_its_text_through_once_more(
 def system(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A prepared system, whose transports the tests open."""
     return prepared(tmp_path_factory.mktemp("system"), 1).system
-
-
-@pytest.fixture
-def board(system: Any, tmp_path: Path) -> Iterator[Verilated]:
-    with Verilated(system.harness, system.p, MEMORY, tmp_path) as transport:
-        yield transport
 
 
 def host_of(system: Any, transport: Verilated, parameters: Any = None) -> KelleHost:
@@ -131,8 +123,7 @@ def test_token_is_repeated_after_an_error_response(
     for _position in range(12):
         decode(system, host, predict=False)
     state = system.integers.embedded(system.model.embedding[host.length], system.kelle)
-    board.fail(port, number, response.value)
-    with pytest.raises(DeviceError, match=rf"{response.name} at address 0x\w+ of the port {port}"):
+    with failing(board, port, number, response):
         host.run(state, predict=True)
     assert host.length == 13
     for _position in range(2):
@@ -147,18 +138,11 @@ def test_text_without_a_prefill_is_refused(system: Any, board: Verilated) -> Non
 
 def test_other_parameters_are_refused_before_a_write(system: Any, board: Verilated) -> None:
     other = replace(system.p, clock_mhz=system.p.clock_mhz + 1)
-    with pytest.raises(UserError, match="digest of the accelerator must be 0x"):
-        host_of(system, board, other)
-    assert board.read_memory(MEMORY.first, 1 << 16) == bytes(1 << 16)
+    require_same_digest(host_of, system, board, other)
 
 
 def test_small_memory_is_refused(system: Any, tmp_path: Path) -> None:
-    small = Window(MEMORY.first, MEMORY.first + 4096)
-    with (
-        Verilated(system.harness, system.p, small, tmp_path) as transport,
-        pytest.raises(UserError, match=r"the memory must have .* bytes .*, not 4,096"),
-    ):
-        host_of(system, transport)
+    require_large_memory(host_of, system, tmp_path)
 
 
 def test_reports_the_layer_of_a_corrupted_weight(

@@ -108,9 +108,9 @@ def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.Monk
     system: Any = run.system
     own = system._compare
 
-    def corrupted(expected: Any) -> None:
+    def corrupted(decoded: Any, expected: Any) -> None:
         system.rows.plane_bytes("modes", "r+")[5, 0] ^= 1
-        own(expected)
+        own(decoded, expected)
 
     monkeypatch.setattr(system, "_compare", corrupted)
     with pytest.raises(Mismatch, match=r"layer 1, \(batch, head\) pair 5, modes at \(0,\)"):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from systola.generation.meadow_axi import MeadowAxiSystem
 from systola.generation.run import Run
 from systola.generation.shell import MEMORY
 from systola.generation.system import Mismatch
-from systola.host.device import DeviceError
 from systola.host.meadow import MeadowHost
-from systola.host.transport import RefusedAccessError, Window
+from systola.host.transport import RefusedAccessError
 from systola.host.verilated import Verilated
 from testbenches.external_memory import memory_of
+from tests.generation.boards import failing, require_large_memory, require_same_digest
 from tests.generation.random_models import generated, interrupted, predicted, running
 from tests.generation.small_model import write_small_model
 from tests.generation.test_meadow import PROMPT, SETTINGS, small_model
@@ -79,15 +78,13 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return prepared(tmp_path_factory.mktemp("system"), 1).system
 
 
-@pytest.fixture
-def board(system: Any, tmp_path: Path) -> Iterator[Verilated]:
-    with Verilated(system.harness, system.p, MEMORY, tmp_path) as transport:
-        yield transport
+def host_of(system: Any, transport: Verilated, parameters: Any = None) -> MeadowHost:
+    return MeadowHost(transport, parameters or system.p, system.packed)
 
 
 def text(system: Any, transport: Verilated) -> tuple[list[int], list[int], int]:
     """Return three tokens by the host library and by the golden model, and the cycles."""
-    host = MeadowHost(transport, system.p, system.packed)
+    host = host_of(system, transport)
     golden = WholeModel(system.meadow, system.packed.integers)
     found, expected, cycles = list[int](), list[int](), 0
     for tokens in (PROMPT, [7], [40]):
@@ -120,10 +117,9 @@ def test_pauses_at_every_channel_change_nothing(system: Any, tmp_path: Path, see
 def test_block_is_repeated_after_an_error_response(
     system: Any, board: Verilated, port: str, number: int, response: Response
 ) -> None:
-    host = MeadowHost(board, system.p, system.packed)
+    host = host_of(system, board)
     states = system.packed.integers.embedded(system.model.embedding[PROMPT])
-    board.fail(port, number, response.value)
-    with pytest.raises(DeviceError, match=rf"{response.name} at address 0x\w+ of the port {port}"):
+    with failing(board, port, number, response):
         host.run(states, predict=True)
     assert host.length == 0
     golden = WholeModel(system.meadow, system.packed.integers)
@@ -132,18 +128,11 @@ def test_block_is_repeated_after_an_error_response(
 
 def test_other_parameters_are_refused_before_a_write(system: Any, board: Verilated) -> None:
     other = replace(system.p, outstanding=system.p.outstanding + 1)
-    with pytest.raises(UserError, match="digest of the accelerator must be 0x"):
-        MeadowHost(board, other, system.packed)
-    assert board.read_memory(MEMORY.first, 1 << 16) == bytes(1 << 16)
+    require_same_digest(host_of, system, board, other)
 
 
 def test_small_memory_is_refused(system: Any, tmp_path: Path) -> None:
-    small = Window(MEMORY.first, MEMORY.first + 4096)
-    with (
-        Verilated(system.harness, system.p, small, tmp_path) as transport,
-        pytest.raises(UserError, match=r"the memory must have .* bytes .*, not 4,096"),
-    ):
-        MeadowHost(transport, system.p, system.packed)
+    require_large_memory(host_of, system, tmp_path)
 
 
 def test_refused_access_is_an_error(board: Verilated) -> None:
@@ -153,7 +142,7 @@ def test_refused_access_is_an_error(board: Verilated) -> None:
 
 def test_program_without_matrices_ends_as_stuck(system: Any, board: Verilated) -> None:
     """The transport ends a job that transfers nothing; a later access reports it as well."""
-    host = MeadowHost(board, system.p, system.packed)
+    host = host_of(system, board)
     states = system.packed.integers.embedded(system.model.embedding[PROMPT])
     host.run(states, predict=True)
     assert host.program is not None

@@ -1,7 +1,6 @@
 """Text generation by a small random model in P3-LLM with the AXI shell, by the host library."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from systola.generation.p3llm_axi import P3llmAxiSystem
 from systola.generation.run import Run
 from systola.generation.shell import MEMORY
 from systola.generation.system import Mismatch
-from systola.host.device import DeviceError
 from systola.host.p3llm import P3llmHost
-from systola.host.transport import Window
 from systola.host.verilated import Verilated
 from testbenches.external_memory import memory_of
+from tests.generation.boards import failing, require_large_memory, require_same_digest
 from tests.generation.random_models import generated, interrupted, predicted, running
 from tests.generation.test_p3llm import PROMPT, SETTINGS, small_model
 
@@ -71,12 +69,6 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return prepared(tmp_path_factory.mktemp("system"), 1).system
 
 
-@pytest.fixture
-def board(system: Any, tmp_path: Path) -> Iterator[Verilated]:
-    with Verilated(system.harness, system.p, MEMORY, tmp_path) as transport:
-        yield transport
-
-
 def host_of(system: Any, transport: Verilated, parameters: Any = None) -> P3llmHost:
     return P3llmHost(transport, parameters or system.p, system.quantised, timeout=600)
 
@@ -121,8 +113,7 @@ def test_token_is_repeated_after_an_error_response(
     system.golden.begin()
     for _position in range(3):
         decode(system, host, predict=False)
-    board.fail(port, number, response.value)
-    with pytest.raises(DeviceError, match=rf"{response.name} at address 0x\w+ of the port {port}"):
+    with failing(board, port, number, response):
         host.run(system.model.embedding[host.length], predict=True)
     assert host.length == 3
     for _position in range(2):
@@ -138,18 +129,11 @@ def test_several_requests_are_refused_before_a_write(system: Any, board: Verilat
 
 def test_other_parameters_are_refused_before_a_write(system: Any, board: Verilated) -> None:
     other = replace(system.p, windows=2)
-    with pytest.raises(UserError, match="digest of the accelerator must be 0x"):
-        host_of(system, board, other)
-    assert board.read_memory(MEMORY.first, 1 << 16) == bytes(1 << 16)
+    require_same_digest(host_of, system, board, other)
 
 
 def test_small_memory_is_refused(system: Any, tmp_path: Path) -> None:
-    small = Window(MEMORY.first, MEMORY.first + 4096)
-    with (
-        Verilated(system.harness, system.p, small, tmp_path) as transport,
-        pytest.raises(UserError, match=r"the memory must have .* bytes .*, not 4,096"),
-    ):
-        host_of(system, transport)
+    require_large_memory(host_of, system, tmp_path)
 
 
 def test_reports_the_layer_of_a_corrupted_weight(

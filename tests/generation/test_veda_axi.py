@@ -1,7 +1,6 @@
 """Text generation by a small random model in VEDA with the AXI shell, by the host library."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ from systola.generation.run import Run
 from systola.generation.shell import MEMORY
 from systola.generation.system import Mismatch
 from systola.generation.veda_axi import VedaAxiSystem
-from systola.host.device import DeviceError
-from systola.host.transport import Window
 from systola.host.veda import VedaHost
 from systola.host.verilated import Verilated
 from testbenches.external_memory import memory_of
 from testbenches.veda.model_lines import bytes_of_line
+from tests.generation.boards import failing, require_large_memory, require_same_digest
 from tests.generation.random_models import (
     PROMPT,
     SHAPE,
@@ -88,12 +86,6 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return prepared(tmp_path_factory.mktemp("system"), 1).system
 
 
-@pytest.fixture
-def board(system: Any, tmp_path: Path) -> Iterator[Verilated]:
-    with Verilated(system.harness, system.p, MEMORY, tmp_path) as transport:
-        yield transport
-
-
 def host_of(system: Any, transport: Verilated, parameters: Any = None) -> VedaHost:
     lines = np.fromfile(system.lines, np.uint8).reshape(-1, bytes_of_line(system.veda))
     return VedaHost(transport, parameters or system.p, SHAPE.layers, lines, timeout=600)
@@ -139,8 +131,7 @@ def test_block_is_repeated_after_an_error_response(
         host.run(block, states[: block.count])
         golden.step(block, states[: block.count])
     length = host.length
-    board.fail(port, number, response.value)
-    with pytest.raises(DeviceError, match=rf"{response.name} at address 0x\w+ of the port {port}"):
+    with failing(board, port, number, response):
         host.run(BLOCKS[-1], states[:1])
     assert host.length == length
     host.run(BLOCKS[-1], states[:1])
@@ -153,18 +144,11 @@ def test_block_is_repeated_after_an_error_response(
 
 def test_other_parameters_are_refused_before_a_write(system: Any, board: Verilated) -> None:
     other = replace(system.p, mean=system.p.mean + 1)
-    with pytest.raises(UserError, match="digest of the accelerator must be 0x"):
-        host_of(system, board, other)
-    assert board.read_memory(MEMORY.first, 1 << 16) == bytes(1 << 16)
+    require_same_digest(host_of, system, board, other)
 
 
 def test_small_memory_is_refused(system: Any, tmp_path: Path) -> None:
-    small = Window(MEMORY.first, MEMORY.first + 4096)
-    with (
-        Verilated(system.harness, system.p, small, tmp_path) as transport,
-        pytest.raises(UserError, match=r"the memory must have .* bytes .*, not 4,096"),
-    ):
-        host_of(system, transport)
+    require_large_memory(host_of, system, tmp_path)
 
 
 def test_reports_the_place_of_a_corrupted_weight(tmp_path: Path) -> None:

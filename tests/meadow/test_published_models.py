@@ -57,10 +57,10 @@ def test_largest_feed_forward_size_is_128_tiles() -> None:
 
 
 def test_page_states_the_tokens_that_the_memory_holds() -> None:
-    assert (PAPER.token_words, PAPER.most_tokens) == (72, 512)
-    assert replace(PAPER, words=32_768).most_tokens == 455
-    assert "`words` addresses hold: 512 at `paper`" in PAGE
-    assert "with 32,768 words for 455 tokens 50,331,648" in PAGE
+    assert (PAPER.token_words, PAPER.most_tokens) == (72, 256)
+    assert replace(PAPER, words=16_384).most_tokens == 227
+    assert "`words` addresses hold: 256 at `paper`" in PAGE
+    assert "with 16,384 words for 227 tokens 25,165,824" in PAGE
 
 
 @pytest.mark.parametrize("preset", ["smollm2", "paper"])

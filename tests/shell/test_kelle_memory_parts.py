@@ -1,13 +1,11 @@
 """Address generators of Kelle with the AXI shell: instructions, hidden states, requested inputs."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from golden.kelle.edram.kv_edram import values_of, vector_rows
 from golden.shell.kelle_axi import KelleProgram, input_place
@@ -16,42 +14,14 @@ from hdl.shell.kelle_axi_parameters import KelleAxiParameters
 from hdl.shell.kelle_commands import KelleCommands
 from hdl.shell.layer_states import LayerStates
 from hdl.shell.vector_rows import VectorRows
-from hdl.target import Target, writing_for
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from tests.shell.part_streams import send, simulated, take
 
 pytestmark = pytest.mark.depends("kelle_axi")
 
 TINY: KelleAxiParameters = entry_named("kelle_axi").parameters("tiny")
 UNEVEN = replace(TINY, kelle=replace(TINY.kelle, heads=3, kv_heads=1, score_width=17))
 """Half of an input vector ends in the middle of a row."""
-
-
-def simulated(unit: Any, *benches: Any) -> None:
-    with writing_for(Target.FPGA):
-        simulator = Simulator(unit)
-    simulator.add_clock(1e-9)
-    for bench in benches:
-        simulator.add_testbench(bench)
-    simulator.run_until(1e-5)
-
-
-async def send(context: Any, items: Any, payloads: Sequence[int], rng: random.Random) -> None:
-    """Offer payloads to a stream, after random pauses."""
-    for payload in payloads:
-        await context.tick().repeat(rng.randrange(1, 3))
-        context.set(items.valid, 1)
-        context.set(items.payload.as_value(), payload)
-        await context.tick().until(items.ready)
-        context.set(items.valid, 0)
-
-
-async def take(context: Any, items: Any, rng: random.Random) -> int:
-    """Take an item of a stream, after a random pause."""
-    await context.tick().repeat(rng.randrange(1, 3))
-    context.set(items.ready, 1)
-    payload = (await context.tick().sample(items.payload.as_value()).until(items.valid))[0]
-    context.set(items.ready, 0)
-    return int(payload)
 
 
 @pytest.mark.parametrize("p", [TINY, UNEVEN], ids=["tiny", "uneven"])

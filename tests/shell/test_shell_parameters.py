@@ -10,11 +10,11 @@ from hdl.catalog import entry_named
 from hdl.manifest import SCHEMA
 from hdl.shell.register_map import FIRST_BASE
 
-pytestmark = pytest.mark.depends("meadow_axi", "veda_axi", "kelle_axi", "p3llm_axi")
+pytestmark = pytest.mark.depends("meadow_axi", "veda_axi", "kelle_axi", "lad_axi", "p3llm_axi")
 
 SHELLS = [
     (top, preset)
-    for top in ("meadow_axi", "veda_axi", "kelle_axi", "p3llm_axi")
+    for top in ("meadow_axi", "veda_axi", "kelle_axi", "lad_axi", "p3llm_axi")
     for preset in entry_named(top).presets
 ]
 

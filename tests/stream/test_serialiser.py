@@ -6,6 +6,7 @@ import pytest
 from amaranth.lib import data
 
 from hdl.stream.collector import Collector
+from hdl.stream.selecting_serialiser import SelectingSerialiser
 from hdl.stream.serialiser import Serialiser
 from testbenches.stream_trial import check_streams, run_streams
 
@@ -30,6 +31,14 @@ def test_groups_become_items(width: int, count: int, tag_bits: int) -> None:
     groups, items = groups_and_items(width, count, tag_bits=tag_bits)
     unit = Serialiser(shape=width, items=count, tag_shape=tag_bits)
     check_streams(unit, {"groups": groups}, {"items": items})
+
+
+@pytest.mark.parametrize(("width", "count"), [(1, 2), (29, 8), (7, 6)])
+def test_groups_become_items_by_selection(width: int, count: int) -> None:
+    groups, items = groups_and_items(width, count, tag_bits=0)
+    check_streams(
+        SelectingSerialiser(shape=width, items=count), {"groups": groups}, {"items": items}
+    )
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -57,6 +66,7 @@ def test_full_rate_across_groups() -> None:
 
     for unit, sources, sinks in (
         (Serialiser(shape=4, items=4), {"groups": [1, 2, 3]}, {"items": 12}),
+        (SelectingSerialiser(shape=4, items=4), {"groups": [1, 2, 3]}, {"items": 12}),
         (Collector(shape=4, items=4), {"items": range(12)}, {"groups": 3}),
     ):
         cycles = 0

@@ -8,11 +8,11 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from amaranth.hdl import Value
 
 from hdl.catalog import entry_named
 from hdl.emit import Port
 from synth.litex import litex_core
+from tests.synth.unit_ports import ports_of
 
 TINY = entry_named("veda_axi").parameters("tiny")
 STREAM = [
@@ -23,15 +23,6 @@ STREAM = [
     Port(("numbers", "ready"), "output", 1),
     Port(("busy",), "output", 1),
 ]
-
-
-def ports_of_accelerator() -> list[Port]:
-    unit = entry_named("veda_axi").build("tiny")
-    found = [Port(("clk",), "input", 1), Port(("rst",), "input", 1)]
-    for path, member, value in unit.signature.flatten(unit):
-        direction = "input" if member.flow.name == "In" else "output"
-        found.append(Port(tuple(map(str, path)), direction, len(Value.cast(value))))
-    return found
 
 
 def core_file(ports: list[Port]) -> str:
@@ -63,7 +54,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     return instances
 
 
-@pytest.mark.parametrize("ports", [STREAM, ports_of_accelerator()], ids=["stream", "accelerator"])
+@pytest.mark.parametrize(
+    "ports", [STREAM, ports_of("veda_axi", TINY)], ids=["stream", "accelerator"]
+)
 def test_each_port_is_connected_once(ports: list[Port], monkeypatch: pytest.MonkeyPatch) -> None:
     instances = played(monkeypatch)
     names: dict[str, Any] = {"__file__": "core.py"}
@@ -76,13 +69,14 @@ def test_each_port_is_connected_once(ports: list[Port], monkeypatch: pytest.Monk
     assert [Path(file).name for file in added] == ["part.v", "unit.v"]
 
 
+@pytest.mark.filterwarnings("ignore:.*invalid escape sequence")
 def test_litex_builds_a_soc_with_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LiteX is no package of this project; with it, registers and masters join its bus."""
-    generic = pytest.importorskip("litex.build.generic_platform")
-    lattice = pytest.importorskip("litex.build.lattice")
-    soc_core = pytest.importorskip("litex.soc.integration.soc_core")
-    genlib = pytest.importorskip("migen.genlib.io")
-    (tmp_path / "unit_litex.py").write_text(core_file(ports_of_accelerator()))
+    """Registers and masters join the bus of LiteX."""
+    generic = import_module("litex.build.generic_platform")
+    lattice = import_module("litex.build.lattice")
+    soc_core = import_module("litex.soc.integration.soc_core")
+    genlib = import_module("migen.genlib.io")
+    (tmp_path / "unit_litex.py").write_text(core_file(ports_of("veda_axi", TINY)))
     monkeypatch.syspath_prepend(tmp_path)
     unit_litex = import_module("unit_litex")
     clock = [("clk", 0, generic.Pins("G2"), generic.IOStandard("LVCMOS33"))]

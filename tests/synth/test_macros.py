@@ -292,6 +292,195 @@ def test_random_accesses_agree_in_four_states(kind: str, tmp_path: Path) -> None
     assert found and int(found[1]) == 0 and int(found[2]) > 3500
 
 
+HALVES = """
+module bench(input read_enable, input [1:0] write_enable,
+    input [2:0] read_address, input [2:0] write_address, input [3:0] write_data, output equal);
+  (* gclk *) reg clock;
+  // Four steps of the solver per cycle: clk is high in two of them, and clk_double in the first
+  // of each half.
+  reg [1:0] step;
+  reg read;
+  reg [1:0] write;
+  reg [2:0] from, to;
+  reg [3:0] data;
+  initial begin step = 1; read = 0; write = 0; from = 0; to = 0; data = 0; end
+  always @(posedge clock) begin
+    step <= step + 1;
+    // Inputs change in the middle of the first half.
+    if (step == 0) begin
+      read <= read_enable;
+      write <= write_enable;
+      from <= read_address < 5 ? read_address : 0;
+      to <= write_address < 5 ? write_address : 0;
+      data <= write_data;
+    end
+  end
+  wire clk = ~step[1], clk_double = ~step[0];
+  wire [3:0] expected, found;
+  source source_unit(.clk(clk), .rst(1'h0), .read_enable(read), .read_address(from),
+      .read_data(expected), .write_enable({ENABLE}), .write_address(to), .write_data(data));
+  mapped mapped_unit(.clk(clk), .rst(1'h0), .clk_double(clk_double), .read_enable(read),
+      .read_address(from), .read_data(found), .write_enable({ENABLE}), .write_address(to),
+      .write_data(data));
+  // The word is compared where it is used: at the end of a cycle.
+  assign equal = step != 3 | expected == found;
+endmodule
+"""
+
+
+def is_equal_in_halves(
+    unit: Unit, folder: Path, macros: MacroList, *, enable: str = "write[0]", **change: str
+) -> bool:
+    """Prove as `is_equal`, with macros at twice the clock, over all inputs of six cycles."""
+    emitted(unit, "source", folder)
+    mapping = emitted(unit, "mapped", folder, macros)
+    assert mapping.double_clock and all(one.copies == 1 for one in mapping.wrappers)
+    for old, new in change.items():
+        (file,) = (folder / "mapped").glob("memory_macros_*.v")
+        text = file.read_text()
+        assert CHANGES[old] in text
+        file.write_text(text.replace(CHANGES[old], new))
+    (folder / "both.v").write_text(HALVES.replace("{ENABLE}", enable))
+    files = [*folder.glob("source/*.v"), *folder.glob("mapped/*.v"), folder / "both.v"]
+    files += folder.glob("macros/*_model.v")
+    log = run_yosys(
+        [
+            *(f"read_verilog {file.relative_to(folder)}" for file in files),
+            "hierarchy -check -top bench",
+            "proc",
+            "flatten",
+            "memory -nomap",
+            "memory_map",
+            "clk2fflogic",
+            "setundef -init -zero",
+            "opt -full",
+            "sat -seq 24 -prove equal 1 bench",
+        ],
+        directory=folder,
+    )
+    assert ("no model found: SUCCESS!" in log) != ("model found: FAIL!" in log)
+    return "no model found: SUCCESS!" in log
+
+
+CHANGES = {
+    "order": "middle <= clk;",
+    "word": "fetched ? word : kept",
+    "late": "if (fetched) kept <= word;",
+    "write": "writes = ~middle & waiting;",
+    "address": "if (write) begin",
+}
+"""Texts of a wrapper at twice the clock."""
+
+
+@pytest.mark.parametrize("kind", ["one port", "one port, held, active low"])
+@pytest.mark.parametrize("depth", [2, 8])
+def test_macros_at_twice_the_clock_equal_the_memory(kind: str, depth: int, tmp_path: Path) -> None:
+    macros = replace(listing(LISTINGS[kind], tmp_path, depth=depth), double_clock=True)
+    assert is_equal_in_halves(Memory(depth=5, width=4), tmp_path, macros)
+
+
+def test_parts_of_words_at_twice_the_clock_equal_the_memory(tmp_path: Path) -> None:
+    macros = replace(listing(ONE_PORT, tmp_path, depth=8), double_clock=True)
+    unit = Memory(depth=5, width=4, granularity=2)
+    assert is_equal_in_halves(unit, tmp_path, macros, enable="write")
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [
+        ("order", "middle <= ~clk;"),
+        ("word", "word"),
+        ("late", "kept <= word;"),
+        ("write", "writes = middle & waiting;"),
+        ("address", "begin"),
+    ],
+)
+def test_broken_wrappers_at_twice_the_clock_differ(name: str, new: str, tmp_path: Path) -> None:
+    macros = replace(listing(ONE_PORT, tmp_path, depth=8), double_clock=True)
+    # An address that follows the port even without a write changes nothing.
+    expected = name == "address"
+    equal = is_equal_in_halves(Memory(depth=5, width=4), tmp_path, macros, **{name: new})
+    assert equal == expected
+
+
+@needs_icarus
+@pytest.mark.parametrize("kind", ["one port", "one port, held, active low"])
+def test_random_accesses_agree_at_twice_the_clock(kind: str, tmp_path: Path) -> None:
+    macros = listing(LISTINGS[kind], tmp_path, depth=32, width=16)
+    unit = Memory(depth=100, width=40, granularity=20)
+    emitted(unit, "source", tmp_path)
+    emitted(unit, "mapped", tmp_path, replace(macros, double_clock=True))
+    edges = "#1 clk = 1; clk_double = 1; #1 clk_double = 0;", "#1 clk = 0; clk_double = 1;"
+    text = BENCH.replace("#1 clk = 1;", edges[0]).replace("#1 clk = 0;", edges[1])
+    # The bench compares where the word is used: at the end of a cycle.
+    text = text.replace("#1 if (expected", "#1 clk_double = 0;\n      #1 if (expected")
+    text = text.replace("reg clk = 0,", "reg clk = 0, clk_double = 0,")
+    mapped = "mapped mapped_unit(.clk(clk),"
+    text = text.replace(mapped, f"{mapped} .clk_double(clk_double),")
+    (tmp_path / "bench.v").write_text(text)
+    files = [*tmp_path.glob("source/*.v"), *tmp_path.glob("mapped/*.v")]
+    files += [*tmp_path.glob("macros/*_model.v"), tmp_path / "bench.v"]
+    found = re.fullmatch(r"(\d+) errors, (\d+)\n", run_icarus("2005", files, tmp_path))
+    assert found and int(found[1]) == 0 and int(found[2]) > 3500
+
+
+def test_double_clock_reaches_memories_inside_units(tmp_path: Path) -> None:
+    macros = replace(listing(ONE_PORT, tmp_path), double_clock=True)
+    unit = Nested(levels=2)
+    mapping = emitted(unit, "outer", tmp_path, macros)
+    assert mapping.double_clock and mapping.summary.endswith("; macros at clk_double")
+    (module,) = [one for one in mapping.modules if one.name == "outer"]
+    assert module.ports[-1] == Port(("clk_double",), "input", 1)
+    files = [*tmp_path.glob("outer/*.v"), *tmp_path.glob("macros/ram.v")]
+    passes = [*(f"read_verilog {file}" for file in files), "hierarchy -check -top outer", "proc"]
+    run_yosys([*passes, "check -assert"], directory=tmp_path)
+    assert (tmp_path / "outer" / "outer.v").read_text().count(".clk_double(clk_double)") == 2
+
+
+def test_double_clock_needs_a_free_name(tmp_path: Path) -> None:
+    class Named(Nested):
+        def elaborate(self, platform: object) -> Module:
+            m = super().elaborate(platform)
+            used = Signal(name="clk_double")
+            m.d.sync += used.eq(self.enable & ~used)
+            m.d.comb += self.result[0].eq(used)
+            return m
+
+    macros = replace(listing(ONE_PORT, tmp_path), double_clock=True)
+    with pytest.raises(UserError, match="double_clock needs the name clk_double in named"):
+        emitted(Named(levels=0), "named", tmp_path, macros)
+
+
+class Nested(Unit):
+    """A memory, and another one of the same size inside a unit."""
+
+    def __init__(self, *, levels: int) -> None:
+        self._levels = levels
+        super().__init__({"address": In(2), "enable": In(1), "data": In(3), "result": Out(3)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(depth=4, width=3)
+        m.d.comb += [
+            memory.read_enable.eq(1),
+            memory.read_address.eq(self.address),
+            memory.write_enable.eq(self.enable),
+            memory.write_address.eq(~self.address),
+            memory.write_data.eq(self.data),
+        ]
+        if not self._levels:
+            m.d.comb += self.result.eq(memory.read_data)
+            return m
+        m.submodules.inner = inner = Nested(levels=self._levels - 1)
+        m.d.comb += [
+            inner.address.eq(self.address),
+            inner.enable.eq(self.enable),
+            inner.data.eq(self.data),
+            self.result.eq(memory.read_data ^ inner.result),
+        ]
+        return m
+
+
 @pytest.mark.parametrize(
     ("kind", "depth", "memory"),
     [
@@ -411,6 +600,8 @@ def test_memories_that_break_a_rule_remain(rule: str, tmp_path: Path) -> None:
     assert bool(mapping.modules) == bool(memory.wrappers) == (not rule)
     assert memory.row[4].startswith(f"flip-flops: {rule}" if rule else "2 copies of 2 x 2 ram")
     assert ("64 memory bits remain" in mapping.summary) == bool(rule)
+    # Without areas in the list there is none in the table.
+    assert memory.row[6] == "-" and "um2" not in mapping.summary
 
 
 def test_the_list_of_the_package_maps_a_large_memory(tmp_path: Path) -> None:
@@ -419,9 +610,10 @@ def test_the_list_of_the_package_maps_a_large_memory(tmp_path: Path) -> None:
     (memory,) = mapping.memories
     assert memory.row == (
         "store.words", "600 x 128", "1R1W", "1",
-        "2 parts of 2 copies of 1 x 2 fakeram45_1024x32", "3.4", "1332",
+        "2 parts of 2 copies of 1 x 2 fakeram45_1024x32", "3.4", "131,249", "1332",
     )  # fmt: skip
     assert memory.macro_bits == 8 * 1024 * 32
+    assert "131,249 um2 for 76,800 memory bits" in mapping.summary
     # Two tables of a bit per word, kept words, and the selection of the last read.
     assert memory.flip_flops == 2 * (600 + 1 + 64 + 1)
     models = list((tmp_path / "macros").glob("*_model.v"))
@@ -457,6 +649,10 @@ MACRO_ERRORS = [
     ('"d"', "7", "data_in of port rw of ram in rams.toml must be a Verilog identifier .* not 7"),
     ('mask = "m"', 'mask = "m"\nactive_low = ["address"]', "active_low of port rw .* some of"),
     ("depth = 4", 'depth = 4\ncollision = "odd"', "collision of ram .* old, new, not 'odd'"),
+    ("depth = 4", "depth = 4\narea_um2 = 0", "area_um2 of ram .* must be a positive number, not 0"),
+    ("depth = 4", "depth = 4\narea_um2 = nan", "area_um2 of ram .* a positive number, not nan"),
+    ("depth = 4", 'depth = 4\narea_um2 = "9"', "area_um2 of ram .* a positive number, not '9'"),
+    ("[[macros]]", "double_clock = 1\n[[macros]]", "double_clock of rams.toml must be true or f"),
     ("depth = 4", "depth = 4\nholds_output = 1", "holds_output of ram .* true or false, not 1"),
     ('enable = "ce"', "[macros.x]", "a key of ram in rams.toml must be one of .*, not 'x'"),
     ("[[macros]]", "[macros]", "macros in rams.toml must be tables"),
@@ -486,13 +682,16 @@ def test_macros_have_distinct_names_and_one_of_the_port_sets(tmp_path: Path) -> 
         map_memories(emission.modules, listing(ONE_PORT, tmp_path), counts={})
 
 
-def exported(folder: Path, for_: str) -> Path:
+def exported(folder: Path, for_: str, *, double_clock: bool = False) -> Path:
     """Export a memory and its macros, and return the folder of the export."""
     emission = Emission(top=Memory(depth=5000, width=16), name="store")
     files = write_verilog(emission, folder / "rtl")
     document = folder / "store.json"
-    document.write_text(json.dumps({"verilog": {"files": [], "sha256": ""}}))
-    mapping = map_memories(emission.modules, find_macro_list("fakeram45.toml"), counts={})
+    clocks = [{"port": "clk", "edge": "rising"}]
+    values = {"verilog": {"files": [], "sha256": ""}, "clocks": clocks}
+    document.write_text(json.dumps(values))
+    macros = replace(find_macro_list("fakeram45.toml"), double_clock=double_clock)
+    mapping = map_memories(emission.modules, macros, counts={})
     design = Design(
         top="store",
         summary="stores",
@@ -503,7 +702,9 @@ def exported(folder: Path, for_: str) -> Path:
         mapping=mapping,
     )
     write_export(design, for_, folder / for_)
-    assert [memory.bits for memory in large_memories(design, "orfs")] == [5000]
+    # The table that selects the copies of the words.
+    large = [] if double_clock else [5000]
+    assert [memory.bits for memory in large_memories(design, "orfs")] == large
     return folder / for_
 
 
@@ -538,6 +739,28 @@ def test_orfs_gets_the_macros_files(tmp_path: Path) -> None:
     assert "Add the physical files" in readme and "macros of fakeram45" in readme
 
 
+@pytest.mark.parametrize("double_clock", [False, True])
+def test_constraints_and_manifest_have_all_clocks(double_clock: bool, tmp_path: Path) -> None:
+    folder = exported(tmp_path, "orfs", double_clock=double_clock)
+    expected = ["clk", "clk_double"][: 1 + double_clock]
+    clocks = json.loads((folder / "store.json").read_text())["clocks"]
+    assert [one["port"] for one in clocks] == expected
+    assert ("input clk_double;" in (folder / "rtl" / "store.v").read_text()) == double_clock
+    tcl = pytest.importorskip("tkinter").Tcl()
+    seen = list[tuple[str, ...]]()
+    tcl.createcommand("create_clock", lambda *words: seen.append(words))
+    for name in ("set_input_delay", "set_output_delay", "set_load", "set_false_path"):
+        tcl.createcommand(name, lambda *_words: "")
+    tcl.eval("namespace eval sta {}")
+    tcl.eval("proc sta::time_sta_ui {value} {return [expr {$value * 1e12}]}")
+    tcl.eval("proc sta::capacitance_sta_ui {value} {return $value}")
+    for name in ("get_ports", "all_inputs", "all_outputs", "get_property"):
+        tcl.eval(f"proc {name} {{args}} {{return [lindex $args 0]}}")
+    tcl.eval((folder / "store.sdc").read_text())
+    periods = {words[1]: float(words[3]) for words in seen}
+    assert periods == dict(zip(expected, (5000, 2500), strict=False))
+
+
 def test_librelane_gets_the_macros_files(tmp_path: Path) -> None:
     folder = exported(tmp_path, "librelane")
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -555,25 +778,61 @@ def test_librelane_gets_the_macros_files(tmp_path: Path) -> None:
     run_yosys([*passes, "check -assert"], directory=folder)
 
 
+AROUND = """
+`timescale 1ps/1ps
+module {top}({names});
+{ports}
+  // The bench has a period of 2 ns.
+  reg clk_double;
+  always @(clk) begin
+    clk_double = 1;
+    #500 clk_double = 0;
+  end
+  mapped_unit unit(.clk_double(clk_double), {pins});
+endmodule
+"""
+"""A module with the ports of a unit whose macros have twice the clock."""
+
+
+def around(top: str, ports: Sequence[Port]) -> str:
+    declared = [f"  {port.direction} [{port.width - 1}:0] {port.name};" for port in ports]
+    return AROUND.format(
+        top=top,
+        names=", ".join(port.name for port in ports),
+        ports="\n".join(declared),
+        pins=", ".join(f".{port.name}({port.name})" for port in ports),
+    )
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("top", "simulator"),
+    ("top", "simulator", "double_clock"),
     [
-        ("kv_edram", "icarus"),
-        ("voting_engine", "icarus"),
-        ("e4m3_quantiser", "verilator"),
-        ("kelle", "verilator"),
-        ("veda", "verilator"),
+        ("kv_edram", "icarus", False),
+        ("kv_edram", "icarus", True),
+        ("voting_engine", "icarus", False),
+        ("voting_engine", "icarus", True),
+        ("e4m3_quantiser", "verilator", False),
+        ("kelle", "verilator", False),
+        ("veda", "verilator", False),
     ],
 )
-def test_a_units_own_testbench_passes_with_macros(top: str, simulator: str, tmp_path: Path) -> None:
+def test_a_units_own_testbench_passes_with_macros(
+    top: str, simulator: str, double_clock: bool, tmp_path: Path
+) -> None:
     """All memories of the unit are macros, the smallest ones included."""
     if simulator == "icarus" and not icarus(fetch=False):
         pytest.skip("needs Icarus Verilog")
     entry = entry_named(top)
-    macros = replace(find_macro_list("fakeram45.toml"), minimum_bits=0, maximum_ratio=0)
+    macros = replace(
+        find_macro_list("fakeram45.toml"),
+        minimum_bits=0,
+        maximum_ratio=0,
+        double_clock=double_clock,
+    )
     target = quick_form(top, "tiny")
-    unit = emit_unit(entry, "tiny", target, directory=tmp_path / "rtl")
+    name = "mapped_unit" if double_clock else top
+    unit = emit_unit(entry, "tiny", target, directory=tmp_path / "rtl", name=name)
     mapping = map_memories(unit.modules, macros, counts={}, target=target)
     assert mapping.memories and all(memory.wrappers for memory in mapping.memories)
     mapped = tmp_path / "mapped"
@@ -582,6 +841,9 @@ def test_a_units_own_testbench_passes_with_macros(top: str, simulator: str, tmp_
         shutil.copy(file, mapped)
     wrappers = mapping.write(mapped, tmp_path / "macros")
     names = [*wrappers, *(file.name for file in unit.verilog)]
+    if double_clock:
+        (mapped / f"{top}.v").write_text(around(top, unit.ports))
+        names.append(f"{top}.v")
     _preset, parameters = entry.named("tiny")
     prepare(entry, parameters)
     result = run_testbench(

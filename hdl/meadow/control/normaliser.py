@@ -1,6 +1,6 @@
 """Norm before attention and before the feed-forward layers: hidden states to INT8 (Figure 2a)."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -13,15 +13,18 @@ from hdl.memory.replay_buffer import ReplayBuffer
 from hdl.nonlinear.layer_norm import LayerNorm, LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.row_norm import EPSILON_BITS
-from hdl.stream.connect import connect_streams
+from hdl.stream.collector import Collector
+from hdl.stream.connect import connect_handshake, connect_streams
+from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
 
 
 class Normaliser(Unit):
     """RMSNorm or layer norm of a block of tokens; the weights are read once per block.
 
-    **Latency** 16 cycles after the last word of a row, 19 with layer norm. **Throughput** one word
-    per cycle.
+    **Latency** 16 cycles after the last word of a row, 19 with layer norm, both with a norm as wide
+    as a word. **Throughput** one word per cycle; with fewer `norm_lanes` one word in ``head_size /
+    norm_lanes`` cycles.
 
     **Numerics** those of `RowScaler`, and of `RmsNorm` or `LayerNorm`. The Q6.10 result is divided
     by ``2**NORM_DROP``, rounded half to even and clamped to INT8; the weights and biases contain
@@ -70,26 +73,28 @@ class Normaliser(Unit):
         else:
             norm, shape = RmsNorm(parameters=p.norm), p.norm.values_layout
             affine = norm.weights
+        pieces = p.head_size // p.norm.lanes
         m.submodules.weights = weights = ReplayBuffer(
-            shape=shape, depth=p.state_words, parts=p.norm_words // p.state_words
+            shape=shape,
+            depth=p.norm.slices,
+            parts=p.norm_words // p.state_words,
+            placed=pieces > 1,
         )
         m.submodules.norm = norm
-        connect_streams(m, self.states, scaler.states)
-        m.d.comb += [
+        if pieces == 1:
+            connect_streams(m, self.states, scaler.states)
             # A word is an item, or with layer norm a part of one.
-            Value.cast(weights.source.payload).eq(Value.cast(self.weights.payload)),
-            weights.source.valid.eq(self.weights.valid),
-            self.weights.ready.eq(weights.source.ready),
-        ]
+            m.d.comb += Value.cast(weights.source.payload).eq(Value.cast(self.weights.payload))
+            connect_handshake(m, self.weights, weights.source)
+        else:
+            self._slice(m, scaler, weights, pieces)
         connect_streams(m, scaler.rows, norm.states)
         connect_streams(m, weights.sink, affine)
-        word, row = Signal(range(p.state_words)), Signal(range(p.tokens + 1))
-        row_last = word == p.state_words - 1
+        word, row = Signal(range(p.norm.slices)), Signal(range(p.tokens + 1))
+        row_last = word == p.norm.slices - 1
         m.d.comb += [
             scaler.epsilon.eq(self.epsilon),
             weights.release.eq(row_last & (row + 1 == self.tokens)),
-            self.results.valid.eq(norm.results.valid),
-            norm.results.ready.eq(self.results.ready),
         ]
         # Rows are counted where the norm reads weights, so that the release follows the last read.
         with m.If(weights.sink.valid & weights.sink.ready):
@@ -98,7 +103,20 @@ class Normaliser(Unit):
                 m.d.sync += [word.eq(0), row.eq(row + 1)]
             with m.If(weights.release):
                 m.d.sync += row.eq(0)
-        for narrow, value in zip(self.results.payload, norm.results.payload["values"], strict=True):
+        if pieces == 1:
+            connect_handshake(m, norm.results, self.results)
+            results = self.results.payload
+        else:
+            m.submodules.words = words = Collector(
+                shape=p.norm_row_layout["values"].shape, items=pieces
+            )
+            connect_handshake(m, norm.results, words.items)
+            connect_handshake(m, words.groups, self.results)
+            m.d.comb += Value.cast(self.results.payload).eq(
+                Value.cast(words.groups.payload["items"])
+            )
+            results = words.items.payload["item"]
+        for narrow, value in zip(results, norm.results.payload["values"], strict=True):
             if p.token_exponents:
                 m.d.comb += narrow.eq(value)
                 continue
@@ -106,3 +124,45 @@ class Normaliser(Unit):
             rounded = rounded_right(value, NORM_DROP, Rounding.HALF_EVEN)
             m.d.comb += narrow.eq(saturate(rounded, OPERAND)[0])
         return m
+
+    def _slice(self, m: Module, scaler: RowScaler, weights: ReplayBuffer, pieces: int) -> None:
+        """Serialise words of states and of weights to slices that are as wide as the norm."""
+        p = self.parameters
+        slices = []
+        for name, words, item, shape in (
+            ("states", self.states, "values", p.norm_row_layout["values"].shape),
+            ("items", self.weights, "item", p.norm.values_layout),
+        ):
+            m.submodules[f"{name}_slices"] = serialiser = Serialiser(shape=shape, items=pieces)
+            m.d.comb += [
+                Value.cast(serialiser.groups.payload["items"]).eq(Value.cast(words.payload[item])),
+                serialiser.groups.payload.last.eq(words.payload.last),
+            ]
+            connect_handshake(m, words, serialiser.groups)
+            slices.append(serialiser.items)
+        states, items = slices
+        parts = weights.parts
+        # Words of weights and of biases alternate; a slice of the buffer has both.
+        place, part, word = (
+            Signal(range(pieces)),
+            Signal(range(parts)),
+            Signal(range(p.state_words)),
+        )
+        source = weights.source.payload
+        m.d.comb += [
+            scaler.states.payload["values"].eq(states.payload["item"]),
+            scaler.states.payload.last.eq(states.payload.last),
+            Value.cast(source["item"]).eq(Value.cast(items.payload["item"])),
+            source.last.eq(items.payload.last),
+            source.place.eq(Cat(part, place, word)),
+        ]
+        connect_handshake(m, states, scaler.states)
+        connect_handshake(m, items, weights.source)
+        with m.If(items.valid & items.ready):
+            m.d.sync += place.eq(place + 1)
+            with m.If(place == pieces - 1):
+                m.d.sync += part.eq(part + 1)
+                with m.If(part == parts - 1):
+                    m.d.sync += word.eq(word + 1)
+            with m.If(items.payload.last):
+                m.d.sync += word.eq(0)

@@ -24,8 +24,8 @@ class RowScaler(Unit):
     The scale of a row cancels in the norm, except in epsilon, which is a square and is shifted by
     twice the amount.
 
-    **Latency** 5 cycles from the last input word of a row to its first output word. **Throughput**
-    one word per cycle, including from row to row.
+    **Latency** 5 cycles from the last input slice of a row to its first output slice.
+    **Throughput** one slice per cycle, including from row to row.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class RowScaler(Unit):
     epsilon : In(EPSILON_BITS)
         Epsilon in squared steps of the hidden state; constant during an instruction.
     states : In(stream)
-        One word of `values`; `last` ends a row.
+        `values`, as many as the norm has lanes; `last` ends a row.
     rows : Out(stream)
         Scaled rows, as the norm's `states`.
     """
@@ -47,7 +47,7 @@ class RowScaler(Unit):
         super().__init__(
             {
                 "epsilon": In(EPSILON_BITS),
-                "states": In(stream.Signature(p.row_layout)),
+                "states": In(stream.Signature(p.norm_row_layout)),
                 "rows": Out(stream.Signature(p.norm.slice_layout)),
             }
         )
@@ -57,9 +57,9 @@ class RowScaler(Unit):
         m = Module()
         p, states, rows = self.parameters, self.states.payload, self.rows
         m.submodules.buffer = buffer = RowBuffer(
-            data_shape=p.state_layout,
+            data_shape=p.norm_row_layout["values"].shape,
             result_shape=MOST_LIFT,
-            depth=p.state_words + TURNAROUND,
+            depth=p.norm.slices + TURNAROUND,
             rows=ROWS,
         )
         take = take_slices(m, buffer, self.states)

@@ -6,10 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.multiply_add import multiply_add
+from hdl.arith.product_chain import ProductChain
 from hdl.meadow.tile.element_parameters import HYBRID, OPERAND, ElementParameters, ElementParts
 from hdl.meadow.tile.operand_feed import OperandFeed
 from hdl.meadow.tile.result_exit import add_exit
 from hdl.stream.connect import connect_streams
+from hdl.stream.selecting_serialiser import SelectingSerialiser
 from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
 
@@ -75,7 +77,8 @@ class BroadcastingProcessingElement(Unit):
         m.submodules.feed = feed = OperandFeed(parameters=p, broadcasting=True, parts=parts)
         totals = add_exit(m, self.settings, self.results, parameters=p, parts=parts)
         # All accumulators share one requantiser: their sums are serialised after the pass.
-        m.submodules.sums = sums = Serialiser(shape=p.sum_shape, items=p.multipliers)
+        kind = SelectingSerialiser if parts.lookup else Serialiser
+        m.submodules.sums = sums = kind(shape=p.sum_shape, items=p.multipliers)
         for name in p.stream_layouts(parts, p.scalar_layout):
             connect_streams(m, getattr(self, name), getattr(feed, name))
         # All stages advance together, unless the previous pass still outputs results.
@@ -101,8 +104,15 @@ class BroadcastingProcessingElement(Unit):
             product = Signal(shape, name=f"product_{i}", reset_less=True)
             total = Signal(p.sum_shape, name=f"sum_{i}", reset_less=True)
             m.d.comb += sums.groups.payload["items"][i].eq(total)
-            # All multipliers share the operand, whose digits are computed once.
-            multiplied = multiply_add(m, f"multiply_{i}", feed.weight[i], feed.operand)
+            if parts.lookup:
+                m.submodules[f"multiply_{i}"] = unit = ProductChain(
+                    count=1, a=feed.operand.shape(), b=OPERAND
+                )
+                m.d.comb += [unit.a[0].eq(feed.operand), unit.b[0].eq(feed.weight[i])]
+                multiplied = unit.result
+            else:
+                # All multipliers share the operand, whose digits are computed once.
+                multiplied = multiply_add(m, f"multiply_{i}", feed.weight[i], feed.operand)
             with m.If(move):
                 m.d.sync += product.eq(multiplied)
                 # The first product of a pass replaces the sum of the previous pass.

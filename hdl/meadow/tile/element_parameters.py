@@ -1,13 +1,21 @@
 """Dimensions, settings and payloads of both kinds of hybrid processing elements (Section 3)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from amaranth.hdl import Shape, signed, unsigned
 from amaranth.lib import data, enum
 from amaranth.utils import ceil_log2
 
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import (
+    Parameters,
+    PowerOfTwo,
+    Range,
+    named_fields,
+    option,
+    parameter_object,
+    require,
+)
 
 OPERAND = signed(8)
 """A weight or an activation."""
@@ -29,7 +37,7 @@ class Mode(enum.Enum, shape=unsigned(1)):
     """Inputs from the pipeline register (PREG), results directly to the next element."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ElementParts:
     """Parts of a processing element; by default all those of the paper's hybrid element.
 
@@ -50,6 +58,11 @@ class ElementParts:
     clamp : bool
         Clamp of requantised sums to INT8; without it they have 16 bits, but not in an output
         register file.
+    outputs : int
+        Outputs that a parallel element computes at the same time, 1 or 2; only without weight
+        register file and requantiser.
+    lookup : bool
+        Products in lookup tables of an FPGA, not in its multipliers.
     """
 
     input_file: bool = True
@@ -59,6 +72,13 @@ class ElementParts:
     sums: bool = True
     output_file: bool = True
     clamp: bool = True
+    outputs: int = option(default=1)
+    lookup: bool = option(default=False)
+
+    def __repr__(self) -> str:
+        """Return the constructor call, without options at their defaults."""
+        values = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in named_fields(self))
+        return f"{type(self).__qualname__}({values})"
 
 
 HYBRID = ElementParts()
@@ -68,6 +88,9 @@ GEMM_ONLY = ElementParts(
     pipeline_register=False, weight_file=False, requantiser=False, output_file=False
 )
 """An element of the first stage (Q): rows in a register file, streamed weights, exact sums."""
+
+PAIRED = replace(GEMM_ONLY, outputs=2)
+"""Two elements of the first stage that share their inputs, for multipliers of two products."""
 
 PIPELINED_ONLY = ElementParts(input_file=False, weight_file=False, sums=False, output_file=False)
 """An element of QK or SM x V: operands from the previous stage, streamed weights, INT8 results."""
@@ -159,11 +182,17 @@ class ElementParameters(Parameters):
         )
         return data.StructLayout({name: shape for name, shape, present in settings if present})
 
+    def weight_layout(self, parts: ElementParts) -> data.ArrayLayout:
+        """Return a word of weights, or one word for each output."""
+        if parts.outputs == 1:
+            return self.word_layout
+        return data.ArrayLayout(self.word_layout, parts.outputs)
+
     def stream_layouts(self, parts: ElementParts, row: data.StructLayout) -> dict[str, data.Layout]:
         """Return the payloads of an element's input streams; `row` is that of the pipeline."""
         streams = (
             ("inputs", self.block_layout, parts.input_file),
-            ("weights", self.block_layout, True),
+            ("weights", data.StructLayout({"word": self.weight_layout(parts), "last": 1}), True),
             ("pipeline", row, parts.pipeline_register),
         )
         return {name: layout for name, layout, present in streams if present}
@@ -172,3 +201,10 @@ class ElementParameters(Parameters):
     def result_layout(self) -> data.StructLayout:
         """A result; `last` ends a pass over the weights."""
         return data.StructLayout({"value": self.sum_shape, "last": 1})
+
+    def results_layout(self, parts: ElementParts) -> data.StructLayout:
+        """Return a result, or one for each output; `last` ends a pass over the weights."""
+        if parts.outputs == 1:
+            return self.result_layout
+        values = data.ArrayLayout(self.sum_shape, parts.outputs)
+        return data.StructLayout({"value": values, "last": 1})

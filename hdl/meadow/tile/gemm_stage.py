@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import and_
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Out
 
@@ -12,7 +12,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import look_up
-from hdl.meadow.tile.element_parameters import GEMM_ONLY, OPERAND
+from hdl.meadow.tile.element_parameters import GEMM_ONLY, OPERAND, PAIRED, ElementParts
 from hdl.meadow.tile.group_counter import group_counter, group_position
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.tile_parameters import BASE_EXPONENT, HALVES, RESULT, TileParameters
@@ -82,9 +82,14 @@ class GemmStage(Unit):
         """Distribute operands, add the sums of the elements, rotate, requantise, collect."""
         m = Module()
         p = self.parameters
-        # Each half has its own elements, so that both sums of a pair are ready in the same cycle.
-        elements = [[self._element(m, half, part) for part in range(p.slices)] for half in range(2)]
-        every_element = [element for half in elements for element in half]
+        # Each half has its own elements, or an element computes the sums of both halves, so that
+        # both sums of a pair are ready in the same cycle.
+        parts = PAIRED if p.shared_multipliers else GEMM_ONLY
+        every_element = [
+            self._element(m, half, part, parts)
+            for half in range(HALVES // parts.outputs)
+            for part in range(p.slices)
+        ]
         exponents = self._spread(m, every_element)
         results = [element.results for element in every_element]
         m.submodules.words = words = Collector(
@@ -111,8 +116,8 @@ class GemmStage(Unit):
 
         sums = [Signal(signed(p.gemm_bits), name=f"sum_{half}", reset_less=True) for half in "xy"]
         with m.If(move):
-            for number, (total, half) in enumerate(zip(sums, elements, strict=True)):
-                addends = [element.results.payload.value for element in half]
+            for number, total in enumerate(sums):
+                addends = self._partial(every_element, number)
                 addends += [shifted(bias.payload.word[number]) for bias in biases]
                 m.d.sync += total.eq(tree_sum(addends))
         # The strobe marks a new pair for one cycle, even if the register holds it longer.
@@ -153,11 +158,21 @@ class GemmStage(Unit):
         ]
         return m
 
-    def _element(self, m: Module, half: int, part: int) -> ParallelProcessingElement:
-        """Add an element that multiplies a slice of the token by the weights of one half."""
+    def _partial(self, elements: list[ParallelProcessingElement], half: int) -> list[Value]:
+        """Return the sums of all slices for a half of the outputs."""
+        values = [element.results.payload.value for element in elements]
+        if self.parameters.shared_multipliers:
+            return [value[half] for value in values]
+        slices = self.parameters.slices
+        return values[slices * half : slices * (half + 1)]
+
+    def _element(
+        self, m: Module, half: int, part: int, parts: ElementParts
+    ) -> ParallelProcessingElement:
+        """Add an element that multiplies a slice of the token by the weights of its outputs."""
         p = self.parameters
         # The buffer upstream of the lanes repeats the weights, which each pass uses once.
-        element = ParallelProcessingElement(parameters=p.gemm_element, parts=GEMM_ONLY)
+        element = ParallelProcessingElement(parameters=p.gemm_element, parts=parts)
         m.submodules[f"element_{half}_{part}"] = element
         m.d.comb += element.settings.last_word.eq(self.command.slice_words - 1)
         return element
@@ -192,10 +207,11 @@ class GemmStage(Unit):
         for number, element in enumerate(elements):
             # The halves share the token: the elements of both receive the same slices.
             own = self.inputs.payload.words[number % self.parameters.slices]
+            words = [Value.cast(word) for word in self.weights.payload.word]
             m.d.comb += [
                 element.inputs.payload.word.eq(own),
                 element.inputs.payload.last.eq(self.inputs.payload.last),
-                element.weights.payload.word.eq(self.weights.payload.word[number]),
+                Value.cast(element.weights.payload.word).eq(Cat(words[number :: len(elements)])),
                 element.weights.payload.last.eq(self.weights.payload.last),
             ]
         return exponents

@@ -46,7 +46,7 @@ class OperandFeed(Unit):
     operand : Out
         A word of inputs, or a scalar.
     weight : Out
-        A word of weights.
+        A word of weights, or one for each output.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class OperandFeed(Unit):
                 "complete": Out(1),
                 "last": Out(1),
                 "operand": Out(operand_shape(p, broadcasting=broadcasting)),
-                "weight": Out(p.word_layout),
+                "weight": Out(p.weight_layout(parts)),
             }
         )
 
@@ -96,7 +96,7 @@ class OperandFeed(Unit):
                     self.operand.eq(source.operand),
                 ]
         # Streamed weights have a register, as the register file has.
-        streamed = Signal(self.parameters.word_layout, reset_less=True)
+        streamed = Signal(self.parameters.weight_layout(self.parts), reset_less=True)
         with m.If(self.move):
             m.d.sync += streamed.eq(self.weights.payload.word)
         m.d.comb += [

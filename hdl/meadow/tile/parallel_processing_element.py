@@ -1,11 +1,13 @@
 """Parallel MAC PE of Figure 2 (b, c): an adder tree over 64 products."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.dot_product import DotProduct
+from hdl.arith.paired_dot_product import PairedDotProduct
+from hdl.arith.product_chain import ChainedDotProduct
 from hdl.meadow.tile.element_parameters import HYBRID, OPERAND, ElementParameters, ElementParts
 from hdl.meadow.tile.operand_feed import OperandFeed
 from hdl.meadow.tile.result_exit import add_exit
@@ -50,11 +52,11 @@ class ParallelProcessingElement(Unit):
         word of a block.
     weights : In(stream)
         Blocks of weights, `last_word` + 1 words per output; `last` with the last word of a block.
-        `ready` does not depend on `valid`.
+        With two outputs, a word for each. `ready` does not depend on `valid`.
     pipeline : In(stream)
         Pipelined mode: a row of one word, which is used for one pass.
     results : Out(stream)
-        A `value`; `last` with the last one of a pass.
+        A `value`, or one for each output; `last` with the last one of a pass.
     """
 
     def __init__(self, *, parameters: ElementParameters, parts: ElementParts = HYBRID) -> None:
@@ -67,7 +69,7 @@ class ParallelProcessingElement(Unit):
                     name: In(stream.Signature(layout))
                     for name, layout in p.stream_layouts(parts, p.vector_layout).items()
                 },
-                "results": Out(stream.Signature(p.result_layout)),
+                "results": Out(stream.Signature(p.results_layout(parts))),
             }
         )
 
@@ -79,20 +81,17 @@ class ParallelProcessingElement(Unit):
         sums = add_exit(m, self.settings, self.results, parameters=p, parts=parts)
         for name in p.stream_layouts(parts, p.vector_layout):
             connect_streams(m, getattr(self, name), getattr(feed, name))
-        m.submodules.product = product = DotProduct(
-            count=p.multipliers, a=OPERAND, b=OPERAND, stages=PRODUCT_STAGES, enable=True
-        )
         # All stages advance together, unless the exit does not accept a complete sum.
-        move, total = Signal(), Signal(p.sum_shape, reset_less=True)
+        move = Signal()
+        products = self._products(m, feed, move)
+        names = ["total"] if len(products) == 1 else [f"total_{i}" for i in range(len(products))]
+        totals = [Signal(p.sum_shape, name=name, reset_less=True) for name in names]
         m.d.comb += [
             feed.settings.eq(self.settings),
             move.eq(~sums.valid | sums.ready),
             feed.move.eq(move),
-            product.enable.eq(move),
-            sums.payload.value.eq(total),
+            Value.cast(sums.payload.value).eq(Cat(totals)),
         ]
-        for i in range(p.multipliers):
-            m.d.comb += [product.a[i].eq(feed.operand[i]), product.b[i].eq(feed.weight[i])]
 
         # The flags are delayed in parallel with the dot product.
         flags = Cat(feed.step, feed.first, feed.complete, feed.last)
@@ -102,5 +101,31 @@ class ParallelProcessingElement(Unit):
         with m.If(move):
             m.d.sync += [sums.valid.eq(step & complete), sums.payload.last.eq(last)]
             with m.If(step):
-                m.d.sync += total.eq(Mux(first, 0, total) + product.result)
+                m.d.sync += [
+                    total.eq(Mux(first, 0, total) + product)
+                    for total, product in zip(totals, products, strict=True)
+                ]
         return m
+
+    def _products(self, m: Module, feed: OperandFeed, move: Value) -> list[Value]:
+        """Return the dot products of the operand and the weights of each output."""
+        p, parts = self.parameters, self.parts
+        if parts.outputs == 2:
+            m.submodules.product = pair = PairedDotProduct(
+                count=p.multipliers, stages=PRODUCT_STAGES, enable=True
+            )
+            m.d.comb += [
+                pair.enable.eq(move),
+                pair.x.eq(feed.operand),
+                pair.a.eq(feed.weight[0]),
+                pair.b.eq(feed.weight[1]),
+            ]
+            return [pair.x_a, pair.x_b]
+        kind = ChainedDotProduct if parts.lookup else DotProduct
+        m.submodules.product = product = kind(
+            count=p.multipliers, a=OPERAND, b=OPERAND, stages=PRODUCT_STAGES, enable=True
+        )
+        m.d.comb += product.enable.eq(move)
+        for i in range(p.multipliers):
+            m.d.comb += [product.a[i].eq(feed.operand[i]), product.b[i].eq(feed.weight[i])]
+        return [product.result]

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.arith.divider import ContinuingDivider
 from hdl.arith.reciprocal import normalised
+from hdl.fixed_shape import FixedShape
 from hdl.memory.memory import Memory
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.parameters import Parameters, Range, parameter_object
@@ -76,7 +77,8 @@ class PipelinedSoftmaxParameters(Parameters):
     @property
     def probability_layout(self) -> data.StructLayout:
         """A probability in steps of 2**-probability_bits."""
-        return data.StructLayout({"value": unsigned(self.probability_bits), "last": 1})
+        value = FixedShape(self.probability_bits, False, self.probability_bits)
+        return data.StructLayout({"value": value, "last": 1})
 
     @property
     def reciprocal_layout(self) -> data.StructLayout:

@@ -16,7 +16,7 @@ from hdl.meadow.tile.element_parameters import (
 )
 from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmaxParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
-from hdl.parameters import Parameters, Range, parameter_object, require
+from hdl.parameters import Parameters, Range, option, parameter_object, require
 
 HALVES = 2
 """Halves of an output tile; a rotary pair has one output of each, computed at the same time."""
@@ -91,6 +91,9 @@ class TileParameters(Parameters):
     token_exponents : bool
         Whether each token of stage Q has an exponent: its elements are in steps that are smaller by
         this power of two.
+    shared_multipliers : bool
+        Whether two products of stage Q share a multiplier, and QK and SM x V have none, for an FPGA
+        with fewer multipliers than products. No value and no cycle depends on it.
     weight_words : int
         Words per cycle at the port for weights: a divisor of ``2 * slices``.
     rope_base : int
@@ -117,6 +120,7 @@ class TileParameters(Parameters):
     biases: bool = False
     tile_scales: bool = False
     token_exponents: bool = False
+    shared_multipliers: bool = option(default=False)
     weight_words: Annotated[int, Range(1, 16, "words")] = 1
     rope_base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10_000
     element: ElementParameters = ElementParameters()

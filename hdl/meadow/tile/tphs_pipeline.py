@@ -76,13 +76,14 @@ class TphsPipeline(Unit):
         p, command = self.parameters, self.command
         # Each stage has the token of another group; their valid bits are the only control.
         m.submodules.gemm = gemm = GemmStage(parameters=p)
+        parts = replace(PIPELINED_ONLY, lookup=p.shared_multipliers)
         m.submodules.score = score = ParallelProcessingElement(
-            parameters=p.score_element, parts=PIPELINED_ONLY
+            parameters=p.score_element, parts=parts
         )
         m.submodules.softmax = softmax = PipelinedSoftmax(parameters=p.softmax)
         m.submodules.value = value = BroadcastingProcessingElement(
             parameters=p.output_element,
-            parts=replace(PIPELINED_ONLY, clamp=not p.token_exponents),
+            parts=replace(parts, clamp=not p.token_exponents),
         )
         for element, name in ((score, "score"), (value, "output")):
             m.d.comb += [

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module
 from amaranth.lib import data
 
-from hdl.arith.float_to_fixed import RESULT, FloatToFixed
+from hdl.arith.float_to_fixed import FloatToFixed
 from hdl.p3llm.npu.number_lanes import (
     FIXED_FRACTION,
     NumberLanes,
@@ -25,7 +25,7 @@ class FixedLanesParameters(NumberLanesParameters):
     @property
     def result_layout(self) -> data.StructLayout:
         """A slice of numbers in fixed point."""
-        return data.StructLayout({"values": data.ArrayLayout(RESULT, self.lanes), "last": 1})
+        return data.StructLayout({"values": self.fixed, "last": 1})
 
 
 class FixedLanes(NumberLanes):

@@ -8,6 +8,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
+from hdl.arith.float_to_fixed import RESULT
+from hdl.fixed_shape import FixedShape
 from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
 
@@ -44,6 +46,12 @@ class NumberLanesParameters(Parameters):
     def singles(self) -> data.ArrayLayout:
         """A slice of numbers in binary32."""
         return data.ArrayLayout(32, self.lanes)
+
+    @property
+    def fixed(self) -> data.ArrayLayout:
+        """A slice of numbers in Q6.10."""
+        shape = FixedShape(RESULT.width, RESULT.signed, FIXED_FRACTION)
+        return data.ArrayLayout(shape, self.lanes)
 
     @property
     def slice_layout(self) -> data.StructLayout:

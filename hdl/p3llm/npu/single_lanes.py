@@ -31,7 +31,7 @@ class SingleLanesParameters(NumberLanesParameters):
                 "multiply": 1,
                 "values": self.singles,
                 "addends": self.singles,
-                "factors": data.ArrayLayout(RESULT, self.lanes),
+                "factors": self.fixed,
                 "last": 1,
             }
         )

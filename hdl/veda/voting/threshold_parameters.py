@@ -6,6 +6,7 @@ from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
+from hdl.fixed_shape import FixedShape
 from hdl.parameters import Parameters, Range, option, parameter_object
 
 PROBABILITY_BITS = 14
@@ -99,7 +100,8 @@ class VoteThresholdParameters(Parameters):
     @property
     def coefficients_layout(self) -> data.StructLayout:
         """The paper's a and b, in units of 2**-12."""
-        return data.StructLayout({"mean": COEFFICIENT_BITS, "deviation": COEFFICIENT_BITS})
+        coefficient = FixedShape(COEFFICIENT_BITS, False, COEFFICIENT_FRACTION)
+        return data.StructLayout({"mean": coefficient, "deviation": coefficient})
 
     @property
     def outcome_layout(self) -> data.StructLayout:

@@ -1,4 +1,7 @@
-"""The memory serves all ports with their own data, in order, and none waits for another one."""
+"""Each memory serves all ports with their own data, in order, and none waits for another one.
+
+The SDRAM is a model of LiteDRAM's native port with random stalls and latencies.
+"""
 
 import random
 from collections import deque
@@ -8,10 +11,12 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.board.block_memory import BlockMemory
+from hdl.board.sdram_memory import SdramMemory
 from hdl.shell.axi import Response
 
 SIZE, WIDTH, PORTS = 4096, 4, 3
-LIMIT = 40_000
+MEMORIES = (BlockMemory, SdramMemory)
+LIMIT = 80_000
 """Cycles after which a test that takes at most half of them has no end."""
 
 
@@ -111,14 +116,64 @@ class Writer(Port):
         return len(self.responses) == self.expected
 
 
-class Bench:
-    """The memory between its masters, each with its own share of pauses."""
+class NativePort:
+    """A memory at a native port; each command, data and answer has a random delay.
 
-    def __init__(self, seed: int, shares: tuple[float, ...]) -> None:
+    As in LiteDRAM, the data of a write may be accepted before, with or after its command, and must
+    be offered until then; answers of reads are not refused.
+    """
+
+    def __init__(self, native: Any, rng: random.Random, share: float) -> None:
+        self.native, self.rng, self.share = native, rng, share
+        self.content: dict[int, int] = {}
+        # Commands in order: whether each is a write, and its address.
+        self.orders: deque[tuple[bool, int]] = deque()
+        self.seen = False
+
+    def passes(self) -> bool:
+        return self.rng.random() >= self.share
+
+    def drive(self, ctx: Any) -> None:
+        native, order = self.native, (ctx.get(self.native.cmd_we), ctx.get(self.native.cmd_addr))
+        offered = ctx.get(native.cmd_valid)
+        if offered and not self.seen and order[0]:
+            self.orders.append(order)
+        self.seen = bool(offered)
+        writes, address = self.orders[0] if self.orders else (False, 0)
+        owed = any(one for one, _address in self.orders)
+        assert ctx.get(native.wdata_valid) == owed, "data are offered until accepted, and once"
+        ctx.set(native.cmd_ready, offered and len(self.orders) < 4 and self.passes())
+        ctx.set(native.wdata_ready, bool(writes) and self.passes())
+        ctx.set(native.rdata_valid, bool(self.orders) and not writes and self.passes())
+        # Without a valid answer, the data are those of another word.
+        word = self.content.get(address, 0)
+        ctx.set(native.rdata_data, word if ctx.get(native.rdata_valid) else self.rng.getrandbits(8))
+
+    def sample(self, ctx: Any) -> None:
+        native = self.native
+        if ctx.get(native.rdata_valid):
+            self.orders.popleft()
+        if ctx.get(native.wdata_ready):
+            _writes, address = self.orders.popleft()
+            strobe, word = ctx.get(native.wdata_we), ctx.get(native.wdata_data)
+            mask = sum(255 << 8 * lane for lane in range(WIDTH) if strobe >> lane & 1)
+            self.content[address] = self.content.get(address, 0) & ~mask | word & mask
+        if ctx.get(native.cmd_valid) and ctx.get(native.cmd_ready):
+            self.seen = False
+            if not ctx.get(native.cmd_we):
+                self.orders.append((False, ctx.get(native.cmd_addr)))
+
+
+class Bench:
+    """A memory between its masters, each with its own share of pauses."""
+
+    def __init__(self, kind: type, seed: int, shares: tuple[float, ...]) -> None:
         self.rng = random.Random(seed)
-        memory: Any = BlockMemory(
+        memory: Any = kind(
             memory_bytes=SIZE, address_bits=14, data_bytes=WIDTH, readers=PORTS, writers=PORTS
         )
+        natives = [memory.native] if kind is SdramMemory else []
+        self.natives = [NativePort(native, self.rng, max(shares) / 2) for native in natives]
         self.readers = [Reader(memory.reads[i], self.rng, shares[i]) for i in range(PORTS)]
         self.writers = [Writer(memory.writes[i], self.rng, shares[i]) for i in range(PORTS)]
         self.simulator = Simulator(memory)
@@ -130,7 +185,9 @@ class Bench:
         while True:
             for one in (*self.readers, *self.writers):
                 one.drive(ctx)
-            for one in (*self.readers, *self.writers):
+            for native in self.natives:
+                native.drive(ctx)
+            for one in (*self.readers, *self.writers, *self.natives):
                 one.sample(ctx)
             await ctx.tick()
             self.cycle += 1
@@ -154,9 +211,10 @@ class Bench:
 
 
 @pytest.mark.parametrize("shares", [(0.0, 0.0, 0.0), (0.5, 0.0, 0.6)])
-def test_all_ports_access_the_same_bytes(shares: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_all_ports_access_the_same_bytes(kind: type, shares: tuple[float, ...]) -> None:
     """Each writer has a third of the memory; then all readers read all of it at the same time."""
-    bench, content = Bench(1, shares), bytearray(SIZE)
+    bench, content = Bench(kind, 1, shares), bytearray(SIZE)
     for writer in bench.writers:
         # Without a full write, a byte would have no defined value.
         part = SIZE // WIDTH // PORTS + 1
@@ -187,9 +245,10 @@ def test_all_ports_access_the_same_bytes(shares: tuple[float, ...]) -> None:
         assert [word for word, _response in reader.found] == words
 
 
-def test_stalled_ports_do_not_stall_others() -> None:
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_stalled_ports_do_not_stall_others(kind: type) -> None:
     """A reader that accepts no data and a writer that sends none: the others proceed."""
-    bench, content = Bench(2, (1.0, 0.0, 0.0)), bytearray(SIZE)
+    bench, content = Bench(kind, 2, (1.0, 0.0, 0.0)), bytearray(SIZE)
     stalled_reader, stalled_writer = bench.readers[0], bench.writers[0]
     stalled_reader.pauses = lambda: False
     stalled_reader.open.append((0, 16))
@@ -206,8 +265,9 @@ def test_stalled_ports_do_not_stall_others() -> None:
     assert not stalled_writer.open and not stalled_writer.responses
 
 
-def test_bursts_outside_the_memory_are_refused_and_write_nothing() -> None:
-    bench, content = Bench(3, (0.2, 0.2, 0.2)), bytearray(SIZE)
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_bursts_outside_the_memory_are_refused_and_write_nothing(kind: type) -> None:
+    bench, content = Bench(kind, 3, (0.2, 0.2, 0.2)), bytearray(SIZE)
     writer, reader = bench.writers[1], bench.readers[2]
     rng_bits, writer.rng.getrandbits = writer.rng.getrandbits, lambda bits: (1 << bits) - 1
     for first in range(0, SIZE, 1024):
