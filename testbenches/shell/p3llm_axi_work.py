@@ -38,7 +38,7 @@ class P3llmWork(Work):
 
     @property
     def ideal_cycles(self) -> int:
-        """Cycles of the columns that all units multiply."""
+        """Cycles of the columns that all units multiply, or of their beats at the port."""
         return self._ideal
 
     def _bank_words(self) -> Bytes:
@@ -61,7 +61,10 @@ class P3llmWork(Work):
             found = [self.model.vocabulary.predicted(state, p) for state in states]
             self._tokens += prediction_tokens([(int(token), int(code)) for token, code in found])
         columns = multiplied_columns(p, p.layers, max(self.positions))
-        self._ideal += p.channel.column_cycles * sum(columns if predict else columns[:-1])
+        beats = self.p.regions["banks"] // self.p.data_bytes
+        # Requests that share the weights read them once.
+        reads = -(-p.batch // p.in_flight) * sum(columns if predict else columns[:-1])
+        self._ideal += max(p.channel.column_cycles, beats) * reads
         self._accessed = self._last_position(predict=predict)
         self.positions = [position + 1 for position in self.positions]
 

@@ -21,7 +21,7 @@ from testbenches.streams import four_states
 LATENCY = 24
 """Latency of the memory in cycles, in the test of the throughput."""
 
-SLOW = 400
+SLOW = 1500
 """Cycles to the response of a port of writes that is slow."""
 
 STALLS = (("random", "bursty"), ("bursty", "adversarial"), ("adversarial", "random"))

@@ -54,7 +54,9 @@ class BanksBench:
     p : P3llmAxiParameters
         Dimensions of the accelerator.
     latency : int
-        Cycles from a request to its first word, and from a word to its response.
+        Cycles from a request to its first word.
+    write_latency : int
+        Cycles from a written word to its response.
     cycles_per_word : int
         Cycles from a word that is read to the next one.
     pauses : float
@@ -69,6 +71,7 @@ class BanksBench:
 
     p: P3llmAxiParameters
     latency: int = 24
+    write_latency: int = 24
     cycles_per_word: int = 1
     pauses: float = 0.0
     seed: int = 1
@@ -133,7 +136,7 @@ class BanksBench:
                 found = context.get(unit.columns.as_value())
                 assert found == self.expected[one.position], f"position {one.position}"
         # The last words are written.
-        for _ in range(4 * self.latency + 200):
+        for _ in range(4 * self.latency + self.write_latency + 200):
             await self._step(context, unit, {})
         assert context.get(unit.idle) and not self._responses and not self._written
 
@@ -196,7 +199,7 @@ class BanksBench:
         if not pauses[3] and context.get(writes.words.valid):
             self._written.append(context.get(writes.words.payload.word))
         while self._requests and self._written:
-            due = self.cycle + 1 + self.latency
+            due = self.cycle + 1 + self.write_latency
             self._responses.append((due, self._requests.popleft(), self._written.popleft()))
         await context.tick()
         self.cycle += 1

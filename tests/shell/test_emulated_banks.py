@@ -60,6 +60,21 @@ def test_a_long_run_waits_for_its_first_position_only() -> None:
     assert bench.reads[0] == 300 and len(bench.reads) <= 200 + TINY.window_positions // 2 + 4
 
 
+def test_the_distance_of_a_long_run_grows() -> None:
+    """To more than the positions that arrive within the latency."""
+    bench = BanksBench(TINY, latency=50)
+    bench.run([Access(300 + number, idle=1) for number in range(200)])
+    assert sum(bench.waits[60:]) == 0
+
+
+def test_half_a_window_before_the_last_access_is_held() -> None:
+    bench = BanksBench(TINY, latency=10)
+    run = [Access(3 + number, idle=1) for number in range(100)]
+    back = [Access(102 - TINY.window_positions // 2 + number, idle=200) for number in range(3)]
+    bench.run([*run, *back])
+    assert sum(bench.waits[1:]) == 0
+
+
 def test_a_run_continues_after_accesses_elsewhere() -> None:
     run = [Access(number, idle=1) for number in range(60)]
     elsewhere = [Access(place, 0) for place in (700, 900, 701)]
@@ -73,9 +88,10 @@ def test_a_run_continues_after_accesses_elsewhere() -> None:
 def test_position_is_not_read_before_its_write_is_visible() -> None:
     """Windows are replaced until the written position is read from memory again."""
     elsewhere = [Access(place, 0) for place in (300, 700)]
-    bench = BanksBench(replace(TINY, windows=2), latency=60)
+    bench = BanksBench(replace(TINY, windows=2), latency=5, write_latency=500)
     bench.run([Access(5, 1, 0xF0, (0x0123_4567_89AB_CDEF,)), *elsewhere, Access(5, 1)])
     assert bench.reads.count(5) == 2
+    assert bench.waits[-1] > 400
 
 
 def test_announced_run_does_not_wait() -> None:

@@ -11,6 +11,8 @@ from hdl.catalog import entry_named
 from hdl.emit import Port
 from hdl.emitted import emit_unit
 from hdl.errors import UserError
+from hdl.shell.catalog import UNITS
+from hdl.shell.shell_parameters import ShellParameters
 from hdl.target import Target
 from synth.block_design import ACCESS, BOARDS
 from synth.export import Design, write_export
@@ -19,7 +21,11 @@ from tests.synth.vivado_double import Vivado
 
 pytest.importorskip("tkinter")
 
-TOPS = ("veda_axi", "kelle_axi", "meadow_axi")
+TOPS = [
+    entry.top
+    for entry in UNITS
+    if all(isinstance(preset, ShellParameters) for preset in entry.presets.values())
+]
 NAMES = [board.name for board in BOARDS]
 MODEL_BYTES = 1_300_000_000
 """Bytes of OPT-1.3B with 8 bits per weight, the largest model of MEADOW's paper."""
@@ -79,15 +85,16 @@ def test_package_declares_each_port_once(top: str, tmp_path: Path) -> None:
 def test_block_design_is_complete(top: str, board: str, tmp_path: Path) -> None:
     design, directory = exported(top, tmp_path, "paper")
     (directory / "ip").mkdir()
-    vivado = Vivado(packaged=packaged(design, directory)).run(directory / f"{board}.tcl")
+    core = packaged(design, directory)
+    vivado = Vivado(packaged=core).run(directory / f"{board}.tcl")
     assert vivado.problems == []
     masters = [name for name in vivado.spaces() if name.startswith("accelerator/")]
     links = dict(vivado.links)
     for name in masters:
         # Whole bursts are in a FIFO, so that no burst waits inside the interconnect.
         fifo = vivado.cells[links[name].removesuffix("/S_AXI")]
-        direction = "READ" if "read" in name or "write" not in name else "WRITE"
-        assert fifo.properties[f"CONFIG.{direction}_FIFO_DELAY"] == "1"
+        mode = core.interface(name.removeprefix("accelerator/"))["parameters"]["READ_WRITE_MODE"]
+        assert fifo.properties[f"CONFIG.{mode.removesuffix('_ONLY')}_FIFO_DELAY"] == "1"
         sizes = [size for space, _segment, _offset, size in vivado.assigned if space == name]
         assert sum(sizes) >= MODEL_BYTES
     assert links["registers/M00_AXI"] == "accelerator/s_axi"

@@ -90,10 +90,10 @@ def test_memories_and_their_macros_are_printed(run, tmp_path: Path) -> None:
                  "--macros", "fakeram45.toml", "--out", str(tmp_path / "out"))  # fmt: skip
     assert result.exception is None, result.output
     # The unit has eight copies of its one memory, each in two macros.
-    total = "16 macros with 16,384 bits for 8,192 memory bits, and 528 flip-flops in their wrappers"
-    assert f"{total}; 0 memory bits remain flip-flops" in result.output
+    total = "16 macros with 16,384 bits and 12,713 um2 for 8,192 memory bits, and 528 flip-flops"
+    assert f"{total} in their wrappers; 0 memory bits remain flip-flops" in result.output
     readme = (tmp_path / "out" / "README.md").read_text()
-    assert "| 32 x 32 | 1R1W | 8 | 2 copies of 1 x 1 fakeram45_32x32 | 2.0 | 66 |" in readme
+    assert "| 32 x 32 | 1R1W | 8 | 2 copies of 1 x 1 fakeram45_32x32 | 2.0 | 1,589 | 66 |" in readme
     assert (tmp_path / "out" / "macros" / "fakeram45_32x32.v").is_file()
 
 
