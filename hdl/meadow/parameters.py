@@ -137,7 +137,8 @@ class MeadowParameters(ModelDimensions, Parameters):
     address_bits : int
         Bits of an external address.
     shared_multipliers : bool
-        As in `TileParameters`.
+        Whether products of a lane share multipliers or have none, as in `TileParameters`, for an
+        FPGA with fewer multipliers than products.
     norm_lanes : int, optional
         Elements that the norm processes per cycle, by default those of a word.
 

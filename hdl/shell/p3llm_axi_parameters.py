@@ -47,16 +47,6 @@ class P3llmAxiParameters(ShellParameters):
     windows: Annotated[int, PowerOfTwo(2, 16, "windows")] = 8
     window_positions: Annotated[int, PowerOfTwo(16, 256, "positions")] = 64
 
-    def __post_init__(self) -> None:
-        """Check each parameter, and the rules between them."""
-        size = self.p3llm.pseudo_channels * self.p3llm.units * 2 * self.p3llm.elements
-        require(
-            size <= MOST_BYTES,
-            f"bytes per position must be at most {MOST_BYTES} with the AXI shell",
-            size,
-        )
-        super().__post_init__()
-
     @property
     def program(self) -> tuple[str, ...]:
         """Instructions and hidden states."""
@@ -114,6 +104,11 @@ class P3llmAxiParameters(ShellParameters):
         """All burst ports; their order numbers the sources of errors."""
         state = self.p3llm.state_layout.size
         position = self.columns_layout.size
+        require(
+            position <= 8 * MOST_BYTES,
+            f"bytes per position must be at most {MOST_BYTES} with the AXI shell",
+            position // 8,
+        )
         return (
             RegionPort("instructions", "instructions", self.instruction_layout.size),
             RegionPort("states", "states", state),
