@@ -5,7 +5,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.adder_tree import tree_sum
-from hdl.arith.dot_product import GROUP
+from hdl.arith.dot_product import GROUP, DotProduct
 from hdl.arith.named import named
 from hdl.arith.operator import Operator
 from hdl.arith.shapes import resized
@@ -98,42 +98,8 @@ class ProductChain(Operator):
         return magnitude ^ high.replicate(width), high
 
 
-class ChainedDotProduct(Operator):
-    """Dot product of signed vectors by `ProductChain`, with the interface of `DotProduct`.
-
-    **Latency** `stages` cycles. **Throughput** one sum per cycle. **Numerics** exact.
-
-    Parameters
-    ----------
-    count : int
-        Number of products, 1 to 1024.
-    a, b, stages, enable
-        As in `DotProduct`; the shapes as in `ProductChain`.
-
-    Members
-    -------
-    a, b : In(ArrayLayout)
-        The vectors.
-    result : Out
-        Their dot product.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range.
-    """
-
-    def __init__(
-        self, *, count: int, a: Shape, b: Shape, stages: int = 0, enable: bool = False
-    ) -> None:
-        require_range("count", count, 1, 1024)
-        self.count = count
-        members = {
-            "a": In(data.ArrayLayout(a, count)),
-            "b": In(data.ArrayLayout(b, count)),
-            "result": Out(signed(a.width + b.width + (count - 1).bit_length())),
-        }
-        super().__init__(members, stages=stages, enable=enable)
+class ChainedDotProduct(DotProduct):
+    """`DotProduct` of signed vectors by `ProductChain`, whose shapes it takes."""
 
     def elaborate(self, platform: object) -> Module:
         """Add pairs of products, cut, add groups of pairs, cut, add these, cut."""

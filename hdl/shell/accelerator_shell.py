@@ -7,6 +7,7 @@ from amaranth.hdl import (
     Cat,
     ClockDomain,
     ClockSignal,
+    Const,
     DomainRenamer,
     Module,
     ResetSignal,
@@ -94,14 +95,13 @@ class AcceleratorShell(Unit):
         raise NotImplementedError
 
     def output(self, m: Module, core: Any, registers: AxiRegisters) -> Value:
-        """Output the results of the accelerator as tokens; return whether none is left."""
-        raise NotImplementedError
+        """Output the results of the accelerator as tokens; return whether none is left.
 
-    def output_predictions(self, m: Module, core: Any, registers: AxiRegisters) -> Value:
-        """Output each of `predictions` as two tokens: the token, then the low bits of its sum.
-
-        Return whether none is left.
+        Each of `predictions`, if there are any, is two tokens: the token, then the low bits of its
+        sum.
         """
+        if "predictions" not in core.signature.members:
+            return Const(1)
         m.submodules.pairs = pairs = Serialiser(shape=TOKEN_BITS, items=WORDS_PER_PREDICTION)
         found, group = core.predictions.payload, pairs.groups.payload
         connect_handshake(m, core.predictions, pairs.groups)

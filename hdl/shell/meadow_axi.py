@@ -6,7 +6,6 @@ from amaranth.hdl import Const, Module, Value
 
 from hdl.meadow.meadow import Meadow
 from hdl.shell.accelerator_shell import AcceleratorShell
-from hdl.shell.axi_registers import AxiRegisters
 from hdl.shell.meadow_axi_parameters import MeadowAxiParameters
 from hdl.shell.memory_port import MemoryPort
 from hdl.stream.connect import every
@@ -60,7 +59,3 @@ class MeadowAxi(AcceleratorShell):
         """
         written = every([ports[one.name].idle for one in self.parameters.ports if one.writes])
         return {"instructions": written, "matrices": Const(1)}
-
-    def output(self, m: Module, core: Any, registers: AxiRegisters) -> Value:
-        """Output each prediction as two tokens; return whether none is left."""
-        return self.output_predictions(m, core, registers)
