@@ -1,6 +1,5 @@
 """Kelle with the AXI shell: loads a quantised model, and decodes a text token by token."""
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,14 +11,15 @@ from golden.shell.kelle_axi import KelleProgram, placements_of
 from golden.shell.shell_jobs import Bytes
 from hdl.errors import UserError
 from hdl.shell.kelle_axi_parameters import KelleAxiParameters
-from systola.host.device import DeviceError, JobResult
-from systola.host.shell import TIMEOUT, ShellHost
+from systola.host.decoded_text import DecodedText
+from systola.host.device import JobResult
+from systola.host.shell import TIMEOUT
 from systola.host.transport import Transport
 from testbenches.kelle.host import LayerRun
 from testbenches.shell.kelle_text import KelleText
 
 
-class KelleHost(ShellHost):
+class KelleHost(DecodedText):
     """A model in the memory of Kelle with the AXI shell.
 
     The caches of a text are in the accelerator, and a stop clears them. After a token that ended
@@ -83,18 +83,10 @@ class KelleHost(ShellHost):
         self.write_words("weights", 0, self.text.weight_words())
         self.layers: list[LayerRun] = []
         self.prediction: tuple[int, int] | None = None
-        self.cycles, self.seconds = 0, 0.0
-        self._prefilled = 0
-        # What begins the text again: its first program, inputs in memory, and states of tokens.
+        # What begins the text again: its first program, and inputs in memory.
         self._first: KelleProgram | None = None
         self._inputs: dict[int, Bytes] = {}
-        self._states: list[Integers] = []
-        self._lost = False
-
-    @property
-    def length(self) -> int:
-        """Tokens of the text."""
-        return self._prefilled + len(self._states)
+        self._states = []
 
     def begin(
         self, prefills: Sequence[Prefill], models: Sequence[KelleModel], tokens: int = 1
@@ -107,13 +99,12 @@ class KelleHost(ShellHost):
             If a job ends with an error, or does not end in time.
         """
         self._first = self.text.begin(prefills, models)
-        self._prefilled, self._states = tokens, []
         self._inputs = {
             self.text.place(number, position): self.text.input_words(own)
             for number, model in enumerate(models)
             for position, own in self.text.recent_inputs(model.layer, tokens).items()
         }
-        self._begin()
+        self._begin(tokens)
 
     def run(self, state: Integers, *, predict: bool) -> None:
         """Decode a token with its embedded state [hidden_size] through all layers.
@@ -125,44 +116,28 @@ class KelleHost(ShellHost):
         DeviceError
             If a job ends with an error, or does not end in time.
         """
-        most = self.parameters.kelle.context_length
         if self._first is None:
             raise UserError("a text must begin with a prefill, not with a token")
-        if self.length >= most:
-            raise UserError(f"a text must have at most {most} tokens, not {self.length + 1}")
-        if self._lost:
-            self._begin()
-            for position, own in enumerate(self._states, start=self._prefilled):
-                self._decode(position, own, predict=False)
-        started = time.monotonic()
-        last = self._decode(self.length, state, predict=predict)
-        self.cycles, self.seconds = last.cycles, time.monotonic() - started
+        last = self._next(state, most=self.parameters.kelle.context_length, predict=predict)
         self.prediction = (last.tokens[0], last.tokens[1]) if predict else None
         self.layers = [
             self._results(number, self.length) for number in range(len(self.text.layers))
         ]
         self._states.append(state)
 
-    def _begin(self) -> None:
+    def _load(self) -> None:
         """Clear the accelerator, and load scales and prefill."""
         assert self._first is not None
-        self._lost = True
         self.device.stop()
         for place, words in self._inputs.items():
             self.write_words("inputs", place, words)
         self.run_job(self._first.words)
-        self._lost = False
 
     def _decode(self, position: int, state: Integers, *, predict: bool) -> JobResult:
         """Run the job of a token."""
         program = KelleProgram(self.parameters)
         self.text.add_token(program, position, state, predict=predict)
-        try:
-            return self.run_job(program.words)
-        except DeviceError:
-            # The stop has cleared the caches.
-            self._lost = True
-            raise
+        return self.run_job(program.words)
 
     def _results(self, number: int, position: int) -> LayerRun:
         """Read the results of a layer."""

@@ -1,6 +1,5 @@
 """LAD with the AXI shell: loads a model, and decodes a text token by token."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +9,9 @@ from numpy.typing import NDArray
 from golden.lad.lad_tile import Head
 from golden.lad.whole_model import Codes, HalfModel, angles
 from golden.shell.lad_axi import LadProgram, first_word
-from hdl.errors import UserError
 from hdl.shell.lad_axi_parameters import LadAxiParameters
-from systola.host.device import DeviceError, JobResult
+from systola.host.decoded_text import DecodedText
+from systola.host.device import JobResult
 from systola.host.shell import TIMEOUT, ShellHost
 from systola.host.transport import Transport
 from testbenches.lad.stored_heads import StoredHeads
@@ -50,7 +49,7 @@ class MemoryHeads(StoredHeads):
             self.host.write_words("caches", place, np.zeros((columns, 0), np.uint8))
 
 
-class LadHost(ShellHost):
+class LadHost(DecodedText):
     """A model in the memory of LAD with the AXI shell.
 
     All samples of a batch have the same number of tokens. After a token that ended with an error,
@@ -114,23 +113,14 @@ class LadHost(ShellHost):
         self.states: Codes = np.zeros((0, p.lad.batch, 0), np.uint16)
         self.flags: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.predictions: list[tuple[int, int]] = []
-        self.cycles, self.seconds = 0, 0.0
-        # What begins the text again: its first heads, their length, and states of tokens.
+        # What begins the text again.
         self._first: list[Head] | None = None
-        self._decoded = 0
-        self._tokens: list[Codes] = []
-        self._lost = True
-
-    @property
-    def length(self) -> int:
-        """Tokens of the text."""
-        return self._decoded + len(self._tokens)
+        self._states = []
 
     def begin(self, heads: list[Head] | None = None) -> None:
         """Begin a text, or continue from the rows of heads, all of which have one length."""
-        self._first, self._tokens = heads, []
-        self._decoded = heads[0].length if heads else 0
-        self._begin()
+        self._first = heads
+        self._begin(heads[0].length if heads else 0)
 
     def run(self, states: Codes, *, predict: bool) -> None:
         """Decode a token of each sample with its embedded state [batch, hidden_size].
@@ -142,42 +132,27 @@ class LadHost(ShellHost):
         DeviceError
             If the job ends with an error, or does not end in time.
         """
-        most = self.parameters.lad.context_length
-        if self.length >= most:
-            raise UserError(f"a text must have at most {most} tokens, not {self.length + 1}")
-        if self._lost:
-            self._begin()
-            for position, own in enumerate(self._tokens, start=self._decoded):
-                self._decode(position, own, predict=False)
-        started = time.monotonic()
-        last = self._decode(self.length, states, predict=predict)
-        self.cycles, self.seconds = last.cycles, time.monotonic() - started
+        last = self._next(states, most=self.parameters.lad.context_length, predict=predict)
         pairs = zip(last.tokens[::2], last.tokens[1::2], strict=True)
         self.predictions = list(pairs)
         words = self.read_words("outputs", 0, self.parameters.state_words)
         self.states, self.flags = self.text.states_of(words)
-        self._tokens.append(states)
+        self._states.append(states)
 
-    def _begin(self) -> None:
+    def _load(self) -> None:
         """Clear the record of active positions on the chip, and the caches."""
         self.device.stop()
         if self._first:
             self.heads.write(self._first)
         else:
             self.heads.clear_caches()
-        self._lost = False
 
-    def _decode(self, position: int, states: Codes, *, predict: bool) -> JobResult:
+    def _decode(self, position: int, state: Codes, *, predict: bool) -> JobResult:
         """Run the job of a token."""
         lad = self.parameters.lad
         waves = angles(position, lad.head_size, self.text.model.rope_base)
         cosines, sines = (np.repeat(own[np.newaxis], lad.batch, axis=0) for own in waves)
         program = LadProgram(self.parameters)
         lengths = [position + 1] * lad.batch
-        self.text.add_token(program, lengths, (cosines, sines), states, predict=predict)
-        try:
-            return self.run_job(program.words)
-        except DeviceError:
-            # Some heads have stored this token, and the stop has cleared the record.
-            self._lost = True
-            raise
+        self.text.add_token(program, lengths, (cosines, sines), state, predict=predict)
+        return self.run_job(program.words)

@@ -144,7 +144,7 @@ def test_token_is_repeated_after_an_error_response(
 
 def test_too_long_text_is_refused(system: Any, board: Verilated) -> None:
     host, slots = host_of(system, board), system.lad.context_length
-    host._tokens = [system.embedding[:2]] * slots
+    host._states = [system.embedding[:2]] * slots
     with pytest.raises(UserError, match=f"at most {slots} tokens, not {slots + 1}"):
         host.run(system.embedding[:2], predict=False)
 
@@ -199,10 +199,13 @@ def test_options_of_the_bare_accelerator_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_smollm2_is_fitted(tmp_path: Path) -> None:
-    """The dimensions of SmolLM2: the weights of a unit are those of the model, with padding."""
+    """The dimensions of SmolLM2: a unit has a row of each group of seven rows of a matrix."""
     from golden.llm.language_model import open_language_model
 
     preset = entry_named("lad_axi").parameters("smollm2")
     p = LadAxiSystem.fitted(open_language_model(), preset)
-    weights = 30 * 3_538_944 + 49_152 * 576
-    assert p.lad.layers == 30 and 1 <= p.unit_words * 7 * 64 / weights < 1.001
+    # Three periods of three query heads with their key and value; inputs of 9 or 24 slices of 64.
+    queries, output, gate_and_up, down = (-(-rows // 7) for rows in (320, 576, 3072, 576))
+    layer = 9 * (3 * queries + output + gate_and_up) + 24 * down
+    vocabulary = 9 * p.lad.pieces * -(-49_152 // (7 * p.lad.pieces))
+    assert p.lad.layers == 30 and p.unit_words == 30 * layer + vocabulary
