@@ -46,7 +46,7 @@ class DecodedText(ShellHost):
         self._reload()
 
     def _reload(self) -> None:
-        """Load the beginning of the text; an error leaves no text on the chip."""
+        """Load the beginning of the text; after an error no text is on the chip."""
         self._lost = True
         self._load()
         self._lost = False
