@@ -308,6 +308,18 @@ UNITS = (
                 score_width=17,
                 vocabulary_size=0,
             ),
+            # Five of eight heads are in off-chip memory, with keys of two rows.
+            "tiny_overflow": replace(
+                TINY_KELLE,
+                word_bytes=2,
+                words=104,
+                overflow=True,
+                layers=2,
+                batch=2,
+                intermediate_size=24,
+                slots=12,
+                vocabulary_size=0,
+            ),
             "smollm2": KelleParameters(
                 words=512,
                 slots=128,
@@ -333,6 +345,7 @@ UNITS = (
             "tiny_centred",
             "tiny_words",
             "tiny_batch",
+            "tiny_overflow",
             "smollm2",
             "paper",
             "llama2_attention",

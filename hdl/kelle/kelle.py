@@ -13,7 +13,7 @@ from amaranth.utils import bits_for
 from hdl.kelle.array.matrix_unit import MatrixUnit
 from hdl.kelle.control.activated_products import ActivatedProducts
 from hdl.kelle.control.gated_products import GatedProducts
-from hdl.kelle.control.kv_fetch import KvFetch
+from hdl.kelle.control.kv_fetch import KvFetch, overflow_ports
 from hdl.kelle.control.load_issue import LoadIssue
 from hdl.kelle.control.predictor import Predictor
 from hdl.kelle.control.residual_stream import ResidualStream
@@ -173,6 +173,9 @@ class Kelle(Unit):
         of `rows` elements of 16 bits; its beats of weights, each a row of weights for every band of
         the array. With a `weight_memory`, `weights` takes words of `channel_bytes` bytes instead,
         of which the unit assembles beats.
+    overflow_reads, overflow_rows, overflow_writes : Out(stream), In(stream), Out(stream)
+        With `overflow`, as in `KvFetch`: rows of the heads that are not in the eDRAM, in off-chip
+        memory. The host writes the rows of a prefill's tokens there itself.
     outputs : Out(stream)
         Slices of the layer's output hidden states, each as soon as it is complete for
         all sequences.
@@ -221,6 +224,7 @@ class Kelle(Unit):
                 "positions": In(stream.Signature(p.position_bits)),
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "weights": In(stream.Signature(p.channel_layout)),
+                **overflow_ports(p),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "normalised": Out(stream.Signature(p.slice_layout)),
                 "vector_stores": Out(stream.Signature(p.store_layout)),
@@ -266,6 +270,12 @@ class Kelle(Unit):
             connect_streams(m, parts.weight_memory.beats, loads.weights)
         else:
             connect_streams(m, self.weights, loads.weights)
+        for name, member in overflow_ports(self.parameters).items():
+            ours, theirs = getattr(self, name), getattr(fetch, name)
+            if member.flow is Out:
+                connect_streams(m, theirs, ours)
+            else:
+                connect_streams(m, ours, theirs)
         connect_streams(m, fetch.beats, loads.blocks)
         connect_streams(m, loads.loads, array.weights)
         connect_streams(m, issue.vectors, array.vectors)

@@ -175,9 +175,9 @@ class RecomputedVectors(Unit):
             vector=Signal(p.vector_bits, name="vector", reset_less=True),
         )
         entry = Signal(range(max(p.vector_entries, 2)))
-        # The entries of the vectors follow those of all slots.
+        # The entries of the vectors follow those of the slots.
         vector = p.cached_vector(self.layer, report.vector)
-        first = p.cached_heads * p.evictor.slots + vector * p.vector_entries
+        first = p.stored_heads * p.evictor.slots + vector * p.vector_entries
         m.d.comb += [
             self.scores.payload.entry.eq(first + entry),
             # An input vector serves every head, so it always has the highest score.
