@@ -329,6 +329,8 @@ UNITS = (
                 score_width=26,
             ),
             "paper": KelleParameters(),
+            # The published machine: 16 sequences, 32 layers, and their cache in 4 MB and off-chip.
+            "published": KelleParameters(overflow=True, batch=16, layers=32, vectors=2),
             # The attention of LLaMA-2-7B at a published token budget. Its full feed-forward block
             # would add a hundred times as many of the same tiles.
             "llama2_attention": KelleParameters(
@@ -348,6 +350,7 @@ UNITS = (
             "tiny_overflow",
             "smollm2",
             "paper",
+            "published",
             "llama2_attention",
         ),
     ),

@@ -188,10 +188,12 @@ class Kelle(Unit):
         As in `EvictionController`, with the `sequence` of the token.
     placed : Out
         `placement` of a head's arriving token; `valid` is 1 in the cycle of the placement.
-    lookup_request, lookup_response, filled, stored_vectors, no_victim : In(stream), Out
+    lookup_request, lookup_response, filled, no_victim : In(stream), Out
         As in `EvictionController`: look up which tokens the slots of a tile hold; the records, one
-        cycle later; slots in use per head; tokens of the stored input vectors; an illegal position
-        left a head without a victim.
+        cycle later; slots in use per head; an illegal position left a head without a victim.
+    vector_request, vector_response : In(stream), Out
+        As in `EvictionController`, where each sequence of a layer is a layer of its own: look up
+        the tokens of the stored input vectors.
     counts : Out
         As in `RefreshController`.
 
@@ -232,9 +234,8 @@ class Kelle(Unit):
                 "lookup_request": In(stream.Signature(eviction.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), eviction.cached_heads)),
-                "stored_vectors": Out(
-                    data.ArrayLayout(vector_layout(eviction), p.layers * p.layer_vectors)
-                ),
+                "vector_request": In(stream.Signature(eviction.layer_bits)),
+                "vector_response": Out(data.ArrayLayout(vector_layout(eviction), p.vectors)),
                 "no_victim": Out(1),
                 "counts": Out(p.memory.refresh.counts_layout),
             }
@@ -360,6 +361,8 @@ class Kelle(Unit):
         # The fetch has priority, since the array waits for it.
         lookups = [parts.fetch.lookup_request, self.lookup_request]
         connect_prioritised(m, lookups, controller.lookup_request)
+        requests_of_vectors = [parts.control.vector_request, self.vector_request]
+        connect_prioritised(m, requests_of_vectors, controller.vector_request)
         m.d.comb += [
             # The controller treats each sequence of a layer as a layer of its own.
             controller.layer.eq(state.cache),
@@ -376,14 +379,14 @@ class Kelle(Unit):
             parts.fetch.residents.eq(state.residents),
             parts.softmax.residents.eq(state.residents),
             parts.fetch.lookup_response.eq(controller.lookup_response),
-            parts.control.stored_vectors.eq(controller.stored_vectors),
+            parts.control.vector_response.eq(controller.vector_response),
             requests.sequence.eq(parts.turns.turn),
             requests.writes.eq(self.row_writes.valid & self.row_writes.ready),
             self.placed.placement.eq(controller.placements.payload),
             self.placed.valid.eq(controller.placements.valid),
             self.lookup_response.eq(controller.lookup_response),
             self.filled.eq(controller.filled),
-            self.stored_vectors.eq(controller.stored_vectors),
+            self.vector_response.eq(controller.vector_response),
             self.no_victim.eq(controller.no_victim),
         ]
 

@@ -84,6 +84,7 @@ class Accelerator:
             "hidden",
             "weights",
             "lookup_request",
+            "vector_request",
         )
         if p.overflow:
             names += ("overflow_rows",)
@@ -433,12 +434,16 @@ class Accelerator:
         counts = data.ArrayLayout(self.p.slots.bit_length(), self.p.eviction.cached_heads)
         return self._unpack(counts, [int(self.dut.filled.value)]).reshape(self.p.caches, -1)
 
-    def vectors(self) -> Integers:
+    async def vectors(self, caches: int) -> Integers:
         """Return the position of each stored vector, or -1, in the order of the caches."""
-        count = self.p.layers * self.p.layer_vectors
-        layout = data.ArrayLayout(vector_layout(self.p.eviction), count)
-        shown = self._unpack(layout, [read(self.dut.stored_vectors)])
-        return np.where(shown["valid"] == 1, shown["position"], -1)[0]
+        layout = data.ArrayLayout(vector_layout(self.p.eviction), self.p.vectors)
+        seen = []
+        for cache in range(caches):
+            self.sources["vector_request"].send([cache])
+            await self.run("vector_request")
+            seen.append(read(self.dut.vector_response))
+        shown = self._unpack(layout, seen)
+        return np.where(shown["valid"] == 1, shown["position"], -1).reshape(-1)
 
     def counts(self) -> Integers:
         """Return the number of refreshed words, [MSB, LSB] [HST, LST]."""

@@ -193,7 +193,8 @@ class Decode(ScriptBench):
         bench.compare("positions", held[used], positions[used])
         bench.compare("formats", formats[used], vectors[used])
         owners = [-1 if v is None else v[0] for cache in caches for v in cache.vectors]
-        bench.compare("stored vectors", np.array(owners), accelerator.vectors()[: len(owners)])
+        held_vectors = await accelerator.vectors(len(caches))
+        bench.compare("stored vectors", np.array(owners), held_vectors)
 
 
 def shortened(layer: DecoderLayer, rng: np.random.Generator) -> DecoderLayer:

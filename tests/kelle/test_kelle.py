@@ -108,7 +108,7 @@ def test_published_dimensions() -> None:
 
 def test_published_machine_is_legal() -> None:
     """Batches, layers and slots of which the eDRAM holds a part are legal with overflow."""
-    p = replace(ENTRY.parameters("paper"), overflow=True, batch=16, layers=32, vectors=2)
+    p = ENTRY.parameters("published")
     assert (p.batch, p.layers, p.slots, p.rows) == (16, 32, 512, 32)
     assert (p.resident_heads, p.eviction.cached_heads) == (22, 1536)
     # The address map ends with the last word that the input vectors need.
