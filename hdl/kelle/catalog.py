@@ -308,6 +308,18 @@ UNITS = (
                 score_width=17,
                 vocabulary_size=0,
             ),
+            # Five of eight heads are in off-chip memory, with keys of two rows.
+            "tiny_overflow": replace(
+                TINY_KELLE,
+                word_bytes=2,
+                words=104,
+                overflow=True,
+                layers=2,
+                batch=2,
+                intermediate_size=24,
+                slots=12,
+                vocabulary_size=0,
+            ),
             "smollm2": KelleParameters(
                 words=512,
                 slots=128,
@@ -317,6 +329,8 @@ UNITS = (
                 score_width=26,
             ),
             "paper": KelleParameters(),
+            # The published machine: 16 sequences, 32 layers, and their cache in 4 MB and off-chip.
+            "published": KelleParameters(overflow=True, batch=16, layers=32, vectors=2),
             # The attention of LLaMA-2-7B at a published token budget. Its full feed-forward block
             # would add a hundred times as many of the same tiles.
             "llama2_attention": KelleParameters(
@@ -333,8 +347,10 @@ UNITS = (
             "tiny_centred",
             "tiny_words",
             "tiny_batch",
+            "tiny_overflow",
             "smollm2",
             "paper",
+            "published",
             "llama2_attention",
         ),
     ),

@@ -11,7 +11,7 @@ from hdl.p3llm.p3llm import P3llm
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.p3llm.host import state_words
+from testbenches.p3llm.layer_run import state_words
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Port, read
 

@@ -37,6 +37,7 @@ class Ready:
     """State of the stored vectors."""
 
     idle: Value  # They can take another token.
+    current: Value  # They are those of the current layer.
     decided: Value  # Whether the leaving token is popular has been decided.
 
 
@@ -92,8 +93,11 @@ class EvictionController(Unit):
         Head and slot again, in the same order.
     vector_stores : Out(stream)
         Position of a token that became popular, and the number of its input vector.
-    stored_vectors : Out(ArrayLayout(vector, layers * vectors))
-        For each stored input vector, the position of its token, and whether it is in use.
+    vector_request : In(stream)
+        Layer whose stored input vectors to look up.
+    vector_response : Out(ArrayLayout(vector, vectors))
+        For each of them, the position of its token, and whether it is in use: valid from the cycle
+        after the request until the next request or another `layer`.
     lookup_request : In(stream)
         Slots to look up: index of the head among those of all layers (upper bits), tile (lower
         bits).
@@ -129,9 +133,8 @@ class EvictionController(Unit):
                 "placements": Out(stream.Signature(placement_layout(p))),
                 "values": Out(stream.Signature(value_layout(p))),
                 "vector_stores": Out(stream.Signature(p.promoted_layout)),
-                "stored_vectors": Out(
-                    data.ArrayLayout(vector_layout(p), max(p.layers * p.vectors, 1))
-                ),
+                "vector_request": In(stream.Signature(p.layer_bits)),
+                "vector_response": Out(data.ArrayLayout(vector_layout(p), max(p.vectors, 1))),
                 "lookup_request": In(stream.Signature(p.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(p.token_layout, rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.cached_heads)),
@@ -184,7 +187,9 @@ class EvictionController(Unit):
             assigner.may_load.eq(issue.idle & self.scores.ready),
             assigner.may_place.eq(ready.idle),
             # A search for the next victims still needs the window of the previous step.
-            assigner.may_step.eq(ready.idle & (issue.idle if p.evict_before else 1)),
+            assigner.may_step.eq(
+                ready.idle & ready.current & (issue.idle if p.evict_before else 1)
+            ),
             self.lookup_response.eq(table.tokens),
             self.filled.eq(assigner.filled),
             self.no_victim.eq(assigner.no_victim),
@@ -240,10 +245,12 @@ class EvictionController(Unit):
         """Decide on popular tokens; return what the next tokens and searches wait for."""
         p = self.parameters
         if not p.vectors:
-            return Ready(idle=Const(1), decided=Const(1))
+            m.d.comb += self.vector_request.ready.eq(1)
+            return Ready(idle=Const(1), current=Const(1), decided=Const(1))
         m.submodules.recomputed_vectors = vectors = LayerVectors(parameters=p)
         m.submodules.judge = judge = ImportanceJudge(parameters=p)
         connect_streams(m, vectors.vector_stores, self.vector_stores)
+        connect_streams(m, self.vector_request, vectors.vector_request)
         m.d.comb += [
             judge.standing.eq(table.standing),
             judge.score.eq(table.score.score),
@@ -260,10 +267,10 @@ class EvictionController(Unit):
             vectors.prefilled_valid.eq(assigner.prefilled),
             vectors.prefilled.head.eq(self.prefill.payload.head),
             vectors.prefilled.token.eq(self.prefill.payload.token),
-            self.stored_vectors.eq(vectors.stored_vectors),
+            self.vector_response.eq(vectors.vector_response),
             table.promoted.eq(vectors.promoted),
             vectors.scores.ready.eq(~table.score_valid & self.scores.ready),
             self.scores.valid.eq(vectors.scores.valid),
             self.scores.payload.eq(vectors.scores.payload),
         ]
-        return Ready(idle=vectors.idle, decided=~vectors.decides)
+        return Ready(idle=vectors.idle, current=vectors.current, decided=~vectors.decides)

@@ -12,7 +12,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.eviction.eviction_parameters import EvictionParameters, vector_layout
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.unit import Unit
 
 
@@ -49,8 +49,22 @@ class Free:
     found: Signal
 
 
-def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Member]:
-    """Return the ports of a unit that manages a number of input vectors."""
+def record_layout(p: EvictionParameters) -> data.StructLayout:
+    """Return the layout of a layer's record: holders and position of each vector, and `promoted`.
+
+    The holders of a vector are one bit for each head that has its token.
+    """
+    return data.StructLayout(
+        {
+            "holders": data.ArrayLayout(p.kv_heads, p.vectors),
+            "positions": data.ArrayLayout(p.position_bits, p.vectors),
+            "promoted": p.promoted_layout,
+        }
+    )
+
+
+def vector_ports(p: EvictionParameters) -> dict[str, Member]:
+    """Return the ports of a unit that manages the input vectors of a layer."""
     return {
         "layer": In(p.layer_bits),
         "now": In(p.position_bits),
@@ -62,7 +76,6 @@ def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Member]:
         "idle": Out(1),
         "decides": Out(1),
         "promoted": Out(p.promoted_layout),
-        "stored_vectors": Out(data.ArrayLayout(vector_layout(p), vectors)),
         "vector_stores": Out(stream.Signature(p.promoted_layout)),
         "scores": Out(stream.Signature(p.score_layout)),
     }
@@ -86,7 +99,10 @@ class RecomputedVectors(Unit):
     Members
     -------
     layer : In
-        Layer of the vectors; constant.
+        Layer of the vectors.
+    record : Out(record), load : In(1), loaded : In(record)
+        The layer's record; and another layer's, which replaces it in a cycle with `load`. Only
+        while `idle`, and without an outcome or a prefilled token.
     now : In(position)
         Position of the arriving token.
     outcome, outcome_valid : In
@@ -102,8 +118,6 @@ class RecomputedVectors(Unit):
         All heads have an outcome, and the decision on the leaving token is outstanding.
     promoted : Out(token)
         The token that became popular in the previous step.
-    stored_vectors : Out(ArrayLayout(vector, vectors))
-        For each vector, the position of its token, and whether it is in use.
     vector_stores : Out(stream)
         A token that became popular, and the number of its input vector.
     scores : Out(stream)
@@ -112,7 +126,14 @@ class RecomputedVectors(Unit):
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
         p = self.parameters = parameters
-        super().__init__(vector_ports(p, p.vectors))
+        super().__init__(
+            {
+                **vector_ports(p),
+                "record": Out(record_layout(p)),
+                "load": In(1),
+                "loaded": In(record_layout(p)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         """Track the holders of each vector; decide on the leaving token after the last head."""
@@ -127,10 +148,11 @@ class RecomputedVectors(Unit):
         m.d.comb += self.idle.eq(~report.active & ~self.decides & ~self.vector_stores.valid)
         for v in range(p.vectors):
             m.d.comb += [
-                self.stored_vectors[v].position.eq(positions[v]),
-                self.stored_vectors[v].valid.eq(holders[v].any()),
+                self.record.positions[v].eq(positions[v]),
+                self.record.holders[v].eq(holders[v]),
             ]
 
+        m.d.comb += self.record.promoted.eq(self.promoted)
         # Popularity is decided for the leaving token only: the one that has just left the recent
         # window.
         leaving = Signal(p.position_bits)
@@ -164,6 +186,13 @@ class RecomputedVectors(Unit):
                     self.vector_stores.valid.eq(1),
                 ]
                 report.begin(m, free.vector, in_use=1)
+        with m.If(self.load):
+            m.d.sync += self.promoted.eq(self.loaded.promoted)
+            for v in range(p.vectors):
+                m.d.sync += [
+                    holders[v].eq(self.loaded.holders[v]),
+                    positions[v].eq(self.loaded.positions[v]),
+                ]
         return m
 
     def _report_entries(self, m: Module) -> Report:
@@ -175,9 +204,9 @@ class RecomputedVectors(Unit):
             vector=Signal(p.vector_bits, name="vector", reset_less=True),
         )
         entry = Signal(range(max(p.vector_entries, 2)))
-        # The entries of the vectors follow those of all slots.
+        # The entries of the vectors follow those of the slots.
         vector = p.cached_vector(self.layer, report.vector)
-        first = p.cached_heads * p.evictor.slots + vector * p.vector_entries
+        first = p.stored_heads * p.evictor.slots + vector * p.vector_entries
         m.d.comb += [
             self.scores.payload.entry.eq(first + entry),
             # An input vector serves every head, so it always has the highest score.

@@ -340,6 +340,10 @@ class SlotTable(Unit):
             self.score.valid.eq(exported.holds),
             self.standing.eq(Mux(exported.searched, exported.standing, 0)),
         ]
+        if p.resident_heads is not None:
+            # Slots in off-chip memory have no entry.
+            stored = exported.entry < p.stored_heads * p.evictor.slots
+            m.d.comb += self.score_valid.eq(exported.valid & stored)
         if p.centred:
             m.d.comb += [
                 head_scores.start_lookup.eq(self.start_lookup),

@@ -120,6 +120,7 @@ class Decode(ScriptBench):
         # A token may be offered long after the wavefronts of its step.
         self.tokens = bench.source("positions", "none" if source == "none" else "bursty")
         self.lookup_request = bench.source("lookup_request")
+        self.vector_request = bench.source("vector_request")
         self.lookups = bench.add(Lookups(bench, self.lookup_request, p.kv_heads * p.tiles))
         self.lanes = bench.add(Lanes(bench, p))
         self.placements = bench.sink("placements", sink)
@@ -343,12 +344,11 @@ class Decode(ScriptBench):
                 bench.compare("positions", h.positions[here][used], shown["position"][used])
                 bench.compare("vectors of slots", h.recomputed[here][used], vector[used])
         if p.vectors:
-            layout, count = vector_layout(p), p.layers * p.vectors
-            bits = from_integers([int(self.dut.stored_vectors.value)], count * layout.size)
-            got = {
-                name: values[0][self.layer * p.vectors :]
-                for name, values in unpack_rows(layout, bits, count).items()
-            }
+            layout = vector_layout(p)
+            self.vector_request.send([self.layer])
+            await bench.run(until=lambda: self.vector_request.idle)
+            bits = from_integers([int(self.dut.vector_response.value)], p.vectors * layout.size)
+            got = {name: values[0] for name, values in unpack_rows(layout, bits, p.vectors).items()}
             wanted = np.array([-1 if v is None else v[0] for v in self.model.vectors])
             bench.compare(
                 "stored vectors", wanted, np.where(got["valid"] == 1, got["position"], -1)
