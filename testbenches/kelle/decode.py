@@ -62,7 +62,7 @@ class Decode(ScriptBench):
         self.refresh = RefreshModel(self.p.memory.refresh, longest(self.p))
         self.steps: list[Step] = []
         self.caches: list[int] = []
-        # By cache, how far its second text is behind the others'.
+        # By cache, the position of the other sequences at which its second text begins.
         self.restarted: dict[int, int] = {}
         self.inputs: list[Integers] = []
 
