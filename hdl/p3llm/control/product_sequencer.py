@@ -6,7 +6,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.control.bank_scheduler import BankScheduler, parity_of
 from hdl.p3llm.control.drain import Drain
 from hdl.p3llm.control.factor_fetch import FactorFetch
 from hdl.p3llm.control.key_fetch import KeyFetch
@@ -200,7 +200,7 @@ class ProductSequencer(Unit):
             command.valid.eq(issues),
             Value.cast(command.operation).eq(given.operation),
             command["all"].eq(given.operation == ColumnOperation.WRITE_INPUT),
-            command.bank.eq(Cat(at[COLUMN_BITS], unit)),
+            command.bank.eq(Cat(parity_of(at[COLUMN_BITS:]), unit)),
             command.column.eq(at[:COLUMN_BITS]),
             *(command[name].eq(given[name]) for name in of_unit),
             self.word_address.eq(given.address),
