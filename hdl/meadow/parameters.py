@@ -336,6 +336,7 @@ class MeadowParameters(ModelDimensions, Parameters):
             lanes=self.norm_lanes or self.head_size,
             width=self.hidden_size,
             weight_fraction=self.weight_fraction,
+            registered=True,
         )
 
     @property
