@@ -97,7 +97,11 @@ class Banks:
         if masks["read"].bit_count() == 1:
             self._time(["alone"], self.alone_in)
         for bank in range(self.p.channel.timing.banks):
-            self._time([name for name in KINDS if masks[name] >> bank & 1], self.issued_in[bank])
+            names = [name for name in KINDS if masks[name] >> bank & 1]
+            # A refresh of one bank has a time of its own.
+            if masks["refresh"].bit_count() == 1:
+                names = ["refresh_bank" if name == "refresh" else name for name in names]
+            self._time(names, self.issued_in[bank])
             unit, side = divmod(bank, 2)
             place = (row_number(self.rows[bank], side) << COLUMN_BITS) + column
             if masks["read"] >> bank & 1:

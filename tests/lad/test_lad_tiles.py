@@ -11,8 +11,6 @@ from hdl.catalog import entry_named
 from hdl.lad.lad_tile import LadTile
 from hdl.lad.lad_tiles import LadTiles
 from hdl.lad.parameters import LadTilesParameters
-from testbenches.quick_form import quick_form
-from testbenches.runner import Request, simulate
 
 
 def parameters(tiles: int) -> LadTilesParameters:
@@ -52,11 +50,3 @@ def test_a_tile_s_number_has_as_many_bits_as_it_needs(tiles: int, bits: int) -> 
         Shape.cast(layout).width for layout in (p.named(p.tile.head_layout), p.tile.head_layout)
     ]
     assert widths[0] - widths[1] == bits
-
-
-@pytest.mark.full
-def test_sixteen_tiles_equal_the_golden_model() -> None:
-    entry = entry_named("lad_tiles")
-    request = Request(seed=1, target=quick_form(entry.top, "tiny"), only="real_decoding|resets")
-    result = simulate(entry, parameters(16), request)
-    assert result.passed, result.first_failure
