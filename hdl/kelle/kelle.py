@@ -422,7 +422,7 @@ class Kelle(Unit):
         ready = controller.positions.ready & parts.memory.scores.ready & ~parts.requests.pending
         # A prefill has priority, from its first scores until the controller has its last token.
         chosen = parts.selector.busy | parts.selector.prefill.valid
-        prefills = self.prefill_scores.valid | chosen | self.prefill.valid | self.clears.valid
+        prefills = self.prefill_scores.valid | chosen | self.prefill.valid
         m.d.comb += [
             control.may_start.eq(ready & ~state.busy & ~prefills & ~parts.residual.pending),
             state.offered_layer.eq(self.layer),

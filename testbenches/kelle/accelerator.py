@@ -85,11 +85,12 @@ class Accelerator:
             "weights",
             "lookup_request",
             "vector_request",
-            "clears",
         )
         if p.overflow:
             names += ("overflow_rows",)
         self.sources = {name: bench.source(name, source) for name in names}
+        # The end of a text has no pauses, since it must not be offered later than the next token.
+        self.sources["clears"] = bench.source("clears")
         sinks = ["outputs", "normalised", "vector_stores"]
         if p.vocabulary_size:
             sinks.append("predictions")

@@ -137,7 +137,7 @@ async def first_layer(dut: Any) -> None:
 @only_if(small, "a text is decoded until its slots are full")
 async def second_text(dut: Any) -> None:
     """End a sequence's text while the others continue: a second one begins with free slots."""
-    decode = Decode(dut, "second text", "random", "random")
+    decode = Decode(dut, "second text", sink="random")
     p = decode.p
     await decode.start(longest(p), decode.full)
     texts = decode.text(decode.full, 3 * p.slots + 8)

@@ -99,7 +99,7 @@ class LayerVectors(Unit):
             ]
         return m
 
-    def _exchange(self, m: Module, own: RecomputedVectors, idle: Signal) -> Signal:
+    def _exchange(self, m: Module, own: RecomputedVectors, idle: Signal) -> data.View:
         """Load the current layer's record, and look others up; return the latest lookup's."""
         p = self.parameters
         layout = record_layout(p)
