@@ -11,7 +11,7 @@ ACCESS = {
     "read, write": "sw = rw; hw = r;",
     "read, write 1 to clear": "sw = rw; onwrite = woclr; hw = rw;",
 }
-"""Properties of the fields of a register, by its access."""
+"""Properties of a field, by its access."""
 
 WIDTH = 32
 """Bits of a register."""
@@ -40,12 +40,12 @@ def system_rdl(name: str, register_map: Mapping[str, Any]) -> str:
 
 def _register(one: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a register; one without fields has the field `value`."""
-    whole = {"name": "value", "first": 0, "width": WIDTH, "meaning": one["meaning"]}
+    whole = {**one, "name": "value", "first": 0, "width": WIDTH}
     yield "    reg {"
     yield f"        desc = {_text(one['meaning'])};"
     for part in one["fields"] or [whole]:
         high = part["first"] + part["width"] - 1
-        properties = f"{ACCESS[one['access']]} desc = {_text(part['meaning'])};"
+        properties = f"{ACCESS[part['access']]} desc = {_text(part['meaning'])};"
         yield f"        field {{ {properties} }} {part['name']}[{high}:{part['first']}];"
     yield f"    }} {one['name']} @ {one['offset']:#05x};"
 

@@ -29,7 +29,7 @@ ACCESS = {
     "read, write": "read-write",
     "read, write 1 to clear": "read-write",
 }
-"""IP-XACT's word for the access to a register."""
+"""IP-XACT's word for the access to a register or a field."""
 
 WRITTEN = {"read, write 1 to clear": "oneToClear"}
 """IP-XACT's word for the effect of a write, if it is not that the value is stored."""
@@ -204,10 +204,10 @@ def _register(one: Mapping[str, Any]) -> Iterator[str]:
         yield f"{head} {{}}"
         return
     yield f"{head} {{"
-    written = WRITTEN.get(one["access"], "")
     for part in one["fields"]:
+        access, written = ACCESS[part["access"]], WRITTEN.get(part["access"], "")
         yield (
-            f"        {part['name']} {part['first']} {part['width']} {{{written}}} "
+            f"        {part['name']} {part['first']} {part['width']} {access} {{{written}}} "
             f"{{{part['meaning']}}}"
         )
     yield "    }"

@@ -300,6 +300,7 @@ void Run::add_bank(const std::string& role, std::istream& line) {
         auto part = std::make_unique<ReadPort>(*banks.back(), cycle);
         fill(*part);
         if (external) part->reader = &external->reader(part->name);
+        banks.back()->readers.push_back(part.get());
         memories.push_back(std::move(part));
     } else {
         auto part = std::make_unique<WritePort>(*banks.back(), cycle);

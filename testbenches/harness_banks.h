@@ -12,8 +12,14 @@ struct Channel : Part {
     void sample() override {}
 };
 
+struct ReadPort;
+
 struct Bank {
     Channel* channel = nullptr;
+    // Its read ports are served in round-robin order: in a fixed order, the last ones would wait until
+    // the first ones are full, and then use only a part of a cycle's credit.
+    std::vector<ReadPort*> readers;
+    mutable size_t turn = 0;
     bool open() const { return !channel || channel->credit > 0; }
     void pay(size_t bits) const {
         if (channel) channel->credit -= bits;
@@ -64,7 +70,19 @@ struct ReadPort : BankPort {
         const Burst& burst = bursts.front();
         return reader ? reader->has(burst.tickets[burst.next / bank.bytes]) : burst.due <= cycle;
     }
+    // The first port of a bank drives all of them.
     void drive() override {
+        const auto& all = bank.readers;
+        if (all.front() != this) return;
+        const size_t first = bank.turn;
+        for (size_t step = 0; step < all.size(); ++step) {
+            const size_t place = (first + step) % all.size();
+            if (all[place]->serve()) bank.turn = place + 1;
+        }
+    }
+    // Offer a word if there is one; return whether it is a new one.
+    bool serve() {
+        const bool before = offered;
         requests.ready.set(bursts.size() < bank.limit && !pauses.next());
         while (!offered && !bursts.empty() && bursts.front().next == bursts.front().words.size()) bursts.pop_front();
         if (!offered && bank.open() && !word_pauses.next() && present()) {
@@ -78,6 +96,7 @@ struct ReadPort : BankPort {
             offered = true;
         }
         words.valid.set(offered);
+        return offered && !before;
     }
     void sample() override {
         if (reader && !offered && !bursts.empty() && !present()) reader->miss(words.ready.high());

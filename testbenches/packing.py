@@ -121,6 +121,12 @@ def from_digits(texts: list[str]) -> Bits:
     return bits.astype(np.uint8, copy=False)
 
 
+def code_fields(codes: NDArray[Any]) -> dict[str, NDArray[np.int64]]:
+    """Return FP16 codes as the fields of their layout."""
+    codes = np.asarray(codes).astype(np.int64)
+    return {"mantissa": codes & 1023, "exponent": codes >> 10 & 31, "sign": codes >> 15}
+
+
 def _limits(shape: Shape) -> tuple[int, int]:
     if shape.signed:
         return -(1 << shape.width - 1), (1 << shape.width - 1) - 1

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -101,6 +102,24 @@ def test_declared_packages_are_used() -> None:
         if not re.search(rf"""["' /.]{re.escape(name)}["' .\-]""", sources)
     }
     assert silent == set(WITHOUT_IMPORT)
+
+
+def test_host_library_needs_no_simulator() -> None:
+    """On a board the host library imports packages of `base` alone."""
+    simulations = {"simulation", "verilated"}
+    names = {file.stem for file in (ROOT / "systola" / "host").glob("*.py")} - simulations
+    lines = [f"import systola.host.{name}" for name in sorted(names - {"__init__"})]
+    # Some packages have modules that Python imports when it starts.
+    before, after = "import sys; before = set(sys.modules)", "print(*set(sys.modules) - before)"
+    program = "\n".join([before, *lines, after])
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()} & projects().keys()
+    assert "numpy" in loaded
+    # rfc3986, which base has, uses idna if it is installed.
+    base = {same_name(name) for name in locks.locked("base")} | {"systola", "idna"}
+    assert not {name for name in loaded if not distributions_of(name) & base}
 
 
 @pytest.mark.parametrize("group", GROUPS)

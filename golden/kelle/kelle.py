@@ -46,6 +46,8 @@ class Step:
         By head, the positions that took part in the token's attention.
     members : int
         Rows of the combined matrix.
+    fetched : list[tuple[numpy.ndarray, numpy.ndarray]]
+        By head, the slots whose keys, and those whose values, are read rather than computed.
     """
 
     output: Integers
@@ -55,6 +57,7 @@ class Step:
     score_updates: list[ScoreUpdate] = field(default_factory=list)
     attended: list[Integers] = field(default_factory=list)
     members: int = 1
+    fetched: list[tuple[Integers, Integers]] = field(default_factory=list)
 
 
 class KelleModel:
@@ -86,6 +89,11 @@ class KelleModel:
         shape = (p.kv_heads, p.slots, p.head_size)
         self.keys, self.values = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.inputs: dict[int, Integers] = {}
+
+    def clear(self) -> list[ScoreUpdate]:
+        """End the text: all slots and stored vectors become free."""
+        self.inputs = {}
+        return self.eviction.clear()
 
     def project(self, operation: Operation, vectors: Integers) -> Integers:
         """Return x W of vectors, requantised, [vectors, heads, head_size]."""
@@ -150,8 +158,10 @@ class KelleModel:
             cached = self._cached(self.keys[head], slots.recomputed, keys[:, head], member)
             scores = np.where(used, requantised(group @ cached.T, *self.layer.score), 0)
             own = requantised(group @ keys[0, head], *self.layer.score)
+            read_keys = np.flatnonzero(used & (slots.recomputed == KEPT))
             step.score_updates += eviction.search(head, scores, now)
             formats = slots.recomputed.copy()
+            step.fetched.append((read_keys, np.flatnonzero(used & (formats == KEPT))))
             placement, score_updates = eviction.place(now, head)
             step.placements.append(placement)
             step.score_updates += score_updates + eviction.own(head, placement.slot, own)

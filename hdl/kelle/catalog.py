@@ -292,6 +292,18 @@ UNITS = (
                 gated=False,
                 vocabulary_size=0,
             ),
+            # Five of eight heads are in off-chip memory, with keys of two rows.
+            "tiny_overflow": replace(
+                TINY_KELLE,
+                word_bytes=2,
+                words=104,
+                overflow=True,
+                layers=2,
+                batch=2,
+                intermediate_size=24,
+                slots=12,
+                vocabulary_size=0,
+            ),
             "tiny_words": replace(
                 TINY_KELLE,
                 bands=1,
@@ -317,6 +329,8 @@ UNITS = (
                 score_width=26,
             ),
             "paper": KelleParameters(),
+            # The published machine: 16 sequences, 32 layers, and their cache in 4 MB and off-chip.
+            "published": KelleParameters(overflow=True, batch=16, layers=32, vectors=2),
             # The attention of LLaMA-2-7B at a published token budget. Its full feed-forward block
             # would add a hundred times as many of the same tiles.
             "llama2_attention": KelleParameters(
@@ -333,10 +347,13 @@ UNITS = (
             "tiny_centred",
             "tiny_words",
             "tiny_batch",
+            "tiny_overflow",
             "smollm2",
             "paper",
             "llama2_attention",
         ),
+        # Simulated with two layers, whose first is the same.
+        emitted=("published",),
     ),
 )
 """Every unit of Kelle."""

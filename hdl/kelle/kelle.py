@@ -5,7 +5,7 @@ Section 5, Figure 9 and Section 6 of the paper.
 
 from dataclasses import dataclass, fields
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -13,7 +13,7 @@ from amaranth.utils import bits_for
 from hdl.kelle.array.matrix_unit import MatrixUnit
 from hdl.kelle.control.activated_products import ActivatedProducts
 from hdl.kelle.control.gated_products import GatedProducts
-from hdl.kelle.control.kv_fetch import KvFetch
+from hdl.kelle.control.kv_fetch import KvFetch, overflow_ports
 from hdl.kelle.control.load_issue import LoadIssue
 from hdl.kelle.control.predictor import Predictor
 from hdl.kelle.control.residual_stream import ResidualStream
@@ -161,6 +161,10 @@ class Kelle(Unit):
         Words of scales, at the addresses of `KelleParameters.scale`. The stream is always ready;
         scales of results in flight must not be written, so that the host writes them before the
         first step or after the last transfer of a step's output.
+    clears : In(stream)
+        Sequence whose text in the layer `layer` has ended, 0 with one sequence: its slots and
+        stored vectors become free, as in `EvictionController`, before the next step or prefill.
+        Not during a prefill of the sequence.
     prefill_scores : In(stream)
         As in `PrefillSelector`.
     prefill : In(stream)
@@ -173,6 +177,9 @@ class Kelle(Unit):
         of `rows` elements of 16 bits; its beats of weights, each a row of weights for every band of
         the array. With a `weight_memory`, `weights` takes words of `channel_bytes` bytes instead,
         of which the unit assembles beats.
+    overflow_reads, overflow_rows, overflow_writes : Out(stream), In(stream), Out(stream)
+        With `overflow`, as in `KvFetch`: rows of the heads that are not in the eDRAM, in off-chip
+        memory. The host writes the rows of a prefill's tokens there itself.
     outputs : Out(stream)
         Slices of the layer's output hidden states, each as soon as it is complete for
         all sequences.
@@ -185,10 +192,12 @@ class Kelle(Unit):
         As in `EvictionController`, with the `sequence` of the token.
     placed : Out
         `placement` of a head's arriving token; `valid` is 1 in the cycle of the placement.
-    lookup_request, lookup_response, filled, stored_vectors, no_victim : In(stream), Out
+    lookup_request, lookup_response, filled, no_victim : In(stream), Out
         As in `EvictionController`: look up which tokens the slots of a tile hold; the records, one
-        cycle later; slots in use per head; tokens of the stored input vectors; an illegal position
-        left a head without a victim.
+        cycle later; slots in use per head; an illegal position left a head without a victim.
+    vector_request, vector_response : In(stream), Out
+        As in `EvictionController`, where each sequence of a layer is a layer of its own: look up
+        the tokens of the stored input vectors.
     counts : Out
         As in `RefreshController`.
 
@@ -215,12 +224,14 @@ class Kelle(Unit):
                 "epsilon": In(EPSILON_BITS),
                 "layer": In(p.layer_bits),
                 "scales": In(stream.Signature(p.array.scales_layout)),
+                "clears": In(stream.Signature(max(p.sequence_bits, 1))),
                 "prefill_scores": In(stream.Signature(p.selector.scores_layout)),
                 "prefill": In(stream.Signature(prefill_layout(eviction))),
                 "row_writes": In(stream.Signature(p.row_write)),
                 "positions": In(stream.Signature(p.position_bits)),
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "weights": In(stream.Signature(p.channel_layout)),
+                **overflow_ports(p),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "normalised": Out(stream.Signature(p.slice_layout)),
                 "vector_stores": Out(stream.Signature(p.store_layout)),
@@ -228,9 +239,8 @@ class Kelle(Unit):
                 "lookup_request": In(stream.Signature(eviction.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), eviction.cached_heads)),
-                "stored_vectors": Out(
-                    data.ArrayLayout(vector_layout(eviction), p.layers * p.layer_vectors)
-                ),
+                "vector_request": In(stream.Signature(eviction.layer_bits)),
+                "vector_response": Out(data.ArrayLayout(vector_layout(eviction), p.vectors)),
                 "no_victim": Out(1),
                 "counts": Out(p.memory.refresh.counts_layout),
             }
@@ -266,6 +276,12 @@ class Kelle(Unit):
             connect_streams(m, parts.weight_memory.beats, loads.weights)
         else:
             connect_streams(m, self.weights, loads.weights)
+        for name, member in overflow_ports(self.parameters).items():
+            ours, theirs = getattr(self, name), getattr(fetch, name)
+            if member.flow is Out:
+                connect_streams(m, theirs, ours)
+            else:
+                connect_streams(m, ours, theirs)
         connect_streams(m, fetch.beats, loads.blocks)
         connect_streams(m, loads.loads, array.weights)
         connect_streams(m, issue.vectors, array.vectors)
@@ -350,6 +366,8 @@ class Kelle(Unit):
         # The fetch has priority, since the array waits for it.
         lookups = [parts.fetch.lookup_request, self.lookup_request]
         connect_prioritised(m, lookups, controller.lookup_request)
+        requests_of_vectors = [parts.control.vector_request, self.vector_request]
+        connect_prioritised(m, requests_of_vectors, controller.vector_request)
         m.d.comb += [
             # The controller treats each sequence of a layer as a layer of its own.
             controller.layer.eq(state.cache),
@@ -366,14 +384,14 @@ class Kelle(Unit):
             parts.fetch.residents.eq(state.residents),
             parts.softmax.residents.eq(state.residents),
             parts.fetch.lookup_response.eq(controller.lookup_response),
-            parts.control.stored_vectors.eq(controller.stored_vectors),
+            parts.control.vector_response.eq(controller.vector_response),
             requests.sequence.eq(parts.turns.turn),
             requests.writes.eq(self.row_writes.valid & self.row_writes.ready),
             self.placed.placement.eq(controller.placements.payload),
             self.placed.valid.eq(controller.placements.valid),
             self.lookup_response.eq(controller.lookup_response),
             self.filled.eq(controller.filled),
-            self.stored_vectors.eq(controller.stored_vectors),
+            self.vector_response.eq(controller.vector_response),
             self.no_victim.eq(controller.no_victim),
         ]
 
@@ -421,7 +439,15 @@ class Kelle(Unit):
         for unit in (parts.scheduler, parts.softmax, parts.progress):
             m.d.comb += unit.start.eq(control.accepts)
         if p.batch > 1:
-            m.d.comb += state.offered_sequence.eq(self.sequence_number)
+            offered = Mux(self.clears.valid, self.clears.payload, self.sequence_number)
+            m.d.comb += state.offered_sequence.eq(offered)
+        # A requested row must not be written into a vector of the next text.
+        may_clear = ~state.busy & ~parts.requests.pending
+        m.d.comb += [
+            controller.clears.valid.eq(self.clears.valid & may_clear),
+            controller.clears.payload.eq(state.cache),
+            self.clears.ready.eq(controller.clears.ready & may_clear),
+        ]
         if p.vocabulary_size:
             for unit in (parts.scheduler, control, parts.residual):
                 m.d.comb += unit.predicts.eq(self.predicts)

@@ -48,6 +48,9 @@ class KelleParameters(ModelDimensions, Parameters):
         Bytes of a word of `weights` with a weight memory: the off-chip memory's bytes per cycle.
     banks, word_bytes, words : int
         As in `KvEdramParameters`.
+    overflow : bool
+        Whether the keys and values of heads that do not fit into the eDRAM are in off-chip memory.
+        All stored input vectors are in the eDRAM, and the heads from the first one on.
     head_size : int
         Channels of a head: a multiple of `rows`, and of `banks` * `word_bytes`.
     layers : int
@@ -117,6 +120,7 @@ class KelleParameters(ModelDimensions, Parameters):
     banks: Annotated[int, As(KvEdramParameters)] = 8
     word_bytes: Annotated[int, As(KvEdramParameters)] = 8
     words: Annotated[int, As(KvEdramParameters)] = 16384
+    overflow: bool = option(default=False)
     head_size: Annotated[int, Range(2, 256, "channels")] = 64
     layers: Annotated[int, Range(1, 32, "layers")] = 1
     batch: Annotated[int, Range(1, 64, "sequences")] = 1
@@ -178,6 +182,8 @@ class KelleParameters(ModelDimensions, Parameters):
             f" prefill_tokens * group_size, {least}",
             self.score_shift + self.score_width,
         )
+        if self.overflow:
+            self._check_overflow()
         # Building the parts' parameters checks them.
         _ = self.array, self.selector, self.memory, self.softmax, self.embedding, self.norm
         row = self.memory.edram.row_channels
@@ -189,6 +195,17 @@ class KelleParameters(ModelDimensions, Parameters):
             f"rows must divide half of the {self.hidden_size} elements of a hidden state",
             self.rows,
         )
+
+    def _check_overflow(self) -> None:
+        """Check that some heads are in the eDRAM, and some in off-chip memory."""
+        row = self.banks * self.word_bytes
+        rule = f"head_size must be a multiple of banks * word_bytes = {row}"
+        require(self.head_size % row == 0, rule, self.head_size)
+        rule = "words must have room for the input vectors and one head, which take"
+        least = self._vector_words + self._head_words
+        require(self.words >= least, f"{rule} {least}", self.words)
+        rule = f"overflow must be false if all {self.caches * self.kv_heads} heads fit"
+        require(self.resident_heads < self.caches * self.kv_heads, rule, self.overflow)
 
     def _check_options(self) -> None:
         """Check the rules of the layer's options and of the weight memory."""
@@ -272,6 +289,39 @@ class KelleParameters(ModelDimensions, Parameters):
     def caches(self) -> int:
         """Sets of slots, one for each layer and sequence."""
         return self.layers * self.batch
+
+    @property
+    def _head_words(self) -> int:
+        """Words of a bank for the slots of a head."""
+        return self.slots * self.entry_words
+
+    @property
+    def _vector_words(self) -> int:
+        """Words of a bank for all stored input vectors."""
+        entries = -(-self.hidden_size // (2 * self.head_size))
+        return self.caches * self.vectors * entries * self.entry_words
+
+    @property
+    def entry_words(self) -> int:
+        """Rows of the eDRAM per key, as in `KvEdramParameters`."""
+        return self.head_size // (self.banks * self.word_bytes)
+
+    @property
+    def resident_heads(self) -> int:
+        """Heads of all layers and sequences whose keys and values are in the eDRAM."""
+        if not self.overflow:
+            return self.caches * self.kv_heads
+        return (self.words - self._vector_words) // self._head_words
+
+    @property
+    def overflow_layout(self) -> data.StructLayout:
+        """Place of a row in off-chip memory: `side` as in `SIDES`, and its `address` there.
+
+        The rows of the heads that are not in the eDRAM have consecutive addresses, head by head,
+        slot by slot.
+        """
+        rows = (self.caches * self.kv_heads - self.resident_heads) * self._head_words
+        return data.StructLayout({"side": 1, "address": max(ceil_log2(rows), 1)})
 
     @property
     def layer_vectors(self) -> int:
@@ -380,6 +430,7 @@ class KelleParameters(ModelDimensions, Parameters):
             vector_entries=self.memory.edram.vector_entries,
             popular_above=self.popular_above,
             centred=self.centred,
+            resident_heads=self.resident_heads if self.overflow else None,
         )
 
     @property
@@ -397,7 +448,7 @@ class KelleParameters(ModelDimensions, Parameters):
                 words=self.words,
                 head_size=self.head_size,
                 slots=self.slots,
-                kv_heads=self.caches * self.kv_heads,
+                kv_heads=self.resident_heads,
                 vector_size=self.hidden_size,
                 vectors=self.caches * self.vectors,
             ),

@@ -188,7 +188,9 @@ UNITS: tuple[Entry, ...] = (
         unit=Meadow,
         presets={
             "tiny": TINY,
-            "tiny_exponents": replace(TINY, tile_scales=True, token_exponents=True, unpackers=2),
+            "tiny_exponents": replace(
+                TINY, tile_scales=True, token_exponents=True, unpackers=2, weights_ahead=8
+            ),
             "tiny_opt": TINY_OPT,
             "tiny_deit": replace(TINY_OPT, activation=Activation.GELU, causal=False),
             "tiny_shared": replace(TINY_OPT, shared_multipliers=True, norm_lanes=2),

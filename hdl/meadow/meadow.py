@@ -183,6 +183,13 @@ class Meadow(Unit):
         m.submodules.group = group = MemoryFifo(
             shape=p.tile.result_word_layout, depth=max(p.lanes, 2)
         )
+        ready_weights = weights.weights
+        if p.weights_ahead:
+            m.submodules.weights_ahead = ahead = MemoryFifo(
+                shape=p.tile.weight_port_layout, depth=p.weights_ahead
+            )
+            connect_streams(m, weights.weights, ahead.source)
+            ready_weights = ahead.sink
         ports = [
             (weights.table_reads, self.table_reads),
             *((getattr(weights, name), getattr(self, name)) for name in p.packet_ports),
@@ -204,7 +211,7 @@ class Meadow(Unit):
             (values.requests, self.value_reads.requests),
             # Weights, which are fetched ahead of the instructions.
             (self.matrices, weights.matrices),
-            (weights.weights, tile.weights),
+            (ready_weights, tile.weights),
             *([(weights.biases, tile.biases)] if p.biases else []),
             *([(weights.scales, tile.scales)] if p.tile_scales else []),
             *((inner.requests, outer.requests) for inner, outer in ports),

@@ -141,6 +141,9 @@ class MeadowParameters(ModelDimensions, Parameters):
         FPGA with fewer multipliers than products.
     norm_lanes : int, optional
         Elements that the norm processes per cycle, by default those of a word.
+    weights_ahead : int
+        Items of the weight port that a queue upstream of the tile's double buffers holds, so that
+        the weight path fetches weights during attention. No queue if 0.
 
     Raises
     ------
@@ -175,6 +178,7 @@ class MeadowParameters(ModelDimensions, Parameters):
     address_bits: Annotated[int, Range(20, 48, "bits")] = 32
     shared_multipliers: bool = option(default=False)
     norm_lanes: Annotated[int | None, PowerOfTwo(1, 64, "elements")] = option(default=None)
+    weights_ahead: Annotated[int, Range(0, 1 << 16, "items")] = option(default=0)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -208,6 +212,8 @@ class MeadowParameters(ModelDimensions, Parameters):
         if self.norm_lanes is not None:
             rule = "norm_lanes must be at most head_size"
             require(self.norm_lanes <= self.head_size, rule, self.norm_lanes)
+        rule = "weights_ahead must be 0 or at least 2"
+        require(self.weights_ahead != 1, rule, self.weights_ahead)
         rule = "a head's probabilities must be at most 2^20 words"
         require(self.longest_rows <= self.longest_burst, rule, self.longest_rows)
         # The parts check their own rules.
@@ -336,6 +342,7 @@ class MeadowParameters(ModelDimensions, Parameters):
             lanes=self.norm_lanes or self.head_size,
             width=self.hidden_size,
             weight_fraction=self.weight_fraction,
+            registered=True,
         )
 
     @property

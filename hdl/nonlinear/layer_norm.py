@@ -46,6 +46,8 @@ class LayerNormParameters(RowNormParameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
+    registered : bool
+        As in `RowNormParameters`.
 
     Raises
     ------
@@ -100,10 +102,10 @@ class LayerNorm(Unit):
     division: ``(N x[i] - S) / sqrt(N Q - S**2 + N**2 epsilon)``. The scale of a row cancels, so
     every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
-    **Latency** 13 cycles from a row's last slice to its first result. **Throughput** one slice in
-    and one slice out per cycle, also across rows. While `rows` complete rows are in flight, the
-    next row waits: `rows` rows of n slices take at least ``2 n + 7`` cycles. A slice waits for its
-    weights.
+    **Latency** 13 cycles from a row's last slice to its first result, 14 if `registered`.
+    **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
+    rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 7``
+    cycles. A slice waits for its weights.
 
     **Numerics** sums, squared deviation and centred elements are exact. The squared deviation is
     normalised to 15 fraction bits (floor). Its reciprocal root is interpolated in a table of 256
@@ -227,10 +229,12 @@ class LayerNorm(Unit):
         # The last stage may load while the other stages wait for weights.
         free = ~self.results.valid | self.results.ready
         move = Signal()
-        stages = delay_line(m, buffer.valid, 3, name="valid", enable=move, reset=True)
-        lasts = delay_line(m, buffer.last, 3, name="last", enable=move)
+        extra = int(p.registered)
+        stages = delay_line(m, buffer.valid, 3 + extra, name="valid", enable=move, reset=True)
+        lasts = delay_line(m, buffer.last, 3 + extra, name="last", enable=move)
         factors = delay_line(m, Cat(row.mantissa, row.shift), 1, name="factors", enable=move)[-1]
         mantissa, shift = factors[: len(row.mantissa)], factors[len(row.mantissa) :]
+        shift = delay_line(m, shift, extra, name="held_shift", enable=move)[-1]
         divided = stages[-1]
         m.d.comb += [
             move.eq(free & (~divided | self.affine.valid)),
@@ -250,6 +254,7 @@ class LayerNorm(Unit):
             centred = Signal(p.centred_shape, name=f"centred_{i}", reset_less=True)
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
             scaled = multiply_add(m, f"scale_{i}", centred, mantissa)
+            scaled = delay_line(m, scaled, extra, name=f"product_{i}", enable=move)[-1]
             result = weighted(m, f"weight_{i}", ratio, affine.weights[i], p.drop, affine.biases[i])
             with m.If(move):
                 m.d.sync += [

@@ -1,6 +1,6 @@
 """RMSNorm: a hidden state divided by its root mean square, times a weight."""
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Module, Signal, Value, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -40,6 +40,8 @@ class RmsNormParameters(RowNormParameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
+    registered : bool
+        As in `RowNormParameters`.
 
     Raises
     ------
@@ -67,10 +69,10 @@ class RmsNorm(Unit):
     Element i of a row becomes ``x[i] * w[i] / sqrt(mean(x**2) + epsilon)``. The scale of a row
     cancels, so every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
-    **Latency** 10 cycles from a row's last slice to its first result. **Throughput** one slice in
-    and one slice out per cycle, also across rows. While `rows` complete rows are in flight, the
-    next row waits: `rows` rows of n slices take at least ``2 n + 5`` cycles, which with 4 rows
-    limits rows of fewer than 3 slices. A slice waits for its weights.
+    **Latency** 10 cycles from a row's last slice to its first result, 11 if `registered`.
+    **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
+    rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 5``
+    cycles, which with 4 rows limits rows of fewer than 3 slices. A slice waits for its weights.
 
     **Numerics** the squares are summed exactly. The sum is normalised to 15 fraction bits (floor).
     Its reciprocal root is interpolated in a table of 256 breakpoints over two octaves and rounded
@@ -159,19 +161,29 @@ class RmsNorm(Unit):
         row = Signal(p.row_layout, reset_less=True)
         read, divided = Signal(), Signal()
         read_last, divided_last = Signal(reset_less=True), Signal(reset_less=True)
+        move = Signal()
+
+        def held(value: Value, name: str, *, reset: bool = False) -> Value:
+            """Return a value in the cycle of the shift."""
+            cycles = int(p.registered)
+            return delay_line(m, value, cycles, name=name, enable=move, reset=reset)[-1]
+
         # The last stage may load while the other stages wait for weights.
         free = ~self.results.valid | self.results.ready
-        move = free & (~divided | self.weights.valid)
-        m.d.comb += [buffer.enable.eq(move), self.weights.ready.eq(free & divided)]
-
+        m.d.comb += [
+            move.eq(free & (~divided | self.weights.valid)),
+            buffer.enable.eq(move),
+            self.weights.ready.eq(free & divided),
+        ]
+        shift = held(row.shift, "held_shift")
         out = self.results.payload
         with m.If(move):
             m.d.sync += [
                 row.eq(buffer.result),
                 read.eq(buffer.valid),
                 read_last.eq(buffer.last),
-                divided.eq(read),
-                divided_last.eq(read_last),
+                divided.eq(held(read, "multiplied", reset=True)),
+                divided_last.eq(held(read_last, "multiplied_last")),
             ]
         with m.If(free):
             m.d.sync += [
@@ -181,8 +193,9 @@ class RmsNorm(Unit):
         for i in range(p.lanes):
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
             scaled = multiply_add(m, f"scale_{i}", buffer.data[i], row.mantissa)
+            scaled = held(scaled, f"product_{i}")
             result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p.drop)
             with m.If(move):
-                m.d.sync += ratio.eq(scaled >> row.shift)
+                m.d.sync += ratio.eq(scaled >> shift)
             with m.If(free):
                 m.d.sync += out.values[i].eq(result)

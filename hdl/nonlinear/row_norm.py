@@ -16,7 +16,7 @@ from hdl.arith.reciprocal import normalised
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
 from hdl.fixed_shape import FixedShape
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 
 STATE = signed(16)
 """An element of a hidden state, in steps of its row's scale."""
@@ -56,6 +56,9 @@ class RowNormParameters(Parameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
+    registered : bool
+        Whether a register separates the product with the reciprocal root from its shift. It adds a
+        cycle of latency, and changes no value.
 
     Raises
     ------
@@ -67,6 +70,7 @@ class RowNormParameters(Parameters):
     width: Annotated[int, Range(2, 8192, "elements")] = 4096
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
     rows: Annotated[int, Range(1, 16, "rows")] = 4
+    registered: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""

@@ -8,7 +8,7 @@ FOLDER`` writes the JSON and the C header.
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,12 +44,13 @@ class Access(Enum):
 
 @dataclass(frozen=True)
 class Field:
-    """Bits of a register: name, first bit, width and meaning."""
+    """Bits of a register: name, first bit, width, meaning, and access if not the register's."""
 
     name: str
     first: int
     width: int
     meaning: str
+    access: Access | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ class Register:
     def writable(self) -> bool:
         """Whether a write has an effect."""
         return self.access is not Access.READ
+
+    def access_of(self, part: Field) -> Access:
+        """Return the legal accesses of a field."""
+        return part.access or self.access
 
 
 @parameter_object
@@ -152,10 +157,10 @@ STATUS = (
     Field("busy", 0, 1, "started and not finished"),
     Field("flushing", 1, 1, "a flush is in progress"),
 )
+TOKEN = Field("token", 2, 1, "an output token is available")
 INTERRUPTS = (
     Field("done", 0, 1, "the accelerator has finished"),
     Field("error", 1, 1, "`error_cause` is valid; clearing it clears all errors"),
-    Field("token", 2, 1, "an output token is available; not cleared by a write"),
 )
 ERROR_CAUSE = (
     Field("cause", 0, 2, "1 unexpected response, 2 SLVERR, 3 DECERR; 0 without an error"),
@@ -177,8 +182,16 @@ def registers(p: AxiRegistersParameters) -> tuple[Register, ...]:
         Register("digest", 0x08, read, "digest of the accelerator's parameters"),
         Register("control", 0x0C, Access.WRITE, "commands; a bit of 0 does nothing", CONTROL),
         Register("status", 0x10, read, "state of the accelerator", STATUS),
-        Register("interrupt_enable", 0x14, both, "interrupts that are output", INTERRUPTS),
-        Register("interrupt_status", 0x18, Access.CLEAR, "interrupts that occurred", INTERRUPTS),
+        Register(
+            "interrupt_enable", 0x14, both, "interrupts that are output", (*INTERRUPTS, TOKEN)
+        ),
+        Register(
+            "interrupt_status",
+            0x18,
+            Access.CLEAR,
+            "interrupts that occurred",
+            (*INTERRUPTS, replace(TOKEN, access=read)),
+        ),
         Register("error_cause", 0x1C, read, "first error since it was cleared", ERROR_CAUSE),
         Register("error_address_low", 0x20, read, "its byte address, bits 31 to 0"),
         Register("error_address_high", 0x24, read, "its byte address, bits 63 to 32"),
@@ -210,7 +223,7 @@ def as_values(p: AxiRegistersParameters) -> dict[str, Any]:
             "offset": one.offset,
             "access": one.access.value,
             "meaning": one.meaning,
-            "fields": [vars(part) for part in one.fields],
+            "fields": [vars(part) | {"access": one.access_of(part).value} for part in one.fields],
         }
         for one in registers(p)
     ]
@@ -261,7 +274,8 @@ def table(p: AxiRegistersParameters) -> str:
         for part in one.fields:
             last = part.first + part.width - 1
             span = f"{last}:{part.first}" if part.width > 1 else str(part.first)
-            rows.append(f"| | `{part.name}` | {span} | | {part.meaning} |")
+            own = f" {part.access.value}" if part.access else ""
+            rows.append(f"| | `{part.name}` | {span} |{own} | {part.meaning} |")
     return "\n".join(rows)
 
 

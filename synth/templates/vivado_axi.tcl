@@ -57,11 +57,11 @@ foreach {name offset access meaning fields} {
     set_property size 32 $register
     set_property access $access $register
     set_property description $meaning $register
-    foreach {part first bits written use} $fields {
+    foreach {part first bits allowed written use} $fields {
         set field [ipx::add_field $part $register]
         set_property bit_offset $first $field
         set_property bit_width $bits $field
-        set_property access $access $field
+        set_property access $allowed $field
         set_property description $use $field
         if {$written ne ""} {
             set_property modified_write_value $written $field

@@ -38,8 +38,9 @@ from systola.generation.system import (
     System,
     first_difference,
 )
-from testbenches.harness import Moved
-from testbenches.kelle.host import Host, LayerRun
+from testbenches.kelle.host import Host
+from testbenches.kelle.layer_run import LayerRun
+from testbenches.long_run import Moved
 
 TICK_BITS = 20
 """Bits of a tick of 0.36 ms, up to 2.9 GHz."""

@@ -29,11 +29,11 @@ from systola.generation.system import (
     half_codes,
     require_finite,
 )
-from testbenches.harness import Moved
 from testbenches.lad.head_rows import HeadRows
 from testbenches.lad.host import Host
 from testbenches.lad.stored_heads import StoredHeads
 from testbenches.lad.weight_bytes import file_items, file_pieces
+from testbenches.long_run import Moved
 
 State = dict[str, NDArray[Any]]
 

@@ -31,7 +31,7 @@ from systola.generation.system import (
     System,
     first_difference,
 )
-from testbenches.harness import LongRun, Moved
+from testbenches.long_run import LongRun, Moved
 from testbenches.meadow.accelerator_file import AcceleratorFile
 from testbenches.meadow.host import Host
 from testbenches.meadow.packed_model import PackedModel, packed_model

@@ -35,7 +35,7 @@ from systola.generation.system import (
     first_difference,
 )
 from systola.host.p3llm import P3llmHost
-from testbenches.harness import Moved
+from testbenches.long_run import Moved
 from testbenches.p3llm.host import Host
 
 METHOD = WeightMethod.WEIGHTED

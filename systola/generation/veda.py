@@ -32,8 +32,9 @@ from systola.generation.system import (
     half_codes,
     require_finite,
 )
-from testbenches.harness import Moved
-from testbenches.veda.host import Driver, Host, Round
+from testbenches.long_run import Moved
+from testbenches.veda.driver import Driver, Round
+from testbenches.veda.host import Host
 from testbenches.veda.model_lines import CacheFile, bytes_of_line, fixed_space, model_pieces
 
 

@@ -18,7 +18,7 @@ from systola.generation.shell import ShellSystem
 from systola.generation.system import BlockProgress, Settings
 from systola.generation.veda import VedaSystem
 from systola.host.veda import VedaHost
-from testbenches.veda.host import Round
+from testbenches.veda.driver import Round
 from testbenches.veda.model_lines import bytes_of_line
 
 

@@ -15,7 +15,7 @@ from systola.host.decoded_text import DecodedText
 from systola.host.device import JobResult
 from systola.host.shell import TIMEOUT
 from systola.host.transport import Transport
-from testbenches.kelle.host import LayerRun
+from testbenches.kelle.layer_run import LayerRun
 from testbenches.shell.kelle_text import KelleText
 
 

@@ -12,7 +12,7 @@ from hdl.errors import UserError
 from hdl.shell.p3llm_axi_parameters import P3llmAxiParameters
 from systola.host.shell import TIMEOUT, ShellHost
 from systola.host.transport import Transport
-from testbenches.p3llm.host import LayerRun, multiplied_columns, state_of, state_words
+from testbenches.p3llm.layer_run import LayerRun, multiplied_columns, state_of, state_words
 from testbenches.packing import to_integers
 
 

@@ -16,7 +16,7 @@ from systola.host.device import DeviceError
 from systola.host.shell import TIMEOUT, ShellHost
 from systola.host.transport import Transport
 from testbenches.packing import Bits, to_integers
-from testbenches.veda.host import Driver, Round
+from testbenches.veda.driver import Driver, Round
 from testbenches.veda.model_lines import CacheLines, address, bytes_of_line, fixed_space
 
 MOST_LINES = 1 << 16

@@ -19,6 +19,7 @@ from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
 from testbenches.kelle.eviction.prefill_slices import pack_slices
+from testbenches.kelle.overflow_memory import OverflowMemory
 from testbenches.kelle.script import Script, Steps
 from testbenches.kelle.step_cycles import load_beats, roofline, words_of
 from testbenches.kelle.weight_beats import (
@@ -83,17 +84,34 @@ class Accelerator:
             "hidden",
             "weights",
             "lookup_request",
+            "vector_request",
         )
+        if p.overflow:
+            names += ("overflow_rows",)
         self.sources = {name: bench.source(name, source) for name in names}
+        # The end of a text has no pauses, since it must not be offered later than the next token.
+        self.sources["clears"] = bench.source("clears")
         sinks = ["outputs", "normalised", "vector_stores"]
         if p.vocabulary_size:
             sinks.append("predictions")
+        if p.overflow:
+            sinks += ["overflow_reads", "overflow_writes"]
         self.sinks = {name: bench.sink(name, sink) for name in sinks}
+        self.overflow: OverflowMemory | None = None
+        if p.overflow:
+            reads, writes = (self.sinks[f"overflow_{name}"] for name in ("reads", "writes"))
+            self.overflow = OverflowMemory(p, self.sources["overflow_rows"], reads, writes)
+            bench.add(self.overflow)
         word_bytes = p.channel_layout.size // 8
-        self.programs = [
-            [int.from_bytes(word.tobytes(), "little") for word in beats.reshape(-1, word_bytes)]
-            for beats in (layer_beats(layer, p) for layer in layers)
-        ]
+        # Layers of a test may be the same object.
+        programs = {
+            number: [
+                int.from_bytes(word.tobytes(), "little")
+                for word in layer_beats(layer, p).reshape(-1, word_bytes)
+            ]
+            for number, layer in {id(layer): layer for layer in layers}.items()
+        }
+        self.programs = [programs[id(layer)] for layer in layers]
         self.offers_weights = True
         # Cycle in which the first tick begins; and whether the next offer is to the LM head.
         self.begun = 0
@@ -168,7 +186,9 @@ class Accelerator:
         """Return a token's input: the output of its decode step, or the state of its prefill."""
         if (cache, position) not in self.decoded:
             return self.layers[cache // self.p.batch].quantised[position]
-        return self._states("normalised")[self.decoded.index((cache, position))]
+        # A later text has the same positions.
+        latest = len(self.decoded) - 1 - self.decoded[::-1].index((cache, position))
+        return self._states("normalised")[latest]
 
     def sample(self) -> None:
         """Record placements, words of weights, and the step of each request for an input vector."""
@@ -215,6 +235,11 @@ class Accelerator:
             self.dut.predicts.value = predicts
         self.dut.epsilon.value = self.layers[layer].epsilon
 
+    def end_text(self, layer: int, sequence: int) -> None:
+        """Offer the end of a sequence's text in a layer, before the next step."""
+        self.choose(layer)
+        self.sources["clears"].send([sequence])
+
     def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> Steps:
         """Load the tokens that a prefill keeps, or let the unit select them.
 
@@ -236,7 +261,7 @@ class Accelerator:
 
     def send_cache(self, model: KelleModel, prefill: Prefill) -> None:
         """Offer the rows of the tokens that a prefill keeps."""
-        edram, taken = self.p.memory.edram, [0] * self.p.kv_heads
+        taken = [0] * self.p.kv_heads
         for token in prefill.kept:
             slot = taken[token.head]
             taken[token.head] += 1
@@ -245,8 +270,7 @@ class Accelerator:
                 self.send_noise(head, slot)
                 continue
             sides = (memory[token.head, slot] for memory in (model.keys, model.values))
-            keys, values = (rows_of(side[np.newaxis], edram)[0] for side in sides)
-            self.send_rows(edram.entry(head, slot), keys, values)
+            self.send_slot(head, slot, *sides)
         for vector, values in model.inputs.items():
             self.send_vector(model.eviction.layer, vector, values)
 
@@ -326,9 +350,17 @@ class Accelerator:
 
     def send_noise(self, head: int, slot: int) -> None:
         """Offer random rows to a slot of a head, counted over all layers."""
-        edram, rng = self.p.memory.edram, self.bench.numpy_rng
-        noise = rng.integers(-(1 << 15), 1 << 15, (2, self.p.head_size))
-        self.send_rows(edram.entry(head, slot), *rows_of(noise, edram))
+        noise = self.bench.numpy_rng.integers(-(1 << 15), 1 << 15, (2, self.p.head_size))
+        self.send_slot(head, slot, *noise)
+
+    def send_slot(self, head: int, slot: int, keys: Integers, values: Integers) -> None:
+        """Offer the rows of a slot of a head, counted over all layers, or store them off-chip."""
+        edram = self.p.memory.edram
+        if self.overflow and head >= self.p.resident_heads:
+            self.overflow.store(head, slot, keys, values)
+        else:
+            sides = np.stack([keys, values])
+            self.send_rows(edram.entry(head, slot), *rows_of(sides, edram))
 
     def send_rows(self, entry: int, keys: Any, values: Any) -> None:
         """Offer rows from an entry on."""
@@ -393,17 +425,17 @@ class Accelerator:
         asked = self._unpack(self.p.store_layout, payloads)
         return np.stack([asked["position"], asked["vector"]], axis=-1)
 
-    async def slots(self) -> tuple[Integers, Integers]:
+    async def slots(self, caches: int) -> tuple[Integers, Integers]:
         """Return the position, and the vector or -1, of every slot, [cache, head, slot]."""
         layout = data.ArrayLayout(self.p.eviction.token_layout, self.p.rows)
         seen = []
-        for address in range(self.p.eviction.cached_heads * self.p.cache_tiles):
+        for address in range(caches * self.p.kv_heads * self.p.cache_tiles):
             self.sources["lookup_request"].send([address])
             await self.run("lookup_request")
             seen.append(read(self.dut.lookup_response))
         shown = self._unpack(layout, seen)
         vectors = np.where(shown["recomputed"] == 1, shown["vector"], KEPT)
-        shape = (self.p.caches, self.p.kv_heads, self.p.slots)
+        shape = (caches, self.p.kv_heads, self.p.slots)
         return shown["position"].reshape(shape), vectors.reshape(shape)
 
     def filled(self) -> Integers:
@@ -411,12 +443,16 @@ class Accelerator:
         counts = data.ArrayLayout(self.p.slots.bit_length(), self.p.eviction.cached_heads)
         return self._unpack(counts, [int(self.dut.filled.value)]).reshape(self.p.caches, -1)
 
-    def vectors(self) -> Integers:
+    async def vectors(self, caches: int) -> Integers:
         """Return the position of each stored vector, or -1, in the order of the caches."""
-        count = self.p.layers * self.p.layer_vectors
-        layout = data.ArrayLayout(vector_layout(self.p.eviction), count)
-        shown = self._unpack(layout, [read(self.dut.stored_vectors)])
-        return np.where(shown["valid"] == 1, shown["position"], -1)[0]
+        layout = data.ArrayLayout(vector_layout(self.p.eviction), self.p.vectors)
+        seen = []
+        for cache in range(caches):
+            self.sources["vector_request"].send([cache])
+            await self.run("vector_request")
+            seen.append(read(self.dut.vector_response))
+        shown = self._unpack(layout, seen)
+        return np.where(shown["valid"] == 1, shown["position"], -1).reshape(-1)
 
     def counts(self) -> Integers:
         """Return the number of refreshed words, [MSB, LSB] [HST, LST]."""

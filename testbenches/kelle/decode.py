@@ -12,11 +12,13 @@ from golden.kelle.edram.refresh_controller import RefreshModel
 from golden.kelle.eviction.eviction_controller import KEPT
 from golden.kelle.eviction.prefill import prefill
 from golden.kelle.kelle import KelleModel, Step
+from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import catalog_parameters
 from testbenches.kelle.accelerator import Accelerator
 from testbenches.kelle.edram.paper_intervals import paper_intervals
+from testbenches.kelle.overflow_memory import expected_reads
 from testbenches.kelle.script import ScriptBench, Steps
 from testbenches.kelle.text_layers import open_layers
 
@@ -31,6 +33,10 @@ def intervals(p: KelleParameters, tick: int, timeout: int = 0) -> RefreshSetting
 def longest(p: KelleParameters) -> RefreshSettings:
     """Return settings with ticks longer than a short test."""
     return intervals(p, (1 << p.tick_bits) - 1)
+
+
+MOST_CACHES = 16
+"""Sets of slots up to which all are filled and compared; of more, those of the first layer."""
 
 
 class Decode(ScriptBench):
@@ -50,10 +56,14 @@ class Decode(ScriptBench):
         self.accelerator = Accelerator(dut, salt, self.p, self.layers, source, sink)
         self.bench, self.script = self.accelerator.bench, self.accelerator.script
         # One model for every set of slots: a layer's sequences, then the next layer's.
-        self.of = [layer for layer in self.layers for _sequence in range(self.p.batch)]
+        filled = self.layers if self.p.caches <= MOST_CACHES else self.layers[:1]
+        self.of = [layer for layer in filled for _sequence in range(self.p.batch)]
         self.models: list[KelleModel] = []
         self.refresh = RefreshModel(self.p.memory.refresh, longest(self.p))
         self.steps: list[Step] = []
+        self.caches: list[int] = []
+        # By cache, the position of the other sequences at which its second text begins.
+        self.restarted: dict[int, int] = {}
         self.inputs: list[Integers] = []
 
     @property
@@ -96,7 +106,7 @@ class Decode(ScriptBench):
         """Load scales after a reset, and fill the cache, as `start` does."""
         self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.of)]
         self.refresh = RefreshModel(self.p.memory.refresh, settings)
-        self.steps = []
+        self.steps, self.caches, self.restarted = [], [], {}
         self.inputs = [layer.quantised.copy() for layer in self.of]
         yield from self.accelerator.begin(settings)
         if prefilled:
@@ -130,7 +140,12 @@ class Decode(ScriptBench):
         """Decode a token of each sequence in the model; return the accelerator's inputs."""
         p = self.p
         before = self.states(now, layer) if states is None else states
-        positions = self.positions(now)
+        positions = [
+            now - self.restarted[layer * p.batch + sequence]
+            if layer * p.batch + sequence in self.restarted
+            else position
+            for sequence, position in enumerate(self.positions(now))
+        ]
         for sequence, position in enumerate(positions):
             cache = layer * p.batch + sequence
             model, inputs = self.models[cache], self.inputs[cache]
@@ -140,7 +155,14 @@ class Decode(ScriptBench):
                 model.inputs[step.store[1]] = inputs[step.store[0]]
             self.learn(step.score_updates)
             self.steps.append(step)
+            self.caches.append(cache)
         return positions, before
+
+    def end_text(self, now: int, cache: int) -> None:
+        """End a cache's text in both; its next one begins with the step of `now`."""
+        self.accelerator.end_text(*divmod(cache, self.p.batch))
+        self.learn(self.models[cache].clear())
+        self.restarted[cache] = now
 
     @property
     def members(self) -> int:
@@ -169,16 +191,23 @@ class Decode(ScriptBench):
         bench.compare("placements", np.array(placements), accelerator.placements())
         stores = np.array([s.store for s in steps if s.store], np.int64).reshape(-1, 2)
         bench.compare("vector stores", stores, accelerator.stores())
-        positions, vectors = await accelerator.slots()
+        if accelerator.overflow:
+            taken = list(zip(self.caches, steps, strict=True))
+            read = np.array(accelerator.overflow.read, np.int64).reshape(-1, 2)
+            for side, name in enumerate(SIDES):
+                wanted = expected_reads(self.p, taken, side)
+                bench.compare(f"off-chip reads of {name}", wanted, read[read[:, 0] == side, 1])
+        positions, vectors = await accelerator.slots(len(self.models))
         caches = [model.eviction for model in self.models]
         held = np.array([[head.positions for head in cache.heads] for cache in caches])
         formats = np.array([[head.recomputed for head in cache.heads] for cache in caches])
         used = held >= 0
-        bench.compare("slots in use", used.sum(axis=2), accelerator.filled())
+        bench.compare("slots in use", used.sum(axis=2), accelerator.filled()[: len(caches)])
         bench.compare("positions", held[used], positions[used])
         bench.compare("formats", formats[used], vectors[used])
         owners = [-1 if v is None else v[0] for cache in caches for v in cache.vectors]
-        bench.compare("stored vectors", np.array(owners), accelerator.vectors())
+        held_vectors = await accelerator.vectors(len(caches))
+        bench.compare("stored vectors", np.array(owners), held_vectors)
 
 
 def shortened(layer: DecoderLayer, rng: np.random.Generator) -> DecoderLayer:

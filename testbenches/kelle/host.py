@@ -2,12 +2,10 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from amaranth.lib import data
-from numpy.typing import NDArray
 
 from golden.kelle.eviction.eviction_controller import KEPT, Placement
 from golden.kelle.eviction.prefill import Prefill
@@ -18,7 +16,7 @@ from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout
 from hdl.kelle.parameters import KelleParameters
 from testbenches.external_memory import External
-from testbenches.harness import Harness, LongRun, Moved
+from testbenches.harness import Harness
 from testbenches.kelle.cache_words import (
     cache_rows,
     input_rows,
@@ -26,34 +24,13 @@ from testbenches.kelle.cache_words import (
     state_words,
     stored_rows,
 )
+from testbenches.kelle.layer_run import LayerRun
 from testbenches.kelle.weight_beats import layer_beats, matrix_beats, scale_words
+from testbenches.long_run import LongRun, Moved
 from testbenches.packing import Bits, pack, unpack
 
 TIMEOUT = 50_000
 """Timeout: cycles without any transfer."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LayerRun:
-    """Results of a step of one layer.
-
-    Members
-    -------
-    output, normalised : numpy.ndarray
-        int64 [width]: the layer's output state, and the attention block's input.
-    placements : list[Placement]
-        Placement of the arriving token, by head.
-    store : tuple[int, int] | None
-        Position and vector of a token that became popular, where the accelerator shows it.
-    cycles : numpy.ndarray | None
-        Cycle of each slice of the output, if known.
-    """
-
-    output: Integers
-    normalised: Integers
-    placements: list[Placement]
-    store: tuple[int, int] | None = None
-    cycles: NDArray[np.int64] | None = None
 
 
 class Host:

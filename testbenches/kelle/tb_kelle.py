@@ -20,7 +20,7 @@ from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact
 from testbenches.kelle.accelerator import WAITING
-from testbenches.kelle.decode import Decode, intervals, longest, shortened
+from testbenches.kelle.decode import MOST_CACHES, Decode, intervals, longest, shortened
 from testbenches.kelle.script import Steps
 from testbenches.kelle.step_cycles import step_bound
 from testbenches.kelle.text_layers import TOKENS, layer_numbers
@@ -71,7 +71,7 @@ async def real_decode(dut: Any) -> None:
     decode = Decode(dut, "real decode")
     p, bench, accelerator = decode.p, decode.bench, decode.accelerator
     steps = min(128, TOKENS - decode.full) if bench.context["full"] else 2
-    if p.hidden_size > 1024:
+    if p.hidden_size > 1024 or p.caches > MOST_CACHES:
         steps = 1
     if p.slots <= 16:
         steps = 6 if four_states() else 32
@@ -111,6 +111,42 @@ async def real_decode(dut: Any) -> None:
         weight_pass_utilisation=f"{np.mean(used):.1%}",
         tensors=f"SmolLM2 layer {layer_numbers(p)[0]}, {steps} tokens of {p.batch} sequences",
     )
+
+
+@cocotb.test()
+@only_if(lambda run: run.parameters.caches > MOST_CACHES, "real_decode has all layers")
+async def first_layer(dut: Any) -> None:
+    """Decode one token of each sequence in the first layer of many, without refreshes."""
+    decode = Decode(dut, "first layer")
+    p, bench, accelerator = decode.p, decode.bench, decode.accelerator
+    await decode.start(longest(p), decode.full, select=False)
+    cycles = await decode.step(decode.full)
+    used = accelerator.weight_utilisation(bench.cycle)
+    await decode.check()
+    bench.record(
+        cycles=cycles,
+        ideal_cycles=accelerator.roofline,
+        cycles_by_members={decode.members: cycles},
+        weight_pass_utilisation=f"{used:.1%}",
+        off_chip_rows=len(accelerator.overflow.read) if accelerator.overflow else 0,
+        tensors=f"SmolLM2 layer {layer_numbers(p)[0]}, one token of {p.batch} sequences",
+    )
+
+
+@cocotb.test()
+@only_if(small, "a text is decoded until its slots are full")
+async def second_text(dut: Any) -> None:
+    """End a sequence's text while the others continue: a second one begins with free slots."""
+    decode = Decode(dut, "second text", sink="random")
+    p = decode.p
+    await decode.start(longest(p), decode.full)
+    texts = decode.text(decode.full, 3 * p.slots + 8)
+    for now in texts:
+        # The end is offered with the next step's token, which must not overtake it.
+        if now in (texts.start + 4, texts.start + 6):
+            decode.end_text(now, p.caches - 1)
+        await decode.step(now, p.layers - 1)
+    await decode.check()
 
 
 @cocotb.test()
@@ -235,7 +271,10 @@ async def empty_cache(dut: Any) -> None:
 
 
 @cocotb.test()
-@only_if(lambda run: run.parameters.layers > 1, "with one layer")
+@only_if(
+    lambda run: run.parameters.layers > 1 and run.parameters.caches <= MOST_CACHES,
+    "with one layer, or too many caches",
+)
 async def layers_back_to_back(dut: Any) -> None:
     """Decode tokens in all layers: each has its own slots, vectors, keys, values and scales.
 

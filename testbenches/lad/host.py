@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from golden.lad.whole_model import HalfModel, angles
 from hdl.lad.parameters import LadParameters
 from testbenches.external_memory import External
-from testbenches.harness import Harness, LongRun, Moved
+from testbenches.harness import Harness
 from testbenches.harness_memory import FileItems
 from testbenches.lad.head_rows import HeadRows
 from testbenches.lad.outside import CARRIED
+from testbenches.long_run import LongRun, Moved
 from testbenches.packing import Bits, pack, unpack
 
 Codes = NDArray[np.uint16]

@@ -12,6 +12,7 @@ from golden.lad.lad_tiles import place
 from golden.lad.traffic import CLASSES, traffic
 from hdl.lad.parameters import LadTileParameters, LadTilesParameters
 from testbenches.bench import Bench
+from testbenches.lad.stored_heads import ROWS
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import read
 
@@ -37,9 +38,6 @@ CARRIED = {
     "columns": {"A to F written": ("word",)},
 }
 """Words of each stream except for addresses, by purpose."""
-
-ROWS = ("keys", "values", "centres", "norms", "ratios", "modes", "counts")
-"""Data of each position except for its counters."""
 
 
 class Outside:

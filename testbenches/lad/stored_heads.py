@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from golden.lad.lad_tile import Head
 from hdl.lad.parameters import LadParameters
-from testbenches.lad.outside import ROWS
+
+ROWS = ("keys", "values", "centres", "norms", "ratios", "modes", "counts")
+"""Data of each position except for its counters."""
 
 
 class StoredHeads(ABC):

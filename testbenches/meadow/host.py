@@ -13,8 +13,9 @@ from hdl.meadow.control.program import Program
 from hdl.meadow.instructions import instruction_layout, matrix_layout
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.external_memory import External
-from testbenches.harness import Harness, LongRun, Moved
+from testbenches.harness import Harness
 from testbenches.harness_memory import Bank
+from testbenches.long_run import LongRun, Moved
 from testbenches.meadow.memory_images import STATE_BYTES, bytes_of
 from testbenches.meadow.packed_model import IMAGES, PackedModel
 from testbenches.meadow.traffic import Traffic, traffic_of

@@ -22,7 +22,7 @@ from testbenches.lad.layer_driver import (
     real_vocabulary,
     real_weights,
 )
-from testbenches.lad.outside import ROWS
+from testbenches.lad.stored_heads import ROWS
 from testbenches.lad.vectors import LAYERS
 from testbenches.packing import pack
 from testbenches.shell.lad_text import ROW_REGIONS, LadText, head_field, head_words

@@ -10,7 +10,7 @@ from golden.shell.p3llm_axi import P3llmProgram
 from golden.shell.shell_jobs import Bytes, padded
 from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.shell.p3llm_axi_parameters import P3llmAxiParameters
-from testbenches.p3llm.host import multiplied_columns, state_words
+from testbenches.p3llm.layer_run import multiplied_columns, state_words
 from testbenches.p3llm.system_models import Model
 from testbenches.packing import to_integers
 from testbenches.shell.shell_work import Job, Work

@@ -15,11 +15,10 @@ from hdl.shell.veda_axi_parameters import (
     TokenKind,
     VedaAxiParameters,
 )
-from testbenches.packing import pack, to_integers
+from testbenches.packing import code_fields, pack, to_integers
 from testbenches.shell.shell_work import Job, Work
 from testbenches.veda.decode_texts import past_of, random_vocabulary, text_layers
 from testbenches.veda.decode_work import DecodeWork, open_tokens, random_tokens
-from testbenches.veda.functions.serial_bench import code_fields
 from testbenches.veda.layer_weights import (
     angle_lines,
     real_states,

@@ -6,9 +6,8 @@ import numpy as np
 
 from hdl.veda.voting.threshold_parameters import COEFFICIENT_BITS
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.packing import code_fields, from_integers, pack, to_integers, unpack
 from testbenches.veda.decode_work import DecodeWork
-from testbenches.veda.functions.serial_bench import code_fields
 from testbenches.veda.hbm_timing import HbmTiming
 from testbenches.veda.layer_weights import angle_lines, vocabulary_lines, weight_lines
 from testbenches.veda.off_chip_memory import CountMemory, OffChipMemory

@@ -76,6 +76,11 @@ def layer(trace: Trace) -> DecoderLayer:
         ({"weight_bits": 2}, "weight_bits must be a power of two between 4 and 8, not 2"),
         ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
         ({"words": 256}, "entry_words = 424, not 256"),
+        ({"overflow": True}, "overflow must be false if all 3 heads fit, not True"),
+        (
+            {"overflow": True, "words": 100},
+            "words must have room for the input vectors and one head, which take 168, not 100",
+        ),
         ({"slots": 100}, "slots must be a multiple of rows, not 100"),
         (
             {"context_length": 8},
@@ -99,6 +104,19 @@ def test_published_dimensions() -> None:
         replace(p, layers=layers, slots=slots, window=slots // 2)
     with pytest.raises(ValueError, match="entry_words = 17336, not 16384"):
         replace(p, layers=11)
+
+
+def test_published_machine_is_legal() -> None:
+    """Batches, layers and slots of which the eDRAM holds a part are legal with overflow."""
+    p = ENTRY.parameters("published")
+    assert (p.batch, p.layers, p.slots, p.rows) == (16, 32, 512, 32)
+    assert (p.resident_heads, p.eviction.cached_heads) == (22, 1536)
+    # The address map ends with the last word that the input vectors need.
+    assert p.memory.edram.entries == p.words
+    attention = ENTRY.parameters("llama2_attention")
+    for change in ({"batch": 2}, {"layers": 3}, {"slots": 512}, {"layers": 32, "slots": 512}):
+        wide = replace(attention, overflow=True, **change)
+        assert 0 < wide.resident_heads < wide.eviction.cached_heads
 
 
 def test_the_truth_is_the_model(trace: Trace, layer: DecoderLayer) -> None:

@@ -10,7 +10,7 @@ import pytest
 from golden.lad.lad_tile import Head
 from hdl.catalog import entry_named
 from hdl.shell.lad_axi_parameters import LONGEST, LadAxiParameters
-from testbenches.lad.outside import ROWS
+from testbenches.lad.stored_heads import ROWS
 from testbenches.shell.lad_axi_work import random_head, text_work
 from testbenches.shell.lad_text import REGION_OF, LadText, head_field, head_words
 

@@ -56,10 +56,11 @@ def test_compiler_reads_the_register_map(top: str, tmp_path: Path) -> None:
             (part.inst_name, part.low, part.width, part.get_property("desc"))
             for part in node.fields()
         ] == (fields or [("value", 0, WIDTH, one.meaning)])
-        for part in node.fields():
-            assert (part.is_sw_readable, part.is_sw_writable) == SOFTWARE[one.access]
+        accesses = [one.access_of(part) for part in one.fields] or [one.access]
+        for part, access in zip(node.fields(), accesses, strict=True):
+            assert (part.is_sw_readable, part.is_sw_writable) == SOFTWARE[access]
             cleared = part.get_property("onwrite") is OnWriteType.woclr
-            assert cleared == (one.access is Access.CLEAR)
+            assert cleared == (access is Access.CLEAR)
 
 
 def test_each_access_has_properties() -> None:

@@ -551,6 +551,8 @@ class Vivado:
                         "first": int(one["bit_offset"]),
                         "width": int(one["bit_width"]),
                         "meaning": one["description"],
+                        "access": one["access"],
+                        "written": one.get("modified_write_value", ""),
                     }
                     for name, one in self.objects.items()
                     if name.startswith(f"field:{stem}/")

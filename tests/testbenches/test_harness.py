@@ -11,15 +11,15 @@ from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.target import Target
 from synth.waveforms import read_waveforms
-from testbenches.harness import RESET_CYCLES, Harness, LongRun
+from testbenches.harness import RESET_CYCLES, Harness
 from testbenches.harness_memory import BurstMemory
 from testbenches.kelle.eviction.evictor_wavefronts import step_wavefronts, tabulate
 from testbenches.kelle.eviction.tb_systolic_evictor import real_steps
-from testbenches.packing import Bits, from_integers, pack, unpack
+from testbenches.long_run import LongRun
+from testbenches.packing import Bits, code_fields, from_integers, pack, unpack
 from testbenches.runner import Request, simulate
 from testbenches.veda.decode_texts import mixed_layers, past_of
 from testbenches.veda.decode_work import LAYERS, DecodeWork, real_tokens
-from testbenches.veda.functions.serial_bench import code_fields
 from testbenches.veda.layer_weights import angle_lines, vocabulary_lines, weight_lines
 from testbenches.veda.off_chip_memory import Lines
 from testbenches.waves import Samples

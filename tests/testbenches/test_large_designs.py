@@ -7,9 +7,10 @@ import pytest
 
 from hdl.catalog import entry_named
 from testbenches import large_designs
-from testbenches.harness import Harness, LongRun
+from testbenches.harness import Harness
 from testbenches.kelle.eviction.evictor_wavefronts import step_wavefronts, tabulate
 from testbenches.kelle.eviction.tb_systolic_evictor import real_steps
+from testbenches.long_run import LongRun
 from testbenches.packing import from_integers, unpack
 from testbenches.veda.decode_texts import mixed_layers
 from tests.testbenches.test_harness import run_veda

@@ -91,6 +91,12 @@ class EvictionModel:
         self.layer = layer
         slots = p.evictor.slots
         self.policy = AerpParameters(budget=slots, window=p.window, sinks=p.sinks)
+        self.no_victim = False
+        self._empty()
+
+    def _empty(self) -> None:
+        """Empty all slots, and free all vectors."""
+        p, slots = self.parameters, self.parameters.evictor.slots
         self.heads = [
             Head(
                 np.full(slots, EMPTY),
@@ -102,7 +108,25 @@ class EvictionModel:
         ]
         self.vectors: list[tuple[int, set[int]] | None] = [None] * p.vectors
         self.promoted: tuple[int, int] | None = None
-        self.no_victim = False
+
+    def clear(self) -> list[ScoreUpdate]:
+        """End the text; slots become free from the last one of a head on."""
+        score_updates = [
+            (self._first(number) + slot, 0, 0)
+            for number, head in enumerate(self.heads)
+            for slot in reversed(range(head.filled))
+            if self.stored(number)
+        ]
+        for vector, owner in enumerate(self.vectors):
+            if owner is not None:
+                score_updates += self._vector_updates(vector, False)
+        self._empty()
+        return score_updates
+
+    def stored(self, head: int) -> bool:
+        """Return whether a head's slots have entries in the eDRAM, rather than off-chip memory."""
+        p = self.parameters
+        return self.layer * p.kv_heads + head < p.stored_heads
 
     def prefill(
         self, head: int, position: int, importance: int, vector: int = KEPT
@@ -114,6 +138,7 @@ class EvictionModel:
         h.filled += 1
         top = (1 << p.score_bits) - 1
         score_updates = [(self._first(head) + slot, top, int(vector == KEPT))]
+        score_updates = score_updates if self.stored(head) else []
         if vector != KEPT:
             owner = self.vectors[vector]
             if owner is None:
@@ -154,7 +179,7 @@ class EvictionModel:
         first = self._first(head)
         return [
             (first + int(slot), int(coarse[slot]), int(h.recomputed[slot] == KEPT))
-            for slot in np.flatnonzero(used)
+            for slot in np.flatnonzero(used & self.stored(head))
         ]
 
     def own(self, head: int, slot: int, scores: Integers) -> list[ScoreUpdate]:
@@ -165,7 +190,8 @@ class EvictionModel:
         p, h = self.parameters, self.heads[head]
         total, _saturated = accumulate_heads(np.array([h.start]), scores[:, np.newaxis], p.evictor)
         h.importance[slot] = total[0]
-        return [(self._first(head) + slot, (1 << p.score_bits) - 1, 1)]
+        update = (self._first(head) + slot, (1 << p.score_bits) - 1, 1)
+        return [update] if self.stored(head) else []
 
     def place(self, now: int, head: int) -> tuple[Placement, list[ScoreUpdate]]:
         """Assign a slot of a head to the arriving token."""
@@ -209,7 +235,7 @@ class EvictionModel:
     def _vector_updates(self, vector: int, valid: bool) -> list[ScoreUpdate]:
         p = self.parameters
         number = self.layer * p.vectors + vector
-        first = p.layers * p.kv_heads * p.evictor.slots + number * p.vector_entries
+        first = p.stored_heads * p.evictor.slots + number * p.vector_entries
         top = (1 << p.score_bits) - 1
         return [(first + i, top, int(valid)) for i in range(p.vector_entries)]
 

@@ -55,7 +55,7 @@ class MatrixUnitParameters(OutputStageParameters):
     activation_bits: Annotated[int, PowerOfTwo(8, 16, "bits")] = 16
     shared: Annotated[int, PowerOfTwo(1, 64, "lanes")] = 8
     spacing: Annotated[int, Range(1, 64, "cycles")] = 8
-    scales: Annotated[int, Range(2, 16384, "scales")] = 64
+    scales: Annotated[int, Range(2, 65536, "scales")] = 64
     user_width: Annotated[int, Range(1, 48, "bits")] = 16
     compared: Annotated[int, Range(0, 1 << 24, "totals")] = 0
     biases: bool = option(default=False)

@@ -8,13 +8,14 @@ when the attention has used the victim's value.
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for
 
 from hdl.kelle.control.block_stager import BlockStager
 from hdl.kelle.control.computed_rows import ComputedRows
+from hdl.kelle.control.overflow_reads import OverflowReads
 from hdl.kelle.control.slot_formats import SlotFormats
 from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.instructions import Operation
@@ -63,6 +64,19 @@ class Chosen:
     vector: Signal
 
 
+def overflow_ports(p: KelleParameters) -> dict[str, Member]:
+    """Return the ports to the off-chip memory for heads that are not in the eDRAM."""
+    if not p.overflow:
+        return {}
+    row = p.memory.edram.row_layout
+    write = data.StructLayout({**p.overflow_layout.members, "row": row})
+    return {
+        "overflow_reads": Out(stream.Signature(p.overflow_layout)),
+        "overflow_rows": In(stream.Signature(row)),
+        "overflow_writes": Out(stream.Signature(write)),
+    }
+
+
 class KvFetch(Unit):
     """Deliver the blocks of each operation, `rows` tokens by one eDRAM row, as beats of loads.
 
@@ -96,6 +110,9 @@ class KvFetch(Unit):
         Reads and writes of the eDRAM, as in `KvEdram`.
     keys, values : In
         Rows read from the eDRAM.
+    overflow_reads, overflow_rows, overflow_writes : Out(stream), In(stream), Out(stream)
+        With `overflow`, places of rows to read from off-chip memory; these rows in order; rows to
+        write. A read gives what the latest write transferred before it wrote.
     beats : Out(stream)
         Beats of the array's loads.
     """
@@ -116,6 +133,7 @@ class KvFetch(Unit):
                 **{f"{side}_read": Out(stream.Signature(edram.address_bits)) for side in SIDES},
                 **{side: In(edram.row_layout) for side in SIDES},
                 **{f"{side}_write": Out(stream.Signature(edram.write_layout)) for side in SIDES},
+                **overflow_ports(p),
             }
         )
 
@@ -143,14 +161,18 @@ class KvFetch(Unit):
             stores_own=Signal(name="stores_own"),
             repeats_own=Signal(name="repeats_own"),
         )
-        self._sequence(m, place, action, formats, stager)
+        far = self._is_far(place)
+        tiles = self._tiles(m, place, far, formats)
+        self._sequence(m, place, action, formats, tiles, far, stager)
         connect_streams(m, formats.lookup_request, self.lookup_request)
         connect_streams(m, stager.beats, self.beats)
         m.d.comb += formats.lookup_response.eq(self.lookup_response)
 
-        chosen = self._choose_source(m, place, formats)
+        chosen = self._choose_source(m, place, tiles)
         from_edram = chosen.source == Source.EDRAM
         ready = Mux(place.side, self.values_read.ready, self.keys_read.ready)
+        if p.overflow:
+            ready = Mux(far, self.overflow_rows.valid, ready)
         m.d.comb += [
             action.reads_slot.eq(action.wants_slot & (~from_edram | ready)),
             computed.computed_keys.eq(self.computed_keys),
@@ -166,7 +188,11 @@ class KvFetch(Unit):
             computed.read.head.eq(place.head),
             computed.read.word.eq(place.word),
         ]
-        self._access_edram(m, place, action, from_edram, computed)
+        self._access_edram(m, place, action, from_edram, far, computed)
+        if p.overflow:
+            far_row = Signal(p.memory.edram.row_layout, reset_less=True)
+            m.d.comb += self.overflow_rows.ready.eq(action.wants_slot & from_edram & far)
+            m.d.sync += far_row.eq(self.overflow_rows.payload)
 
         # A row is delivered in the cycle after its read. The computed rows hold their output, so
         # that it is valid for all rows of the arriving token's block.
@@ -181,10 +207,50 @@ class KvFetch(Unit):
             m.d.comb += stager.write.row.eq(
                 Mux(place.side, self.values.as_value(), self.keys.as_value())
             )
+            if p.overflow:
+                with m.If(far):
+                    m.d.comb += stager.write.row.eq(far_row)
         return m
 
+    def _is_far(self, place: Place) -> Value:
+        """Return whether the current head's keys and values are in off-chip memory."""
+        p = self.parameters
+        return self._cached_head(place) >= p.resident_heads if p.overflow else Const(0)
+
+    def _tiles(self, m: Module, place: Place, far: Value, formats: SlotFormats) -> stream.Interface:
+        """Return the formats of the tiles; with `overflow`, their rows are requested first."""
+        p = self.parameters
+        if not p.overflow:
+            return formats.tiles
+        m.submodules.overflow = overflow = OverflowReads(parameters=p)
+        connect_streams(m, formats.tiles, overflow.formats)
+        connect_streams(m, overflow.requests, self.overflow_reads)
+        item = p.sequence_head(place.sequence, place.head)
+        placement = Array(self.placements)[item]
+        m.d.comb += [
+            overflow.outside.eq(far),
+            overflow.side.eq(place.side),
+            overflow.first.eq(self._far_slot(place, 0) * p.entry_words),
+            overflow.residents.eq(Array(self.residents)[item]),
+            overflow.victim.eq(place.side & placement.recomputed),
+            overflow.slot.eq(placement.slot),
+        ]
+        return overflow.tiles
+
+    def _far_slot(self, place: Place, slot: Value | int) -> Value:
+        """Return the number of a slot of the current head among those in off-chip memory."""
+        p = self.parameters
+        return (self._cached_head(place) - p.resident_heads) * p.slots + slot
+
     def _sequence(
-        self, m: Module, place: Place, action: Action, formats: SlotFormats, stager: BlockStager
+        self,
+        m: Module,
+        place: Place,
+        action: Action,
+        formats: SlotFormats,
+        tiles: stream.Interface,
+        far: Value,
+        stager: BlockStager,
     ) -> None:
         """Sequence an operation: the rows of all slots, then those of the arriving token."""
         p = self.parameters
@@ -219,8 +285,8 @@ class KvFetch(Unit):
             with m.State("READ_SLOTS"):
                 m.d.comb += [
                     formats.heads.valid.eq(~listed),
-                    action.wants_slot.eq(formats.tiles.valid & (begun | stager.room)),
-                    formats.tiles.ready.eq(action.reads_slot & last_row & last_word),
+                    action.wants_slot.eq(tiles.valid & (begun | stager.room)),
+                    tiles.ready.eq(action.reads_slot & last_row & last_word),
                 ]
                 with m.If(formats.heads.ready):
                     m.d.sync += listed.eq(1)
@@ -228,7 +294,7 @@ class KvFetch(Unit):
                     m.d.sync += [begun.eq(~last_row), place.row.eq(place.row + 1)]
                     with m.If(last_row):
                         m.d.sync += place.word.eq(next_word)
-                with m.If(formats.tiles.ready):
+                with m.If(tiles.ready):
                     m.d.sync += place.tile.eq(place.tile + 1)
                     with m.If(place.tile == p.cache_tiles - 1):
                         # With scores, the arriving token has an operation of its own.
@@ -243,7 +309,10 @@ class KvFetch(Unit):
                     m.next = "STORE_OWN"
             with m.State("STORE_OWN"):
                 m.d.comb += action.stores_own.eq(1)
-                with m.If(Mux(place.side, self.values_write.ready, self.keys_write.ready)):
+                stored = Mux(place.side, self.values_write.ready, self.keys_write.ready)
+                if p.overflow:
+                    stored = Mux(far, self.overflow_writes.ready, stored)
+                with m.If(stored):
                     m.next = "REPEAT_OWN"
             with m.State("REPEAT_OWN"):
                 m.d.comb += action.repeats_own.eq(1)
@@ -254,7 +323,7 @@ class KvFetch(Unit):
                     with m.If(last_word):
                         m.next = "IDLE"
 
-    def _choose_source(self, m: Module, place: Place, formats: SlotFormats) -> Chosen:
+    def _choose_source(self, m: Module, place: Place, tiles: stream.Interface) -> Chosen:
         """Select the source of the current slot's row.
 
         The victim of this step takes part in the attention, although its slot is already assigned
@@ -267,7 +336,7 @@ class KvFetch(Unit):
         held = Signal(p.format_layout)
         is_victim = place.side & placement.recomputed & (place.slot == placement.slot)
         m.d.comb += [
-            held.eq(Array(formats.tiles.payload)[place.row]),
+            held.eq(Array(tiles.payload)[place.row]),
             chosen.vector.eq(
                 place.sequence * p.vectors + Mux(is_victim, placement.vector, held.vector)
             ),
@@ -280,7 +349,13 @@ class KvFetch(Unit):
         return chosen
 
     def _access_edram(
-        self, m: Module, place: Place, action: Action, from_edram: Value, computed: ComputedRows
+        self,
+        m: Module,
+        place: Place,
+        action: Action,
+        from_edram: Value,
+        far: Value,
+        computed: ComputedRows,
     ) -> None:
         """Read the current slot's row, or write the arriving token's over its victim's."""
         p = self.parameters
@@ -290,6 +365,8 @@ class KvFetch(Unit):
         placement = Array(self.placements)[p.sequence_head(place.sequence, place.head)]
         for number, side in enumerate(SIDES):
             selected = place.side == number
+            if p.overflow:
+                selected = selected & ~far
             read, write = getattr(self, f"{side}_read"), getattr(self, f"{side}_write")
             m.d.comb += [
                 read.valid.eq(selected & action.wants_slot & from_edram),
@@ -297,6 +374,18 @@ class KvFetch(Unit):
                 write.valid.eq(selected & action.stores_own),
                 write.payload.address.eq((first + placement.slot) * words + place.word),
                 write.payload.row.eq(getattr(computed, side)),
+            ]
+
+        if p.overflow:
+            write = self.overflow_writes
+            own = [getattr(computed, side).as_value() for side in SIDES]
+            m.d.comb += [
+                write.valid.eq(action.stores_own & far),
+                write.payload.side.eq(place.side),
+                write.payload.address.eq(
+                    self._far_slot(place, placement.slot) * words + place.word
+                ),
+                write.payload.row.eq(Mux(place.side, own[1], own[0])),
             ]
 
     def _cached_head(self, place: Place) -> Value:

@@ -24,7 +24,7 @@ class StepControl(Unit):
     first, so that the queries can begin while the inputs of the recomputed tokens are read.
 
     **Latency** 1 + ``inputs`` cycles from a token to its complete input, if the input does not
-    wait; `stored` cycles to list the stored vectors; then for each recomputed token those of
+    wait; 2 cycles per stored vector to list them; then for each recomputed token those of
     `VectorReader`. **Throughput** one step at a time.
 
     Parameters
@@ -47,8 +47,8 @@ class StepControl(Unit):
         The last token of a step is transferred in this cycle.
     predicts : In(1)
         Valid with `accepts`: the step computes the LM head, from the arriving inputs only.
-    stored_vectors : In
-        Stored input vectors of all layers, from the eviction controller.
+    vector_request : Out(stream), vector_response : In
+        Lookups of the stored input vectors of a layer and sequence, as in `EvictionController`.
     members, count : Out
         Combined matrix: the arriving tokens, then those recomputed in this step; number of rows.
     arrived, renewed : Out
@@ -79,9 +79,8 @@ class StepControl(Unit):
                 "may_start": In(1),
                 "accepts": Out(1),
                 "predicts": In(1),
-                "stored_vectors": In(
-                    data.ArrayLayout(vector_layout(p.eviction), p.layers * p.layer_vectors)
-                ),
+                "vector_request": Out(stream.Signature(p.eviction.layer_bits)),
+                "vector_response": In(data.ArrayLayout(vector_layout(p.eviction), p.vectors)),
                 "members": Out(data.ArrayLayout(p.member_layout, p.members)),
                 "count": Out(bits_for(p.members)),
                 "arrived": Out(bits_for(p.hidden_slices)),
@@ -108,8 +107,11 @@ class StepControl(Unit):
         member, slice_ = Signal(range(p.members)), Signal(range(p.hidden_slices))
         last_arriving, last_slice = member == p.batch - 1, slice_ == p.hidden_slices - 1
         stored = Signal(range(max(p.layer_vectors, 2)))
-        cached = self.layer * p.layer_vectors + stored if p.layers > 1 else stored
-        vector = Array(self.stored_vectors)[cached]
+        # `stored` counts the vectors of all sequences, `place` those of `sequence`.
+        sequence, place = Signal(range(max(p.batch, 2))), Signal(range(max(p.vectors, 2)))
+        vector = Array(self.vector_response)[place]
+        last_place = place == p.vectors - 1
+        m.d.comb += self.vector_request.payload.eq(p.cache(self.layer, sequence))
         predicts = Signal(reset_less=True)
 
         m.d.comb += [
@@ -138,6 +140,7 @@ class StepControl(Unit):
                     members[member].position.eq(self.positions.payload),
                     self.count.eq(p.batch),
                     stored.eq(0),
+                    sequence.eq(0),
                     predicts.eq(self.predicts),
                 ]
                 with m.If(self.positions.valid & self.positions.ready):
@@ -153,13 +156,24 @@ class StepControl(Unit):
                 ]
                 with m.If(self.hidden.valid & last_slice & last_arriving):
                     m.d.sync += member.eq(0)
-                    m.next = "LIST_VECTORS"
+                    m.next = "LOOK_UP"
                     with m.If(predicts):
                         m.next = "FEED_FORWARD"
-            # One stored vector per cycle. The list has no gaps, so that `count` is the number of
-            # vectors per tile of W_K and W_V. No token is promoted or freed in this state.
-            with m.State("LIST_VECTORS"):
-                m.d.sync += [stored.eq(stored + 1), member.eq(p.batch)]
+            # Other lookups may follow, so that each vector has a request of its own.
+            with m.State("LOOK_UP"):
+                m.d.comb += self.vector_request.valid.eq(1)
+                with m.If(self.vector_request.ready):
+                    m.next = "LIST_VECTOR"
+            # The list has no gaps, so that `count` is the number of vectors per tile of W_K and
+            # W_V. No token is promoted or freed in this state.
+            with m.State("LIST_VECTOR"):
+                m.d.sync += [
+                    stored.eq(stored + 1),
+                    place.eq(Mux(last_place, 0, place + 1)),
+                    sequence.eq(sequence + last_place),
+                    member.eq(p.batch),
+                ]
+                m.next = "LOOK_UP"
                 with m.If(vector.valid):
                     m.d.sync += [
                         members[self.count].vector.eq(stored),

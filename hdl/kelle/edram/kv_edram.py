@@ -62,9 +62,9 @@ class KvEdramParameters(Parameters):
     words: Annotated[int, Range(4, 65536, "words")] = 16384
     head_size: Annotated[int, Range(1, 4096, "channels")] = 128
     slots: Annotated[int, Range(1, 4096, "tokens")] = 128
-    kv_heads: Annotated[int, Range(1, 1024, "heads")] = 32
+    kv_heads: Annotated[int, Range(1, 2048, "heads")] = 32
     vector_size: Annotated[int, Range(2, 32768, "elements")] = 4096
-    vectors: Annotated[int, Range(0, 256, "vectors")] = 16
+    vectors: Annotated[int, Range(0, 32768, "vectors")] = 16
 
     def __post_init__(self) -> None:
         """Check every rule."""

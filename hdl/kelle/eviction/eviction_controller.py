@@ -37,6 +37,7 @@ class Ready:
     """State of the stored vectors."""
 
     idle: Value  # They can take another token.
+    current: Value  # They are those of the current layer.
     decided: Value  # Whether the leaving token is popular has been decided.
 
 
@@ -74,6 +75,10 @@ class EvictionController(Unit):
     -------
     layer : In
         The current layer; changes only while `positions` is ready.
+    clears : In(stream)
+        Number of a layer whose text ends: when `layer` selects it, all of its slots and stored
+        vectors become free. The transfer is at the end of this work, which takes a cycle per token
+        and head, and `vector_entries` cycles per stored vector. No search may be in flight.
     prefill : In(stream)
         Tokens that the prefill keeps: head, position, importance, and whether they are recomputed.
         The last token of a head is the youngest.
@@ -92,8 +97,11 @@ class EvictionController(Unit):
         Head and slot again, in the same order.
     vector_stores : Out(stream)
         Position of a token that became popular, and the number of its input vector.
-    stored_vectors : Out(ArrayLayout(vector, layers * vectors))
-        For each stored input vector, the position of its token, and whether it is in use.
+    vector_request : In(stream)
+        Layer whose stored input vectors to look up.
+    vector_response : Out(ArrayLayout(vector, vectors))
+        For each of them, the position of its token, and whether it is in use: valid from the cycle
+        after the request until the next request or another `layer`.
     lookup_request : In(stream)
         Slots to look up: index of the head among those of all layers (upper bits), tile (lower
         bits).
@@ -121,6 +129,7 @@ class EvictionController(Unit):
         super().__init__(
             {
                 "layer": In(p.layer_bits),
+                "clears": In(stream.Signature(p.layer_bits)),
                 "prefill": In(stream.Signature(prefill_layout(p))),
                 "positions": In(stream.Signature(p.position_bits)),
                 "wavefronts": In(stream.Signature(wavefront_layout(p))),
@@ -129,9 +138,8 @@ class EvictionController(Unit):
                 "placements": Out(stream.Signature(placement_layout(p))),
                 "values": Out(stream.Signature(value_layout(p))),
                 "vector_stores": Out(stream.Signature(p.promoted_layout)),
-                "stored_vectors": Out(
-                    data.ArrayLayout(vector_layout(p), max(p.layers * p.vectors, 1))
-                ),
+                "vector_request": In(stream.Signature(p.layer_bits)),
+                "vector_response": Out(data.ArrayLayout(vector_layout(p), max(p.vectors, 1))),
                 "lookup_request": In(stream.Signature(p.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(p.token_layout, rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.cached_heads)),
@@ -156,6 +164,7 @@ class EvictionController(Unit):
         connect_streams(m, issue.evictor_wavefronts, evictor.wavefronts)
         connect_streams(m, evictor.victims, victims.found)
         connect_streams(m, victims.victims, assigner.victims)
+        connect_streams(m, self.clears, assigner.clears)
         connect_streams(m, self.prefill, assigner.prefill)
         connect_streams(m, self.positions, assigner.positions)
         connect_streams(m, self.lookup_request, assigner.lookup_request)
@@ -179,12 +188,15 @@ class EvictionController(Unit):
             victims.layer.eq(self.layer),
             victims.searched.eq(issue.idle),
             victims.head.eq(assigner.cached_head),
+            victims.forgets.eq(assigner.forgets),
             assigner.layer.eq(self.layer),
             assigner.now.eq(window.now),
             assigner.may_load.eq(issue.idle & self.scores.ready),
             assigner.may_place.eq(ready.idle),
             # A search for the next victims still needs the window of the previous step.
-            assigner.may_step.eq(ready.idle & (issue.idle if p.evict_before else 1)),
+            assigner.may_step.eq(
+                ready.idle & ready.current & (issue.idle if p.evict_before else 1)
+            ),
             self.lookup_response.eq(table.tokens),
             self.filled.eq(assigner.filled),
             self.no_victim.eq(assigner.no_victim),
@@ -220,6 +232,8 @@ class EvictionController(Unit):
             table.place_row.eq(assigner.place_row),
             table.placing.eq(assigner.placing),
             assigner.marked.eq(table.marked),
+            table.forgets.eq(assigner.forgets),
+            table.forgotten.eq(assigner.cached_head),
             table.lookup.eq(assigner.lookup),
             table.lookup_address.eq(assigner.lookup_address),
             assigner.tokens_held.eq(table.tokens),
@@ -230,9 +244,15 @@ class EvictionController(Unit):
                 table.start_head.eq(assigner.start_head),
                 assigner.start.eq(table.start),
             ]
-        # Score updates of slots cannot wait; those of vectors use the remaining cycles.
+        # Score updates of slots cannot wait; those of freed slots and of vectors use the remaining
+        # cycles.
+        p, freed = self.parameters, assigner.freed
+        far = assigner.cached_head >= p.stored_heads if p.resident_heads is not None else Const(0)
+        m.d.comb += freed.ready.eq(far | (self.scores.ready & ~table.score_valid))
         with m.If(table.score_valid):
             m.d.comb += [self.scores.valid.eq(1), self.scores.payload.eq(table.score)]
+        with m.Elif(freed.valid & ~far):
+            m.d.comb += [self.scores.valid.eq(1), self.scores.payload.eq(freed.payload)]
 
     def _connect_vectors(
         self, m: Module, table: SlotTable, window: RecentWindow, assigner: SlotAssigner
@@ -240,10 +260,12 @@ class EvictionController(Unit):
         """Decide on popular tokens; return what the next tokens and searches wait for."""
         p = self.parameters
         if not p.vectors:
-            return Ready(idle=Const(1), decided=Const(1))
+            m.d.comb += self.vector_request.ready.eq(1)
+            return Ready(idle=Const(1), current=Const(1), decided=Const(1))
         m.submodules.recomputed_vectors = vectors = LayerVectors(parameters=p)
         m.submodules.judge = judge = ImportanceJudge(parameters=p)
         connect_streams(m, vectors.vector_stores, self.vector_stores)
+        connect_streams(m, self.vector_request, vectors.vector_request)
         m.d.comb += [
             judge.standing.eq(table.standing),
             judge.score.eq(table.score.score),
@@ -260,10 +282,11 @@ class EvictionController(Unit):
             vectors.prefilled_valid.eq(assigner.prefilled),
             vectors.prefilled.head.eq(self.prefill.payload.head),
             vectors.prefilled.token.eq(self.prefill.payload.token),
-            self.stored_vectors.eq(vectors.stored_vectors),
+            self.vector_response.eq(vectors.vector_response),
             table.promoted.eq(vectors.promoted),
-            vectors.scores.ready.eq(~table.score_valid & self.scores.ready),
+            vectors.clear.eq(assigner.frees_vectors),
+            vectors.scores.ready.eq(~table.score_valid & ~assigner.freed.valid & self.scores.ready),
             self.scores.valid.eq(vectors.scores.valid),
             self.scores.payload.eq(vectors.scores.payload),
         ]
-        return Ready(idle=vectors.idle, decided=~vectors.decides)
+        return Ready(idle=vectors.idle, current=vectors.current, decided=~vectors.decides)

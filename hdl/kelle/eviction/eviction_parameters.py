@@ -21,6 +21,9 @@ class EvictionParameters(Parameters):
         Dimensions of the evictor; its slots are the token budget N' of a head.
     kv_heads : int
         Key/value heads of a layer.
+    resident_heads : int, optional
+        Heads of all layers whose slots have entries in the KV eDRAM, from head 0 on; by default
+        all. The keys and values of the others are in off-chip memory, which is not refreshed.
     layers : int
         Layers whose slots and stored vectors are held; the unit processes one layer at a time.
     window : int
@@ -65,12 +68,13 @@ class EvictionParameters(Parameters):
     popular_above: Annotated[int | None, Range(0, "kv_heads", "heads")] = None
     evict_before: bool = False
     centred: bool = option(default=False)
+    resident_heads: Annotated[int | None, Range(1, "cached_heads", "heads")] = option(default=None)
 
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
-        rule = "layers * kv_heads must be at most 1024"
-        require(self.cached_heads <= 1024, rule, self.cached_heads)
+        rule = "layers * kv_heads must be at most 2048"
+        require(self.cached_heads <= 2048, rule, self.cached_heads)
         least = self.sinks + self.window + 1
         require(
             self.evictor.slots >= least,
@@ -131,6 +135,11 @@ class EvictionParameters(Parameters):
         """Bits of a head's number among those of all layers."""
         return max(ceil_log2(self.cached_heads), 1)
 
+    @property
+    def stored_heads(self) -> int:
+        """Heads of all layers whose slots have entries in the KV eDRAM."""
+        return self.cached_heads if self.resident_heads is None else self.resident_heads
+
     def cached_head(self, layer: Value, head: Value) -> Value:
         """Return the number of a layer's head among those of all layers."""
         return layer * self.kv_heads + head if self.layers > 1 else head
@@ -151,14 +160,19 @@ class EvictionParameters(Parameters):
 
     @property
     def entries(self) -> int:
-        """Entries of the KV eDRAM: all slots, then all stored input vectors."""
-        slots, vectors = self.cached_heads * self.evictor.slots, self.layers * self.vectors
+        """Entries of the KV eDRAM: its slots, then all stored input vectors."""
+        slots, vectors = self.stored_heads * self.evictor.slots, self.layers * self.vectors
         return slots + vectors * self.vector_entries
 
     @property
     def entry_bits(self) -> int:
         """Bits of an entry's number."""
         return ceil_log2(self.entries)
+
+    @property
+    def slot_bits(self) -> int:
+        """Bits of a slot's number among those of all layers, or of an entry's."""
+        return max(self.entry_bits, self.evictor.row_bits + self.address_bits)
 
     @property
     def token_layout(self) -> data.StructLayout:
@@ -215,7 +229,7 @@ class EvictionParameters(Parameters):
         return data.StructLayout(
             {
                 "valid": 1,
-                "entry": self.entry_bits,
+                "entry": self.entry_bits if self.resident_heads is None else self.slot_bits,
                 "importance": signed(self.evictor.score_width),
                 "holds": 1,
                 "searched": 1,

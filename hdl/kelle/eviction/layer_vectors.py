@@ -3,21 +3,29 @@
 Section 4.1 of the paper: a token is recomputed in a layer if most heads of the layer keep it.
 """
 
-from amaranth.hdl import Array, Cat, Module
+from amaranth.hdl import Module, Mux, Shape, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
 
-from hdl.kelle.eviction.eviction_parameters import EvictionParameters
-from hdl.kelle.eviction.recomputed_vectors import RecomputedVectors, vector_ports
-from hdl.stream.connect import every
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters, vector_layout
+from hdl.kelle.eviction.recomputed_vectors import (
+    RecomputedVectors,
+    record_layout,
+    vector_ports,
+)
+from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
 
 class LayerVectors(Unit):
-    """One `RecomputedVectors` per layer, of which the current layer's is connected.
+    """One `RecomputedVectors`, which holds the record of one layer; a memory holds the others.
 
-    The layer changes only while all layers are idle, so at most one drives a shared output.
+    When `layer` selects another layer while the unit is idle, the record in the registers is
+    written to the memory, and that of the selected layer is read.
 
-    **Latency** as `RecomputedVectors`. **Throughput** one outcome, or one prefilled token that is
-    recomputed, per two cycles.
+    **Latency** as `RecomputedVectors`, and 2 cycles from another layer to its record; 1 cycle from
+    a request to its response. **Throughput** one outcome, or one prefilled token that is
+    recomputed, per two cycles; one request per cycle.
 
     Parameters
     ----------
@@ -28,11 +36,13 @@ class LayerVectors(Unit):
     -------
     layer : In
         The current layer.
+    current : Out(1)
+        The registers have the record of the current layer. All inputs are those of this layer.
     idle : Out(1)
         The unit accepts outcomes and prefilled tokens. A register drives it; it falls in the cycle
         after each of them.
-    stored_vectors : Out(ArrayLayout(vector, layers * vectors))
-        The stored vectors, layer by layer.
+    vector_request : In(stream), vector_response : Out
+        As in `EvictionController`.
     promoted : Out(token)
         As in `RecomputedVectors`, of the current layer.
 
@@ -41,38 +51,90 @@ class LayerVectors(Unit):
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
         p = self.parameters = parameters
-        super().__init__(vector_ports(p, p.layers * p.vectors))
+        super().__init__(
+            {
+                **vector_ports(p),
+                "current": Out(1),
+                "vector_request": In(stream.Signature(p.layer_bits)),
+                "vector_response": Out(data.ArrayLayout(vector_layout(p), p.vectors)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the inputs to the current layer, and merge the outputs of all layers."""
+        """Connect the registers' ports, and exchange records with the memory."""
         m = Module()
         p = self.parameters
-        layers = [RecomputedVectors(parameters=p) for _ in range(p.layers)]
-        shared = ("now", "outcome", "important", "prefilled")
-        for number, own in enumerate(layers):
-            m.submodules[f"layer_{number}"] = own
-            current = self.layer == number if p.layers > 1 else 1
+        m.submodules.vectors = own = RecomputedVectors(parameters=p)
+        inputs = ("now", "outcome", "outcome_valid", "important", "prefilled", "prefilled_valid")
+        m.d.comb += [getattr(own, name).eq(getattr(self, name)) for name in (*inputs, "clear")]
+        for name in ("vector_stores", "scores"):
+            source, sink = getattr(own, name), getattr(self, name)
             m.d.comb += [
-                own.layer.eq(number),
-                *(getattr(own, name).eq(getattr(self, name)) for name in shared),
-                own.outcome_valid.eq(self.outcome_valid & current),
-                own.prefilled_valid.eq(self.prefilled_valid & current),
-                *(
-                    self.stored_vectors[number * p.vectors + v].eq(own.stored_vectors[v])
-                    for v in range(p.vectors)
-                ),
+                source.ready.eq(sink.ready),
+                sink.valid.eq(source.valid),
+                sink.payload.eq(source.payload),
             ]
-            for name in ("vector_stores", "scores"):
-                source, sink = getattr(own, name), getattr(self, name)
-                m.d.comb += source.ready.eq(sink.ready)
-                with m.If(source.valid):
-                    m.d.comb += [sink.valid.eq(1), sink.payload.eq(source.payload)]
         # The paths from `idle` extend into the evictor's rows, hence the register. An input of this
-        # cycle may make a layer busy in the next one.
-        m.d.comb += self.decides.eq(Cat(own.decides for own in layers).any())
+        # cycle may make the registers busy in the next one.
         comes = self.outcome_valid | (self.prefilled_valid & self.prefilled.token.recomputed)
-        m.d.sync += self.idle.eq(every([own.idle for own in layers]) & ~comes)
-        promoted = Array(own.promoted.as_value() for own in layers)
-        chosen = self.layer if p.layers > 1 else 0
-        m.d.comb += self.promoted.eq(promoted[chosen])
+        comes |= self.clear
+        rests = Signal()
+        m.d.comb += [
+            self.decides.eq(own.decides),
+            self.promoted.eq(own.promoted),
+            rests.eq(own.idle & ~comes),
+        ]
+        m.d.sync += self.idle.eq(rests)
+        record = Signal(record_layout(p))
+        m.d.comb += record.eq(own.record)
+        if p.layers > 1:
+            shown = self._exchange(m, own, rests)
+            m.d.comb += record.eq(shown)
+        else:
+            m.d.comb += [self.current.eq(1), self.vector_request.ready.eq(1)]
+        for v in range(p.vectors):
+            m.d.comb += [
+                self.vector_response[v].position.eq(record.positions[v]),
+                self.vector_response[v].valid.eq(record.holders[v].any()),
+            ]
         return m
+
+    def _exchange(self, m: Module, own: RecomputedVectors, idle: Signal) -> data.View:
+        """Load the current layer's record, and look others up; return the latest lookup's."""
+        p = self.parameters
+        layout = record_layout(p)
+        m.submodules.records = records = Memory(depth=p.layers, width=Shape.cast(layout).width)
+        # A layer that was never in the registers has no vectors; the memory is undefined after a
+        # reset.
+        known = Signal(p.layers)
+        held, loads, exchanges = Signal(p.layer_bits), Signal(), Signal()
+        asked, is_known = Signal(p.layer_bits), Signal()
+        m.d.comb += [
+            self.current.eq((self.layer == held) & ~loads),
+            exchanges.eq((self.layer != held) & ~loads & idle),
+            self.vector_request.ready.eq(~exchanges),
+            records.write_enable.eq(exchanges),
+            records.write_address.eq(held),
+            records.write_data.eq(own.record),
+            records.read_enable.eq(exchanges | self.vector_request.valid),
+            records.read_address.eq(Mux(exchanges, self.layer, self.vector_request.payload)),
+            own.layer.eq(held),
+            own.load.eq(loads),
+        ]
+        m.d.sync += loads.eq(exchanges)
+        with m.If(records.read_enable):
+            m.d.sync += [
+                asked.eq(records.read_address),
+                is_known.eq(known.bit_select(records.read_address, 1)),
+            ]
+        with m.If(exchanges):
+            m.d.sync += [held.eq(self.layer), known.bit_select(held, 1).eq(1)]
+        stored, shown = Signal(layout), Signal(layout)
+        with m.If(is_known):
+            m.d.comb += stored.eq(records.read_data)
+        # The memory has an earlier record of the layer in the registers.
+        m.d.comb += [
+            own.loaded.eq(stored),
+            shown.eq(Mux((asked == held) & ~loads, own.record.as_value(), stored.as_value())),
+        ]
+        return shown

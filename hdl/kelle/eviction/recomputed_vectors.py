@@ -12,7 +12,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.eviction.eviction_parameters import EvictionParameters, vector_layout
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.unit import Unit
 
 
@@ -49,8 +49,22 @@ class Free:
     found: Signal
 
 
-def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Member]:
-    """Return the ports of a unit that manages a number of input vectors."""
+def record_layout(p: EvictionParameters) -> data.StructLayout:
+    """Return the layout of a layer's record: holders and position of each vector, and `promoted`.
+
+    The holders of a vector are one bit for each head that has its token.
+    """
+    return data.StructLayout(
+        {
+            "holders": data.ArrayLayout(p.kv_heads, p.vectors),
+            "positions": data.ArrayLayout(p.position_bits, p.vectors),
+            "promoted": p.promoted_layout,
+        }
+    )
+
+
+def vector_ports(p: EvictionParameters) -> dict[str, Member]:
+    """Return the ports of a unit that manages the input vectors of a layer."""
     return {
         "layer": In(p.layer_bits),
         "now": In(p.position_bits),
@@ -59,10 +73,10 @@ def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Member]:
         "important": In(p.kv_heads),
         "prefilled": In(prefilled_layout(p)),
         "prefilled_valid": In(1),
+        "clear": In(1),
         "idle": Out(1),
         "decides": Out(1),
         "promoted": Out(p.promoted_layout),
-        "stored_vectors": Out(data.ArrayLayout(vector_layout(p), vectors)),
         "vector_stores": Out(stream.Signature(p.promoted_layout)),
         "scores": Out(stream.Signature(p.score_layout)),
     }
@@ -86,7 +100,10 @@ class RecomputedVectors(Unit):
     Members
     -------
     layer : In
-        Layer of the vectors; constant.
+        Layer of the vectors.
+    record : Out(record), load : In(1), loaded : In(record)
+        The layer's record; and another layer's, which replaces it in a cycle with `load`. Only
+        while `idle`, and without an outcome or a prefilled token.
     now : In(position)
         Position of the arriving token.
     outcome, outcome_valid : In
@@ -96,14 +113,14 @@ class RecomputedVectors(Unit):
         As in `ImportanceJudge`: heads for which the leaving token is important.
     prefilled, prefilled_valid : In
         A token of the prefill.
+    clear : In(1)
+        The text ends while the unit is idle: free all vectors.
     idle : Out(1)
         The unit accepts outcomes and prefilled tokens.
     decides : Out(1)
         All heads have an outcome, and the decision on the leaving token is outstanding.
     promoted : Out(token)
         The token that became popular in the previous step.
-    stored_vectors : Out(ArrayLayout(vector, vectors))
-        For each vector, the position of its token, and whether it is in use.
     vector_stores : Out(stream)
         A token that became popular, and the number of its input vector.
     scores : Out(stream)
@@ -112,7 +129,14 @@ class RecomputedVectors(Unit):
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
         p = self.parameters = parameters
-        super().__init__(vector_ports(p, p.vectors))
+        super().__init__(
+            {
+                **vector_ports(p),
+                "record": Out(record_layout(p)),
+                "load": In(1),
+                "loaded": In(record_layout(p)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         """Track the holders of each vector; decide on the leaving token after the last head."""
@@ -124,13 +148,17 @@ class RecomputedVectors(Unit):
             Signal(p.position_bits, name=f"position_{v}", reset_less=True) for v in range(p.vectors)
         )
         report = self._report_entries(m)
-        m.d.comb += self.idle.eq(~report.active & ~self.decides & ~self.vector_stores.valid)
+        clears = Signal()
+        m.d.comb += self.idle.eq(
+            ~report.active & ~self.decides & ~self.vector_stores.valid & ~clears
+        )
         for v in range(p.vectors):
             m.d.comb += [
-                self.stored_vectors[v].position.eq(positions[v]),
-                self.stored_vectors[v].valid.eq(holders[v].any()),
+                self.record.positions[v].eq(positions[v]),
+                self.record.holders[v].eq(holders[v]),
             ]
 
+        m.d.comb += self.record.promoted.eq(self.promoted)
         # Popularity is decided for the leaving token only: the one that has just left the recent
         # window.
         leaving = Signal(p.position_bits)
@@ -164,6 +192,14 @@ class RecomputedVectors(Unit):
                     self.vector_stores.valid.eq(1),
                 ]
                 report.begin(m, free.vector, in_use=1)
+        self._clear(m, holders, report, clears)
+        with m.If(self.load):
+            m.d.sync += self.promoted.eq(self.loaded.promoted)
+            for v in range(p.vectors):
+                m.d.sync += [
+                    holders[v].eq(self.loaded.holders[v]),
+                    positions[v].eq(self.loaded.positions[v]),
+                ]
         return m
 
     def _report_entries(self, m: Module) -> Report:
@@ -175,9 +211,9 @@ class RecomputedVectors(Unit):
             vector=Signal(p.vector_bits, name="vector", reset_less=True),
         )
         entry = Signal(range(max(p.vector_entries, 2)))
-        # The entries of the vectors follow those of all slots.
+        # The entries of the vectors follow those of the slots.
         vector = p.cached_vector(self.layer, report.vector)
-        first = p.cached_heads * p.evictor.slots + vector * p.vector_entries
+        first = p.stored_heads * p.evictor.slots + vector * p.vector_entries
         m.d.comb += [
             self.scores.payload.entry.eq(first + entry),
             # An input vector serves every head, so it always has the highest score.
@@ -227,6 +263,22 @@ class RecomputedVectors(Unit):
             # The first holder brings its entries into use.
             with m.If(~holders[token.vector].any()):
                 report.begin(m, token.vector, in_use=1)
+
+    def _clear(self, m: Module, holders: Array, report: Report, clears: Signal) -> None:
+        """Free the vectors in use, from the lowest on, and report each."""
+        p = self.parameters
+        used, any_used = Signal(p.vector_bits), Signal()
+        # The last assignment has priority, so the loop is descending.
+        for v in reversed(range(p.vectors)):
+            with m.If(holders[v].any()):
+                m.d.comb += [used.eq(v), any_used.eq(1)]
+        with m.If(self.clear):
+            m.d.sync += [clears.eq(1), self.promoted.valid.eq(0)]
+        with m.If(clears & ~report.active):
+            m.d.sync += clears.eq(any_used)
+            with m.If(any_used):
+                m.d.sync += holders[used].eq(0)
+                report.begin(m, used, in_use=0)
 
     def _find_free(self, m: Module, holders: Array) -> Free:
         """Find the lowest free vector."""

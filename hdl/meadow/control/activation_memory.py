@@ -95,9 +95,8 @@ class ActivationMemory(Unit):
         m.d.comb += [
             source.ready.eq(~words.valid | words.ready),
             taken.eq(source.valid & source.ready),
-            arrives.eq(target.valid & results.valid),
+            arrives.eq(results.valid),
             target.ready.eq(results.valid),
-            results.ready.eq(target.valid),
             self.written.eq(arrives & target.payload.last),
             self.emptied.eq(self.stored.valid & self.stored.ready & self.stored.payload.last),
         ]
@@ -129,14 +128,16 @@ class ActivationMemory(Unit):
                 narrower.read.eq(taken),
                 narrower.source.eq(source.payload.place),
             ]
-        with m.Switch(target.payload.user):
-            for user, writer in (
-                (MemoryUser.OUTSIDE, self.loaded),
-                (MemoryUser.NORM, self.normalised),
-                (MemoryUser.COMBINER, self.combined),
-            ):
-                with m.Case(user):
-                    connect_streams(m, writer, results)
+        # The address of a loop selects its writer, whose `ready` is a register.
+        for user, writer in (
+            (MemoryUser.OUTSIDE, self.loaded),
+            (MemoryUser.NORM, self.normalised),
+            (MemoryUser.COMBINER, self.combined),
+        ):
+            own = writing.serves[user.value]
+            m.d.comb += writer.ready.eq(own)
+            with m.If(own):
+                m.d.comb += [results.valid.eq(writer.valid), results.payload.eq(writer.payload)]
         return m
 
     def _extend(

@@ -25,6 +25,8 @@ class AddressWalk(Unit):
     addresses : Out(stream)
         Each `address` with the `user` of its loop; `row_last` ends a row, `last` the loop. With
         token exponents also the `place` of the word's row, and `first` with the row's first word.
+    serves : Out(len(MemoryUser))
+        Bit u: an address of user u is valid. Each bit is a register.
     """
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
@@ -36,6 +38,7 @@ class AddressWalk(Unit):
             {
                 "loops": In(stream.Signature(p.loop_layout)),
                 "addresses": Out(stream.Signature(data.StructLayout(address))),
+                "serves": Out(len(MemoryUser)),
             }
         )
 
@@ -73,6 +76,10 @@ class AddressWalk(Unit):
         # The first address of a new loop follows the last one of the previous loop without a gap.
         with m.If(self.loops.ready):
             m.d.sync += addresses.valid.eq(self.loops.valid)
+            m.d.sync += [
+                self.serves[user.value].eq(self.loops.valid & (new.user == user))
+                for user in MemoryUser
+            ]
             m.d.sync += [loop.eq(new), inner.eq(0), outer.eq(0)]
             m.d.sync += [address.eq(new.first), row.eq(new.first)]
         return m

@@ -1,7 +1,7 @@
 """Norm before attention and before the feed-forward layers: hidden states to INT8 (Figure 2a)."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.rounding import Rounding, rounded_right
@@ -9,12 +9,13 @@ from hdl.arith.saturating_add import saturate
 from hdl.meadow.control.row_scaler import RowScaler
 from hdl.meadow.parameters import NORM_DROP, MeadowParameters
 from hdl.meadow.tile.element_parameters import OPERAND
+from hdl.meadow.tile.tile_parameters import RESULT
 from hdl.memory.replay_buffer import ReplayBuffer
 from hdl.nonlinear.layer_norm import LayerNorm, LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.stream.collector import Collector
-from hdl.stream.connect import connect_handshake, connect_streams
+from hdl.stream.connect import buffered, connect_handshake, connect_streams
 from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
 
@@ -22,7 +23,7 @@ from hdl.unit import Unit
 class Normaliser(Unit):
     """RMSNorm or layer norm of a block of tokens; the weights are read once per block.
 
-    **Latency** 16 cycles after the last word of a row, 19 with layer norm, both with a norm as wide
+    **Latency** 17 cycles after the last word of a row, 20 with layer norm, both with a norm as wide
     as a word. **Throughput** one word per cycle; with fewer `norm_lanes` one word in ``head_size /
     norm_lanes`` cycles.
 
@@ -103,26 +104,30 @@ class Normaliser(Unit):
                 m.d.sync += [word.eq(0), row.eq(row + 1)]
             with m.If(weights.release):
                 m.d.sync += row.eq(0)
-        if pieces == 1:
-            connect_handshake(m, norm.results, self.results)
-            results = self.results.payload
-        else:
-            m.submodules.words = words = Collector(
-                shape=p.norm_row_layout["values"].shape, items=pieces
-            )
-            connect_handshake(m, norm.results, words.items)
-            connect_handshake(m, words.groups, self.results)
-            m.d.comb += Value.cast(self.results.payload).eq(
-                Value.cast(words.groups.payload["items"])
-            )
-            results = words.items.payload["item"]
-        for narrow, value in zip(results, norm.results.payload["values"], strict=True):
+        shape = RESULT if p.token_exponents else OPERAND
+        narrowed = stream.Signature(data.ArrayLayout(shape, p.norm.lanes)).create()
+        connect_handshake(m, norm.results, narrowed)
+        for narrow, value in zip(narrowed.payload, norm.results.payload["values"], strict=True):
             if p.token_exponents:
                 m.d.comb += narrow.eq(value)
                 continue
             # The weights contain all scales, so that one constant shift remains.
             rounded = rounded_right(value, NORM_DROP, Rounding.HALF_EVEN)
             m.d.comb += narrow.eq(saturate(rounded, OPERAND)[0])
+        if pieces == 1:
+            # A queue cuts the ready path from the memory to the norm.
+            words = buffered(m, "results_queue", narrowed, depth=1)
+            results = words.payload
+        else:
+            m.submodules.words = collector = Collector(shape=narrowed.payload.shape(), items=pieces)
+            m.d.comb += collector.items.payload["item"].eq(narrowed.payload)
+            connect_handshake(m, narrowed, collector.items)
+            words = collector.groups
+            results = [item for part in words.payload["items"] for item in part]
+        connect_handshake(m, words, self.results)
+        m.d.comb += [
+            result.eq(item) for result, item in zip(self.results.payload, results, strict=True)
+        ]
         return m
 
     def _slice(self, m: Module, scaler: RowScaler, weights: ReplayBuffer, pieces: int) -> None:

@@ -12,7 +12,7 @@ from amaranth.utils import exact_log2
 from hdl.meadow.control.weight_stream import WeightStream
 from hdl.meadow.instructions import matrix_layout
 from hdl.meadow.parameters import MeadowParameters
-from hdl.stream.connect import connect_handshake, every, fork_handshake, join_handshake
+from hdl.stream.connect import connect_handshake, every, fork_handshake
 from hdl.unit import Unit
 
 
@@ -102,10 +102,14 @@ class WeightPath(Unit):
             connect_handshake(m, words, one.packets)
         # All unpackers load the unique matrix at the same time.
         loads = [one.tables for one in streams]
-        joined = join_handshake(m, [one.weights for one in streams], self.weights.ready)
+        outputs = [one.weights for one in streams]
+        for one in outputs:
+            # `ready` of a stream does not depend on its own `valid`, which a long path computes.
+            others = every([other.valid for other in outputs if other is not one])
+            m.d.comb += one.ready.eq(self.weights.ready & others)
         m.d.comb += [
             tables.words.ready.eq(fork_handshake(m, tables.words.valid, loads)),
-            self.weights.valid.eq(joined),
+            self.weights.valid.eq(every([one.valid for one in outputs])),
             self.weights.payload.last.eq(streams[0].weights.payload.last),
         ]
         reports = [one.results for one in streams]

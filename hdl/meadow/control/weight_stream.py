@@ -9,7 +9,7 @@ from hdl.meadow.instructions import matrix_layout
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.element_parameters import OPERAND
 from hdl.meadow.wilu.weight_unpacker import WeightUnpacker
-from hdl.stream.connect import connect_streams
+from hdl.stream.connect import buffered, connect_streams
 from hdl.stream.gearbox import Gearbox
 from hdl.unit import Unit
 
@@ -73,7 +73,9 @@ class WeightStream(Unit):
             (unpacker.results, self.results),
         ):
             connect_streams(m, source, sink)
-        chunks, items = unpacker.weights, gearbox.source
+        # A queue cuts the ready path from the words to the unpacker.
+        chunks = buffered(m, "chunks", unpacker.weights, depth=1)
+        items = gearbox.source
         m.d.comb += [
             items.valid.eq(chunks.valid),
             Value.cast(items.payload["items"]).eq(Value.cast(chunks.payload.weights)),

@@ -18,11 +18,14 @@ from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElemen
 from hdl.meadow.tile.tile_parameters import BASE_EXPONENT, HALVES, RESULT, TileParameters
 from hdl.nonlinear.rotary_embedding import RotaryPair
 from hdl.stream.collector import Collector
-from hdl.stream.connect import buffered, fork_handshake, join_handshake
+from hdl.stream.connect import buffered, connect_streams, fork_handshake, join_handshake
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 REQUANTISER_STAGES = 5
+
+LEAST_SPACING = 4
+"""Cycles from pair to pair in which the queue of pairs holds those of a whole group's merge."""
 
 ELEMENT_LATENCY = 6
 """Cycles from the last operands of a pass to its last sum, in which the next passes begin."""
@@ -43,7 +46,7 @@ class GemmStage(Unit):
     shift. With `token_exponents`, the token's exponent is added to the shift, and a bias, which has
     the steps of `BASE_EXPONENT`, is shifted to those of the token.
 
-    **Latency** 8 cycles from the last weights of a token to its result, 12 with the rotation.
+    **Latency** 8 cycles from the last weights of a token to its result, 13 with the rotation.
     **Throughput** one word in ``size / 2 * slice_words`` cycles.
 
     Parameters
@@ -95,9 +98,15 @@ class GemmStage(Unit):
         m.submodules.words = words = Collector(
             shape=data.ArrayLayout(RESULT, HALVES), items=p.size // HALVES
         )
-        pair = words.items
+        # The queue cuts the ready path from the results. It accepts pairs while a word waits for
+        # the words of other lanes.
+        m.submodules.pairs = pairs = Fifo(
+            shape=words.items.payload.shape(), depth=-(-p.lanes // LEAST_SPACING)
+        )
+        connect_streams(m, pairs.sink, words.items)
+        pair = pairs.source
         move = Signal()
-        # All stages downstream of the elements advance together, unless the collector is full.
+        # All stages downstream of the elements advance together, unless the queue is full.
         m.d.comb += move.eq(~pair.valid | pair.ready)
         # A buffer lets the lane accept multicast biases independently of its sums.
         biases = [buffered(m, "biases_held", self.biases, depth=2)] if p.biases else []

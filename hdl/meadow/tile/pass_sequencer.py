@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.tile.group_counter import group_counter, group_position
 from hdl.meadow.tile.tile_parameters import HALVES, TileParameters
-from hdl.stream.connect import connect_registered
+from hdl.stream.connect import buffered, connect_registered, connect_streams
 from hdl.unit import Unit
 
 
@@ -73,9 +73,10 @@ class PassSequencer(Unit):
         m = Module()
         p, command = self.parameters, self.command
         # A register separates the length of a pass from the buffer, which compares it with the
-        # index of each word.
-        passes = stream.Signature(self.passes.payload.shape()).create()
-        connect_registered(m, passes, self.passes)
+        # index of each word. The queue of one pass separates the counters from the buffer's ready.
+        passes, held = (stream.Signature(self.passes.payload.shape()).create() for _ in range(2))
+        connect_registered(m, passes, held)
+        connect_streams(m, buffered(m, "queue", held, depth=1), self.passes)
         pairs, shared = p.size // HALVES, self.over is Passed.KEYS
         taken = passes.valid & passes.ready
         group = group_counter(m, "first", command.tokens, p.lanes, ends=taken)

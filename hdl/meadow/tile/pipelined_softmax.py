@@ -116,7 +116,7 @@ class PipelinedSoftmax(Unit):
     of two tokens: a stage may begin to overwrite a token while the next stage still reads the rest
     of it, so that no cycle is lost between tokens.
 
-    **Latency** ``F + 25`` cycles from the last score of a token to its first probability, where F
+    **Latency** ``F + 26`` cycles from the last score of a token to its first probability, where F
     is the number of its scores, but at least 3. **Throughput** one score and one probability per
     cycle, including from token to token: a token of F scores takes F cycles, but at least 21, the
     time of a division.
@@ -265,22 +265,32 @@ class PipelinedSoftmax(Unit):
     def _reciprocal(self, m: Module, sums: stream.Interface, reciprocals: stream.Interface) -> None:
         """Divide a constant by each normalised sum; a register holds the exponent meanwhile."""
         p = self.parameters
+        fraction, exponent = normalised(m, sums.payload, p.sum_width - 1)
+        # A register separates the shift of the normalisation from the divider.
+        normal = data.StructLayout({"fraction": len(fraction), "exponent": len(exponent)})
+        shifted, ready = (stream.Signature(normal).create() for _ in range(2))
+        m.d.comb += [
+            shifted.valid.eq(sums.valid),
+            shifted.payload.fraction.eq(fraction),
+            shifted.payload.exponent.eq(exponent),
+            sums.ready.eq(shifted.ready),
+        ]
+        connect_registered(m, shifted, ready)
         m.submodules.divider = divider = ContinuingDivider(
             dividend_width=RECIPROCAL_FRACTION + 1, divisor_width=p.sum_width
         )
-        fraction, exponent = normalised(m, sums.payload, p.sum_width - 1)
         operands, result = divider.operands, divider.result
         # The divider holds one division, and accepts the next when its result is taken.
         beside = Signal((p.sum_width - 1).bit_length(), reset_less=True)
         with m.If(operands.valid & operands.ready):
-            m.d.sync += beside.eq(exponent)
+            m.d.sync += beside.eq(ready.payload.exponent)
         m.d.comb += [
-            sums.ready.eq(operands.ready),
-            operands.valid.eq(sums.valid),
+            ready.ready.eq(operands.ready),
+            operands.valid.eq(ready.valid),
             # The upper quotient digits are zero; the initial remainder replaces their steps.
             operands.payload.remainder.eq(1 << p.sum_width - 2),
             operands.payload.dividend.eq(0),
-            operands.payload.divisor.eq(Cat(fraction, Const(1, 1))),
+            operands.payload.divisor.eq(Cat(ready.payload.fraction, Const(1, 1))),
             reciprocals.valid.eq(result.valid),
             result.ready.eq(reciprocals.ready),
             reciprocals.payload.mantissa.eq(result.payload.quotient),

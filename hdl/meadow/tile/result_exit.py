@@ -16,6 +16,7 @@ from hdl.meadow.tile.element_parameters import (
 )
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 STAGES = 5
@@ -115,6 +116,9 @@ def add_exit(
     if not parts.requantiser:
         return results
     m.submodules.exit = unit = ResultExit(parameters=parameters, parts=parts)
+    m.submodules.sums_queue = queue = Fifo(shape=parameters.result_layout, depth=1)
     m.d.comb += unit.settings.eq(settings)
+    connect_streams(m, queue.sink, unit.sums)
     connect_streams(m, unit.results, results)
-    return unit.sums
+    # The queue cuts the ready path from the results to the multipliers.
+    return queue.source

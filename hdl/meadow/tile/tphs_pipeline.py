@@ -120,10 +120,16 @@ class TphsPipeline(Unit):
             (BlockMode.SOFTMAX, ((features, compared), (probabilities, results))),
             (BlockMode.OUTPUTS, ((features, value.pipeline), (value.results, results))),
         ):
-            with m.If(command.mode == mode):
+            # The mode has a register for each route; no operand is in the lane when it changes.
+            selected = Signal(name=f"selects_{mode.name.lower()}", reset_less=True)
+            m.d.sync += selected.eq(command.mode == mode)
+            with m.If(selected):
                 for source, sink in routes:
                     self._connect(m, source, sink)
-        self._mask(m, compared, softmax.scores)
+        # A register separates the selection of a score and its mask from the comparison in MAX.
+        masked = stream.Signature(p.softmax.score_layout).create()
+        self._mask(m, compared, masked)
+        connect_registered(m, masked, softmax.scores)
         self._collect(m, results, passed)
         return m
 
@@ -191,6 +197,8 @@ class TphsPipeline(Unit):
     def _collect(self, m: Module, results: stream.Interface, passed: stream.Interface) -> None:
         """Collect a row of results in words, or output the words of a GEMM."""
         p, command, outputs = self.parameters, self.command, self.outputs
+        # A full buffer stops the stages upstream by a register.
+        results = buffered(m, "collected", results, depth=1)
         m.submodules.words = words = Collector(shape=RESULT, items=p.size)
         place, fills, full = Signal(range(p.size)), Signal(), Signal()
         items, groups = words.items, words.groups
@@ -211,6 +219,10 @@ class TphsPipeline(Unit):
             p.lanes,
             ends=outputs.valid & outputs.ready & outputs.payload.last,
         )
+        # A lane without a token in the last group computes results that are discarded. The register
+        # is correct before the first word of a group, since a word has at least two pairs.
+        keep = Signal(reset_less=True)
+        m.d.sync += keep.eq(first + self.lane < command.tokens)
         m.d.comb += [
             # In GEMM mode the word of stage Q is the result; the other stages are idle.
             outputs.valid.eq(passed.valid | groups.valid),
@@ -221,8 +233,7 @@ class TphsPipeline(Unit):
                     outputs.payload.word, passed.payload.word, groups.payload["items"], strict=True
                 )
             ),
-            # A lane without a token in the last group computes results that are discarded.
-            outputs.payload.keep.eq(first + self.lane < command.tokens),
+            outputs.payload.keep.eq(keep),
             groups.ready.eq(outputs.ready),
             passed.ready.eq(outputs.ready),
         ]

@@ -68,7 +68,8 @@ class GroupAligner(Unit):
         stays = Signal.like(level)
         m.d.comb += [
             stays.eq(Mux(leaves, Mux(full, level - lanes, 0), level)),
-            self.fields.ready.eq(~closing & (stays <= 2 * lanes)),
+            # Whether `stays` is at most two groups, without its subtraction.
+            self.fields.ready.eq(~closing & Mux(leaves, level <= 3 * lanes, level <= 2 * lanes)),
             arrives.eq(self.fields.valid & self.fields.ready),
         ]
         m.d.sync += level.eq(stays + Mux(arrives, taken.number, 0))

@@ -36,7 +36,7 @@ class WeightUnpackerParameters(Parameters):
     unpacker: UnpackerParameters = UnpackerParameters()
     chunk: Annotated[int, PowerOfTwo(1, 2, "weights")] = 2
     entries: Annotated[int, PowerOfTwo(2, 1 << LONGEST_ID, "chunks")] = 4096
-    rows: Annotated[int, PowerOfTwo(1, 8, "chunks")] = 1
+    rows: Annotated[int, PowerOfTwo(1, 32, "chunks")] = 1
 
     def __post_init__(self) -> None:
         """Check every rule."""

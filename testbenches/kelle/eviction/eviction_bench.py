@@ -117,9 +117,11 @@ class Decode(ScriptBench):
         dut.layer.value = self.layer
         self.wavefronts = bench.source("wavefronts", source)
         self.prefills = bench.source("prefill", source)
+        self.clears = bench.source("clears", source)
         # A token may be offered long after the wavefronts of its step.
         self.tokens = bench.source("positions", "none" if source == "none" else "bursty")
         self.lookup_request = bench.source("lookup_request")
+        self.vector_request = bench.source("vector_request")
         self.lookups = bench.add(Lookups(bench, self.lookup_request, p.kv_heads * p.tiles))
         self.lanes = bench.add(Lanes(bench, p))
         self.placements = bench.sink("placements", sink)
@@ -243,6 +245,14 @@ class Decode(ScriptBench):
         end = bench.cycle + p.evictor.rows + 4
         yield lambda: bench.cycle >= end
 
+    def end_text(self) -> Steps:
+        """Return the steps that end the text: all slots and vectors become free."""
+        # The last requested vector is reported first.
+        yield lambda: len(self.stores.received) >= len(self.expected.stores)
+        self.clears.send([self.layer])
+        self.expected.score_updates += self.model.clear()
+        yield lambda: self.clears.idle
+
     def search_cached(self, head: int, scores: np.ndarray, now: int) -> None:
         """Send a head's search by scores [queries, positions]."""
         given = self.given(head, scores)
@@ -294,7 +304,7 @@ class Decode(ScriptBench):
         )
         wanted = np.array(expected.score_updates, np.int64).reshape(-1, 3)
         # Updates of vectors use the gaps between those of slots; each kind has its own order.
-        slots = p.cached_heads * p.evictor.slots
+        slots = p.stored_heads * p.evictor.slots
         for what, inside in (
             ("slots", lambda a: a[:, 0] < slots),
             ("vectors", lambda a: a[:, 0] >= slots),
@@ -343,12 +353,11 @@ class Decode(ScriptBench):
                 bench.compare("positions", h.positions[here][used], shown["position"][used])
                 bench.compare("vectors of slots", h.recomputed[here][used], vector[used])
         if p.vectors:
-            layout, count = vector_layout(p), p.layers * p.vectors
-            bits = from_integers([int(self.dut.stored_vectors.value)], count * layout.size)
-            got = {
-                name: values[0][self.layer * p.vectors :]
-                for name, values in unpack_rows(layout, bits, count).items()
-            }
+            layout = vector_layout(p)
+            self.vector_request.send([self.layer])
+            await bench.run(until=lambda: self.vector_request.idle)
+            bits = from_integers([int(self.dut.vector_response.value)], p.vectors * layout.size)
+            got = {name: values[0] for name, values in unpack_rows(layout, bits, p.vectors).items()}
             wanted = np.array([-1 if v is None else v[0] for v in self.model.vectors])
             bench.compare(
                 "stored vectors", wanted, np.where(got["valid"] == 1, got["position"], -1)

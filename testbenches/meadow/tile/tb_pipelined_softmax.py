@@ -203,9 +203,9 @@ async def latency(dut: Any) -> None:
     bench.sources["scores"].send(to_integers(pack(bench.p.score_layout, scores)))
     await bench.bench.run(until=lambda: len(received) > 0)
     features = len(rows[0][0])
-    # The buffer outputs a score two cycles after its input, and the operands of the product have a
-    # register.
-    promised = begin + features - 1 + max(features, 3) + DIVISION + 4
+    # The buffer outputs a score two cycles after its input, and the operands of the division and of
+    # the product have a register each.
+    promised = begin + features - 1 + max(features, 3) + DIVISION + 5
     bench.bench.compare("cycle", np.array([promised]), np.array([received[0][0]]))
 
 

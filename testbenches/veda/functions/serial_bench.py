@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from testbenches.packing import code_fields
 from testbenches.unit_bench import Fields, UnitBench
 
 Rows = Sequence[NDArray[np.uint16]]
@@ -24,12 +25,6 @@ class SerialBench(UnitBench[W]):
     def shown(self, value: int) -> str:
         """Format a value as a code and, if possible, as an FP16 number."""
         return shown(value)
-
-
-def code_fields(codes: NDArray[Any]) -> Fields:
-    """Return FP16 codes as the fields of their layout."""
-    codes = np.asarray(codes).astype(np.int64)
-    return {"mantissa": codes & 1023, "exponent": codes >> 10 & 31, "sign": codes >> 15}
 
 
 def elements_of(rows: Rows) -> Fields:

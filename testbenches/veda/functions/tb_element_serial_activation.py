@@ -13,10 +13,11 @@ from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_activation import ElementSerialActivationParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, context
+from testbenches.packing import code_fields
 from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import four_states
 from testbenches.unit_bench import Fields
-from testbenches.veda.functions.serial_bench import SerialBench, code_fields
+from testbenches.veda.functions.serial_bench import SerialBench
 
 Codes = NDArray[np.uint16]
 Operands = tuple[Codes, Codes]

@@ -12,9 +12,10 @@ from golden.veda.functions.element_serial_rotary import angles, rotary
 from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_rotary import ElementSerialRotaryParameters
 from testbenches.bench import catalog_parameters, context
+from testbenches.packing import code_fields
 from testbenches.shared_tests import reset_test, stall_test
 from testbenches.unit_bench import Fields
-from testbenches.veda.functions.serial_bench import SerialBench, code_fields
+from testbenches.veda.functions.serial_bench import SerialBench
 
 Codes = NDArray[np.uint16]
 Pairs = tuple[Codes, Codes, Codes, Codes]

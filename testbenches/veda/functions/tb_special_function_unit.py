@@ -16,7 +16,7 @@ from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.packing import code_fields, from_integers, pack, to_integers, unpack
 from testbenches.shared_tests import reset_test, stall_test
 from testbenches.streams import four_states, read
 from testbenches.unit_bench import Fields
@@ -25,7 +25,6 @@ from testbenches.veda.functions import tb_element_serial_layernorm as layernorm_
 from testbenches.veda.functions import tb_element_serial_rotary as rotary_bench
 from testbenches.veda.functions import tb_element_serial_softmax as softmax_bench
 from testbenches.veda.functions.serial_bench import (
-    code_fields,
     codes_of,
     elements_of,
     last_of,
