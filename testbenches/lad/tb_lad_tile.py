@@ -13,7 +13,7 @@ from testbenches.applicable import only_if
 from testbenches.bench import context, record_fact
 from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.tile_bench import (
-    FEW,
+    MANY,
     OUTPUTS,
     LadTileBench,
     Load,
@@ -105,8 +105,8 @@ async def any_counts(dut: Any) -> None:
 
 @cocotb.test()
 @only_if(
-    lambda run: run.parameters.slots > FEW + 8 and not run.four_states,
-    f"heads have at most {FEW + 8} positions, or four states",
+    lambda run: run.parameters.slots >= MANY and not run.four_states,
+    f"heads have less than {MANY} positions, or in four states, it takes long",
 )
 async def members(dut: Any) -> None:
     """Run steps with many members of key centres, whose scores are rescaled."""

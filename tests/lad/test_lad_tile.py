@@ -332,3 +332,5 @@ def test_members_of_centres_after_position_40_equal_the_golden_model() -> None:
     request = Request(seed=1, target=quick_form(entry.top, "tiny"), only="members|any_counts")
     result = simulate(entry, with_values(entry.parameters("tiny"), changes), request)
     assert result.passed, result.first_failure
+    # Counts of inactive positions, and all counters of active ones, are at their end.
+    assert min(result.facts["saturated"].values()) > 0
