@@ -197,6 +197,16 @@ def test_refreshes_of_a_parity_delay_no_column() -> None:
     assert late == dict.fromkeys(ends, change)
 
 
+def test_a_complete_set_is_the_refresh_that_was_owed() -> None:
+    """Both parities are refreshed in rows 31 and 47; nothing is owed in the pause after row 49."""
+    p = PimChannelParameters()
+    columns = swept(0, 50 * COLUMNS)
+    columns[-1] = replace(columns[-1], pause=400)
+    arrays, taken = run(p, [*columns, Column(50 * COLUMNS)], quiet=True)
+    assert taken[-1] < 2 * p.timing.refi
+    assert len(arrays.refreshes) == 1 and not arrays.whole
+
+
 def test_refreshes_in_quiet_cycles_delay_no_column() -> None:
     """Pauses hold all refreshes that are owed: columns are as early as without refreshes."""
     p, timing, columns = TINY, TINY.timing, []
