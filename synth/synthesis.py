@@ -36,6 +36,9 @@ grows faster than linearly."""
 ATTEMPTS = 3
 """Maximum number of mappings with one recipe before the next recipe."""
 
+LEAST_STEP = 0.01
+"""Minimum change of the mapper's target from one attempt to the next, as a share of the period."""
+
 EXTERNAL = 0.2
 """Share of a given period for external delay at each port."""
 
@@ -205,7 +208,8 @@ def _meet(point: Callable[[str, float], Point], period_ps: float) -> Point:
     """Return the minimum-area netlist with non-negative slack, or the one with the best slack.
 
     The mapper's target covers only the logic. The slack of the previous attempt determines the
-    share of the period for registers and external delays.
+    share of the period for registers and external delays. A target that changes by less than
+    `LEAST_STEP` gives much the same netlist again.
     """
     best: tuple[float, Point] | None = None
     for recipe in RECIPES:
@@ -217,7 +221,7 @@ def _meet(point: Callable[[str, float], Point], period_ps: float) -> Point:
                 return attempt
             if best is None or slack > best[0]:
                 best = slack, attempt
-            target += slack
+            target += min(slack, -LEAST_STEP * period_ps)
             if target <= 0:
                 break
     assert best is not None

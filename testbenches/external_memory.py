@@ -27,7 +27,7 @@ READ_AHEAD = 16384
 
 TIMES = (
     *("rl", "wl", "controller", "rcd", "rp", "ras", "ccd_s", "ccd_l", "rrd_s", "rrd_l", "faw"),
-    *("rtp", "wr", "wtr", "rtw", "rfc", "refi"),
+    *("rtp", "wr", "wtr", "rtw", "rfc", "refi", "rfcsb", "rrefd"),
 )
 """The fields that are times in ns, in the order in which the program reads them."""
 
@@ -76,6 +76,10 @@ class ExternalMemory:
         between read data and write data.
     rfc, refi : float
         tRFC: length of a refresh; tREFI: interval between refreshes.
+    rfcsb, rrefd : float
+        tRFCSB: length of a refresh of one bank; tRREFD: from it to an activate, or a refresh of one
+        bank, of another bank. 0 if the memory has no refreshes of one bank. The model of the memory
+        issues none; P3-LLM does.
     """
 
     name: str
@@ -105,6 +109,8 @@ class ExternalMemory:
     rtw: float
     rfc: float
     refi: float
+    rfcsb: float = 0.0
+    rrefd: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every rule."""

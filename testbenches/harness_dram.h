@@ -4,8 +4,9 @@
 
 #include "harness_external.h"
 
-// A unit has two banks, whose rows alternate: a position is one column of every unit. The file contains
-// the positions in order, each unit by unit. Read data is output one cycle later.
+// A unit has two banks, whose rows alternate; the order of the two changes after every 16 rows. A position
+// is one column of every unit. The file contains the positions in order, each unit by unit. Read data is
+// output one cycle later.
 struct Dram : Part {
     struct Field {
         size_t offset, width;
@@ -20,10 +21,13 @@ struct Dram : Part {
     static constexpr Time NEVER = INT64_MIN / 2;
     struct Bank {
         bool open = false;
-        Time activated = NEVER, precharged = NEVER, read = NEVER, written = NEVER;
+        Time activated = NEVER, precharged = NEVER, read = NEVER, written = NEVER, refreshed = NEVER;
     };
     std::vector<Bank> states;
     Time column_at = NEVER, activated_at = NEVER, written_at = NEVER, refreshed_at = 0;
+    // The last refresh of all banks, and of one; the banks of an incomplete set of such refreshes.
+    Time whole_at = NEVER, single_at = NEVER;
+    uint64_t in_set = 0;
     Time group_at[4] = {NEVER, NEVER, NEVER, NEVER};
 
     explicit Dram(const uint64_t& now) : cycle(now) {}
@@ -39,7 +43,8 @@ struct Dram : Part {
     }
     uint64_t value_of(const Field& which) const { return field(command.data, which.offset, which.width); }
     uint8_t* at(size_t bank, uint64_t number) const {
-        const uint64_t position = ((rows[bank] * 2 + bank % 2) << column.width) + number;
+        const uint64_t place_in_order = rows[bank] * 2 + (bank % 2 ^ (rows[bank] >> 3 & 1));
+        const uint64_t position = (place_in_order << column.width) + number;
         const uint64_t place = (position * units + bank / 2) * bytes;
         return place + bytes <= file.size ? file.lines + place : nullptr;
     }
@@ -80,6 +85,11 @@ struct Dram : Part {
         const auto need = [&](bool legal, const char* rule) {
             if (!legal) refuse("cycle " + std::to_string(cycle) + ": a command of the banks violates " + rule);
         };
+        const auto need_idle = [&](const Bank& bank) {
+            need(!bank.open && now >= bank.precharged + t.rp, "tRP");
+            need(now >= whole_at + t.rfc, "tRFC");
+            need(now >= bank.refreshed + t.rfcsb, "tRFCSB");
+        };
         const Time write_end = t.write + t.transfer;
         uint64_t groups = 0;
         for (size_t number = 0; number < states.size(); ++number) {
@@ -100,9 +110,9 @@ struct Dram : Part {
                 bank.precharged = now;
             }
             if (opens & mask) {
-                need(!bank.open && now >= bank.precharged + t.rp, "tRP");
-                need(now >= refreshed_at + t.rfc || !refreshed_at, "tRFC");
+                need_idle(bank);
                 need(now >= activated_at + t.rrd_s, "tRRD");
+                need(now >= single_at + t.rrefd, "tRREFD");
                 bank.open = true;
                 bank.activated = now;
             }
@@ -119,16 +129,31 @@ struct Dram : Part {
             column_at = now;
             if (writes) written_at = now;
         }
-        if (value_of(refresh)) {
-            for (const auto& bank : states) need(!bank.open && now >= bank.precharged + t.rp, "tRP");
-            refreshed_at = now;
+        const uint64_t all = (uint64_t(1) << states.size()) - 1, refreshes = value_of(refresh);
+        if (refreshes == all) {
+            for (const auto& bank : states) need_idle(bank);
+            refreshed_at = whole_at = now;
+            in_set = 0;
+        } else if (refreshes) {
+            auto& bank = states[__builtin_ctzll(refreshes)];
+            need(t.rfcsb && !(refreshes & (refreshes - 1)), "the refresh of one bank");
+            need_idle(bank);
+            need(!(in_set & refreshes), "the set of refreshes of all banks");
+            need(now >= single_at + t.rrefd, "tRREFD");
+            need(now >= activated_at + t.rrd_s, "tRRD");
+            bank.refreshed = single_at = now;
+            in_set |= refreshes;
+            if (in_set == all) {
+                refreshed_at = now;
+                in_set = 0;
+            }
         }
         // Nine intervals: eight refreshes may be postponed.
         need(now <= refreshed_at + 9 * t.refi, "tREFI");
         external->column_bytes_read += __builtin_popcountll(reads) * bytes;
         external->column_bytes_written += __builtin_popcountll(writes) * bytes;
         if (reads | writes) return;
-        if (refreshed_at && now < refreshed_at + t.rfc) external->pause(REFRESH);
+        if (now < whole_at + t.rfc) external->pause(REFRESH);
         else if (now < activated_at + t.rcd || closes) external->pause(ROW);
     }
     std::string counts() const override {

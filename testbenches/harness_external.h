@@ -27,7 +27,7 @@ struct Timing {
     Time clock, transfer, link;
     // Read and write latency of the device, and latency of the controller on the way back.
     Time read, write, controller;
-    Time rcd, rp, ras, ccd_s, ccd_l, rrd_s, rrd_l, faw, rtp, wr, wtr, turnaround, rfc, refi;
+    Time rcd, rp, ras, ccd_s, ccd_l, rrd_s, rrd_l, faw, rtp, wr, wtr, turnaround, rfc, refi, rfcsb, rrefd;
 };
 
 struct Access {
@@ -281,7 +281,7 @@ struct External : Part {
         line >> period >> ahead >> placed >> t.channels >> t.groups >> t.banks >> t.granule >> t.columns >> t.depth;
         for (Time* time : {&t.clock, &t.transfer, &t.link, &t.read, &t.write, &t.controller, &t.rcd, &t.rp,
                            &t.ras, &t.ccd_s, &t.ccd_l, &t.rrd_s, &t.rrd_l, &t.faw, &t.rtp, &t.wr, &t.wtr,
-                           &t.turnaround, &t.rfc, &t.refi})
+                           &t.turnaround, &t.rfc, &t.refi, &t.rfcsb, &t.rrefd})
             if (!(line >> *time)) refuse("the external memory has too few settings");
         FILE* file = line >> trace ? open(trace, "w") : nullptr;
         for (uint64_t number = 0; number < t.channels; ++number) {

@@ -90,6 +90,11 @@ class KelleModel:
         self.keys, self.values = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.inputs: dict[int, Integers] = {}
 
+    def clear(self) -> list[ScoreUpdate]:
+        """End the text: all slots and stored vectors become free."""
+        self.inputs = {}
+        return self.eviction.clear()
+
     def project(self, operation: Operation, vectors: Integers) -> Integers:
         """Return x W of vectors, requantised, [vectors, heads, head_size]."""
         projection = self.layer.projections[operation]

@@ -97,3 +97,12 @@ def key_append(token: int, codes: np.ndarray, *, elements: int = 16) -> list[tup
         (tile * count + column, 3 << place, int(low | high << 8) << 8 * place)
         for column, (low, high) in enumerate(two)
     ]
+
+
+def row_number(row: int, side: int) -> int:
+    """Return the index of a row in order of positions, from its number in banks of a parity.
+
+    Consecutive rows alternate between even and odd banks: even first in rows 0 to 15, odd first in
+    rows 16 to 31, and so on.
+    """
+    return 2 * row + (side if row // 8 % 2 == 0 else 1 - side)

@@ -53,8 +53,8 @@ class FloatMultiply(Operator):
         Add the output `product`.
     stages : int
         Pipeline stages. The first registers the result, the second follows the integer product. The
-        third precedes the carry chain of the product, unless there is an output `product` or the
-        target is an FPGA.
+        third precedes the carry chain of the product, unless the target is an FPGA; the output
+        `product` then has a carry chain of its own.
     enable : bool
         Add the input `enable`; the registers load only while it is 1.
 
@@ -107,7 +107,7 @@ class FloatMultiply(Operator):
         """Multiply, shift, round."""
         m = Module()
         fpga = current_target() is Target.FPGA
-        before_carries = self.stages >= 3 and not self.exact and not fpga
+        before_carries = self.stages >= 3 and not fpga
         # The cuts after the product and at the result always exist; a third stage adds another.
         pipeline = self.pipeline(m, cuts=2 + before_carries)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
@@ -180,7 +180,10 @@ class FloatMultiply(Operator):
         amount = Mux(subnormal, bits - weight, bits - zeros)[: range_bits - 1]
         shown = exponent[:-1] & ~(subnormal | a.zero | b.zero).replicate(range_bits - 1)
         factors = a.significand, b.significand
-        integer = Cat(*product_pair(m, *factors)) if halves else product(m, *factors)
+        pair = product_pair(m, *factors) if halves else None
+        integer = Cat(*pair) if pair else product(m, *factors)
         if self.exact:
-            m.d.comb += self.product.eq(integer)
+            # The carries of `product` are in the stage of the factors, those of the result are not.
+            exact = prefix_sum(m, *pair)[: self._product_bits] if pair else integer
+            m.d.comb += self.product.eq(exact)
         return Unplaced(a.sign ^ b.sign, shown, integer, amount)

@@ -5,7 +5,7 @@ Section 5, Figure 9 and Section 6 of the paper.
 
 from dataclasses import dataclass, fields
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -161,6 +161,10 @@ class Kelle(Unit):
         Words of scales, at the addresses of `KelleParameters.scale`. The stream is always ready;
         scales of results in flight must not be written, so that the host writes them before the
         first step or after the last transfer of a step's output.
+    clears : In(stream)
+        Sequence whose text in the layer `layer` has ended, 0 with one sequence: its slots and
+        stored vectors become free, as in `EvictionController`, before the next step or prefill.
+        Not during a prefill of the sequence.
     prefill_scores : In(stream)
         As in `PrefillSelector`.
     prefill : In(stream)
@@ -220,6 +224,7 @@ class Kelle(Unit):
                 "epsilon": In(EPSILON_BITS),
                 "layer": In(p.layer_bits),
                 "scales": In(stream.Signature(p.array.scales_layout)),
+                "clears": In(stream.Signature(max(p.sequence_bits, 1))),
                 "prefill_scores": In(stream.Signature(p.selector.scores_layout)),
                 "prefill": In(stream.Signature(prefill_layout(eviction))),
                 "row_writes": In(stream.Signature(p.row_write)),
@@ -434,7 +439,15 @@ class Kelle(Unit):
         for unit in (parts.scheduler, parts.softmax, parts.progress):
             m.d.comb += unit.start.eq(control.accepts)
         if p.batch > 1:
-            m.d.comb += state.offered_sequence.eq(self.sequence_number)
+            offered = Mux(self.clears.valid, self.clears.payload, self.sequence_number)
+            m.d.comb += state.offered_sequence.eq(offered)
+        # A requested row must not be written into a vector of the next text.
+        may_clear = ~state.busy & ~parts.requests.pending
+        m.d.comb += [
+            controller.clears.valid.eq(self.clears.valid & may_clear),
+            controller.clears.payload.eq(state.cache),
+            self.clears.ready.eq(controller.clears.ready & may_clear),
+        ]
         if p.vocabulary_size:
             for unit in (parts.scheduler, control, parts.residual):
                 m.d.comb += unit.predicts.eq(self.predicts)

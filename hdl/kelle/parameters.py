@@ -198,6 +198,9 @@ class KelleParameters(ModelDimensions, Parameters):
 
     def _check_overflow(self) -> None:
         """Check that some heads are in the eDRAM, and some in off-chip memory."""
+        row = self.banks * self.word_bytes
+        rule = f"head_size must be a multiple of banks * word_bytes = {row}"
+        require(self.head_size % row == 0, rule, self.head_size)
         rule = "words must have room for the input vectors and one head, which take"
         least = self._vector_words + self._head_words
         require(self.words >= least, f"{rule} {least}", self.words)

@@ -38,6 +38,8 @@ SHORT_TIMES = BankTimingParameters(
     rrd_ps=4_000,
     rfc_ps=18_000,
     refi_ps=400_000,
+    rfcsb_ps=12_000,
+    rrefd_ps=6_000,
 )
 """Banks whose times take few cycles, for the small presets."""
 
@@ -112,6 +114,8 @@ UNITS: tuple[Entry, ...] = (
                 rrd_ps=6_000,
                 rfc_ps=26_000,
                 refi_ps=32_000,
+                rfcsb_ps=18_000,
+                rrefd_ps=10_000,
             ),
             "smollm2": BankTimingParameters(),
             # Columns of different bank groups are two cycles apart.

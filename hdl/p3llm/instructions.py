@@ -201,6 +201,19 @@ def reads_sums(p: P3llmParameters) -> tuple[NpuOperation, ...]:
     )
 
 
+def reads_running_sums(p: P3llmParameters) -> tuple[NpuOperation, ...]:
+    """Return the operations that read totals of a linear layer: they may start with the layer.
+
+    None of them overwrites an input of this layer.
+    """
+    return (
+        NpuOperation.SCALE,
+        NpuOperation.RESIDUAL,
+        NpuOperation.SWIGLU,
+        *((NpuOperation.LOGITS,) if p.vocabulary_size else ()),
+    )
+
+
 def reads_factors(p: P3llmParameters) -> tuple[NpuOperation, ...]:
     """Return the operations that read factors: FP16 numbers from the banks."""
     return (

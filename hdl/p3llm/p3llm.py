@@ -15,7 +15,13 @@ from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.control.sequencer import InstructionIssuer
-from hdl.p3llm.instructions import MemoryBits, MemoryOperation, memory_instruction
+from hdl.p3llm.instructions import (
+    MemoryBits,
+    MemoryOperation,
+    memory_instruction,
+    npu_instruction,
+    reads_running_sums,
+)
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
@@ -171,8 +177,7 @@ class P3llm(Unit):
             ]
         for totals in self.totals:
             m.d.comb += [
-                # All inputs of the last round are written: the following totals are its own.
-                totals.last_round.eq(self.products.inputs_written),
+                totals.linear_runs.eq(self.products.linear_runs),
                 totals.read_enable.eq(vectors.sums_read),
                 totals.read_address.eq(vectors.sums_address),
             ]
@@ -272,6 +277,8 @@ class P3llm(Unit):
         p, given = self.parameters, self.instructions.payload
         vectors, products, appends = self.vectors, self.products, self.appends
         memory, npu = self.memory_issuer, self.npu_issuer
+        operation = npu_instruction(p)(npu.instructions.payload).operation
+        of_totals = Cat(operation == one for one in reads_running_sums(p)).any()
         position = Signal(data.ArrayLayout(range(p.slots), p.batch))
         layer = Signal(MemoryBits(p).position)
         for part, side in ((vectors, npu), (products, memory), (appends, memory)):
@@ -295,7 +302,7 @@ class P3llm(Unit):
             # Either side may start on data that the instruction in flight on the other side outputs
             # in order.
             memory.chaining.eq(vectors.stores_inputs),
-            npu.chaining.eq(products.inputs_written),
+            npu.chaining.eq(products.linear_runs & of_totals),
             vectors.dependent.eq(npu.dependent),
             products.hold.eq(memory.dependent & (products.word_address >= vectors.stored_words)),
             npu.idle.eq(vectors.idle),

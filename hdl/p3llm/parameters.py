@@ -116,7 +116,9 @@ class P3llmParameters(ModelDimensions, Parameters):
             self.slots,
         )
         timing = self.channel.timing
-        least = 2 * (timing.rfc + timing.rp + timing.rcd + timing.ras)
+        # A refresh of all banks, or of both parities, bank by bank.
+        longest = max(timing.rfc, timing.banks * timing.rrefd)
+        least = 2 * (longest + timing.rp + timing.rcd + timing.ras)
         rule = f"timing.refi_ps must be at least {least} cycles at {timing.clock_mhz} MHz"
         require(timing.refi >= least, rule, timing.refi_ps)
         # Each part of the NPU checks its own rules.

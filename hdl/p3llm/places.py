@@ -204,12 +204,17 @@ class Places:
     # Places of inputs of the compute units; each vector starts at a word.
 
     def vector_inputs(self, pump: int) -> int:
-        """Return the place of a linear layer's inputs."""
-        return pump * self.slices(self.p.e4m3.width)
+        """Return the place of a linear layer's inputs, except for those of `down_proj`."""
+        return pump * self.slices(max(self.p.hidden_size, self.p.query_size))
+
+    def gated_inputs(self, pump: int) -> int:
+        """Return the place of the inputs of `down_proj`."""
+        before = self.vector_inputs(self.p.in_flight)
+        return before + pump * self.slices(self.p.intermediate_size)
 
     def query_inputs(self, turn: int, pump: int) -> int:
         """Return the place of the codes of a query."""
-        before = self.vector_inputs(self.p.in_flight)
+        before = self.gated_inputs(self.p.in_flight)
         return before + (2 * turn + pump) * self.slices(self.p.head_size)
 
     def probability_inputs(self, turn: int, pump: int) -> int:

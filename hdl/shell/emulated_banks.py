@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.memory.burst_port import BurstReadPort, BurstWritePort
 from hdl.memory.memory import Memory
+from hdl.p3llm.control.bank_scheduler import ALTERNATING_BITS
 from hdl.p3llm.pim.pim_channel import ROW_BITS
 from hdl.shell.bank_windows import BankWindows
 from hdl.shell.coming_positions import ComingPositions
@@ -136,7 +137,10 @@ class EmulatedBanks(Unit):
             with m.If(self.enable & self._of_parity(command.activate, parity).any()):
                 m.d.sync += row.eq(command.row)
         position = Signal(p.position_bits)
-        m.d.comb += position.eq(Cat(command.column, odd, Mux(odd, rows[1], rows[0])))
+        row = Mux(odd, rows[1], rows[0])
+        # The parity of a row's index is that of its banks, or the opposite one: `parity_of` has no
+        # other bit of it.
+        m.d.comb += position.eq(Cat(command.column, odd ^ row[ALTERNATING_BITS - 1], row))
         return position
 
     def _write(

@@ -1,8 +1,5 @@
 """VEDA's instructions and their fields, and the encodings of passes, rows and memory lines."""
 
-from dataclasses import dataclass
-from typing import Self
-
 from amaranth.hdl import Cat, ShapeLike, Value
 from amaranth.lib import data, enum
 
@@ -74,47 +71,31 @@ class PassKind(enum.Enum, shape=3):
     """LM head, with the normalised state: outer products, input of the argmax."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SecondOperand:
-    """What a pass multiplies its lines by; at most one is 1, and none for rotary angles.
+SECOND_OPERAND_LAYOUT = data.StructLayout(
+    {name: 1 for name in ("query", "probability", "element", "slice", "inner", "none")}
+)
+"""What a pass multiplies its lines by.
 
-    Parameters
-    ----------
-    query : Value
-        A query per lane, which the first beat loads: inner products (scores).
-    probability : Value
-        A probability per lane with each beat: outer products (heads' outputs).
-    element : Value
-        An element of the normalised state with each beat: outer products.
-    slice : Value
-        A slice of a vector, which the first beat of each block's slice loads: inner products.
-    """
+`query`: a query per lane, which the first beat loads (scores); `probability`: a probability per
+lane with each beat (heads' outputs); `element`: an element of the normalised state with each beat;
+`slice`: a slice of a vector, which the first beat of each block's slice loads. One of these is 1,
+or `none` for rotary angles. `inner`: inner products, of a query or a slice.
+"""
 
-    query: Value
-    probability: Value
-    element: Value
-    slice: Value
 
-    @classmethod
-    def of(cls, kind: "enum.EnumView[PassKind]") -> Self:
-        """Return the second operand of a pass."""
-        projections = (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP, PassKind.VOCABULARY)
-        return cls(
-            query=kind == PassKind.SCORES,
-            probability=kind == PassKind.OUTPUTS,
-            element=Cat(kind == projection for projection in projections).any(),
-            slice=(kind == PassKind.OUTPUT_PROJECTION) | (kind == PassKind.DOWN),
-        )
-
-    @property
-    def inner(self) -> Value:
-        """Whether the pass computes inner products."""
-        return self.query | self.slice
-
-    @property
-    def none(self) -> Value:
-        """Whether nothing is multiplied."""
-        return ~(self.query | self.probability | self.element | self.slice)
+def second_operand(kind: "enum.EnumView[PassKind]") -> dict[str, Value]:
+    """Return the fields of `SECOND_OPERAND_LAYOUT` for a pass."""
+    projections = (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP, PassKind.VOCABULARY)
+    query = kind == PassKind.SCORES
+    part = (kind == PassKind.OUTPUT_PROJECTION) | (kind == PassKind.DOWN)
+    return {
+        "query": query,
+        "probability": kind == PassKind.OUTPUTS,
+        "element": Cat(kind == projection for projection in projections).any(),
+        "slice": part,
+        "inner": query | part,
+        "none": kind == PassKind.ANGLES,
+    }
 
 
 class RowKind(enum.Enum, shape=3):

@@ -10,12 +10,13 @@ from hdl.arith.float_format import BINARY16
 from hdl.memory.memory import LARGEST_DEPTH
 from hdl.model_shape import ModelDimensions
 from hdl.nonlinear.argmax import ArgmaxParameters
-from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
+from hdl.parameters import As, Parameters, PowerOfTwo, Range, option, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
 from hdl.veda.instructions import (
+    SECOND_OPERAND_LAYOUT,
     Operation,
     PassKind,
     RowKind,
@@ -68,6 +69,9 @@ class VedaParameters(ModelDimensions, Parameters):
         Maximum number of tokens of a prompt that pass through a layer together, so that each line
         of its matrices is fetched once for all of them; at most `slots`. With 1 there is no
         weight buffer.
+    step_stages : int
+        As in `SpecialFunctionUnitParameters`: with 3 stages instead of 2 the clock is higher, and a
+        layer takes some more cycles.
     fallback : bool
         The paper's rule for a head whose threshold is negative, as in `VoteThresholdParameters`.
     rotary : bool
@@ -100,6 +104,7 @@ class VedaParameters(ModelDimensions, Parameters):
     context_length: Annotated[int, PowerOfTwo(2, 65536, "tokens")] = 4096
     vocabulary_size: Annotated[int, Range(0, 262144, "tokens")] = 0
     block: Annotated[int, Range(1, 64, "tokens")] = 1
+    step_stages: Annotated[int, As(SpecialFunctionUnitParameters)] = 2
     fallback: bool = option(default=True)
     rotary: bool = option(default=True)
     layer_norm: bool = option(default=False)
@@ -241,6 +246,7 @@ class VedaParameters(ModelDimensions, Parameters):
             # The next vector overwrites elements as they are normalised; only its last element
             # waits. This halves the buffer; a prompt at `tiny` takes 3 % more cycles.
             vectors=1,
+            step_stages=self.step_stages,
             divide_digits=0,
         )
 
@@ -475,6 +481,11 @@ class VedaParameters(ModelDimensions, Parameters):
                 "leave": self.leave_bits,
             }
         )
+
+    @property
+    def decoded_pass_layout(self) -> data.StructLayout:
+        """A pass with what it multiplies its lines by, see `SECOND_OPERAND_LAYOUT`."""
+        return data.StructLayout({**self.pass_layout.members, "by": SECOND_OPERAND_LAYOUT})
 
     @property
     def row_layout(self) -> data.StructLayout:

@@ -10,7 +10,13 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
 from hdl.memory.replay_buffer import ReplayBuffer
-from hdl.stream.connect import buffered, connect_streams, fork_handshake, join_handshake
+from hdl.stream.connect import (
+    buffered,
+    connect_registered,
+    connect_streams,
+    fork_handshake,
+    join_handshake,
+)
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.array.flexible_pe_array import FlexiblePeArray
@@ -177,7 +183,6 @@ class Veda(Unit):
             (scheduler.evictions, self.evictions),
             (scheduler.passes, feeder.passes),
             (self._shared_lines(m, feeder), feeder.words),
-            (feeder.lengths, functions.lengths),
             (scheduler.steps, voting.steps),
             (voting.victims, scheduler.victims),
             (self.counts_in, voting.counts_in),
@@ -193,6 +198,9 @@ class Veda(Unit):
             (buffered(m, "votes", feeder.votes, depth=2), voting.probabilities),
         ):
             connect_streams(m, source, sink)
+        # A register keeps the handshake of a beat out of that of the scores. It delays no score,
+        # which arrives many cycles after its beat has entered the arrays.
+        connect_registered(m, feeder.lengths, functions.lengths)
         for name, _field in p.instruction_errors_layout:
             m.d.comb += self.errors[name].eq(scheduler.errors[name])
         m.d.comb += [

@@ -89,6 +89,8 @@ class Accelerator:
         if p.overflow:
             names += ("overflow_rows",)
         self.sources = {name: bench.source(name, source) for name in names}
+        # The end of a text has no pauses, since it must not be offered later than the next token.
+        self.sources["clears"] = bench.source("clears")
         sinks = ["outputs", "normalised", "vector_stores"]
         if p.vocabulary_size:
             sinks.append("predictions")
@@ -184,7 +186,9 @@ class Accelerator:
         """Return a token's input: the output of its decode step, or the state of its prefill."""
         if (cache, position) not in self.decoded:
             return self.layers[cache // self.p.batch].quantised[position]
-        return self._states("normalised")[self.decoded.index((cache, position))]
+        # A later text has the same positions.
+        latest = len(self.decoded) - 1 - self.decoded[::-1].index((cache, position))
+        return self._states("normalised")[latest]
 
     def sample(self) -> None:
         """Record placements, words of weights, and the step of each request for an input vector."""
@@ -230,6 +234,11 @@ class Accelerator:
         if self.p.vocabulary_size:
             self.dut.predicts.value = predicts
         self.dut.epsilon.value = self.layers[layer].epsilon
+
+    def end_text(self, layer: int, sequence: int) -> None:
+        """Offer the end of a sequence's text in a layer, before the next step."""
+        self.choose(layer)
+        self.sources["clears"].send([sequence])
 
     def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> Steps:
         """Load the tokens that a prefill keeps, or let the unit select them.

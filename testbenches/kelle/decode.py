@@ -35,7 +35,7 @@ def longest(p: KelleParameters) -> RefreshSettings:
     return intervals(p, (1 << p.tick_bits) - 1)
 
 
-MOST_CACHES = 64
+MOST_CACHES = 16
 """Sets of slots up to which all are filled and compared; of more, those of the first layer."""
 
 
@@ -62,6 +62,8 @@ class Decode(ScriptBench):
         self.refresh = RefreshModel(self.p.memory.refresh, longest(self.p))
         self.steps: list[Step] = []
         self.caches: list[int] = []
+        # By cache, the position of the other sequences at which its second text begins.
+        self.restarted: dict[int, int] = {}
         self.inputs: list[Integers] = []
 
     @property
@@ -104,7 +106,7 @@ class Decode(ScriptBench):
         """Load scales after a reset, and fill the cache, as `start` does."""
         self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.of)]
         self.refresh = RefreshModel(self.p.memory.refresh, settings)
-        self.steps, self.caches = [], []
+        self.steps, self.caches, self.restarted = [], [], {}
         self.inputs = [layer.quantised.copy() for layer in self.of]
         yield from self.accelerator.begin(settings)
         if prefilled:
@@ -138,7 +140,12 @@ class Decode(ScriptBench):
         """Decode a token of each sequence in the model; return the accelerator's inputs."""
         p = self.p
         before = self.states(now, layer) if states is None else states
-        positions = self.positions(now)
+        positions = [
+            now - self.restarted[layer * p.batch + sequence]
+            if layer * p.batch + sequence in self.restarted
+            else position
+            for sequence, position in enumerate(self.positions(now))
+        ]
         for sequence, position in enumerate(positions):
             cache = layer * p.batch + sequence
             model, inputs = self.models[cache], self.inputs[cache]
@@ -150,6 +157,12 @@ class Decode(ScriptBench):
             self.steps.append(step)
             self.caches.append(cache)
         return positions, before
+
+    def end_text(self, now: int, cache: int) -> None:
+        """End a cache's text in both; its next one begins with the step of `now`."""
+        self.accelerator.end_text(*divmod(cache, self.p.batch))
+        self.learn(self.models[cache].clear())
+        self.restarted[cache] = now
 
     @property
     def members(self) -> int:

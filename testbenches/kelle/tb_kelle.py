@@ -134,6 +134,22 @@ async def first_layer(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(small, "a text is decoded until its slots are full")
+async def second_text(dut: Any) -> None:
+    """End a sequence's text while the others continue: a second one begins with free slots."""
+    decode = Decode(dut, "second text", sink="random")
+    p = decode.p
+    await decode.start(longest(p), decode.full)
+    texts = decode.text(decode.full, 3 * p.slots + 8)
+    for now in texts:
+        # The end is offered with the next step's token, which must not overtake it.
+        if now in (texts.start + 4, texts.start + 6):
+            decode.end_text(now, p.caches - 1)
+        await decode.step(now, p.layers - 1)
+    await decode.check()
+
+
+@cocotb.test()
 @only_if(lambda run: run.parameters.weight_memory > 0, "without a weight memory")
 async def weights_ahead(dut: Any) -> None:
     """Decode steps back to back, while weights of the next step are already transferred.

@@ -8,12 +8,14 @@ from golden.lad.lad_tile import equation_7, schedule_bound
 from testbenches.applicable import only_if
 from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.tile_bench import (
+    MANY,
     OUTPUTS,
     LadTileBench,
     Load,
     check_all_active,
     check_any_counts,
     check_interruptions,
+    check_members,
     random_load,
     real_work,
     short_load,
@@ -67,6 +69,16 @@ async def interruptions(dut: Any) -> None:
 async def any_counts(dut: Any) -> None:
     """Run counters of all sizes, and steps that are announced long before."""
     await check_any_counts(LadTileBench(dut, "any_counts"))
+
+
+@cocotb.test()
+@only_if(
+    lambda run: run.parameters.tile.slots >= MANY and not run.four_states,
+    f"heads have less than {MANY} positions, or in four states, it takes long",
+)
+async def members(dut: Any) -> None:
+    """Run steps with many members of key centres, whose scores are rescaled."""
+    await check_members(LadTileBench(dut, "members"))
 
 
 @cocotb.test()

@@ -1,5 +1,7 @@
 """Bench of LAD's tiles: steps, linear layers, special functions, and the memory outside."""
 
+import copy
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -15,7 +17,7 @@ from golden.lad.synthetic_trace import SyntheticTrace
 from hdl.lad.control.steps_in_flight import MOST_STEPS
 from hdl.lad.interval_table import COUNT_BITS
 from hdl.lad.parameters import LadTileParameters, LadTilesParameters
-from testbenches.bench import Bench, catalog_parameters
+from testbenches.bench import Bench, catalog_parameters, record_fact
 from testbenches.lad.linear.tb_linear_module import (
     Task,
     check_sums,
@@ -41,6 +43,12 @@ class Load:
     tasks: Sequence[Task] = ()
     rows: Sequence[Rows] = ()
 
+
+MOST = (1 << COUNT_BITS) - 1
+"""Largest value of a counter."""
+
+FEW, MANY = 40, 128
+"""Positions of the smallest presets, and of a test with members after them."""
 
 OUTPUTS = ("outputs", "sums", "results")
 """Output streams that begin and end in the tile."""
@@ -298,7 +306,26 @@ def begun_heads(bench: LadTileBench, groups: list[list[int]], length: int) -> li
             often = rng.integers(1, 1 << COUNT_BITS, (length, intervals))
             head.counters[:length] = often >> rng.integers(0, COUNT_BITS, often.shape)
             head.counts[:length] = rng.integers(1, 1 << COUNT_BITS, length)
+            # Counters at their end are not incremented.
+            full = rng.random(length) < 0.2
+            head.counters[:length][full] = head.counts[:length][full] = MOST
     return heads
+
+
+def saturated(before: dict[int, Head], steps: Work, answers: list[Step]) -> Counter[str]:
+    """Return the numbers of full counts and counters of each head's first step that would overflow.
+
+    The counts are those of inactive positions; counters of active ones are full in all intervals.
+    """
+    found, first = Counter[str](), dict[int, Step]()
+    for (number, *_vectors), answer in zip(steps, answers, strict=True):
+        first.setdefault(number, answer)
+    for number, answer in first.items():
+        head = before[number]
+        full = (head.counts == MOST) & (head.counters == MOST).all(axis=1)
+        active = np.isin(np.arange(len(full)), answer.active)
+        found.update(counts=int((full & ~active).sum()), counters=int((full & active).sum()))
+    return found
 
 
 async def check_any_counts(bench: LadTileBench) -> None:
@@ -313,7 +340,45 @@ async def check_any_counts(bench: LadTileBench) -> None:
         for group in begun:
             key, value = codes(rng.standard_normal((2, size)))
             work += [(head, codes(rng.standard_normal(size)), key, value) for head in group]
-    await bench.run(Load(work), heads=heads, announced=300)
+    before = {number: copy.deepcopy(heads[number]) for group in begun for number in group}
+    answers = await bench.run(Load(work), heads=heads, announced=300)
+    found = saturated(before, work, answers)
+    for name, count in found.items():
+        record_fact("saturated", name, count)
+
+
+async def check_members(bench: LadTileBench) -> None:
+    """Begin with heads whose keys have few directions, and more than `FEW` positions."""
+    p, rng = bench.p, bench.bench.numpy_rng
+    size, length, steps = p.vector.head_size, min(p.slots - 4, 120), 4
+    begun = [bench.groups[place] for place in rng.permutation(len(bench.groups))[:4]]
+    heads = begun_heads(bench, begun, length)
+    work: Work = []
+    for group in begun:
+        directions = rng.standard_normal((5, size))
+        # The first keys are the centres of all others, with ratios of either sign.
+        centre = np.arange(length) % len(directions)
+        ratio = rng.choice([-1, 0.5, 2, 1.3], length)
+        ratio[: len(directions)] = 1
+        keys = codes(directions[centre] * ratio[:, np.newaxis])
+        for head in (heads[number] for number in group):
+            head.centres[:length], head.ratios[:length] = centre, codes(ratio)
+            head.keys[:length] = keys
+            head.norms[:length] = codes(np.linalg.norm(values(keys), axis=1))
+    for _ in range(steps):
+        for group in begun:
+            key, value = codes(rng.standard_normal((2, size)))
+            work += [(head, codes(rng.standard_normal(size)), key, value) for head in group]
+    ratios = {number: heads[number].ratios[:length].copy() for group in begun for number in group}
+    answers = await bench.run(Load(work), heads=heads)
+    # Scores of positions whose keys are not fetched are those of their centres, rescaled.
+    rescaled = [
+        np.setdiff1d(np.nonzero(ratios[number] != ONE)[0], answer.fetched)
+        for (number, *_vectors), answer in zip(work, answers, strict=True)
+    ]
+    members = int((np.concatenate(rescaled) >= FEW).sum())
+    assert members > 0
+    record_fact("members of centres", f"from position {FEW} on", members)
 
 
 def short_load(bench: LadTileBench, length: int) -> Load:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from golden.p3llm.dram_layout import row_number
 from golden.p3llm.pim.bank_timing import POSTPONED, Event, RefreshRule, RuleChecker
 from hdl.p3llm.p3llm import P3llm
 from hdl.p3llm.parameters import P3llmParameters
@@ -96,9 +97,13 @@ class Banks:
         if masks["read"].bit_count() == 1:
             self._time(["alone"], self.alone_in)
         for bank in range(self.p.channel.timing.banks):
-            self._time([name for name in KINDS if masks[name] >> bank & 1], self.issued_in[bank])
+            names = [name for name in KINDS if masks[name] >> bank & 1]
+            # A refresh of one bank has a time of its own.
+            if masks["refresh"].bit_count() == 1:
+                names = ["refresh_bank" if name == "refresh" else name for name in names]
+            self._time(names, self.issued_in[bank])
             unit, side = divmod(bank, 2)
-            place = ((self.rows[bank] * 2 + side) << COLUMN_BITS) + column
+            place = (row_number(self.rows[bank], side) << COLUMN_BITS) + column
             if masks["read"] >> bank & 1:
                 inside = place < len(self.image)
                 data_bytes = self.image[place, unit].tobytes() if inside else b""
@@ -116,12 +121,16 @@ class Banks:
         everything = range(self.p.channel.timing.banks)
         events = []
         for kind, mask in masks.items():
-            banks = {bank for bank in everything if kind == "refresh" or mask >> bank & 1}
+            banks = frozenset(bank for bank in everything if mask >> bank & 1)
+            of_bank = kind == "refresh" and len(banks) < len(everything)
+            kind = "refresh_bank" if of_bank else kind
             if mask:
-                events.append(Event(cycle=self.cycle, kind=kind, banks=frozenset(banks)))
+                assert not of_bank or len(banks) == 1, "one bank per command is refreshed"
+                events.append(Event(cycle=self.cycle, kind=kind, banks=banks))
+        before = self.rules.refreshes
         broken = self.rules.check(events)
         assert not broken, f"cycle {self.cycle}: {events} violate {broken}"
-        late = self.refreshes.pass_cycle(self.cycle, refreshes=masks["refresh"] != 0)
+        late = self.refreshes.pass_cycle(self.cycle, refreshes=self.rules.refreshes > before)
         assert not late, f"cycle {self.cycle}: more refreshes are postponed than allowed"
 
     def _time(self, names: list[str], issued_in: dict[str, int]) -> None:
@@ -183,7 +192,7 @@ class SystemBench:
                 least = getattr(self.p.channel.timing, name)
                 self.bench.compare(f"cycles of {name}", np.array([least]), np.array([cycles]))
             due = banks.cycle // self.p.channel.timing.refi
-            owed = due - banks.counts["refresh"]
+            owed = due - banks.rules.refreshes
             assert 0 <= owed < POSTPONED - 2, f"{owed} of {due} refreshes are owed"
 
     def fill(self, image: np.ndarray) -> None:

@@ -23,7 +23,10 @@ from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.parameters import LadTileParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
+from hdl.settings import with_values
 from testbenches.lad.vectors import LAYERS, head_vectors
+from testbenches.quick_form import quick_form
+from testbenches.runner import Request, simulate
 
 STEPS = 200
 
@@ -319,3 +322,15 @@ def test_steps_count_centres_and_exact_scores() -> None:
         # The recent positions, the newest among them, have exact scores.
         assert min(number + 1, p.recent) <= step.precise <= number + 1
         assert len(step.fetched) <= step.centres + step.precise - 1
+
+
+@pytest.mark.full
+def test_members_of_centres_after_position_40_equal_the_golden_model() -> None:
+    """The presets `tiny` hold 40 positions, the larger ones take long."""
+    entry = entry_named("lad_tile")
+    changes = {"eas.apid.slots": 128, "md.slots": 128}
+    request = Request(seed=1, target=quick_form(entry.top, "tiny"), only="members|any_counts")
+    result = simulate(entry, with_values(entry.parameters("tiny"), changes), request)
+    assert result.passed, result.first_failure
+    # Counts of inactive positions, and all counters of active ones, are at their end.
+    assert min(result.facts["saturated"].values()) > 0

@@ -23,6 +23,7 @@ from hdl.p3llm.instructions import (
     NpuInstruction,
     NpuOperation,
     npu_instruction,
+    reads_running_sums,
 )
 from hdl.p3llm.npu.epsilon_steps import step_table
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
@@ -271,6 +272,28 @@ def test_waits_prevent_deadlocks_and_conflicts(preset: str, batch: int) -> None:
             memory, npu = (side[count] for side, count in zip(sides, done, strict=True))
             assert not memory.writes & (npu.reads | npu.writes)
             assert not memory.reads & npu.writes
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_operations_that_start_with_a_layer_overwrite_none_of_its_inputs(
+    preset: str, batch: int
+) -> None:
+    """An operation on totals starts when the product before its wait begins, not when it ends."""
+    p = replace(PRESETS[preset], batch=batch)
+    program, early = Program(p), 0
+    for one in program.npu:
+        if one.instruction.operation not in reads_running_sums(p):
+            continue
+        layer = program.memory[one.after - 1]
+        if layer.instruction.mode is Mode.LINEAR and layer.instruction.groups:
+            early += 1
+            assert Buffer.SUMS in one.reads and Buffer.SUMS in layer.writes
+            assert not layer.reads & one.writes and not layer.writes & one.writes
+            # Everything else that it reads is written by complete instructions.
+            assert not (layer.writes - {Buffer.SUMS}) & one.reads
+    # Six operations of a layer for each request, and those of the LM head.
+    assert early == batch * (6 + len(p.projection))
 
 
 def test_one_side_writes_what_the_other_reads() -> None:

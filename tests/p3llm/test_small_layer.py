@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from golden.p3llm.dram_layout import row_number
 from hdl.p3llm.catalog import SHORT_TIMES
 from hdl.p3llm.p3llm import P3llm
 from hdl.p3llm.parameters import P3llmParameters
@@ -62,7 +63,7 @@ class Arrays:
         size = 2 * self.p.elements
         for bank, row in enumerate(self.rows):
             unit, side = divmod(bank, 2)
-            place = ((row * 2 + side) << COLUMN_BITS) + issued["column"]
+            place = (row_number(row, side) << COLUMN_BITS) + issued["column"]
             if issued["read"] >> bank & 1:
                 self.columns[unit] = int.from_bytes(self.image[place, unit].tobytes(), "little")
             if issued["write"] >> bank & 1:

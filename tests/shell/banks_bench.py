@@ -118,6 +118,8 @@ class BanksBench:
                 await self._step(context, unit, {})
                 context.set(unit.restart, 0)
             row, parity = divmod(one.position >> COLUMN_BITS, 2)
+            # The order of the parities changes after every 16 rows.
+            parity ^= row >> 3 & 1
             if rows[parity] != row:
                 banks = sum(1 << 2 * u + parity for u in range(self.p.p3llm.units))
                 await self._execute(context, unit, {"activate": banks, "row": row})

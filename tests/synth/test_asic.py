@@ -1,6 +1,8 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ from hdl.errors import UserError
 from synth import synthesis
 from synth.asic import RECIPES, elaborate, map_to_cells
 from synth.liberty import GENERIC, Library, find_library, read_library
-from synth.synthesis import measure_design
+from synth.synthesis import _meet, measure_design
 from systola.synthesis import FLAT
 from tests.synth.designs import Adder, Counter, Pair, emit
 from tests.synth.netlists import TOP, prove_equal, synthesise
@@ -74,6 +76,20 @@ def test_a_loop_through_two_modules_is_an_error_without_flattening(tmp_path: Pat
     )
     with pytest.raises(UserError, match="combinational loop"):
         elaborate([source], "ring", tmp_path / "synth", flatten=False)
+
+
+def test_a_near_miss_changes_the_target_noticeably() -> None:
+    """A target 0.05 ps shorter would give the same netlist again."""
+    targets: list[float] = []
+
+    def point(recipe: str, target_ps: float) -> Any:
+        targets.append(target_ps)
+        path = SimpleNamespace(slack_ps=-0.05 if target_ps > 1980 else 3.0)
+        netlist = SimpleNamespace(recipe=recipe, target_ps=target_ps)
+        return SimpleNamespace(timing=SimpleNamespace(paths=[path]), netlist=netlist)
+
+    assert _meet(point, 2000.0).netlist.target_ps == 1980
+    assert targets == [2000, 1980]
 
 
 @pytest.mark.parametrize("period", [0, -5.0])

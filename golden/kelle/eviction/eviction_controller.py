@@ -91,6 +91,12 @@ class EvictionModel:
         self.layer = layer
         slots = p.evictor.slots
         self.policy = AerpParameters(budget=slots, window=p.window, sinks=p.sinks)
+        self.no_victim = False
+        self._empty()
+
+    def _empty(self) -> None:
+        """Empty all slots, and free all vectors."""
+        p, slots = self.parameters, self.parameters.evictor.slots
         self.heads = [
             Head(
                 np.full(slots, EMPTY),
@@ -102,7 +108,20 @@ class EvictionModel:
         ]
         self.vectors: list[tuple[int, set[int]] | None] = [None] * p.vectors
         self.promoted: tuple[int, int] | None = None
-        self.no_victim = False
+
+    def clear(self) -> list[ScoreUpdate]:
+        """End the text; slots become free from the last one of a head on."""
+        score_updates = [
+            (self._first(number) + slot, 0, 0)
+            for number, head in enumerate(self.heads)
+            for slot in reversed(range(head.filled))
+            if self.stored(number)
+        ]
+        for vector, owner in enumerate(self.vectors):
+            if owner is not None:
+                score_updates += self._vector_updates(vector, False)
+        self._empty()
+        return score_updates
 
     def stored(self, head: int) -> bool:
         """Return whether a head's slots have entries in the eDRAM, rather than off-chip memory."""

@@ -22,8 +22,11 @@ PICOSECONDS = {
     "rrd": 4_000,
     "rfc": 260_000,
     "refi": 3_900_000,
+    "rfcsb": 160_000,
+    "rrefd": 8_000,
 }
-"""Typical times of an 8 Gb HBM2 stack at 2 Gb/s per pin."""
+"""Typical times of an 8 Gb HBM2 stack at 2 Gb/s per pin; tRFCSB and tRREFD are those of Ramulator's
+model of HBM2 (`CMU-SAFARI/ramulator2`, `src/dram/impl/HBM2.cpp`)."""
 
 BANK_GROUPS = 4
 POSTPONED = 9
@@ -31,14 +34,14 @@ POSTPONED = 9
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A command at the banks: activate, precharge, refresh, read or write.
+    """A command at the banks: activate, precharge, refresh of all banks or one, read or write.
 
     Parameters
     ----------
     cycle : int
         Cycle of the event.
     kind : str
-        ``activate``, ``precharge``, ``refresh``, ``read`` or ``write``.
+        ``activate``, ``precharge``, ``refresh``, ``refresh_bank``, ``read`` or ``write``.
     banks : frozenset[int]
         Banks of the event; all banks for a refresh.
     """
@@ -48,10 +51,14 @@ class Event:
     banks: frozenset[int]
 
 
+BEGINS = ("activate", "refresh", "refresh_bank")
+"""Events that a bank begins when it is closed."""
+
 SAME_BANK = (
     ("rcd", ("activate",), ("read", "write"), "rcd"),
-    ("rp", ("precharge",), ("activate", "refresh"), "rp"),
-    ("rfc", ("refresh",), ("activate", "refresh"), "rp"),
+    ("rp", ("precharge",), BEGINS, "rp"),
+    ("rfc", ("refresh",), BEGINS, "rp"),
+    ("rfcsb", ("refresh_bank",), BEGINS, "rp"),
     ("ras", ("activate",), ("precharge",), "ras"),
     ("rtp", ("read",), ("precharge",), "ras"),
     ("wr", ("write",), ("precharge",), "ras"),
@@ -59,7 +66,8 @@ SAME_BANK = (
 """Rules between events of one bank: time, earlier kinds, later kinds, violation."""
 
 ANY_BANK = (
-    ("rrd", ("activate",), ("activate",), "rrd"),
+    ("rrd", ("activate",), ("activate", "refresh_bank"), "rrd"),
+    ("rrefd", ("refresh_bank",), ("activate", "refresh_bank"), "rrd"),
     ("wtr", ("write",), ("read",), "wtr"),
     ("ccd_s", ("read", "write"), ("read", "write"), "ccd"),
 )
@@ -68,6 +76,9 @@ ANY_BANK = (
 
 class RuleChecker:
     """Checks events in order; an illegal event has no effect.
+
+    A set of refreshes of single banks has each bank once, in any order (JESD235); a refresh of all
+    banks ends an incomplete set.
 
     Parameters
     ----------
@@ -86,6 +97,8 @@ class RuleChecker:
         self.times = times or PICOSECONDS
         self.past: list[Event] = []
         self.open: set[int] = set()
+        self.in_set: set[int] = set()
+        self.refreshes = 0
 
     @classmethod
     def of(cls, p: BankTimingParameters) -> "RuleChecker":
@@ -119,8 +132,19 @@ class RuleChecker:
                 # A precharge of a closed bank has no effect.
                 event = replace(event, banks=event.banks & self.open)
                 self.open -= event.banks
+            elif event.kind == "refresh":
+                self._complete_refresh()
+            elif event.kind == "refresh_bank":
+                self.in_set |= event.banks
+                if len(self.in_set) == self.banks:
+                    self._complete_refresh()
             self.past.append(event)
         return broken
+
+    def _complete_refresh(self) -> None:
+        """Count a refresh of all banks, or a complete set; the next set begins."""
+        self.in_set.clear()
+        self.refreshes += 1
 
     def faults(self, event: Event, same_cycle: list[Event]) -> set[str]:
         """Return the rules that an event violates after earlier ones and those of its cycle."""
@@ -128,8 +152,10 @@ class RuleChecker:
         column = event.kind in ("read", "write")
         if column and not event.banks <= self.open:
             faults.add("closed")
-        if event.kind in ("activate", "refresh") and event.banks & self.open:
+        if event.kind in BEGINS and event.banks & self.open:
             faults.add("opened")
+        if event.kind == "refresh_bank" and event.banks & self.in_set:
+            faults.add("refi")
         longest = max(self.times.keys() - {"refi"}, key=lambda name: self.times[name])
         for before in chain(reversed(same_cycle), reversed(self.past)):
             distance = event.cycle - before.cycle
@@ -166,8 +192,8 @@ class RuleChecker:
 class RefreshRule:
     """Counts the refreshes that the data sheet requires, and those that were issued.
 
-    One refresh is required per tREFI since the reset. At most eight may be postponed, and at most
-    eight may be issued in advance.
+    A complete set of refreshes of single banks is one refresh. One refresh is required per tREFI
+    since the reset. At most eight may be postponed, and at most eight may be issued in advance.
 
     Parameters
     ----------
@@ -180,7 +206,7 @@ class RefreshRule:
         self.issued = 0
 
     def pass_cycle(self, cycle: int, *, refreshes: bool) -> bool:
-        """Record whether a cycle has a refresh; return whether too many are postponed before it."""
+        """Record whether a cycle completes a refresh; return whether too many were postponed."""
         checker, most = self.checker, POSTPONED - 1
         required = cycle * 1_000_000 // (checker.times["refi"] * checker.clock_mhz)
         late = required - self.issued > most
@@ -189,7 +215,7 @@ class RefreshRule:
 
 
 Command = tuple[str, frozenset[int]]
-"""Kind of an event and its banks; all banks for a refresh."""
+"""Kind of an event and its banks; all banks for ``refresh``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +227,7 @@ class Verdict:
     row, column : bool
         The command is valid and legal.
     broken : frozenset[str]
-        Violated rules, and ``refi`` if a refresh is overdue.
+        Violated rules; ``refi`` also if a refresh is overdue.
     """
 
     row: bool
@@ -225,7 +251,7 @@ class Verdicts:
 
     def pass_cycle(self, row: Command | None, column: Command | None) -> Verdict:
         """Return the verdict on a cycle's commands, and advance to the next cycle."""
-        before = len(self.checker.past)
+        before, refreshes = len(self.checker.past), self.checker.refreshes
         commands = [command for command in (row, column) if command]
         broken = self.checker.check(
             Event(cycle=self.cycle, kind=kind, banks=banks) for kind, banks in commands
@@ -233,7 +259,7 @@ class Verdicts:
         kinds = {event.kind for event in self.checker.past[before:]}
         if self.checker.overdue(self.cycle - self.refreshed):
             broken.add("refi")
-        if "refresh" in kinds:
+        if self.checker.refreshes > refreshes:
             self.refreshed = self.cycle
         self.cycle += 1
         return Verdict(

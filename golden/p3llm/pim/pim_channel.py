@@ -102,16 +102,15 @@ class Channel:
                 events.append(Event(cycle=self.cycle, kind=kind, banks=self.column_banks(column)))
         if row:
             kind = row.operation.name.lower()
-            banks = frozenset(range(self.banks))
-            if row.operation is not RowOperation.REFRESH:
-                banks = self.parity(row.bank) if row.all else frozenset({row.bank})
-            events.append(Event(cycle=self.cycle, kind=kind, banks=banks))
-        before = len(self.checker.past)
+            events.append(Event(cycle=self.cycle, kind=kind, banks=self.row_banks(row)))
+        before, refreshes = len(self.checker.past), self.checker.refreshes
         broken |= self.checker.check(events)
         legal = {event.kind for event in self.checker.past[before:]}
         self.issued.append({event.kind: event.banks for event in events if event.kind in legal})
         if self.checker.overdue(self.cycle - self.refreshed):
             broken.add("refi")
+        if self.checker.refreshes > refreshes:
+            self.refreshed = self.cycle
         if column and (not self.uses_banks(column) or legal & {"read", "write"}):
             broken |= self._column(column)
         if row and row.operation.name.lower() in legal:
@@ -149,18 +148,26 @@ class Channel:
         """Return the banks of a bank's parity."""
         return frozenset(range(bank % 2, self.banks, 2))
 
+    def row_banks(self, row: RowCommand) -> frozenset[int]:
+        """Return the banks of a row command."""
+        match row.operation:
+            case RowOperation.REFRESH:
+                return frozenset(range(self.banks))
+            case RowOperation.REFRESH_BANK:
+                return frozenset({row.bank})
+            case _:
+                return self.parity(row.bank) if row.all else frozenset({row.bank})
+
     def column_banks(self, column: ColumnCommand) -> frozenset[int]:
         """Return the banks that a command reads or writes."""
         alone = column.operation in (ColumnOperation.READ, ColumnOperation.WRITE)
         return frozenset({column.bank}) if alone else self.parity(column.bank)
 
     def _row(self, row: RowCommand) -> None:
-        """Open rows, or record a refresh."""
+        """Open rows."""
         if row.operation is RowOperation.ACTIVATE:
             for bank in self.parity(row.bank) if row.all else {row.bank}:
                 self.rows[bank] = row.row
-        elif row.operation is RowOperation.REFRESH:
-            self.refreshed = self.cycle
 
     def _column(self, column: ColumnCommand) -> set[str]:
         """Read, write, or execute in the units; return the violations."""

@@ -228,7 +228,7 @@ class KvFetch(Unit):
         item = p.sequence_head(place.sequence, place.head)
         placement = Array(self.placements)[item]
         m.d.comb += [
-            overflow.far.eq(far),
+            overflow.outside.eq(far),
             overflow.side.eq(place.side),
             overflow.first.eq(self._far_slot(place, 0) * p.entry_words),
             overflow.residents.eq(Array(self.residents)[item]),

@@ -34,7 +34,7 @@ class OverflowReads(Unit):
 
     Members
     -------
-    far, side, first : In
+    outside, side, first : In
         The head is in off-chip memory; keys or values; address of its first row. Constant from a
         head's first tile to its last.
     residents : In
@@ -52,7 +52,7 @@ class OverflowReads(Unit):
         formats = stream.Signature(data.ArrayLayout(p.format_layout, p.rows))
         super().__init__(
             {
-                "far": In(1),
+                "outside": In(1),
                 "side": In(1),
                 "first": In(p.overflow_layout["address"].width),
                 "residents": In(bits_for(p.slots)),
@@ -80,14 +80,14 @@ class OverflowReads(Unit):
             needs.eq(
                 (slot < self.residents) & ~held.recomputed & ~(self.victim & (slot == self.slot))
             ),
-            last.eq(~self.far | ((row == p.rows - 1) & (word == words - 1))),
+            last.eq(~self.outside | ((row == p.rows - 1) & (word == words - 1))),
             # The last row waits for room, so that it is requested once.
             self.requests.valid.eq(
-                self.formats.valid & self.far & needs & (~last | ahead.source.ready)
+                self.formats.valid & self.outside & needs & (~last | ahead.source.ready)
             ),
             self.requests.payload.side.eq(self.side),
             self.requests.payload.address.eq(self.first + slot * words + word),
-            steps.eq(self.formats.valid & (~(self.far & needs) | self.requests.ready)),
+            steps.eq(self.formats.valid & (~(self.outside & needs) | self.requests.ready)),
             ahead.source.valid.eq(steps & last),
             ahead.source.payload.eq(self.formats.payload),
             self.formats.ready.eq(ahead.source.ready & steps & last),

@@ -85,10 +85,13 @@ class StepState(Unit):
             self.cache.eq(p.cache(self.layer, Mux(self.busy, self.turn, self.offered_sequence))),
         ]
         # Search and softmax refer to the slots before the step; counts may change during it.
-        filled = Array(self.filled)
-        first = self.layer * p.sequence_heads if p.layers > 1 else 0
         with m.If(self.starts):
-            m.d.sync += [count.eq(filled[first + n]) for n, count in enumerate(self.residents)]
+            for n, count in enumerate(self.residents):
+                layers = Array(
+                    self.filled[n + first]
+                    for first in range(0, p.eviction.cached_heads, p.sequence_heads)
+                )
+                m.d.sync += count.eq(layers[self.layer] if p.layers > 1 else layers[0])
 
         placements = Array(
             Signal(p.placement_layout, name=f"placement_{n}", reset_less=True)

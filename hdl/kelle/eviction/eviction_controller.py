@@ -75,6 +75,10 @@ class EvictionController(Unit):
     -------
     layer : In
         The current layer; changes only while `positions` is ready.
+    clears : In(stream)
+        Number of a layer whose text ends: when `layer` selects it, all of its slots and stored
+        vectors become free. The transfer is at the end of this work, which takes a cycle per token
+        and head, and `vector_entries` cycles per stored vector. No search may be in flight.
     prefill : In(stream)
         Tokens that the prefill keeps: head, position, importance, and whether they are recomputed.
         The last token of a head is the youngest.
@@ -125,6 +129,7 @@ class EvictionController(Unit):
         super().__init__(
             {
                 "layer": In(p.layer_bits),
+                "clears": In(stream.Signature(p.layer_bits)),
                 "prefill": In(stream.Signature(prefill_layout(p))),
                 "positions": In(stream.Signature(p.position_bits)),
                 "wavefronts": In(stream.Signature(wavefront_layout(p))),
@@ -159,6 +164,7 @@ class EvictionController(Unit):
         connect_streams(m, issue.evictor_wavefronts, evictor.wavefronts)
         connect_streams(m, evictor.victims, victims.found)
         connect_streams(m, victims.victims, assigner.victims)
+        connect_streams(m, self.clears, assigner.clears)
         connect_streams(m, self.prefill, assigner.prefill)
         connect_streams(m, self.positions, assigner.positions)
         connect_streams(m, self.lookup_request, assigner.lookup_request)
@@ -182,6 +188,7 @@ class EvictionController(Unit):
             victims.layer.eq(self.layer),
             victims.searched.eq(issue.idle),
             victims.head.eq(assigner.cached_head),
+            victims.forgets.eq(assigner.forgets),
             assigner.layer.eq(self.layer),
             assigner.now.eq(window.now),
             assigner.may_load.eq(issue.idle & self.scores.ready),
@@ -225,6 +232,8 @@ class EvictionController(Unit):
             table.place_row.eq(assigner.place_row),
             table.placing.eq(assigner.placing),
             assigner.marked.eq(table.marked),
+            table.forgets.eq(assigner.forgets),
+            table.forgotten.eq(assigner.cached_head),
             table.lookup.eq(assigner.lookup),
             table.lookup_address.eq(assigner.lookup_address),
             assigner.tokens_held.eq(table.tokens),
@@ -235,9 +244,15 @@ class EvictionController(Unit):
                 table.start_head.eq(assigner.start_head),
                 assigner.start.eq(table.start),
             ]
-        # Score updates of slots cannot wait; those of vectors use the remaining cycles.
+        # Score updates of slots cannot wait; those of freed slots and of vectors use the remaining
+        # cycles.
+        p, freed = self.parameters, assigner.freed
+        far = assigner.cached_head >= p.stored_heads if p.resident_heads is not None else Const(0)
+        m.d.comb += freed.ready.eq(far | (self.scores.ready & ~table.score_valid))
         with m.If(table.score_valid):
             m.d.comb += [self.scores.valid.eq(1), self.scores.payload.eq(table.score)]
+        with m.Elif(freed.valid & ~far):
+            m.d.comb += [self.scores.valid.eq(1), self.scores.payload.eq(freed.payload)]
 
     def _connect_vectors(
         self, m: Module, table: SlotTable, window: RecentWindow, assigner: SlotAssigner
@@ -269,7 +284,8 @@ class EvictionController(Unit):
             vectors.prefilled.token.eq(self.prefill.payload.token),
             self.vector_response.eq(vectors.vector_response),
             table.promoted.eq(vectors.promoted),
-            vectors.scores.ready.eq(~table.score_valid & self.scores.ready),
+            vectors.clear.eq(assigner.frees_vectors),
+            vectors.scores.ready.eq(~table.score_valid & ~assigner.freed.valid & self.scores.ready),
             self.scores.valid.eq(vectors.scores.valid),
             self.scores.payload.eq(vectors.scores.payload),
         ]

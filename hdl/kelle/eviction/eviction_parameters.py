@@ -68,15 +68,13 @@ class EvictionParameters(Parameters):
     popular_above: Annotated[int | None, Range(0, "kv_heads", "heads")] = None
     evict_before: bool = False
     centred: bool = option(default=False)
-    resident_heads: Annotated[int | None, Range(1, 2048, "heads")] = option(default=None)
+    resident_heads: Annotated[int | None, Range(1, "cached_heads", "heads")] = option(default=None)
 
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
         rule = "layers * kv_heads must be at most 2048"
         require(self.cached_heads <= 2048, rule, self.cached_heads)
-        rule = f"resident_heads must be at most layers * kv_heads = {self.cached_heads}"
-        require(self.stored_heads <= self.cached_heads, rule, self.resident_heads)
         least = self.sinks + self.window + 1
         require(
             self.evictor.slots >= least,

@@ -64,6 +64,9 @@ class HeadScores(Unit):
         An importance, while `valid`.
     ends : In(1)
         The head's search ends with the current cycle.
+    forgets, forgotten : In
+        While `forgets` is 1: the slots of the head `forgotten` become empty, so that its next
+        search has the centre 0.
     score : Out
         The coarse score of `exported`.
     start_lookup, start_head : In
@@ -80,6 +83,8 @@ class HeadScores(Unit):
                 "head": In(p.cached_head_bits),
                 "exported": In(p.exported_layout),
                 "ends": In(1),
+                "forgets": In(1),
+                "forgotten": In(p.cached_head_bits),
                 "score": Out(p.score_bits),
                 **start_ports(p),
             }
@@ -123,6 +128,8 @@ class HeadScores(Unit):
         ]
         with m.If(ended):
             m.d.sync += known.bit_select(written, 1).eq(1)
+        with m.If(self.forgets):
+            m.d.sync += known.bit_select(self.forgotten, 1).eq(0)
         return m
 
     def _keep_start(self, m: Module, head: Signal, state: data.View, reads: Signal) -> None:

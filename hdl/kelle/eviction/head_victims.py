@@ -30,6 +30,8 @@ class HeadVictims(Unit):
         No search is in flight.
     head : In
         The head whose victim is taken next, numbered among those of all layers.
+    forgets : In(1)
+        All slots of `head` become empty.
     victims : Out(stream)
         `index` of the slot, and `found`: 0 if no slot was a candidate.
     halve : Out(cached_heads)
@@ -45,6 +47,7 @@ class HeadVictims(Unit):
                 "found": In(stream.Signature(p.evictor.victim_layout)),
                 "searched": In(1),
                 "head": In(p.cached_head_bits),
+                "forgets": In(1),
                 "victims": Out(stream.Signature(p.choice_layout)),
                 "halve": Out(p.cached_heads),
             }
@@ -62,6 +65,8 @@ class HeadVictims(Unit):
         if p.evictor.halves:
             with m.If(takes):
                 m.d.sync += self.halve.bit_select(head, 1).eq(found.payload.saturated)
+            with m.If(self.forgets):
+                m.d.sync += self.halve.bit_select(self.head, 1).eq(0)
         choice = Signal(p.choice_layout)
         m.d.comb += [
             choice.index.eq(found.payload.index),

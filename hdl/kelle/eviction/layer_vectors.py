@@ -66,7 +66,7 @@ class LayerVectors(Unit):
         p = self.parameters
         m.submodules.vectors = own = RecomputedVectors(parameters=p)
         inputs = ("now", "outcome", "outcome_valid", "important", "prefilled", "prefilled_valid")
-        m.d.comb += [getattr(own, name).eq(getattr(self, name)) for name in inputs]
+        m.d.comb += [getattr(own, name).eq(getattr(self, name)) for name in (*inputs, "clear")]
         for name in ("vector_stores", "scores"):
             source, sink = getattr(own, name), getattr(self, name)
             m.d.comb += [
@@ -77,6 +77,7 @@ class LayerVectors(Unit):
         # The paths from `idle` extend into the evictor's rows, hence the register. An input of this
         # cycle may make the registers busy in the next one.
         comes = self.outcome_valid | (self.prefilled_valid & self.prefilled.token.recomputed)
+        comes |= self.clear
         rests = Signal()
         m.d.comb += [
             self.decides.eq(own.decides),
@@ -98,7 +99,7 @@ class LayerVectors(Unit):
             ]
         return m
 
-    def _exchange(self, m: Module, own: RecomputedVectors, idle: Signal) -> Signal:
+    def _exchange(self, m: Module, own: RecomputedVectors, idle: Signal) -> data.View:
         """Load the current layer's record, and look others up; return the latest lookup's."""
         p = self.parameters
         layout = record_layout(p)

@@ -73,6 +73,7 @@ def vector_ports(p: EvictionParameters) -> dict[str, Member]:
         "important": In(p.kv_heads),
         "prefilled": In(prefilled_layout(p)),
         "prefilled_valid": In(1),
+        "clear": In(1),
         "idle": Out(1),
         "decides": Out(1),
         "promoted": Out(p.promoted_layout),
@@ -112,6 +113,8 @@ class RecomputedVectors(Unit):
         As in `ImportanceJudge`: heads for which the leaving token is important.
     prefilled, prefilled_valid : In
         A token of the prefill.
+    clear : In(1)
+        The text ends while the unit is idle: free all vectors.
     idle : Out(1)
         The unit accepts outcomes and prefilled tokens.
     decides : Out(1)
@@ -145,7 +148,10 @@ class RecomputedVectors(Unit):
             Signal(p.position_bits, name=f"position_{v}", reset_less=True) for v in range(p.vectors)
         )
         report = self._report_entries(m)
-        m.d.comb += self.idle.eq(~report.active & ~self.decides & ~self.vector_stores.valid)
+        clears = Signal()
+        m.d.comb += self.idle.eq(
+            ~report.active & ~self.decides & ~self.vector_stores.valid & ~clears
+        )
         for v in range(p.vectors):
             m.d.comb += [
                 self.record.positions[v].eq(positions[v]),
@@ -186,6 +192,7 @@ class RecomputedVectors(Unit):
                     self.vector_stores.valid.eq(1),
                 ]
                 report.begin(m, free.vector, in_use=1)
+        self._clear(m, holders, report, clears)
         with m.If(self.load):
             m.d.sync += self.promoted.eq(self.loaded.promoted)
             for v in range(p.vectors):
@@ -256,6 +263,22 @@ class RecomputedVectors(Unit):
             # The first holder brings its entries into use.
             with m.If(~holders[token.vector].any()):
                 report.begin(m, token.vector, in_use=1)
+
+    def _clear(self, m: Module, holders: Array, report: Report, clears: Signal) -> None:
+        """Free the vectors in use, from the lowest on, and report each."""
+        p = self.parameters
+        used, any_used = Signal(p.vector_bits), Signal()
+        # The last assignment has priority, so the loop is descending.
+        for v in reversed(range(p.vectors)):
+            with m.If(holders[v].any()):
+                m.d.comb += [used.eq(v), any_used.eq(1)]
+        with m.If(self.clear):
+            m.d.sync += [clears.eq(1), self.promoted.valid.eq(0)]
+        with m.If(clears & ~report.active):
+            m.d.sync += clears.eq(any_used)
+            with m.If(any_used):
+                m.d.sync += holders[used].eq(0)
+                report.begin(m, used, in_use=0)
 
     def _find_free(self, m: Module, holders: Array) -> Free:
         """Find the lowest free vector."""

@@ -1,7 +1,7 @@
 """Assigns slots to tokens: those that a prefill keeps, and in every head the arriving token.
 
-Sections 4.1 and 5.3. Slots fill in order and are never freed: an arriving token takes the first
-free slot of a head, or the slot of the head's victim.
+Sections 4.1 and 5.3. Slots fill in order: an arriving token takes the first free slot of a head, or
+the slot of the head's victim. Only the end of a text frees slots, all of its layer.
 """
 
 from amaranth.hdl import Array, Module, Mux, Signal
@@ -42,6 +42,14 @@ class SlotAssigner(Unit):
     -------
     layer : In
         The current layer.
+    clears : In(stream)
+        As in `EvictionController`.
+    freed : Out(stream)
+        Score updates of the slots that become free.
+    forgets : Out(1)
+        All slots of `cached_head` are free.
+    frees_vectors : Out(1)
+        All slots of the layer are free, and its stored vectors are not needed any more.
     prefill, positions, placements, values, no_victim, filled : In(stream), Out
         As in `EvictionController`.
     may_load, may_step : In(1)
@@ -76,6 +84,10 @@ class SlotAssigner(Unit):
         super().__init__(
             {
                 "layer": In(p.layer_bits),
+                "clears": In(stream.Signature(p.layer_bits)),
+                "freed": Out(stream.Signature(p.score_layout)),
+                "forgets": Out(1),
+                "frees_vectors": Out(1),
                 "prefill": In(stream.Signature(prefill_layout(p))),
                 "positions": In(stream.Signature(p.position_bits)),
                 "may_load": In(1),
@@ -125,18 +137,45 @@ class SlotAssigner(Unit):
             self.last_head.eq(self.head == p.kv_heads - 1),
             self.evicted.eq(Array(self.tokens_held)[row]),
             self.stepping.eq(1),
+            self.freed.payload.entry.eq(self.cached_head * p.evictor.slots + (count - 1)),
         ]
 
         with m.FSM() as fsm:
             with m.State("REST"):
+                # The end of a text precedes the tokens of the next one.
+                ends = self.clears.valid & (self.clears.payload == self.layer)
                 m.d.comb += [
                     self.stepping.eq(0),
-                    self.positions.ready.eq(self.may_step),
-                    self.prefill.ready.eq(self.may_step & self.may_load),
+                    self.positions.ready.eq(self.may_step & ~ends),
+                    self.prefill.ready.eq(self.may_step & self.may_load & ~ends),
                 ]
                 with m.If(self.positions.valid & self.positions.ready):
-                    m.d.sync += self.cached_head.eq(p.cached_head(self.layer, self.head))
                     m.next = "CHOOSE"
+                with m.If(ends & self.may_step & self.may_load):
+                    m.next = "FREE"
+                m.d.sync += self.cached_head.eq(p.cached_head(self.layer, self.head))
+            # The last slots of a head become free first, so that the count stays that of the slots
+            # in use.
+            with m.State("FREE"):
+                m.d.comb += [
+                    self.stepping.eq(0),
+                    self.freed.valid.eq(count != 0),
+                    self.forgets.eq(count == 0),
+                    self.frees_vectors.eq(self.forgets & self.last_head),
+                ]
+                with m.If(self.freed.valid & self.freed.ready):
+                    m.d.sync += count.eq(count - 1)
+                with m.If(self.forgets):
+                    m.d.sync += [
+                        self.head.eq(Mux(self.last_head, 0, self.head + 1)),
+                        self.cached_head.eq(self.cached_head + 1),
+                    ]
+                    with m.If(self.last_head):
+                        m.next = "FREE_VECTORS"
+            with m.State("FREE_VECTORS"):
+                m.d.comb += [self.stepping.eq(0), self.clears.ready.eq(self.may_step)]
+                with m.If(self.clears.ready):
+                    m.next = "REST"
             # The head's search is complete: take the victim's slot, or the first free one.
             with m.State("CHOOSE"):
                 m.d.comb += self.victims.ready.eq(1)

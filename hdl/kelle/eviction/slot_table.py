@@ -231,6 +231,8 @@ class SlotTable(Unit):
         Write a token; not into a row that is `marked`.
     marked : Out(rows)
         Rows whose write port is in use in this cycle.
+    forgets, forgotten : In
+        As in `HeadScores`.
     start_lookup, start_head, start : In, Out
         As in `HeadScores`.
     lookup, lookup_address : In
@@ -270,6 +272,8 @@ class SlotTable(Unit):
                 "standing": Out(p.standing_layout),
                 "searched": Out(1),
                 "searched_head": Out(p.head_bits),
+                "forgets": In(1),
+                "forgotten": In(p.cached_head_bits),
                 **start_ports(p),
             }
         )
@@ -334,6 +338,8 @@ class SlotTable(Unit):
             head_scores.head.eq(self.cached_head),
             head_scores.exported.eq(exported),
             head_scores.ends.eq(self.searched),
+            head_scores.forgets.eq(self.forgets),
+            head_scores.forgotten.eq(self.forgotten),
             self.score_valid.eq(exported.valid),
             self.score.entry.eq(exported.entry),
             self.score.score.eq(head_scores.score),

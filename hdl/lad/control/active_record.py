@@ -7,7 +7,11 @@ from amaranth.lib.wiring import In, Out
 from hdl.lad.apid.position_drain import PositionDrain
 from hdl.lad.parameters import LadTileParameters
 from hdl.memory.memory import Memory
+from hdl.memory.memory_fifo import MemoryFifo
 from hdl.unit import Unit
+
+WAITING = 8
+"""Groups of positions that are read ahead of those that are listed."""
 
 
 class ActiveRecord(Unit):
@@ -16,8 +20,8 @@ class ActiveRecord(Unit):
     After reset no head has a record, so that the memory needs no initialisation. Each head has two
     halves: a step's record is written while its previous one may still be read.
 
-    **Latency** 3 cycles from a group to its first position. **Throughput** one position per cycle,
-    and ``shared + 1`` cycles per group of positions without one.
+    **Latency** ``shared`` + 4 cycles from a group of heads to its first position. **Throughput**
+    one position per cycle, and one group of positions per ``shared`` cycles.
 
     Parameters
     ----------
@@ -49,7 +53,7 @@ class ActiveRecord(Unit):
     def elaborate(self, platform: object) -> Module:
         """Read the bits of all heads of a group, one group of positions after another."""
         m = Module()
-        p, record, positions = self.parameters, self.record, self.positions
+        p, record = self.parameters, self.record
         lanes = p.apid.lanes
         known, half = Signal(p.stored_heads), Signal(p.stored_heads)
         head, reader = Signal(p.head_shape, reset_less=True), Signal(p.head_shape)
@@ -73,49 +77,69 @@ class ActiveRecord(Unit):
                 half.bit_select(record.head, 1).eq(~half.bit_select(record.head, 1)),
             ]
 
+        # A word at the memory's output is `there` until it is used, and `final` if it is that of
+        # the last head. Nothing is read between the end of a list and the next group of heads.
+        opened, there, final, goes, ends, unknown = (
+            Signal(name=name) for name in ("opened", "there", "final", "goes", "ends", "unknown")
+        )
+        active, gathered, start = Signal(lanes), Signal(lanes), Signal(p.apid.position_shape)
         entry = data.StructLayout({"base": p.apid.position_shape, "active": lanes, "last": 1})
-        place = data.StructLayout({"position": p.apid.position_shape, "last": 1})
-        m.submodules.drain = drain = PositionDrain(lanes=lanes, entry=entry, position=place)
-        active, gathered, ended = Signal(lanes), Signal(lanes), Signal()
+        listed = data.StructLayout({"head": p.head_shape, "entry": entry})
+        m.submodules.entries = entries = MemoryFifo(shape=listed, depth=WAITING)
+        asked, given = self.head_groups, entries.source
+        last_head = (asked.payload.head + (p.shared - 1))[: len(head)]
         m.d.comb += [
             active.eq(gathered | memory.read_data[:-1]),
-            drain.entries.payload.base.eq(base),
-            drain.entries.payload.active.eq(active),
-            drain.entries.payload.last.eq(memory.read_data[-1]),
+            # Only the newest position is active in every step, so that a group of positions can
+            # be empty.
+            goes.eq(there & (~final | ~active.any() | given.ready)),
+            ends.eq(goes & final & memory.read_data[-1]),
+            # The memory's output keeps its word until the next read.
+            memory.read_enable.eq(opened & (~there | goes) & ~ends),
+            # One group of heads at a time, so that the lists are in the order of the steps.
+            asked.ready.eq(~opened & given.ready),
+            unknown.eq(asked.valid & asked.ready & ~known.bit_select(last_head, 1)),
+            given.valid.eq(unknown | (there & final & active.any())),
+            given.payload.head.eq(head),
+            given.payload.entry.base.eq(start),
+            # The list of a head without a record has an end and nothing else.
+            given.payload.entry.active.eq(Mux(unknown, 0, active)),
+            given.payload.entry.last.eq(unknown | memory.read_data[-1]),
+        ]
+        with m.If(asked.valid & asked.ready):
+            m.d.sync += [head.eq(asked.payload.head), group.eq(0), base.eq(0), opened.eq(~unknown)]
+        with m.Elif(ends):
+            m.d.sync += opened.eq(0)
+        with m.If(goes):
+            m.d.sync += [there.eq(0), gathered.eq(Mux(final, 0, active))]
+        # The bits of one head after another, then those of the next group of positions.
+        with m.If(memory.read_enable):
+            m.d.sync += [there.eq(1), final.eq(turn == p.shared - 1), start.eq(base)]
+            m.d.sync += turn.eq(Mux(turn == p.shared - 1, 0, turn + 1))
+            with m.If(turn == p.shared - 1):
+                m.d.sync += [group.eq(group + 1), base.eq(base + lanes)]
+        self._list(m, entries.sink)
+        return m
+
+    def _list(self, m: Module, entries: stream.Interface) -> None:
+        """List the positions of each entry, and the end after those of the last one."""
+        p, positions, listed = self.parameters, self.positions, entries.payload
+        place = data.StructLayout({"position": p.apid.position_shape, "last": 1})
+        m.submodules.drain = drain = PositionDrain(
+            lanes=p.apid.lanes, entry=listed.entry.shape(), position=place
+        )
+        over, some, ended = Signal(), Signal(), Signal()
+        m.d.comb += [
+            some.eq(listed.entry.active.any()),
+            ended.eq(over | (entries.valid & ~some)),
+            drain.entries.payload.eq(listed.entry),
+            drain.entries.valid.eq(entries.valid & some & ~over),
             drain.positions.ready.eq(positions.ready),
-            positions.valid.eq(drain.positions.valid | ended),
-            positions.payload.head.eq(head),
+            entries.ready.eq(~over & Mux(some, drain.entries.ready, positions.ready)),
+            positions.valid.eq(entries.valid | over),
+            positions.payload.head.eq(listed.head),
             positions.payload.position.eq(drain.positions.payload.position),
             positions.payload.ends.eq(ended),
         ]
-        with m.FSM(name="list"):
-            # One group of heads at a time, so that the lists are in the order of the steps.
-            with m.State("ACCEPT"):
-                m.d.comb += self.head_groups.ready.eq(1)
-                m.d.sync += [head.eq(self.head_groups.payload.head), group.eq(0), base.eq(0)]
-                with m.If(self.head_groups.valid):
-                    m.next = "END"
-                    with m.If(known.bit_select(self.head_groups.payload.head + (p.shared - 1), 1)):
-                        m.next = "READ"
-            # The bits of one head after another; each is valid one cycle after its read.
-            with m.State("READ"):
-                m.d.comb += memory.read_enable.eq(1)
-                m.d.sync += [turn.eq(turn + 1), gathered.eq(Mux(turn == 0, 0, active))]
-                with m.If(turn == p.shared - 1):
-                    m.d.sync += turn.eq(0)
-                    m.next = "LIST"
-            with m.State("LIST"):
-                # Only the newest position is active in every step, so that a group of positions can
-                # be empty.
-                m.d.comb += drain.entries.valid.eq(active.any())
-                with m.If(~active.any() | drain.entries.ready):
-                    m.d.sync += [group.eq(group + 1), base.eq(base + lanes)]
-                    m.next = "READ"
-                    with m.If(memory.read_data[-1]):
-                        m.next = "END"
-            # Every list has an end; the list of a head without a record has nothing else.
-            with m.State("END"):
-                m.d.comb += ended.eq(1)
-                with m.If(positions.ready):
-                    m.next = "ACCEPT"
-        return m
+        with m.If(positions.valid & positions.ready):
+            m.d.sync += over.eq(~ended & drain.positions.payload.last)

@@ -7,16 +7,25 @@ from amaranth.lib.wiring import In, Out
 from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.interval_table import COUNT_BITS
 from hdl.lad.parameters import LadTileParameters
+from hdl.memory.memory_fifo import MemoryFifo
 from hdl.unit import Unit
 
 CHANGE = data.StructLayout({"mode": MODE_BITS, "count": COUNT_BITS})
 """New mode and count of an active position."""
 
+COLLECTED = 8
+"""Groups whose changes are complete while groups without a change are output."""
+
 
 class MarkMerger(Unit):
     """Merge two ascending streams: groups of positions, and the changes of their active positions.
 
-    **Latency** 0 cycles. **Throughput** one change per cycle, or one group without a change.
+    The changes of a group are collected while earlier groups are output. Groups wait for the
+    changes of their active positions: all groups of a step can arrive before the change of its last
+    active position.
+
+    **Latency** 2 cycles from a group, 3 from the last change of a group. **Throughput** one change
+    and one group per cycle.
 
     Parameters
     ----------
@@ -48,36 +57,66 @@ class MarkMerger(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Insert each change in the lowest active lane left; output the group with the last one."""
+        """Queue groups, and the active lanes of those that have any; merge both at the output."""
         m = Module()
         p, lanes = self.parameters, self.parameters.apid.lanes
-        group, change, merged = self.groups.payload, self.changes.payload, self.merged.payload
-        given, left, lowest = (Signal(lanes, name=name) for name in ("given", "left", "lowest"))
-        number, ends, leaves = Signal(p.group_shape), Signal(), Signal()
+        depth = 2 * max(p.apid.groups, 2)
+        m.submodules.waiting = waiting = MemoryFifo(shape=p.apid.counts_layout, depth=depth)
+        m.submodules.expected = expected = MemoryFifo(shape=lanes, depth=depth)
+        m.submodules.collected = collected = MemoryFifo(
+            shape=data.ArrayLayout(CHANGE, lanes), depth=COLLECTED
+        )
+        group, merged, changes = waiting.sink.payload, self.merged.payload, collected.sink.payload
+        number, some = Signal(p.group_shape), Signal()
         m.d.comb += [
-            # Both streams ascend: the next change belongs to the lowest active lane that is left.
-            left.eq(group.active & ~given),
-            lowest.eq(left & (~left + 1)),
-            ends.eq(left == lowest),
-            self.merged.valid.eq(self.groups.valid & ends & (self.changes.valid | ~left.any())),
-            leaves.eq(self.merged.valid & self.merged.ready),
-            self.groups.ready.eq(leaves),
-            self.changes.ready.eq(self.groups.valid & left.any() & (~ends | self.merged.ready)),
-            # The last change of a group is inserted in the cycle in which the group is output.
+            self.groups.ready.eq(waiting.source.ready & expected.source.ready),
+            waiting.source.valid.eq(self.groups.valid & expected.source.ready),
+            waiting.source.payload.eq(self.groups.payload),
+            # The changes of a group without an active position need no cycle.
+            expected.source.valid.eq(
+                self.groups.valid & waiting.source.ready & self.groups.payload.active.any()
+            ),
+            expected.source.payload.eq(self.groups.payload.active),
+            some.eq(group.active.any()),
+            self.merged.valid.eq(waiting.sink.valid & (~some | collected.sink.valid)),
+            waiting.sink.ready.eq(self.merged.ready & self.merged.valid),
+            collected.sink.ready.eq(waiting.sink.ready & some),
             merged.group.eq(number),
             merged.last.eq(group.last),
             self.active.eq(group.active),
         ]
         for lane in range(lanes):
+            for field, whole in (("mode", "modes"), ("count", "counts")):
+                m.d.comb += merged[whole][lane].eq(
+                    Mux(group.active[lane], changes[lane][field], group[whole][lane])
+                )
+        with m.If(waiting.sink.ready):
+            m.d.sync += number.eq(Mux(group.last, 0, number + 1))
+        self._collect(m, expected.sink, collected.source)
+        return m
+
+    def _collect(self, m: Module, expected: stream.Interface, collected: stream.Interface) -> None:
+        """Assign each change to the lowest active lane left; output all with the last one."""
+        lanes, changes = self.parameters.apid.lanes, self.changes
+        given, left, lowest = (Signal(lanes, name=name) for name in ("given", "left", "lowest"))
+        ends, taken = Signal(), Signal()
+        m.d.comb += [
+            # Both streams ascend: the next change belongs to the lowest active lane that is left.
+            left.eq(expected.payload & ~given),
+            lowest.eq(left & (~left + 1)),
+            ends.eq(left == lowest),
+            changes.ready.eq(expected.valid & (~ends | collected.ready)),
+            taken.eq(changes.valid & changes.ready),
+            collected.valid.eq(expected.valid & changes.valid & ends),
+            expected.ready.eq(taken & ends),
+        ]
+        for lane in range(lanes):
             # Earlier changes of a group are held until its last one arrives.
             held = Signal(CHANGE, name=f"held_{lane}", reset_less=True)
-            for field, whole in (("mode", "modes"), ("count", "counts")):
-                kept = Mux(given[lane], held[field], group[whole][lane])
-                m.d.comb += merged[whole][lane].eq(Mux(lowest[lane], change[field], kept))
-            with m.If(self.changes.valid & self.changes.ready & lowest[lane]):
-                m.d.sync += held.eq(change)
-        with m.If(leaves):
-            m.d.sync += [given.eq(0), number.eq(Mux(group.last, 0, number + 1))]
-        with m.Elif(self.changes.valid & self.changes.ready):
-            m.d.sync += given.eq(given | lowest)
-        return m
+            m.d.comb += collected.payload[lane].eq(
+                Mux(lowest[lane], changes.payload.as_value(), held.as_value())
+            )
+            with m.If(taken & lowest[lane]):
+                m.d.sync += held.eq(changes.payload)
+        with m.If(taken):
+            m.d.sync += given.eq(Mux(ends, 0, given | lowest))

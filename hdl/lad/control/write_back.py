@@ -8,7 +8,6 @@ from hdl.lad.control.lane_transfers import LaneSpreader
 from hdl.lad.control.mark_merger import MarkMerger
 from hdl.lad.control.steps_in_flight import ENDS
 from hdl.lad.parameters import LadTileParameters
-from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_handshake, connect_streams, fork_handshake
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
@@ -23,7 +22,7 @@ class WriteBack(Unit):
     Modes and counts of a group of positions are output when the changes of its active positions
     have arrived.
 
-    **Latency** 1 to 3 cycles for modes, counts and counters, 0 cycles for the other streams.
+    **Latency** 1 to 4 cycles for modes, counts and counters, 0 cycles for the other streams.
     **Throughput** one payload per cycle of each stream.
 
     Parameters
@@ -109,16 +108,10 @@ class WriteBack(Unit):
     def _merge_marks(self, m: Module) -> Value:
         """Output counters, and marks with the changes; return when the last counters are output."""
         p = self.parameters
-        # Groups wait for the changes of their active positions. All groups of a step can pass
-        # before the change of its last active position arrives.
-        m.submodules.waiting = waiting = MemoryFifo(
-            shape=p.apid.counts_layout, depth=2 * max(p.apid.groups, 2)
-        )
         m.submodules.merger = merger = MarkMerger(parameters=p)
         m.submodules.spreader = spreader = LaneSpreader(shape=p.md.update_layout, lanes=p.md.lanes)
         m.submodules.changes = changes = Fifo(shape=merger.changes.payload.shape(), depth=2)
-        connect_streams(m, self.counted, waiting.source)
-        connect_streams(m, waiting.sink, merger.groups)
+        connect_streams(m, self.counted, merger.groups)
         connect_streams(m, self.updates, spreader.transfers)
         connect_streams(m, changes.sink, merger.changes)
         connect_streams(m, merger.merged, self.marks)

@@ -8,7 +8,7 @@ from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.control.bank_scheduler import BankScheduler, parity_of
 from hdl.p3llm.instructions import MemoryBits, memory_instruction
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import PE_LANES
@@ -127,7 +127,7 @@ class AppendSequencer(Unit):
         m.d.comb += [
             self.column.position.eq(where),
             self.column.unit.eq(kept.unit),
-            command.bank.eq(Cat(where[COLUMN_BITS], kept.unit)),
+            command.bank.eq(Cat(parity_of(where[COLUMN_BITS:]), kept.unit)),
             command.column.eq(where[:COLUMN_BITS]),
             # This mask has a bit per nibble, that of the banks a bit per byte.
             command.mask.eq(Cat(mask.word_select(i, 2).any() for i in range(len(mask) // 2))),

@@ -45,8 +45,6 @@ class InputRing(Unit):
         Step of the registers that holds the next column's inputs.
     ready : Out(1)
         The inputs of the next column are written.
-    done : Out(1)
-        All words of all rounds are written.
 
     Raises
     ------
@@ -72,7 +70,6 @@ class InputRing(Unit):
                 "taken": In(1),
                 "step": Out(range(unit.steps)),
                 "ready": Out(1),
-                "done": Out(1),
             }
         )
 
@@ -89,8 +86,7 @@ class InputRing(Unit):
         whole = self.grant & (pump | ~self.both)
         leaves = self.taken & self.step[:in_word].all()
         m.d.comb += [
-            self.done.eq(rounds == 0),
-            self.wants.eq(~self.done & (held != ring)),
+            self.wants.eq((rounds != 0) & (held != ring)),
             self.ready.eq(held != 0),
             self.address.eq(Mux(pump, self.first_1, self.first_0) + word),
             # The second input's words follow the first one's.

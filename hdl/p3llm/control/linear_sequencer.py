@@ -43,8 +43,6 @@ class LinearSequencer(Unit):
         Columns, see `product_command`.
     inputs : Out(stream)
         A `word` of the units' input registers to write, and its `address` in the NPU.
-    inputs_written : Out(1)
-        All inputs of the last round are written.
     done : Out(1)
         The last column is multiplied in this cycle.
 
@@ -63,7 +61,6 @@ class LinearSequencer(Unit):
                 "instruction": In(memory_instruction(p)),
                 "commands": Out(stream.Signature(product_command(p))),
                 "inputs": Out(stream.Signature(data.StructLayout(inputs))),
-                "inputs_written": Out(1),
                 "done": Out(1),
             }
         )
@@ -135,8 +132,6 @@ class LinearSequencer(Unit):
                     commands.valid.eq(ring.ready & ~(last_step & (scaling != 0))),
                     operation.eq(ColumnOperation.MULTIPLY),
                     ring.taken.eq(moves),
-                    # The NPU may overwrite inputs that all units have.
-                    self.inputs_written.eq(ring.done & last_round),
                     self.done.eq(moves & ends & last_round),
                 ]
                 with m.If(moves):

@@ -6,7 +6,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.control.bank_scheduler import BankScheduler, parity_of
 from hdl.p3llm.control.drain import Drain
 from hdl.p3llm.control.factor_fetch import FactorFetch
 from hdl.p3llm.control.key_fetch import KeyFetch
@@ -64,9 +64,8 @@ class ProductSequencer(Unit):
         Address of the word of inputs that a command of this cycle writes.
     hold : In(1)
         The word at `word_address` is not complete yet.
-    inputs_written : Out(1)
-        All inputs of a linear layer's last round are in the units: its totals arrive in order, and
-        its inputs are no longer needed.
+    linear_runs : Out(1)
+        A linear layer is in flight: its totals arrive in order.
     tag : Out(struct)
         Tag of the result of this cycle's command, for `TotalCollector`.
     reads : Out(struct)
@@ -99,7 +98,7 @@ class ProductSequencer(Unit):
                 "command": Out(p.channel.column_command_layout),
                 "word_address": Out(Places(p).word_bits),
                 "hold": In(1),
-                "inputs_written": Out(1),
+                "linear_runs": Out(1),
                 "tag": Out(TotalCollector.tag_layout(p)),
                 "reads": Out(reads_layout(p)),
                 "requested": Out(1),
@@ -149,9 +148,14 @@ class ProductSequencer(Unit):
                 ]
                 m.d.sync += settle.eq(Mux(self.drain.busy, SETTLE, settle - (settle != 0)))
                 with m.If(self.idle):
-                    m.d.sync += self.inputs_written.eq(0)
+                    m.d.sync += self.linear_runs.eq(0)
                 with m.If(self.instructions.valid & settled):
-                    m.d.sync += [settle.eq(SETTLE), held.eq(given), at.eq(self.layer + given.base)]
+                    m.d.sync += [
+                        settle.eq(SETTLE),
+                        held.eq(given),
+                        at.eq(self.layer + given.base),
+                        self.linear_runs.eq((given.mode == Mode.LINEAR) & (given.groups != 0)),
+                    ]
                     m.next = "BEGIN"
             # The instruction is held. A product without groups only reads factors.
             with m.State("BEGIN"):
@@ -166,8 +170,6 @@ class ProductSequencer(Unit):
                 m.next = "RUN"
             # One of the sequencers outputs its commands.
             with m.State("RUN"):
-                with m.If(self.linear.inputs_written):
-                    m.d.sync += self.inputs_written.eq(1)
                 with m.If(Cat(part.done for part in parts).any()):
                     m.next = "IDLE"
 
@@ -200,7 +202,7 @@ class ProductSequencer(Unit):
             command.valid.eq(issues),
             Value.cast(command.operation).eq(given.operation),
             command["all"].eq(given.operation == ColumnOperation.WRITE_INPUT),
-            command.bank.eq(Cat(at[COLUMN_BITS], unit)),
+            command.bank.eq(Cat(parity_of(at[COLUMN_BITS:]), unit)),
             command.column.eq(at[:COLUMN_BITS]),
             *(command[name].eq(given[name]) for name in of_unit),
             self.word_address.eq(given.address),

@@ -56,9 +56,10 @@ class Program(Schedule):
         """Return which of two places holds a linear layer's row scales."""
         return list(self.p.matrices).index(name) % 2
 
-    def _linear(self, matrix: MatrixPlace, requests: int) -> None:
-        """Multiply the stored inputs of one or two requests by a matrix."""
+    def _linear(self, matrix: MatrixPlace, requests: int, *, gated: bool = False) -> None:
+        """Multiply the stored inputs of one or two requests by a matrix, or the `gated` ones."""
         places, both = self.places, requests - 1
+        inputs = places.gated_inputs if gated else places.vector_inputs
         # A single request has no second input: its place remains 0.
         self.access(
             MemoryInstruction(
@@ -69,16 +70,13 @@ class Program(Schedule):
                 rounds=matrix.rounds,
                 steps=matrix.steps,
                 twice=matrix.passes - 1,
-                inputs=(
-                    places.words(places.vector_inputs(0)),
-                    both * places.words(places.vector_inputs(1)),
-                ),
+                inputs=(places.words(inputs(0)), both * places.words(inputs(1))),
                 sums=(
                     places.results(places.linear_sums(0)),
                     both * places.results(places.linear_sums(1)),
                 ),
             ),
-            reads=[Buffer.INPUTS],
+            reads=[Buffer.GATED if gated else Buffer.INPUTS],
             writes=[Buffer.SUMS],
         )
 
@@ -198,13 +196,13 @@ class Program(Schedule):
             gated = NpuInstruction(
                 operation=NpuOperation.SWIGLU,
                 source=gate,
-                target=places.vector_inputs(pump),
+                target=places.gated_inputs(pump),
                 scale_index=pump,
             )
-            self._sums(gated, side, range(half, 2 * half), [Buffer.INPUTS])
+            self._sums(gated, side, range(half, 2 * half), [Buffer.GATED])
         # The next row scales are read while the NPU is busy.
         self._row_scales("down")
-        self._linear(p.matrices["down"], requests)
+        self._linear(p.matrices["down"], requests, gated=True)
         self._residual("down", requests)
 
     def _vocabulary(self, requests: int) -> None:

@@ -33,8 +33,8 @@ class Buffer(Enum):
         Weights of a norm; smoothing factors.
     ROW_SCALES_0, ROW_SCALES_1
         Row scales of a linear layer, in two places.
-    INPUTS, SUMS
-        Inputs and sums of a linear layer.
+    INPUTS, GATED, SUMS
+        Inputs of a linear layer, those of `down_proj`, and sums of a linear layer.
     CODES
         The token's quantised keys and values.
     QUERY_0, QUERY_1
@@ -54,6 +54,7 @@ class Buffer(Enum):
     ROW_SCALES_0 = auto()
     ROW_SCALES_1 = auto()
     INPUTS = auto()
+    GATED = auto()
     SUMS = auto()
     CODES = auto()
     QUERY_0 = auto()

@@ -12,7 +12,7 @@ from hdl.unit import Unit
 
 
 class SumSource(Unit):
-    """Read sums of products; those of a layer's last round while they are still arriving.
+    """Read sums of products; those of a linear layer while they are still arriving.
 
     **Latency** 2 cycles from `start`. **Throughput** one slice per cycle.
 

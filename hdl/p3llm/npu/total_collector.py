@@ -36,11 +36,11 @@ class TotalCollector(Unit):
         Data of the result.
     read_enable, read_address, sums : In, In, Out
         Read port of the vector unit; `sums` are valid one cycle after the address.
-    last_round : In(1)
-        The last round of a linear layer is in progress.
+    linear_runs : In(1)
+        A linear layer is in flight; 0 between two of them.
     complete : Out
-        With `last_round`: the place below which results of that round have arrived, in ascending
-        order. With two inputs it refers to the first one only.
+        With `linear_runs`: the place below which its totals have arrived, in ascending order. With
+        two inputs it refers to the first one only.
 
     Raises
     ------
@@ -57,7 +57,7 @@ class TotalCollector(Unit):
                 "result": In(p.channel.unit.column_bits),
                 "read_enable": In(1),
                 "read_address": In(places.sums_bits),
-                "last_round": In(1),
+                "linear_runs": In(1),
                 "complete": Out(places.result_bits),
                 "sums": Out(data.ArrayLayout(SUM_BITS, p.lanes)),
             }
@@ -100,7 +100,7 @@ class TotalCollector(Unit):
         return m
 
     def _stores(self, m: Module, write: data.View, valid: Value, words: list[Value]) -> None:
-        """Store a result for the NPU, and track how far a layer's last round has arrived."""
+        """Store a result for the NPU, and track how many totals of a layer have arrived."""
         p = self.parameters
         m.submodules.totals = totals = Memory(
             depth=Places(p).sums_depth, width=SUM_BITS * p.lanes, granularity=SUM_BITS * p.result
@@ -115,9 +115,8 @@ class TotalCollector(Unit):
             totals.write_address.eq(write.place >> len(part)),
             totals.write_data.eq(Cat(words).replicate(p.lanes // p.result)),
         ]
-        # Places of the layer's totals start at 0; those of the last round arrive in ascending
-        # order.
-        with m.If(~self.last_round):
+        # Places of the layer's totals start at 0, and they arrive in ascending order.
+        with m.If(~self.linear_runs):
             m.d.sync += self.complete.eq(0)
         with m.Elif(valid & write.final):
             m.d.sync += self.complete.eq(write.place + 1)

@@ -25,11 +25,23 @@ PS_TIMES_MHZ = 1_000_000
 
 
 class RowOperation(enum.Enum, shape=2):
-    """Operation of a row command."""
+    """Operation of a row command.
+
+    Members
+    -------
+    ACTIVATE, PRECHARGE
+        Open or close banks.
+    REFRESH
+        Refresh all banks, HBM2's REF.
+    REFRESH_BANK
+        Refresh one bank, HBM2's REFSB. A set refreshes each bank once, in any order, and counts as
+        one `REFRESH`; a `REFRESH` ends an incomplete set.
+    """
 
     ACTIVATE = 0
     PRECHARGE = 1
     REFRESH = 2
+    REFRESH_BANK = 3
 
 
 @parameter_object
@@ -55,6 +67,9 @@ class BankTimingParameters(Parameters):
         tRRD: activate to activate of another bank.
     rfc_ps, refi_ps : int
         tRFC: length of a refresh; tREFI: interval between refreshes.
+    rfcsb_ps, rrefd_ps : int
+        tRFCSB: length of a refresh of one bank; tRREFD: from it to an activate, or to a refresh of
+        one bank, of another bank.
 
     Raises
     ------
@@ -76,6 +91,8 @@ class BankTimingParameters(Parameters):
     rrd_ps: Annotated[int, Range(1, 30_000, "ps")] = 4_000
     rfc_ps: Annotated[int, Range(1, 1_022_000, "ps")] = 260_000
     refi_ps: Annotated[int, Range(1, 16_382_000, "ps")] = 3_900_000
+    rfcsb_ps: Annotated[int, Range(1, 1_022_000, "ps")] = 160_000
+    rrefd_ps: Annotated[int, Range(1, 30_000, "ps")] = 8_000
 
     def __post_init__(self) -> None:
         """Check the rules between times and the clock."""
@@ -141,6 +158,16 @@ class BankTimingParameters(Parameters):
         return self.cycles(self.rfc_ps)
 
     @property
+    def rfcsb(self) -> int:
+        """Return tRFCSB in cycles."""
+        return self.cycles(self.rfcsb_ps)
+
+    @property
+    def rrefd(self) -> int:
+        """Return tRREFD in cycles."""
+        return self.cycles(self.rrefd_ps)
+
+    @property
     def refi(self) -> int:
         """Return tREFI in cycles."""
         return self.refi_ps * self.clock_mhz // PS_TIMES_MHZ
@@ -180,8 +207,9 @@ VIOLATIONS = data.StructLayout(
     }
 )
 """Violations of a cycle: ``closed``, a column command to a closed bank; ``opened``, an activate or
-a refresh of an open bank; the others are times by name. ``rp`` includes tRFC, ``ras`` includes tRTP
-and tWR, ``ccd`` includes tCCD_S and tCCD_L; ``refi`` is an overdue refresh."""
+a refresh of an open bank; the others are times by name. ``rp`` includes tRFC and tRFCSB, ``ras``
+includes tRTP and tWR, ``ccd`` includes tCCD_S and tCCD_L, ``rrd`` includes tRREFD; ``refi`` is an
+overdue refresh, or a refresh of a bank that its set has refreshed."""
 
 
 class BankTiming(Unit):
@@ -199,8 +227,8 @@ class BankTiming(Unit):
     Members
     -------
     row, column : In(struct)
-        Commands of this cycle. A refresh applies to all banks and ignores its mask. A row command
-        with an undefined operation is legal and has no effect.
+        Commands of this cycle. `REFRESH` applies to all banks and ignores its mask; `REFRESH_BANK`
+        has one bank.
     row_legal, column_legal : Out(1)
         The command is valid and legal.
     violations : Out(struct)
@@ -220,7 +248,7 @@ class BankTiming(Unit):
         longest = max(p.ras, p.rtp, p.wr)
         self.until_precharge = [Signal(range(longest), name=f"close_{i}") for i in range(p.banks)]
         self.until_activate = [
-            Signal(range(max(p.rp, p.rfc)), name=f"open_{i}") for i in range(p.banks)
+            Signal(range(max(p.rp, p.rfc, p.rfcsb)), name=f"open_{i}") for i in range(p.banks)
         ]
         super().__init__(
             {
@@ -236,17 +264,23 @@ class BankTiming(Unit):
         """Count down the times of each bank, each bank group and all banks."""
         m = Module()
         p, row, column = self.parameters, self.row, self.column
-        activates, precharges, refreshes = (
+        activates, precharges, refreshes, of_bank = (
             row.valid & (row.operation == one) for one in RowOperation
         )
         # A command for several banks is legal if it is legal for each of them.
         closed = column.valid & (column.banks & ~self.open).any()
-        opened = (activates & (row.banks & self.open).any()) | (refreshes & self.open.any())
+        opened = ((activates | of_bank) & (row.banks & self.open).any()) | (
+            refreshes & self.open.any()
+        )
+        # A set refreshes each bank once.
+        refreshed = Signal(p.banks)
+        repeated = of_bank & (row.banks & refreshed).any()
 
         def waits(counters: list[Signal], banks: Value) -> Value:
             return (Cat(counter != 0 for counter in counters) & banks).any()
 
-        between, write_to_read = Signal(range(p.rrd)), Signal(range(p.wtr))
+        # An activate and a refresh of one bank delay both, of any bank.
+        between, write_to_read = Signal(range(max(p.rrd, p.rrefd))), Signal(range(p.wtr))
         groups = [Signal(range(p.ccd_l), name=f"group_{i}") for i in range(p.groups)]
         size = p.banks // p.groups
         group_banks = Cat((group != 0).replicate(size) for group in groups)
@@ -267,11 +301,11 @@ class BankTiming(Unit):
             v.ccd.eq(column.valid & early_column),
             v.wtr.eq(column.valid & ~column.write & (write_to_read != 0)),
             v.rp.eq(
-                (activates | refreshes)
+                (activates | refreshes | of_bank)
                 & ~opened
                 & waits(self.until_activate, row.banks | all_banks)
             ),
-            v.rrd.eq(activates & (between != 0)),
+            v.rrd.eq((activates | of_bank) & (between != 0)),
             self.column_legal.eq(column.valid & ~(v.closed | v.rcd | v.ccd | v.wtr)),
             # A bank that is accessed in this cycle cannot close yet.
             v.ras.eq(
@@ -281,41 +315,56 @@ class BankTiming(Unit):
                     | (self.column_legal & (row.banks & column.banks).any())
                 )
             ),
-            v.refi.eq(late),
-            self.row_legal.eq(row.valid & ~(v.opened | v.rp | v.rrd | v.ras)),
+            v.refi.eq(late | repeated),
+            self.row_legal.eq(row.valid & ~(v.opened | v.rp | v.rrd | v.ras | repeated)),
         ]
         legal_activate = self.row_legal & activates
         legal_refresh = self.row_legal & refreshes
-        with m.If(legal_refresh):
+        legal_of_bank = self.row_legal & of_bank
+        completed = legal_of_bank & (refreshed | row.banks).all()
+        with m.If(legal_refresh | completed):
+            m.d.sync += refreshed.eq(0)
+        with m.Elif(legal_of_bank):
+            m.d.sync += refreshed.eq(refreshed | row.banks)
+        with m.If(legal_refresh | completed):
             m.d.sync += since.eq(0)
         with m.Elif(~late):
             m.d.sync += since.eq(since + 1)
 
-        self._down(m, between, legal_activate, p.rrd)
+        distance = Mux(of_bank, p.rrefd, p.rrd)
+        self._down(m, between, legal_activate | legal_of_bank, distance)
         self._down(m, write_to_read, self.column_legal & column.write, p.wtr)
         for number, group in enumerate(groups):
             banks = column.banks[number * size : (number + 1) * size]
             self._down(m, group, self.column_legal & banks.any(), p.ccd_l)
         for bank in range(p.banks):
-            self._bank(m, bank, legal_activate, self.row_legal & precharges, legal_refresh)
+            self._bank(
+                m,
+                bank,
+                {
+                    RowOperation.ACTIVATE: legal_activate,
+                    RowOperation.PRECHARGE: self.row_legal & precharges,
+                    RowOperation.REFRESH: legal_refresh,
+                    RowOperation.REFRESH_BANK: legal_of_bank,
+                },
+            )
         return m
 
     @staticmethod
-    def _down(m: Module, counter: Signal, starts: Value, cycles: int) -> None:
+    def _down(m: Module, counter: Signal, starts: Value, cycles: Value | int) -> None:
         """Count down to 0, so that the counter is 0 again `cycles` cycles after a start."""
         with m.If(starts):
             m.d.sync += counter.eq(cycles - 1)
         with m.Elif(counter != 0):
             m.d.sync += counter.eq(counter - 1)
 
-    def _bank(
-        self, m: Module, bank: int, activates: Value, precharges: Value, refreshes: Value
-    ) -> None:
-        """Update the state and the counters of one bank."""
+    def _bank(self, m: Module, bank: int, legal: dict[RowOperation, Value]) -> None:
+        """Update the state and the counters of one bank by the legal row command."""
         p = self.parameters
         mine = self.row.banks[bank]
         used = self.column_legal & self.column.banks[bank]
-        opens, closes = activates & mine, precharges & mine & self.open[bank]
+        opens = legal[RowOperation.ACTIVATE] & mine
+        closes = legal[RowOperation.PRECHARGE] & mine & self.open[bank]
         # Row and column commands may arrive in the same cycle; they use different counters.
         with m.If(opens):
             m.d.sync += self.open[bank].eq(1)
@@ -333,12 +382,14 @@ class BankTiming(Unit):
         with m.Elif(close != 0):
             m.d.sync += close.eq(close - 1)
 
-        # A refresh blocks all banks as a precharge blocks one.
+        # A refresh blocks its banks as a precharge does.
         wait = self.until_activate[bank]
         with m.If(closes):
             m.d.sync += wait.eq(p.rp - 1)
-        with m.Elif(refreshes):
+        with m.Elif(legal[RowOperation.REFRESH]):
             m.d.sync += wait.eq(p.rfc - 1)
+        with m.Elif(legal[RowOperation.REFRESH_BANK] & mine):
+            m.d.sync += wait.eq(p.rfcsb - 1)
         with m.Elif(wait != 0):
             m.d.sync += wait.eq(wait - 1)
 

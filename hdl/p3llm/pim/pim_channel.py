@@ -99,7 +99,10 @@ class PimChannelParameters(Parameters):
 
     @property
     def row_command_layout(self) -> data.StructLayout:
-        """A row command; ``all`` addresses all banks with the parity of ``bank``."""
+        """A row command; ``all`` addresses all banks with the parity of ``bank``.
+
+        `REFRESH_BANK` addresses one bank, whatever ``all`` is.
+        """
         return data.StructLayout(
             {
                 "valid": 1,
@@ -136,14 +139,15 @@ class PimChannelParameters(Parameters):
     def bank_command_layout(self) -> data.StructLayout:
         """Commands for the DRAM arrays.
 
-        ``activate``, ``precharge``, ``read`` and ``write`` are masks of banks.
+        ``activate``, ``precharge``, ``refresh``, ``read`` and ``write`` are masks of banks.
+        ``refresh`` has all banks, or one.
         """
         banks = self.timing.banks
         return data.StructLayout(
             {
                 "activate": banks,
                 "precharge": banks,
-                "refresh": 1,
+                "refresh": banks,
                 "row": ROW_BITS,
                 "read": banks,
                 "write": banks,
@@ -251,7 +255,14 @@ class PimChannel(Unit):
         m.d.comb += [
             timing.row.valid.eq(row.valid),
             timing.row.operation.eq(row.operation),
-            timing.row.banks.eq(Mux(row.all, parity_of_row, Const(1) << row.bank)),
+            # A single bank is refreshed at a time.
+            timing.row.banks.eq(
+                Mux(
+                    row.all & (row.operation != RowOperation.REFRESH_BANK),
+                    parity_of_row,
+                    Const(1) << row.bank,
+                )
+            ),
             # Inputs, metadata and results are in the units: these commands access no bank.
             timing.column.valid.eq(one_bank | (all_units & ready)),
             timing.column.write.eq(is_[ColumnOperation.WRITE]),
@@ -289,13 +300,15 @@ class PimChannel(Unit):
         def where(condition: Value, mask: Value) -> Value:
             return mask & condition.replicate(banks)
 
-        activates, precharges, refreshes = (
+        activates, precharges, refreshes, of_bank = (
             timing.row_legal & (row.operation == one) for one in RowOperation
         )
         m.d.comb += [
             self.bank_command.activate.eq(where(activates, timing.row.banks)),
             self.bank_command.precharge.eq(where(precharges, timing.row.banks)),
-            self.bank_command.refresh.eq(refreshes),
+            self.bank_command.refresh.eq(
+                refreshes.replicate(banks) | where(of_bank, timing.row.banks)
+            ),
             self.bank_command.row.eq(row.row),
             self.bank_command.read.eq(where(timing.column_legal & ~writes, timing.column.banks)),
             self.bank_command.write.eq(where(timing.column_legal & writes, timing.column.banks)),

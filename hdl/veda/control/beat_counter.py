@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
-from hdl.veda.instructions import PassKind, SecondOperand
+from hdl.veda.instructions import PassKind
 from hdl.veda.parameters import VedaParameters
 
 
@@ -65,7 +65,7 @@ class BeatCounter(Unit):
         flags = "begins ends spent first last load release hold replay".split()
         super().__init__(
             {
-                "header": In(parameters.pass_layout),
+                "header": In(parameters.decoded_pass_layout),
                 "moves": In(1),
                 "completes": In(1),
                 **{name: Out(1) for name in flags},
@@ -76,7 +76,7 @@ class BeatCounter(Unit):
         """Count elements, or outputs within slices, within tokens, within blocks of outputs."""
         m = Module()
         p, header = self.parameters, self.header
-        by = SecondOperand.of(header.kind)
+        by = header.by
         block = p.array.partial_sums
         most = p.biases + max(p.attended_slices, p.activated_slices)
         element = Signal(range(p.row_lines))
@@ -131,13 +131,15 @@ class BeatCounter(Unit):
 
     def _count(self, m: Module) -> None:
         """Count the lines of the pass; a line counts when all tokens of the block have used it."""
-        index = Signal(self.parameters.burst_shape)
+        # The number of the line, from 1. `ready` of many streams depends on these bits: only one of
+        # them needs a comparison, and none an increment.
+        number, first, spent = Signal(self.parameters.burst_shape, init=1), Signal(init=1), Signal()
         m.d.comb += [
-            self.begins.eq(index == 0),
-            self.ends.eq((index + 1 == self.header.beats) & ~self.hold),
-            self.spent.eq(index == self.header.beats),
+            self.begins.eq(first),
+            self.ends.eq((number == self.header.beats) & ~self.hold),
+            self.spent.eq(spent),
         ]
         with m.If(self.completes):
-            m.d.sync += index.eq(0)
+            m.d.sync += [number.eq(1), first.eq(1), spent.eq(0)]
         with m.Elif(self.moves & ~self.hold):
-            m.d.sync += index.eq(index + 1)
+            m.d.sync += [number.eq(number + 1), first.eq(0), spent.eq(self.ends)]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
@@ -12,7 +12,7 @@ from hdl.unit import Unit
 from hdl.veda.array.array_parameters import ArrayMode
 from hdl.veda.control.beat_counter import BeatCounter
 from hdl.veda.control.ones_ahead import OnesAhead
-from hdl.veda.instructions import Leave, Operation, PassKind, RowKind, SecondOperand
+from hdl.veda.instructions import Leave, Operation, PassKind, RowKind
 from hdl.veda.parameters import VedaParameters
 
 
@@ -106,7 +106,7 @@ class OperandFeeder(Unit):
         array = p.array
         super().__init__(
             {
-                "passes": In(stream.Signature(p.pass_layout)),
+                "passes": In(stream.Signature(p.decoded_pass_layout)),
                 "words": In(stream.Signature(p.beat_layout)),
                 "hold": Out(1),
                 "replay": Out(1),
@@ -135,7 +135,7 @@ class OperandFeeder(Unit):
         """Transfer a beat when its second operand is valid and all consumers are ready."""
         m = Module()
         header, moves = self.passes.payload, Signal()
-        by = SecondOperand.of(header.kind)
+        by = header.by
         m.submodules.counter = beat = BeatCounter(parameters=self.parameters)
         m.d.comb += [
             beat.header.eq(header),
@@ -191,7 +191,7 @@ class OperandFeeder(Unit):
         return _Vectors(elements=elements.sink, slices=slices.sink)
 
     def _transfer(
-        self, m: Module, by: SecondOperand, beat: BeatCounter, moves: Signal, vectors: _Vectors
+        self, m: Module, by: data.View, beat: BeatCounter, moves: Signal, vectors: _Vectors
     ) -> None:
         """Transfer a beat and its operands together, when all consumers are ready."""
         header = self.passes.payload
@@ -233,12 +233,12 @@ class OperandFeeder(Unit):
             self.votes.payload.eq(self.probabilities.payload),
         ]
 
-    def _vector_valid(self, by: SecondOperand, vectors: _Vectors) -> Value:
+    def _vector_valid(self, by: data.View, vectors: _Vectors) -> Value:
         """Return whether the vector that an inner product loads is valid."""
         return Mux(by.slice, vectors.slices.valid, self.queries.valid)
 
     def _form_operands(
-        self, m: Module, by: SecondOperand, beat: BeatCounter, vectors: _Vectors
+        self, m: Module, by: data.View, beat: BeatCounter, vectors: _Vectors
     ) -> None:
         """Combine a beat's weights with its second operand, for each array."""
         p = self.parameters

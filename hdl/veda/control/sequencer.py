@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.stream.connect import connect_registered, connect_streams
+from hdl.stream.connect import connect_handshake, connect_registered, connect_streams
 from hdl.stream.fifo import Fifo
 from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
@@ -16,7 +16,7 @@ from hdl.veda.control.attention_sequencer import AttentionSequencer
 from hdl.veda.control.cache_writer import CacheWriter
 from hdl.veda.control.program import LayerSequencer
 from hdl.veda.control.slot_table import SlotTable
-from hdl.veda.instructions import Operation
+from hdl.veda.instructions import Operation, second_operand
 from hdl.veda.parameters import VedaParameters
 
 PASSES_AHEAD = 4
@@ -96,7 +96,7 @@ class Scheduler(Unit):
                 "writes": Out(stream.Signature(p.write_layout)),
                 "queries": Out(stream.Signature(p.query_layout)),
                 "reads": Out(stream.Signature(p.read_layout)),
-                "passes": Out(stream.Signature(p.pass_layout)),
+                "passes": Out(stream.Signature(p.decoded_pass_layout)),
                 "steps": Out(stream.Signature(p.voting.step_layout)),
                 "victims": In(stream.Signature(p.voting.victim_layout)),
                 "evictions": Out(stream.Signature(p.eviction_layout)),
@@ -116,8 +116,14 @@ class Scheduler(Unit):
         m.submodules.attention = attention = AttentionSequencer(parameters=p)
         m.submodules.passes_ahead = passes = Fifo(shape=p.pass_layout, depth=PASSES_AHEAD)
         m.submodules.steps_ahead = steps = Fifo(shape=p.voting.step_layout, depth=STEPS_AHEAD)
-        # Registered: the payloads have long paths, and the ready of the passes arrives late.
-        m.submodules.pass_registers = registers = RegisterSlice(shape=p.pass_layout)
+        # Registered: the payloads have long paths, and the ready of the passes arrives late. What
+        # selects the operands of all arrays is decoded before the registers.
+        m.submodules.pass_registers = registers = RegisterSlice(shape=p.decoded_pass_layout)
+        decoded, following = registers.source.payload, passes.sink.payload
+        connect_handshake(m, passes.sink, registers.source)
+        m.d.comb += [decoded[name].eq(following[name]) for name, _field in p.pass_layout]
+        operand = second_operand(following.kind)
+        m.d.comb += [decoded.by[name].eq(bit) for name, bit in operand.items()]
         for source, sink in (
             (self.instructions, table.instructions),
             (self.victims, table.victims),
@@ -127,7 +133,6 @@ class Scheduler(Unit):
             (self.projections, writer.projections),
             (writer.writes, self.writes),
             (writer.queries, self.queries),
-            (passes.sink, registers.source),
             (registers.sink, self.passes),
         ):
             connect_streams(m, source, sink)

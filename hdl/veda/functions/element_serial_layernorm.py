@@ -147,6 +147,8 @@ class ElementSerialLayernorm(Unit):
         ready = buffer.source.ready & room & operators.grant
         take = self.elements.valid & ready
         ends = take & element.last
+        squares = Signal()
+        m.d.sync += squares.eq(take)
         used = scales.sink.valid & scales.sink.ready
         with m.If(deviation.strobe_out):
             m.d.sync += reducing.eq(0)
@@ -163,6 +165,7 @@ class ElementSerialLayernorm(Unit):
             sums.strobe.eq(take),
             sums.element.eq(element),
             # Only the integer part of the shared multiplier is used: it squares the significand.
+            operators.last_multiply.valid.eq(squares),
             Value.cast(operators.last_multiply.a).eq(sums.significand),
             Value.cast(operators.last_multiply.b).eq(sums.significand),
             sums.square.eq(operators.last_multiply.product),
@@ -233,6 +236,7 @@ class ElementSerialLayernorm(Unit):
             mean = Signal(BINARY16.layout, reset_less=True)
             # x - mean is x + (-mean): a subtractor is an adder with one sign bit inverted.
             m.d.comb += [
+                operators.add.valid.eq(valid[0]),
                 operators.add.a.eq(difference),
                 operators.add.b.eq(mean),
                 operators.add.b.sign.eq(~mean.sign),
@@ -243,6 +247,7 @@ class ElementSerialLayernorm(Unit):
             # The scale is delayed in parallel with the subtractor.
             scale = delay_line(m, scale, p.subtract_stages, name="scale", enable=move)[-1]
         m.d.comb += [
+            operators.multiply.valid.eq(valid[stages - p.multiply_stages]),
             operators.multiply.a.eq(difference),
             Value.cast(operators.multiply.b).eq(from_fp16(scale)),
             output.valid.eq(valid[-1]),

@@ -152,6 +152,10 @@ class ElementSerialRotary(Unit):
             operators.end.eq(self.pairs.valid & self.pairs.ready & pair.last),
             operators.busy.eq(valid.any()),
             operators.enable.eq(move),
+            # Independent of `pairs.valid`, which is late: without a pair nothing uses the products.
+            left.valid.eq(operators.grant),
+            right.valid.eq(operators.grant),
+            add.valid.eq(valid[p.multiply_stages - 1]),
             left.a.eq(pair.x),
             Value.cast(left.b).eq(from_fp16(Mux(second, pair.sine, pair.cosine))),
             right.a.eq(pair.y),

@@ -78,18 +78,20 @@ class LaneSoftmax(Unit):
         connect_streams(m, self.lengths, heads.source)
 
         # The arrays' scores carry no end mark: the head's length, which arrives earlier, gives it.
-        count = Signal(p.length_shape)
+        # The number of a score counts from 1, so that its comparison needs no increment: `ready`
+        # of the arrays' dot products depends on it.
+        number = Signal(p.length_shape, init=1)
         last, moves = Signal(), Signal()
         offered = self.scores.valid & heads.sink.valid
         ready = fork_handshake(m, offered, [lane.scores for lane in lanes])
         m.d.comb += [
-            last.eq(count + 1 == heads.sink.payload),
+            last.eq(number == heads.sink.payload),
             moves.eq(offered & ready),
             self.scores.ready.eq(heads.sink.valid & ready),
             heads.sink.ready.eq(moves & last),
         ]
         with m.If(moves):
-            m.d.sync += count.eq(Mux(last, 0, count + 1))
+            m.d.sync += number.eq(Mux(last, 1, number + 1))
 
         # In lock-step: a score enters all lanes or none, and so does a probability at the output.
         results = [lane.probabilities for lane in lanes]

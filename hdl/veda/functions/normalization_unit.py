@@ -105,6 +105,7 @@ class NormalizationUnit(Unit):
             operators.request.eq(self.exponentials.valid & self.reciprocals.valid),
             operators.busy.eq(valid.any()),
             operators.enable.eq(move),
+            operators.multiply.valid.eq(valid[0]),
             Value.cast(operators.multiply.a).eq(magnitude),
             # The probabilities of a head without a softmax are multiplied by a NaN.
             operators.multiply.b.mantissa.eq(mantissa | undefined),

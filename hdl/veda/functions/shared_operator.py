@@ -40,6 +40,7 @@ class OperatorPorts(Protocol):
     result: View
     product: Signal
     busy: Signal
+    valid: Signal
 
 
 class SharedOperators(Protocol):
@@ -69,14 +70,19 @@ def shared_operators(**operators: Signature) -> Signature:
     Returns
     -------
     Signature
-        The operators, and: `request`: the function can begin an item; `grant`: it may; `end`: it
-        begins an item after which the arbiter may grant another function; `busy`: items are in the
-        operators, which remain the function's until they are output; `enable`: the operators'
-        pipelines advance.
+        The operators, each with `valid`, which is 1 while an item of the function is at its
+        operands, and 0 unless the operators are granted or hold items of the function. And:
+        `request`: the function can begin an item; `grant`: it may; `end`: it begins an item after
+        which the arbiter may grant another function; `busy`: items are in the operators, which
+        remain the function's until they are output; `enable`: the operators' pipelines advance.
     """
     arbitration = {name: Out(1) for name in ("request", "end", "busy", "enable")}
     arbitration["grant"] = In(1)
-    return Signature(arbitration | {name: Out(ports) for name, ports in operators.items()})
+    marked = {
+        name: Out(Signature({**ports.members, "valid": Out(1)}))
+        for name, ports in operators.items()
+    }
+    return Signature(arbitration | marked)
 
 
 def private_operators(m: Module, signature: Signature, **operators: Unit) -> SharedOperators:
@@ -90,7 +96,7 @@ def private_operators(m: Module, signature: Signature, **operators: Unit) -> Sha
         # A serial divider has an output `busy`; a pipelined one has none.
         link_results(m, operator, ports)
         for operand, port in ports.signature.members.items():
-            if port.flow is Out:
+            if port.flow is Out and operand != "valid":
                 m.d.comb += getattr(operator, operand).eq(getattr(ports, operand))
     return shared
 

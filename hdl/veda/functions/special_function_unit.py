@@ -284,8 +284,8 @@ class SpecialFunctionUnit(Unit):
         m.d.comb += enable.eq((owner & Cat(requester.enable for requester in requesters)).any())
         for name, built in operators.items():
             users = [
-                (getattr(requester, name), owns)
-                for requester, owns in zip(requesters, owner, strict=True)
+                getattr(requester, name)
+                for requester in requesters
                 if name in requester.signature.members
             ]
             if not users:
@@ -293,11 +293,18 @@ class SpecialFunctionUnit(Unit):
             m.submodules[name] = operator = built()
             m.d.comb += operator.enable.eq(enable)
             # Results are connected to all functions: only the owner has items in the pipelines.
-            for ports, _owns in users:
+            for ports in users:
                 link_results(m, operator, ports)
             for operand in ("a", "b"):
                 if operand in operator.signature.members:
-                    codes = [(owns, Value.cast(getattr(ports, operand))) for ports, owns in users]
-                    # The owner is one-hot: AND-OR selection needs no priority.
-                    chosen = reduce(or_, [Mux(owns, code, 0) for owns, code in codes])
-                    m.d.comb += Value.cast(getattr(operator, operand)).eq(chosen)
+                    codes = [(ports.valid, Value.cast(getattr(ports, operand))) for ports in users]
+                    m.d.comb += Value.cast(getattr(operator, operand)).eq(_selected(codes))
+
+
+def _selected(codes: Sequence[tuple[Value, Value]]) -> Value:
+    """Return the operand of the one function that has an item there."""
+    if len(codes) == 1:
+        return codes[0][1]
+    # Only the owner has items in the operators: AND-OR selection needs no priority. A bit per
+    # function and operator selects, since the owner's bit would drive the operands of all.
+    return reduce(or_, [Mux(valid, code, 0) for valid, code in codes])

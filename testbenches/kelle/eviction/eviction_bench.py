@@ -117,6 +117,7 @@ class Decode(ScriptBench):
         dut.layer.value = self.layer
         self.wavefronts = bench.source("wavefronts", source)
         self.prefills = bench.source("prefill", source)
+        self.clears = bench.source("clears", source)
         # A token may be offered long after the wavefronts of its step.
         self.tokens = bench.source("positions", "none" if source == "none" else "bursty")
         self.lookup_request = bench.source("lookup_request")
@@ -244,6 +245,14 @@ class Decode(ScriptBench):
         end = bench.cycle + p.evictor.rows + 4
         yield lambda: bench.cycle >= end
 
+    def end_text(self) -> Steps:
+        """Return the steps that end the text: all slots and vectors become free."""
+        # The last requested vector is reported first.
+        yield lambda: len(self.stores.received) >= len(self.expected.stores)
+        self.clears.send([self.layer])
+        self.expected.score_updates += self.model.clear()
+        yield lambda: self.clears.idle
+
     def search_cached(self, head: int, scores: np.ndarray, now: int) -> None:
         """Send a head's search by scores [queries, positions]."""
         given = self.given(head, scores)
@@ -295,7 +304,7 @@ class Decode(ScriptBench):
         )
         wanted = np.array(expected.score_updates, np.int64).reshape(-1, 3)
         # Updates of vectors use the gaps between those of slots; each kind has its own order.
-        slots = p.cached_heads * p.evictor.slots
+        slots = p.stored_heads * p.evictor.slots
         for what, inside in (
             ("slots", lambda a: a[:, 0] < slots),
             ("vectors", lambda a: a[:, 0] >= slots),

@@ -209,6 +209,14 @@ def streamed_tokens(decode: Decode) -> Steps:
         yield from decode.decode(now, random_plan(decode, now + 1), streamed=True)
 
 
+def two_texts(decode: Decode) -> Steps:
+    """Decode a text, and another one after its end, which begins with free slots."""
+    for tokens in (3, 2):
+        yield from random_tokens(decode, tokens * decode.p.evictor.slots)
+        yield from decode.end_text()
+    yield from random_tokens(decode, decode.p.evictor.slots)
+
+
 few_slots = only_if(small, "many slots take many steps to fill")
 stalls = stall_test(
     Decode, lambda decode: random_tokens(decode, 4 * decode.p.evictor.slots), condition=few_slots
@@ -216,6 +224,7 @@ stalls = stall_test(
 streamed_searches = stall_test(
     Decode, streamed_tokens, condition=few_slots, name="streamed_searches"
 )
+second_text = stall_test(Decode, two_texts, condition=few_slots, name="second_text")
 resets = reset_test(
     Decode,
     lambda decode: random_tokens(decode, 2 * decode.p.evictor.slots),

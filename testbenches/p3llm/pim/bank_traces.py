@@ -11,9 +11,6 @@ from hdl.p3llm.pim.pim_channel import PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
 from testbenches.p3llm.pim.channel_traces import product_trace
 
-NAMELESS = "nameless"
-"""A row operation with the undefined code, which has no effect."""
-
 ENDLESS = 2000
 """Cycles after which a repeated command can no longer become legal."""
 
@@ -53,10 +50,7 @@ class BankTrace:
         """Append a cycle."""
         self.rows.append(row)
         self.columns.append(column)
-        nameless = row is not None and row[0] == NAMELESS
-        verdict = self.model.pass_cycle(None if nameless else row, column)
-        if nameless:
-            verdict = Verdict(row=True, column=verdict.column, broken=verdict.broken)
+        verdict = self.model.pass_cycle(row, column)
         self.verdicts.append(verdict)
         return verdict
 
@@ -110,11 +104,14 @@ class BankTrace:
 
     def drawn_row(self) -> Command | None:
         """Generate a row command or none."""
-        kinds = ("activate", "precharge", "refresh", NAMELESS, "")
-        kind = kinds[int(self.rng.choice(5, p=(0.46, 0.36, 0.04, 0.02, 0.12)))]
+        kinds = ("activate", "precharge", "refresh", "refresh_bank", "")
+        kind = kinds[int(self.rng.choice(5, p=(0.4, 0.34, 0.04, 0.1, 0.12)))]
         if kind in ("", "refresh"):
             return (kind, self.all) if kind else None
         wanted = self.open if kind == "precharge" else self.all - self.open
+        if kind == "refresh_bank":
+            pool = sorted(wanted if wanted and self.rng.random() < 0.85 else self.all)
+            return kind, frozenset({int(self.rng.choice(pool))})
         return kind, self.drawn_banks(wanted)
 
     def drawn_column(self, share: float = 0.85) -> Command | None:
@@ -173,6 +170,9 @@ def bank_by_bank_trace(p: BankTimingParameters, rng: np.random.Generator, most: 
         # The first bank to open after a refresh changes each time, and so does the last to close.
         trace.repeat_row("refresh")
         trace.repeat_row("refresh")
+        trace.repeat_row("activate", one)
+        trace.repeat_row("precharge", one)
+        trace.repeat_row("refresh_bank", one)
         trace.repeat_row("activate", one)
         trace.repeat_row("precharge", one)
         trace.repeat_row("refresh")
@@ -251,6 +251,33 @@ def refresh_trace(p: BankTimingParameters, rng: np.random.Generator, late: int) 
         while trace.model.cycle - trace.model.refreshed < limit + behind:
             trace.send()
         trace.repeat_row("refresh")
+    return trace
+
+
+def set_trace(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
+    """Refresh single banks as early as possible, in random orders, with activates in between."""
+    trace = BankTrace(p, rng)
+    for ends_early in (False, True, False, False):
+        order = [frozenset({int(bank)}) for bank in rng.permutation(p.banks)]
+        opened: frozenset[int] | None = None
+        for number, one in enumerate(order):
+            trace.repeat_row("refresh_bank", one)
+            if opened:
+                trace.repeat_row("precharge", opened)
+                opened = None
+            if number + 1 < p.banks:
+                # Illegal until the set is complete, however long it waits.
+                again = order[int(rng.integers(number + 1))]
+                for _ in range(int(rng.integers(2)) * (1 + p.rfcsb)):
+                    trace.send(("refresh_bank", again))
+            if ends_early and number == p.banks // 2:
+                # A refresh of all banks ends the set: the next one begins with any bank.
+                trace.repeat_row("refresh")
+                break
+            if number + 2 < p.banks and rng.random() < 0.5:
+                opened = order[int(rng.integers(number + 2, p.banks))]
+                trace.repeat_row("activate", opened)
+                trace.send(("refresh_bank", opened))
     return trace
 
 

@@ -319,19 +319,17 @@ def legal(model: Channel, row: RowCommand | None, column: ColumnCommand | None) 
             if not model.is_complete(column):
                 return False
     if row:
-        banks = frozenset(range(model.banks))
-        if row.operation is not RowOperation.REFRESH:
-            banks = model.parity(row.bank) if row.all else frozenset({row.bank})
-        events.append(Event(cycle=cycle, kind=row.operation.name.lower(), banks=banks))
+        kind, banks = row.operation.name.lower(), model.row_banks(row)
+        events.append(Event(cycle=cycle, kind=kind, banks=banks))
     return not any(checker.faults(event, events[:number]) for number, event in enumerate(events))
 
 
 def drawn_row(p: PimChannelParameters, rng: np.random.Generator, *, closing: bool) -> RowCommand:
     """Return a row command; with `closing` a precharge or a refresh."""
-    kinds = [RowOperation.PRECHARGE, RowOperation.REFRESH]
-    share = (0.6, 0.4)
+    kinds = [RowOperation.PRECHARGE, RowOperation.REFRESH, RowOperation.REFRESH_BANK]
+    share = (0.6, 0.2, 0.2)
     if not closing:
-        kinds, share = [*kinds, RowOperation.ACTIVATE], (0.3, 0.02, 0.68)
+        kinds, share = [*kinds, RowOperation.ACTIVATE], (0.3, 0.02, 0.1, 0.58)
     return RowCommand(
         operation=kinds[int(rng.choice(len(kinds), p=share))],
         bank=int(rng.integers(0, p.timing.banks)),

@@ -44,6 +44,11 @@ def earliest_trace(
     # A refresh waits for the precharges, another for the first, and activates for both.
     repeat(refresh)
     repeat(refresh)
+    # Refreshes of single banks wait for it and for each other; the first one of the next set, and a
+    # refresh of all banks, wait for those of the set.
+    for bank in (*rng.permutation(p.timing.banks), 0):
+        repeat(RowCommand(operation=RowOperation.REFRESH_BANK, bank=int(bank)))
+    repeat(refresh)
     for bank in rng.permutation(p.timing.banks)[:MOST_BANKS]:
         _repeat_at_bank(p, rng, int(bank), send, repeat)
     _repeat_at_units(p, send, repeat)

@@ -9,13 +9,13 @@ from golden.p3llm.pim import real_operands
 from hdl.p3llm.pim.bank_timing import VIOLATIONS, BankTimingParameters, RowOperation
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.pim.bank_traces import (
-    NAMELESS,
     BankTrace,
     bank_by_bank_trace,
     drawn_trace,
     pairs_trace,
     product_traces,
     refresh_trace,
+    set_trace,
 )
 from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
 from testbenches.packing import from_integers, unpack
@@ -24,7 +24,7 @@ from testbenches.streams import four_states
 
 OUTPUTS = ("row_legal", "column_legal", "violations")
 
-CODES = {one.name.lower(): one.value for one in RowOperation} | {NAMELESS: len(RowOperation)}
+CODES = {one.name.lower(): one.value for one in RowOperation}
 
 RULES = tuple(name for name, _field in VIOLATIONS)
 
@@ -140,6 +140,13 @@ async def refreshes(dut: Any) -> None:
     """Refresh in time and late."""
     timing = TimingBench(dut, "refreshes")
     await timing.run(refresh_trace(timing.p, timing.rng, 2 * timing.p.refi))
+
+
+@cocotb.test()
+async def refreshes_of_banks(dut: Any) -> None:
+    """Refresh bank after bank, in complete and incomplete sets, among activates."""
+    timing = TimingBench(dut, "sets")
+    await timing.run(set_trace(timing.p, timing.rng))
 
 
 def random_trace(timing: TimingBench) -> BankTrace:

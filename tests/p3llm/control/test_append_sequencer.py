@@ -82,7 +82,9 @@ def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) ->
                 place = ctx.get(unit.column.position)
                 bank = ctx.get(unit.command.bank)
                 assert place % (1 << COLUMN_BITS) == ctx.get(unit.command.column)
-                assert bank == 2 * ctx.get(unit.column.unit) + (place >> COLUMN_BITS) % 2
+                number = place >> COLUMN_BITS
+                side = (number + number // 16) % 2
+                assert bank == 2 * ctx.get(unit.column.unit) + side
                 column_bytes = banks[place, bank >> 1]
                 writes = ctx.get(unit.column.write)
                 operation = ColumnOperation.WRITE if writes else ColumnOperation.READ

@@ -28,6 +28,8 @@ TINY = BankTimingParameters(
     rrd_ps=4_000,
     rfc_ps=8_000,
     refi_ps=200_000,
+    rfcsb_ps=10_000,
+    rrefd_ps=6_000,
 )
 PICOSECOND_MHZ = 1_000_000
 """Clock whose cycle is a picosecond, so that times of a checker are cycles."""
@@ -71,7 +73,16 @@ class Rules(Elaboratable):
         accessed = age("accessed", column_done)
         rows_wrong, columns_wrong = [], [column.valid & ~column.write & (written < p.wtr)]
         columns_wrong.append(column.valid & (accessed < p.ccd_s))
-        rows_wrong.append(kinds[RowOperation.ACTIVATE] & (activated < p.rrd))
+        of_one = kinds[RowOperation.REFRESH_BANK]
+        refreshed_one = age("refreshed_one", row_done & of_one)
+        spaced = kinds[RowOperation.ACTIVATE] | of_one
+        rows_wrong.append(spaced & ((activated < p.rrd) | (refreshed_one < p.rrefd)))
+        # The banks of the set: those refreshed since a refresh of all, or since all of them were.
+        in_set = [Signal(name=f"in_set_{bank}") for bank in range(p.banks)]
+        joined = Cat(in_set) | Mux(row_done & of_one, row.banks, 0)
+        ends = (row_done & kinds[RowOperation.REFRESH]) | joined.all()
+        m.d.sync += Cat(in_set).eq(Mux(ends, 0, joined))
+        rows_wrong.append(of_one & (row.banks & Cat(in_set)).any())
         for bank in range(p.banks):
             mine, used = row.banks[bank], column.banks[bank]
             opened = Signal(name=f"open_{bank}")
@@ -84,10 +95,11 @@ class Rules(Elaboratable):
             of_write = age(f"of_write_{bank}", column_done & used & column.write)
             # With four banks every bank is a group of its own.
             of_column = age(f"of_column_{bank}", column_done & used)
-            begins = (kinds[RowOperation.ACTIVATE] & mine) | kinds[RowOperation.REFRESH]
+            refreshed_here = age(f"refreshed_{bank}", row_done & of_one & mine)
+            begins = (spaced & mine) | kinds[RowOperation.REFRESH]
             rows_wrong += [
                 begins & opened,
-                begins & ((of_precharge < p.rp) | (refreshed < p.rfc)),
+                begins & ((of_precharge < p.rp) | (refreshed < p.rfc) | (refreshed_here < p.rfcsb)),
                 kinds[RowOperation.PRECHARGE]
                 & mine
                 & opened
@@ -134,9 +146,10 @@ def test_cycles_are_the_fewest_that_the_data_sheet_allows(clock_mhz: int) -> Non
 def test_cycles_at_500_and_1000_mhz() -> None:
     """Counted by hand from nanoseconds: 2 and 1 ns per cycle."""
     names = ("rcd", "rp", "ras", "ccd_s", "ccd_l", "rtp", "wr", "wtr", "rrd", "rfc", "refi")
+    names += ("rfcsb", "rrefd")
     for clock_mhz, expected in (
-        (500, [7, 7, 17, 1, 2, 3, 8, 4, 2, 130, 1950]),
-        (1000, [14, 14, 33, 2, 4, 5, 16, 8, 4, 260, 3900]),
+        (500, [7, 7, 17, 1, 2, 3, 8, 4, 2, 130, 1950, 80, 4]),
+        (1000, [14, 14, 33, 2, 4, 5, 16, 8, 4, 260, 3900, 160, 8]),
     ):
         p = BankTimingParameters(clock_mhz=clock_mhz)
         assert [getattr(p, name) for name in names] == expected
@@ -161,6 +174,43 @@ def test_judge_knows_textbook_traces() -> None:
         kind, cycle, broken = textbook[early]
         assert checker.check([Event(cycle=cycle - 1, kind=kind, banks=one)]) == {broken}
         assert checker.check([Event(cycle=cycle, kind=kind, banks=one)]) == set()
+
+
+def test_judge_knows_a_set_of_refreshes() -> None:
+    """Banks 0 to 3 are 8 ns apart; each other rule is broken one cycle too early, at 500 MHz."""
+    checker = RuleChecker(4)
+
+    def at(cycle: int, kind: str, *banks: int) -> set[str]:
+        return checker.check([Event(cycle=cycle, kind=kind, banks=frozenset(banks))])
+
+    assert at(0, "refresh_bank", 0) == set()
+    # tRREFD is 4 cycles, and a set has each bank once; tRFCSB is 80 cycles.
+    assert at(3, "refresh_bank", 1) == {"rrd"}
+    assert at(3, "activate", 2) == {"rrd"}
+    assert at(4, "refresh_bank", 0) == {"refi", "rp"}
+    assert at(4, "activate", 2) == set()
+    # tRRD is 2 cycles.
+    assert at(5, "refresh_bank", 1) == {"rrd"}
+    assert at(6, "refresh_bank", 2) == {"opened"}
+    assert at(6, "refresh_bank", 1) == set()
+    assert at(21, "precharge", 2) == set()
+    # tRP is 7 cycles.
+    assert at(27, "refresh_bank", 2) == {"rp"}
+    assert at(28, "refresh_bank", 2) == set()
+    assert at(90, "refresh_bank", 1) == {"refi"}
+    assert checker.refreshes == 0
+    assert at(90, "refresh_bank", 3) == set()
+    # The set is complete: the next one may begin with any bank whose tRFCSB has passed.
+    assert checker.refreshes == 1
+    assert at(94, "refresh_bank", 3) == {"rp"}
+    assert at(94, "refresh_bank", 2) == {"rp"}
+    assert at(94, "refresh_bank", 1) == set()
+    # A refresh of all banks waits for the last one, and ends the set.
+    assert at(173, "refresh", 0, 1, 2, 3) == {"rp"}
+    assert at(174, "refresh", 0, 1, 2, 3) == set()
+    assert checker.refreshes == 2
+    assert at(303, "refresh_bank", 1) == {"rp"}
+    assert at(304, "refresh_bank", 1) == set()
 
 
 def test_a_command_for_no_bank_waits_for_no_bank() -> None:

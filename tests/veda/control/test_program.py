@@ -67,6 +67,9 @@ def test_counter_follows_the_lines(preset: str) -> None:
             tokens = 1 + number % p.block
             ctx.set(counter.header.last_token, tokens - 1)
             ctx.set(counter.header.kind, kind)
+            inner = kind in (PassKind.OUTPUT_PROJECTION, PassKind.DOWN)
+            ctx.set(counter.header.by.slice, inner)
+            ctx.set(counter.header.by.element, not inner)
             ctx.set(counter.header.beats, p.beats[kind])
             beats = beats_of(p, kind, tokens)
             assert len(beats) == p.beats[kind] * tokens

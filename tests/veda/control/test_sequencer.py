@@ -40,7 +40,7 @@ def run(p: VedaParameters, blocks: list[dict[str, int]], seed: int) -> dict[str,
         "writes": p.write_layout,
         "queries": p.query_layout,
         "reads": p.read_layout,
-        "passes": p.pass_layout,
+        "passes": p.decoded_pass_layout,
         "steps": p.voting.step_layout,
     }
     fields = {
