@@ -64,8 +64,9 @@ class BankWindows(Unit):
         Positions to read: the first `address`, and the `length`.
     arrives, last : In(1)
         A word of a request is transferred; the last one of the request.
-    fills, filled_place : Out
-        The word that is transferred is that of a position of a window, whose place it is.
+    filled_place : Out
+        Place of the word that is transferred. A word that is to be discarded has the place of the
+        next one of its window, which overwrites it.
     unwritten : In(struct)
         With `valid`, writes from position `first` to position `last` may not be visible yet.
     restart : In(1)
@@ -90,7 +91,6 @@ class BankWindows(Unit):
                 "requests": Out(stream.Signature(self.port_signature.request_layout)),
                 "arrives": In(1),
                 "last": In(1),
-                "fills": Out(1),
                 "filled_place": Out(place),
                 "unwritten": In(self.unwritten_layout(p)),
                 "restart": In(1),
@@ -201,7 +201,6 @@ class BankWindows(Unit):
         m.d.comb += [
             arriving.eq(self.arrives << in_flight.sink.payload),
             in_flight.sink.ready.eq(self.arrives & self.last),
-            self.fills.eq(Array(own.stale == 0 for own in windows)[in_flight.sink.payload]),
             self.filled_place.eq(
                 Cat(
                     Array(own.filled[:bits] for own in windows)[in_flight.sink.payload],

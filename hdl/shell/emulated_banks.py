@@ -119,7 +119,7 @@ class EmulatedBanks(Unit):
         ]
         with m.If(~merges):
             m.d.comb += [
-                held.write_enable.eq(windows.arrives & windows.fills),
+                held.write_enable.eq(windows.arrives),
                 held.write_address.eq(windows.filled_place),
                 held.write_data.eq(Value.cast(words.payload.word)),
             ]
