@@ -35,7 +35,7 @@ FP16 multiplier for the outputs' scales, delay-optimised (`docs/arith/floating_p
 WEIGHT_BUFFER, BLOCK_BITS, BLOCK = 1_179_648, 147_456 + 81_920 + 196_608, 8
 """Bits of memories for blocks of a prompt (`docs/veda/veda.md`): the weight buffer, which blocks of
 one token do not have, and states, queries and slices, which are in proportion to the block."""
-UNPACKER_UM2, UNPACKED = 47_558, 16
+UNPACKER_UM2, UNPACKED = 47_509, 16
 """MEADOW's unpacker, delay-optimised (`docs/figures.md`), and its weights per cycle."""
 CLASSES_RATIO, HEAD_RATIO, TABLE_ROWS = 1.279, 1.38, 256
 """Packing with classes, a scale per 64 outputs, chunks of one weight, and of the LM head; rows of a

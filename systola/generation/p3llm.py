@@ -88,8 +88,12 @@ class P3llmSystem(System):
             f"bank_groups x banks of MEMORY must be the {timing.banks} of the channel",
             banks,
         )
+        for name in ("rfcsb", "rrefd"):
+            rule = f"{name} of MEMORY must be above 0, since single banks are refreshed"
+            require(getattr(m, name) > 0, rule, getattr(m, name))
         written = m.wl + m.burst
-        times = {name: getattr(m, name) for name in ("rcd", "rp", "ras", "rtp", "rfc")}
+        names = ("rcd", "rp", "ras", "rtp", "rfc", "rfcsb", "rrefd")
+        times = {name: getattr(m, name) for name in names}
         times |= {"ccd_s": max(m.ccd_s, m.burst), "ccd_l": m.ccd_l, "rrd": m.rrd_s, "refi": m.refi}
         times |= {"wr": written + m.wr, "wtr": written + m.wtr}
         picoseconds = {f"{name}_ps": round(1000 * ns) for name, ns in times.items()}

@@ -77,6 +77,7 @@ def test_bank_commands_that_are_too_early_are_refused(tmp_path: Path) -> None:
     [
         ("hbm2 banks=2", 250, "timing.clock_mhz must be above 250 for 2 pumps in ccd_l_ps=4000"),
         ("hbm2", None, "bank_groups x banks of MEMORY must be the 8 of the channel, not 16"),
+        ("hbm2 banks=2 rrefd=0", None, "rrefd of MEMORY must be above 0, since single banks are"),
     ],
 )
 def test_memory_that_p3llm_cannot_use_is_refused(
