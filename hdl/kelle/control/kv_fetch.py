@@ -8,7 +8,7 @@ when the attention has used the victim's value.
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for
@@ -43,6 +43,7 @@ class Place:
     word: Signal  # Row of the eDRAM within an entry.
     row: Signal  # Slot within the tile.
     slot: Signal  # Slot of the head, given by `tile` and `row`.
+    far: Signal  # With `overflow`: keys and values of the head are in off-chip memory.
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,11 @@ class KvFetch(Unit):
             word=Signal(range(max(p.memory.edram.entry_words, 2))),
             row=Signal(range(p.rows)),
             slot=Signal(range(p.slots)),
+            far=Signal(name="far"),
         )
         m.d.comb += place.slot.eq(Cat(place.row, place.tile))
+        if p.overflow:
+            m.d.comb += place.far.eq(self._cached_head(place) >= p.resident_heads)
         action = Action(
             wants_slot=Signal(name="wants_slot"),
             reads_slot=Signal(name="reads_slot"),
@@ -161,9 +165,8 @@ class KvFetch(Unit):
             stores_own=Signal(name="stores_own"),
             repeats_own=Signal(name="repeats_own"),
         )
-        far = self._is_far(place)
-        tiles = self._tiles(m, place, far, formats)
-        self._sequence(m, place, action, formats, tiles, far, stager)
+        tiles = self._tiles(m, place, formats)
+        self._sequence(m, place, action, formats, tiles, stager)
         connect_streams(m, formats.lookup_request, self.lookup_request)
         connect_streams(m, stager.beats, self.beats)
         m.d.comb += formats.lookup_response.eq(self.lookup_response)
@@ -172,7 +175,7 @@ class KvFetch(Unit):
         from_edram = chosen.source == Source.EDRAM
         ready = Mux(place.side, self.values_read.ready, self.keys_read.ready)
         if p.overflow:
-            ready = Mux(far, self.overflow_rows.valid, ready)
+            ready = Mux(place.far, self.overflow_rows.valid, ready)
         m.d.comb += [
             action.reads_slot.eq(action.wants_slot & (~from_edram | ready)),
             computed.computed_keys.eq(self.computed_keys),
@@ -188,10 +191,10 @@ class KvFetch(Unit):
             computed.read.head.eq(place.head),
             computed.read.word.eq(place.word),
         ]
-        self._access_edram(m, place, action, from_edram, far, computed)
+        self._access_edram(m, place, action, from_edram, computed)
         if p.overflow:
             far_row = Signal(p.memory.edram.row_layout, reset_less=True)
-            m.d.comb += self.overflow_rows.ready.eq(action.wants_slot & from_edram & far)
+            m.d.comb += self.overflow_rows.ready.eq(action.wants_slot & from_edram & place.far)
             m.d.sync += far_row.eq(self.overflow_rows.payload)
 
         # A row is delivered in the cycle after its read. The computed rows hold their output, so
@@ -208,16 +211,11 @@ class KvFetch(Unit):
                 Mux(place.side, self.values.as_value(), self.keys.as_value())
             )
             if p.overflow:
-                with m.If(far):
+                with m.If(place.far):
                     m.d.comb += stager.write.row.eq(far_row)
         return m
 
-    def _is_far(self, place: Place) -> Value:
-        """Return whether the current head's keys and values are in off-chip memory."""
-        p = self.parameters
-        return self._cached_head(place) >= p.resident_heads if p.overflow else Const(0)
-
-    def _tiles(self, m: Module, place: Place, far: Value, formats: SlotFormats) -> stream.Interface:
+    def _tiles(self, m: Module, place: Place, formats: SlotFormats) -> stream.Interface:
         """Return the formats of the tiles; with `overflow`, their rows are requested first."""
         p = self.parameters
         if not p.overflow:
@@ -228,7 +226,7 @@ class KvFetch(Unit):
         item = p.sequence_head(place.sequence, place.head)
         placement = Array(self.placements)[item]
         m.d.comb += [
-            overflow.outside.eq(far),
+            overflow.outside.eq(place.far),
             overflow.side.eq(place.side),
             overflow.first.eq(self._far_slot(place, 0) * p.entry_words),
             overflow.residents.eq(Array(self.residents)[item]),
@@ -249,7 +247,6 @@ class KvFetch(Unit):
         action: Action,
         formats: SlotFormats,
         tiles: stream.Interface,
-        far: Value,
         stager: BlockStager,
     ) -> None:
         """Sequence an operation: the rows of all slots, then those of the arriving token."""
@@ -311,7 +308,7 @@ class KvFetch(Unit):
                 m.d.comb += action.stores_own.eq(1)
                 stored = Mux(place.side, self.values_write.ready, self.keys_write.ready)
                 if p.overflow:
-                    stored = Mux(far, self.overflow_writes.ready, stored)
+                    stored = Mux(place.far, self.overflow_writes.ready, stored)
                 with m.If(stored):
                     m.next = "REPEAT_OWN"
             with m.State("REPEAT_OWN"):
@@ -349,13 +346,7 @@ class KvFetch(Unit):
         return chosen
 
     def _access_edram(
-        self,
-        m: Module,
-        place: Place,
-        action: Action,
-        from_edram: Value,
-        far: Value,
-        computed: ComputedRows,
+        self, m: Module, place: Place, action: Action, from_edram: Value, computed: ComputedRows
     ) -> None:
         """Read the current slot's row, or write the arriving token's over its victim's."""
         p = self.parameters
@@ -366,7 +357,7 @@ class KvFetch(Unit):
         for number, side in enumerate(SIDES):
             selected = place.side == number
             if p.overflow:
-                selected = selected & ~far
+                selected = selected & ~place.far
             read, write = getattr(self, f"{side}_read"), getattr(self, f"{side}_write")
             m.d.comb += [
                 read.valid.eq(selected & action.wants_slot & from_edram),
@@ -380,7 +371,7 @@ class KvFetch(Unit):
             write = self.overflow_writes
             own = [getattr(computed, side).as_value() for side in SIDES]
             m.d.comb += [
-                write.valid.eq(action.stores_own & far),
+                write.valid.eq(action.stores_own & place.far),
                 write.payload.side.eq(place.side),
                 write.payload.address.eq(
                     self._far_slot(place, placement.slot) * words + place.word

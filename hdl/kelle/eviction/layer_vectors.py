@@ -14,6 +14,7 @@ from hdl.kelle.eviction.recomputed_vectors import (
     vector_ports,
 )
 from hdl.memory.memory import Memory
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -67,13 +68,8 @@ class LayerVectors(Unit):
         m.submodules.vectors = own = RecomputedVectors(parameters=p)
         inputs = ("now", "outcome", "outcome_valid", "important", "prefilled", "prefilled_valid")
         m.d.comb += [getattr(own, name).eq(getattr(self, name)) for name in (*inputs, "clear")]
-        for name in ("vector_stores", "scores"):
-            source, sink = getattr(own, name), getattr(self, name)
-            m.d.comb += [
-                source.ready.eq(sink.ready),
-                sink.valid.eq(source.valid),
-                sink.payload.eq(source.payload),
-            ]
+        connect_streams(m, own.vector_stores, self.vector_stores)
+        connect_streams(m, own.scores, self.scores)
         # The paths from `idle` extend into the evictor's rows, hence the register. An input of this
         # cycle may make the registers busy in the next one.
         comes = self.outcome_valid | (self.prefilled_valid & self.prefilled.token.recomputed)
