@@ -190,13 +190,12 @@ class BankScheduler(Unit):
         early = column.position[EARLY_BITS:COLUMN_BITS] == 0
         idle = column.valid & column.ahead & early & open_rows.has(number) & (owed != 0)
         idle &= parity_of((number + 1)[: len(number)]) == parity
-        allowed = Array(parities.begins_with)
         refreshes = Signal()
         m.d.comb += [
             refreshes.eq(now & whole),
             # Of a set that is half complete, the other parity is left.
             parities.first.eq(Mux(now & parities.half, ~parities.parity, ~parity)),
-            parities.begin.eq(Mux(now, parities.half, idle) & allowed[parities.first]),
+            parities.begin.eq(Mux(now, parities.half, idle)),
         ]
         self._rows(m, timing_check, open_rows, refreshes, parities)
         return m

@@ -1,6 +1,6 @@
 """Refreshes of the banks of one parity, while those of the other parity are in use."""
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
@@ -22,9 +22,8 @@ class ParityRefresh(Unit):
     Members
     -------
     begin, first : In(1)
-        Start with the parity `first`, if `begins_with` allows it.
-    begins_with : Out(2)
-        For each parity: it may be refreshed next, and none is in progress.
+        Start with the parity `first`, unless a parity is in progress, or a set continues with the
+        other one.
     active : Out(1)
         A parity is in progress.
     parity, unit : Out
@@ -42,7 +41,6 @@ class ParityRefresh(Unit):
             {
                 "begin": In(1),
                 "first": In(1),
-                "begins_with": Out(2),
                 "active": Out(1),
                 "parity": Out(1),
                 "unit": Out(range(units)),
@@ -59,20 +57,14 @@ class ParityRefresh(Unit):
         # The first parity of the set has begun; the other one is in progress or follows.
         second = Signal()
         ends = self.taken & (self.unit == self.units - 1)
-        m.d.comb += [
-            *(
-                self.begins_with[parity].eq(~self.active & ~(self.half & (self.parity == parity)))
-                for parity in range(2)
-            ),
-            self.complete.eq(ends & second),
-        ]
+        m.d.comb += self.complete.eq(ends & second)
         with m.If(self.taken):
             m.d.sync += self.unit.eq(self.unit + 1)
         with m.If(ends):
             m.d.sync += self.active.eq(0)
         with m.If(self.complete):
             m.d.sync += [self.half.eq(0), second.eq(0)]
-        with m.If(self.begin & Array(self.begins_with)[self.first]):
+        with m.If(self.begin & ~self.active & ~(self.half & (self.parity == self.first))):
             m.d.sync += [
                 self.active.eq(1),
                 self.parity.eq(self.first),
