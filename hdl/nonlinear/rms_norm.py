@@ -5,7 +5,6 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.arith.multiply_add import multiply_add
 from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.nonlinear.row_norm import (
     GUARD_BITS,
@@ -15,6 +14,7 @@ from hdl.nonlinear.row_norm import (
     RowNormParameters,
     reciprocal_root,
     root_breakpoints,
+    root_product,
     row_sum,
     squared,
     weighted,
@@ -69,7 +69,7 @@ class RmsNorm(Unit):
     Element i of a row becomes ``x[i] * w[i] / sqrt(mean(x**2) + epsilon)``. The scale of a row
     cancels, so every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
-    **Latency** 10 cycles from a row's last slice to its first result, 11 if `registered`.
+    **Latency** 10 cycles from a row's last slice to its first result, 13 if `registered`.
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
     rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 5``
     cycles, which with 4 rows limits rows of fewer than 3 slices. A slice waits for its weights.
@@ -165,7 +165,7 @@ class RmsNorm(Unit):
 
         def held(value: Value, name: str, *, reset: bool = False) -> Value:
             """Return a value in the cycle of the shift."""
-            cycles = int(p.registered)
+            cycles = p.product_stages
             return delay_line(m, value, cycles, name=name, enable=move, reset=reset)[-1]
 
         # The last stage may load while the other stages wait for weights.
@@ -185,16 +185,16 @@ class RmsNorm(Unit):
                 divided.eq(held(read, "multiplied", reset=True)),
                 divided_last.eq(held(read_last, "multiplied_last")),
             ]
+        weighed = Cat(divided & self.weights.valid, divided_last)
+        weighed = delay_line(m, weighed, p.weight_stages, name="weighed", enable=free, reset=True)[
+            -1
+        ]
         with m.If(free):
-            m.d.sync += [
-                self.results.valid.eq(divided & self.weights.valid),
-                out.last.eq(divided_last),
-            ]
+            m.d.sync += [self.results.valid.eq(weighed[0]), out.last.eq(weighed[1])]
         for i in range(p.lanes):
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
-            scaled = multiply_add(m, f"scale_{i}", buffer.data[i], row.mantissa)
-            scaled = held(scaled, f"product_{i}")
-            result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p.drop)
+            scaled = root_product(m, f"{i}", buffer.data[i], row.mantissa, p, enable=move)
+            result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p, enable=free)
             with m.If(move):
                 m.d.sync += ratio.eq(scaled >> shift)
             with m.If(free):

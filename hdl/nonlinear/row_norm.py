@@ -35,6 +35,9 @@ ROOT_FRACTION = 16
 ROOT_STAGES = 3
 """Cycles from a sum to its reciprocal root: table address, and two in the interpolation."""
 
+ROOT_PRODUCT_STAGES = 2
+"""Cycles of a registered product with the reciprocal root: both halves, and their sum."""
+
 PIECES = 256
 GUARD_BITS = 3
 
@@ -57,8 +60,9 @@ class RowNormParameters(Parameters):
     rows : int
         Maximum number of complete rows, in flight or stored.
     registered : bool
-        Whether a register separates the product with the reciprocal root from its shift. It adds a
-        cycle of latency, and changes no value.
+        Whether registers separate the products with both halves of the reciprocal root, their sum
+        and its shift, and the product with the weight and its clamp. They add three cycles of
+        latency, and change no value.
 
     Raises
     ------
@@ -77,6 +81,16 @@ class RowNormParameters(Parameters):
         super().__post_init__()
         require(self.width % self.lanes == 0, "width must be a multiple of lanes", self.width)
         require(self.width >= 2 * self.lanes, "width must be at least two slices", self.width)
+
+    @property
+    def product_stages(self) -> int:
+        """Cycles of the product with the reciprocal root, before its shift."""
+        return ROOT_PRODUCT_STAGES if self.registered else 0
+
+    @property
+    def weight_stages(self) -> int:
+        """Cycles of the product with the weight, before its clamp."""
+        return int(self.registered)
 
     @property
     def slices(self) -> int:
@@ -192,18 +206,50 @@ def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tu
     return root.result, delay_line(m, exponent[1:], ROOT_STAGES, name="shift")[-1]
 
 
+def root_product(
+    m: Module, name: str, value: Value, mantissa: Value, p: RowNormParameters, *, enable: Value
+) -> Value:
+    """Return an element times a mantissa, `RowNormParameters.product_stages` cycles later."""
+    if not p.registered:
+        return multiply_add(m, f"scale_{name}", value, mantissa)
+    # The mantissa is an operand of every lane, so that its loads take a part of the first cycle.
+    half = len(mantissa) // 2
+    held = []
+    for part, digits in (("low", mantissa[:half]), ("high", mantissa[half:])):
+        product = multiply_add(m, f"scale_{part}_{name}", value, digits)
+        held.append(Signal.like(product, name=f"{part}_{name}", reset_less=True))
+        with m.If(enable):
+            m.d.sync += held[-1].eq(product)
+    low, high = held
+    total = Signal(signed(len(value) + len(mantissa)), name=f"product_{name}", reset_less=True)
+    with m.If(enable):
+        m.d.sync += total.eq(low + (high << half))
+    return total
+
+
 def squared(m: Module, name: str, value: Value) -> Value:
     """Return the square of an element."""
     return multiply_add(m, name, value, value)[:SQUARE_BITS]
 
 
 def weighted(
-    m: Module, name: str, ratio: Value, weight: Value, drop: int, bias: Value | None = None
+    m: Module,
+    name: str,
+    ratio: Value,
+    weight: Value,
+    p: RowNormParameters,
+    *,
+    enable: Value,
+    bias: Value | None = None,
 ) -> Value:
-    """Return an element times its weight, plus a bias in steps of the output, clamped."""
+    """Return an element times its weight, plus a bias in steps of the output, clamped.
+
+    The clamp is `RowNormParameters.weight_stages` cycles after the product.
+    """
     # The dropped fraction counts as half: one constant bit replaces a rounding adder.
     halves = Cat(Const(1, 1), ratio).as_signed()
-    addend = None if bias is None else bias.shift_left(drop)
-    product = multiply_add(m, name, halves, weight, addend, constant=1 << drop - 1)
-    clamped, _saturated = saturate(product >> drop, OUTPUT.shape)
+    addend = None if bias is None else bias.shift_left(p.drop)
+    product = multiply_add(m, name, halves, weight, addend, constant=1 << p.drop - 1) >> p.drop
+    product = delay_line(m, product, p.weight_stages, name=f"{name}_product", enable=enable)[-1]
+    clamped, _saturated = saturate(product, OUTPUT.shape)
     return clamped
