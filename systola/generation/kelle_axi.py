@@ -88,12 +88,12 @@ class KelleAxiSystem(ShellSystem, KelleSystem):
             )
 
         _none, read, written = self.transferred(lambda: board.run(state, predict=predict), watching)
-        head = weight_beats(self.kelle, p.vocabulary_words) if predict else 0
+        head = weight_beats(self.kelle, p.vocabulary_words, 1) if predict else 0
         return Decoded(
             layers=board.layers,
             prediction=board.prediction,
             cycles=board.cycles,
-            bound=layers * load_beats(self.kelle, p.layer_words) + head,
+            bound=layers * load_beats(self.kelle, p.layer_words, 1) + head,
             bytes_read=read,
             bytes_written=written,
             seconds=board.seconds,

@@ -271,6 +271,24 @@ async def empty_cache(dut: Any) -> None:
 
 
 @cocotb.test()
+@cocotb.parametrize(prefilled=[True, False])
+@only_if(lambda run: small(run) and run.parameters.step_tokens > 1, "one token per step")
+async def random_blocks(dut: Any, prefilled: bool) -> None:
+    """Decode blocks of random lengths, from an empty or a full cache, with slots evicted in them.
+
+    Tokens become popular in the middle of a block, and their vectors are those of other tokens
+    before. Between steps, the rows of recomputed tokens are overwritten, to detect reads of them.
+    """
+    decode = Decode(dut, f"random blocks {prefilled}")
+    p = decode.p
+    await decode.start(longest(p), decode.full if prefilled else 0)
+    for _round in range(2 if four_states() else 40):
+        await decode.script.run(decode.blocks(p.step_tokens, decode.bench.rng.randrange(p.layers)))
+        await decode.corrupt()
+    await decode.check()
+
+
+@cocotb.test()
 @only_if(
     lambda run: run.parameters.layers > 1 and run.parameters.caches <= MOST_CACHES,
     "with one layer, or too many caches",
