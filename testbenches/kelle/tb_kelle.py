@@ -394,21 +394,22 @@ async def crowded_banks(dut: Any) -> None:
 
 
 def refreshed_steps(decode: Decode) -> Steps:
-    """Fill the cache and decode, while refreshes occur at any time."""
+    """Fill the cache and decode tokens and blocks, while refreshes occur at any time."""
     p = decode.p
     sweep = p.memory.refresh.sweep_cycles
     tick = min(3 * sweep, (1 << p.tick_bits) - 1)
     yield from decode.load(intervals(p, tick, min(sweep, tick - sweep)), decode.full)
-    for now in decode.text(decode.full, 6):
+    for now in decode.text(decode.full, 3):
         yield from decode.decode(now)
+    yield from decode.blocks(3 * p.step_tokens)
     assert decode.accelerator.counts().min() > 0
 
 
 def steps_after_a_reset(decode: Decode) -> Steps:
-    """Fill the cache with tokens that the bench selects, and decode."""
+    """Fill the cache with tokens that the bench selects, and decode tokens and blocks."""
     yield from decode.load(longest(decode.p), decode.full, select=False)
-    for now in decode.text(decode.full, 1 if four_states() else 3):
-        yield from decode.decode(now)
+    yield from decode.decode(decode.full)
+    yield from decode.blocks((1 if four_states() else 2) * decode.p.step_tokens)
 
 
 stalls = stall_test(
