@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -177,11 +177,10 @@ class KelleSystem(System):
         writes the remaining bits after each token.
         """
         most = 1 if self.retention else self.kelle.step_tokens
-        firsts = [0, *range(1, tokens, most)][:tokens]
-        ends = [*firsts[1:], tokens]
         return [
             Block(first=first, count=end - first, predict=end == tokens)
-            for first, end in zip(firsts, ends, strict=True)
+            for first, end in pairwise([0, *range(1, tokens, most), tokens])
+            if first < end
         ]
 
     def prompt_blocks(self, tokens: int) -> list[Block]:
