@@ -7,7 +7,6 @@ from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.operator import Operator
 from hdl.arith.prefix_sum import prefix_sum
 from hdl.parameters import require_range
-from hdl.target import Target, current_target
 
 
 class MultiplyAdd(Operator):
@@ -134,11 +133,7 @@ class DividedProduct(Operator):
         total = CarrySaveSum(m, width)
         total.add_product(self.a, self.b)
         total.add(self.constant)
-        if current_target() is Target.FPGA:
-            (result,) = pipeline.cut(total.result())
-        else:
-            result = prefix_sum(m, *pipeline.cut(*total.pair()))[:width]
-        m.d.comb += self.result.eq(result)
+        m.d.comb += self.result.eq(prefix_sum(m, *pipeline.cut(*total.parts()))[:width])
         return m
 
 

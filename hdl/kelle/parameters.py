@@ -506,16 +506,16 @@ class KelleParameters(ModelDimensions, Parameters):
     def softmax(self) -> SoftmaxParameters:
         """Dimensions of the softmax; a row has the scores of all slots and the arriving token's."""
         return SoftmaxParameters(
-            lanes=self.rows, scores=(self.cache_tiles + 1) * self.rows, registered=True
+            lanes=self.rows, scores=(self.cache_tiles + 1) * self.rows, divided=True
         )
 
     @property
     def norm(self) -> RmsNormParameters | LayerNormParameters:
         """Dimensions of the norms; the matrices that follow contain the norms' weights."""
-        kind = LayerNormParameters if self.layer_norm else RmsNormParameters
-        return kind(
-            lanes=self.rows, width=self.hidden_size, rows=min(self.batch, 4), registered=True
-        )
+        width, rows = self.hidden_size, min(self.batch, 4)
+        if self.layer_norm:
+            return LayerNormParameters(lanes=self.rows, width=width, rows=rows, registered=True)
+        return RmsNormParameters(lanes=self.rows, width=width, rows=rows, divided=True)
 
     @property
     def scaled_products(self) -> bool:

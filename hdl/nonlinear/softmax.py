@@ -64,7 +64,7 @@ class SoftmaxParameters(Parameters):
         Maximum number of scores in a row, a multiple of `lanes` and at least two slices.
     rows : int
         Maximum number of complete rows, in flight or stored.
-    registered : bool
+    divided : bool
         Whether registers divide the product of a power and its factor, before its carry chain. They
         add a cycle of latency, and change no value.
 
@@ -77,7 +77,7 @@ class SoftmaxParameters(Parameters):
     lanes: Annotated[int, PowerOfTwo(1, 64, "scores")] = 32
     scores: Annotated[int, Range(2, 4096, "scores")] = 2048
     rows: Annotated[int, Range(1, 16, "rows")] = 4
-    registered: bool = option(default=False)
+    divided: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -150,7 +150,7 @@ class Softmax(Unit):
     """Probabilities 2**s / sum(2**s) of rows of scores s, in slices of `lanes`.
 
     **Latency** 10 cycles from a row's last slice to its first slice of probabilities, 11 if
-    `registered`.
+    `divided`.
 
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
     rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 6``
@@ -282,14 +282,14 @@ class Softmax(Unit):
         scaled, scaled_last = Signal(), Signal(reset_less=True)
         out = self.probabilities.payload
         drop = POWER_FRACTION + FACTOR_FRACTION - PROBABILITY.fraction_bits
-        if p.registered:
+        if p.divided:
             products = self._divided_products(m, buffer, factor, move, constant=1 << drop - 1)
         else:
             products = [
                 multiply_add(m, f"scale_{i}", buffer.data[i], factor, constant=1 << drop - 1)
                 for i in range(p.lanes)
             ]
-        cycles = int(p.registered)
+        cycles = int(p.divided)
         done = delay_line(m, scaled, cycles, name="scaled", enable=move, reset=True)[-1]
         done_last = delay_line(m, scaled_last, cycles, name="scaled_last", enable=move)[-1]
         with m.If(move):
