@@ -48,6 +48,9 @@ class KelleParameters(ModelDimensions, Parameters):
         Bytes of a word of `weights` with a weight memory: the off-chip memory's bytes per cycle.
     banks, word_bytes, words : int
         As in `KvEdramParameters`.
+    access_ps, clock_mhz : int
+        As in `KvEdramParameters`: the access time of the eDRAM, and the clock, which together
+        decide the cycles of a read.
     overflow : bool
         Whether the keys and values of heads that do not fit into the eDRAM are in off-chip memory.
         All stored input vectors are in the eDRAM, and the heads from the first one on.
@@ -148,6 +151,8 @@ class KelleParameters(ModelDimensions, Parameters):
     gated: bool = option(default=True)
     tick_bits: Annotated[int, As(RefreshParameters)] = 20
     interval_bits: Annotated[int, As(RefreshParameters)] = 5
+    access_ps: Annotated[int, As(KvEdramParameters)] = option(default=1900)
+    clock_mhz: Annotated[int, As(KvEdramParameters)] = option(default=1000)
 
     def __post_init__(self) -> None:
         """Check the rules between the parts; the parts check their own."""
@@ -467,6 +472,8 @@ class KelleParameters(ModelDimensions, Parameters):
                 kv_heads=self.resident_heads,
                 vector_size=self.hidden_size,
                 vectors=self.caches * self.vectors,
+                access_ps=self.access_ps,
+                clock_mhz=self.clock_mhz,
             ),
             tick_bits=self.tick_bits,
             interval_bits=self.interval_bits,
@@ -514,13 +521,17 @@ class KelleParameters(ModelDimensions, Parameters):
     @property
     def softmax(self) -> SoftmaxParameters:
         """Dimensions of the softmax; a row has the scores of all slots and the arriving token's."""
-        return SoftmaxParameters(lanes=self.rows, scores=(self.cache_tiles + 1) * self.rows)
+        return SoftmaxParameters(
+            lanes=self.rows, scores=(self.cache_tiles + 1) * self.rows, divided=True
+        )
 
     @property
     def norm(self) -> RmsNormParameters | LayerNormParameters:
         """Dimensions of the norms; the matrices that follow contain the norms' weights."""
-        kind = LayerNormParameters if self.layer_norm else RmsNormParameters
-        return kind(lanes=self.rows, width=self.hidden_size, rows=min(self.step_tokens, 4))
+        width, rows = self.hidden_size, min(self.step_tokens, 4)
+        if self.layer_norm:
+            return LayerNormParameters(lanes=self.rows, width=width, rows=rows, registered=True)
+        return RmsNormParameters(lanes=self.rows, width=width, rows=rows, divided=True)
 
     @property
     def scaled_products(self) -> bool:

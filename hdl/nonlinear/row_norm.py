@@ -176,6 +176,40 @@ def row_sum(
         m.d.sync += total.eq(result)
 
 
+def divided_row_sum(
+    m: Module,
+    addends: Sequence[Value],
+    *,
+    strobe: Value,
+    begins: Value,
+    start: Value,
+    total: Signal,
+) -> None:
+    """Sum a row as `row_sum`, in `total` one cycle later, with one carry chain after the sum.
+
+    The row's sum is two numbers, to which full adders add the two of each slice.
+    """
+    width = len(total)
+    slice_sum = CarrySaveSum(m, width)
+    for addend in addends:
+        slice_sum.add(addend)
+    slice_pair = [Signal(width, name=f"{total.name}_slice_{i}", reset_less=True) for i in range(2)]
+    row_pair = [Signal(width, name=f"{total.name}_row_{i}", reset_less=True) for i in range(2)]
+    m.d.sync += [register.eq(value) for register, value in zip(slice_pair, slice_sum.parts(), strict=True)]
+    grown = CarrySaveSum(m, width)
+    # The first slice of a row restarts the sum.
+    grown.add(Mux(begins, start, row_pair[0]))
+    grown.add(Mux(begins, 0, row_pair[1]))
+    for value in slice_pair:
+        grown.add(value)
+    with m.If(strobe):
+        m.d.sync += [register.eq(value) for register, value in zip(row_pair, grown.parts(), strict=True)]
+    result = CarrySaveSum(m, width)
+    for value in row_pair:
+        result.add(value)
+    m.d.sync += total.eq(result.result())
+
+
 def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tuple[Value, Value]:
     """Return the mantissa of ``1 / sqrt(total)`` and its shift, `ROOT_STAGES` cycles later."""
     # The root halves the exponent; the factor of two of an odd exponent selects the second octave.

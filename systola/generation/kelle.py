@@ -101,6 +101,11 @@ class KelleSystem(System):
         tick_bits = max(p.tick_bits, TICK_BITS)
         return replace(one, layers=s.layers, words=words, tick_bits=tick_bits)
 
+    @classmethod
+    def with_memory(cls, parameters: Any, settings: Settings) -> Any:
+        """Return the parameters with the clock, which decides the cycles of an eDRAM access."""
+        return parameters if settings.clock is None else replace(parameters, clock_mhz=settings.clock)
+
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
@@ -111,7 +116,7 @@ class KelleSystem(System):
         intervals = self.retention.intervals if self.retention else RefreshIntervals()
         # Intervals that cannot be counted at this clock are refused here.
         refresh = self.kelle.memory.refresh
-        self.refresh = intervals.settings(refresh, clock_mhz=self.clock_of(settings))
+        self.refresh = intervals.settings(refresh, clock_mhz=self.kelle.clock_mhz)
         self.flips = 0
         self.host: Host | None = None
         self.golden: WholeModel | None = None

@@ -7,12 +7,14 @@ when the attention has used the victim's value.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for
 
+from hdl.arith.delay_line import delay_line
 from hdl.kelle.control.block_stager import BlockStager
 from hdl.kelle.control.computed_rows import ComputedRows
 from hdl.kelle.control.overflow_reads import OverflowReads
@@ -87,7 +89,8 @@ class KvFetch(Unit):
     this step. All rows of the arriving token's block hold its row, so that the load does not depend
     on the token's slot.
 
-    **Latency** 4 cycles from an operation to its first row, and those of `BlockStager`.
+    **Latency** 3 cycles and `read_cycles` of the eDRAM from an operation to its first row, and
+    those of `BlockStager`.
     **Throughput** one row per cycle; the fetch waits for urgent refreshes.
 
     Parameters
@@ -196,44 +199,76 @@ class KvFetch(Unit):
         ready = Mux(place.side, self.values_read.ready, self.keys_read.ready)
         if p.overflow:
             ready = Mux(place.far, self.overflow_rows.valid, ready)
+        # All rows are delivered in the order of their reads, a row of the eDRAM after
+        # `read_cycles`. The read of a computed row, which takes one cycle, waits for the others.
+        read, following = Signal(self._read_layout()), Signal(self._read_layout())
+        waits = p.memory.edram.read_cycles - 1
         m.d.comb += [
             action.reads_slot.eq(action.wants_slot & (~from_edram | ready)),
+            read.slot.eq(action.reads_slot),
+            read.own.eq(action.reads_own),
+            read.source.eq(chosen.source),
+            read.side.eq(place.side),
+            # The arriving tokens' vectors follow all stored vectors.
+            read.vector.eq(
+                Mux(action.reads_own, p.layer_vectors + place.token, chosen.vector)
+            ),
+            read.head.eq(place.head),
+            read.word.eq(place.word),
+            read.far.eq(place.far),
+            following.eq(delay_line(m, read, waits, name="read", reset=True)[-1]),
             computed.computed_keys.eq(self.computed_keys),
             computed.computed_values.eq(self.computed_values),
             computed.read.strobe.eq(
-                action.reads_own | (action.reads_slot & (chosen.source == Source.COMPUTED))
+                following.own | (following.slot & (following.source == Source.COMPUTED))
             ),
-            computed.read.side.eq(place.side),
-            # The arriving tokens' vectors follow all stored vectors.
-            computed.read.vector.eq(
-                Mux(action.reads_own, p.layer_vectors + place.token, chosen.vector)
-            ),
-            computed.read.head.eq(place.head),
-            computed.read.word.eq(place.word),
+            computed.read.side.eq(following.side),
+            computed.read.vector.eq(following.vector),
+            computed.read.head.eq(following.head),
+            computed.read.word.eq(following.word),
         ]
         self._access_edram(m, place, action, from_edram, computed)
+        delivered = delay_line(m, following, 1, name="delivered", reset=True)[-1]
         if p.overflow:
-            far_row = Signal(p.memory.edram.row_layout, reset_less=True)
             m.d.comb += self.overflow_rows.ready.eq(action.wants_slot & from_edram & place.far)
-            m.d.sync += far_row.eq(self.overflow_rows.payload)
+            payload = self.overflow_rows.payload
+            far_row = delay_line(m, payload, waits + 1, name="far_row")[-1]
 
-        # A row is delivered in the cycle after its read. The computed rows hold their output, so
-        # that it is valid for all rows of the arriving token's block.
-        delivers, came_from = Signal(), Signal(Source, reset_less=True)
-        m.d.sync += [delivers.eq(action.reads_slot), came_from.eq(chosen.source)]
-        m.d.comb += stager.write.strobe.eq(delivers | action.repeats_own)
-        with m.If(action.repeats_own | (came_from == Source.COMPUTED)):
+        # The computed rows hold their output, so that it is valid for all rows of the arriving
+        # token's block.
+        m.d.comb += stager.write.strobe.eq(delivered.slot | action.repeats_own)
+        with m.If(action.repeats_own | (delivered.source == Source.COMPUTED)):
+            side = Mux(action.repeats_own, place.side, delivered.side)
             m.d.comb += stager.write.row.eq(
-                Mux(place.side, computed.values.as_value(), computed.keys.as_value())
+                Mux(side, computed.values.as_value(), computed.keys.as_value())
             )
-        with m.Elif(came_from == Source.EDRAM):
+        with m.Elif(delivered.source == Source.EDRAM):
             m.d.comb += stager.write.row.eq(
-                Mux(place.side, self.values.as_value(), self.keys.as_value())
+                Mux(delivered.side, self.values.as_value(), self.keys.as_value())
             )
             if p.overflow:
-                with m.If(place.far):
+                with m.If(delivered.far):
                     m.d.comb += stager.write.row.eq(far_row)
         return m
+
+    def _read_layout(self) -> data.StructLayout:
+        """Return the layout of a read in flight: of a slot, or of the arriving token's `own` row.
+
+        The other fields are as in `Place`, `Chosen` and `ComputedRows`.
+        """
+        p = self.parameters
+        return data.StructLayout(
+            {
+                "slot": 1,
+                "own": 1,
+                "source": Source,
+                "side": 1,
+                "vector": bits_for(p.members - 1),
+                "head": p.eviction.head_bits,
+                "word": range(max(p.memory.edram.entry_words, 2)),
+                "far": 1,
+            }
+        )
 
     def _tiles(self, m: Module, place: Place, formats: SlotFormats) -> stream.Interface:
         """Return the formats of the tiles; with `overflow`, their rows are requested first."""
@@ -277,6 +312,9 @@ class KvFetch(Unit):
         # `begun`: the stager has reserved room for the block. `listed`: the formats of all tiles
         # have been looked up.
         begun, listed = Signal(), Signal()
+        # The arriving token's row waits in turn for the reads of the slots.
+        reads = p.memory.edram.read_cycles
+        waits = [*(f"WAIT_{cycle}" for cycle in range(1, reads)), "STORE_OWN"]
         m.d.comb += [
             formats.heads.payload.eq(self._cached_head(place)),
             stager.take.eq((action.reads_slot & ~begun) | action.reads_own),
@@ -323,7 +361,10 @@ class KvFetch(Unit):
             with m.State("READ_OWN"):
                 m.d.comb += action.reads_own.eq(stager.room)
                 with m.If(stager.room):
-                    m.next = "STORE_OWN"
+                    m.next = waits[0]
+            for wait, following in pairwise(waits):
+                with m.State(wait):
+                    m.next = following
             with m.State("STORE_OWN"):
                 m.d.comb += action.stores_own.eq(1)
                 stored = Mux(place.side, self.values_write.ready, self.keys_write.ready)
