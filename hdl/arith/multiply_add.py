@@ -5,8 +5,8 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.operator import Operator
-from hdl.arith.prefix_sum import prefix_sum
 from hdl.parameters import require_range
+from hdl.target import Target, current_target
 
 
 class MultiplyAdd(Operator):
@@ -84,20 +84,21 @@ class MultiplyAdd(Operator):
 
 
 class DividedProduct(Operator):
-    """``a * b + constant``, with its pipeline registers before the carry chain of the sum.
+    """``a * b + constant``, with pipeline registers in the middle of its full adders.
 
-    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** exact. The
-    registers hold the two numbers to which full adders reduce the Booth rows; the carry chain that
-    adds them takes about a third of the time of the whole. For an FPGA they hold the product.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** exact. Before the
+    registers, full adders reduce the Booth rows of each half of `b` to two numbers; after them, the
+    four numbers are added with one carry chain. Both parts take about half of the time of the
+    whole. For an FPGA the registers hold the product.
 
     Parameters
     ----------
     a, b : Shape
-        Shapes of the factors; 1 to 64 bits each. The factor with fewer bits should be `b`.
+        Shapes of the factors; 1 to 64 and 2 to 64 bits. The factor with fewer bits should be `b`.
     constant : int
         Constant addend, for example half a unit of a rounded result.
     stages : int
-        Pipeline stages before the carry chain.
+        Pipeline stages in the middle.
     enable : bool
         Add the input `enable`; the registers load only while it is 1.
 
@@ -118,7 +119,7 @@ class DividedProduct(Operator):
         self, *, a: Shape, b: Shape, constant: int = 0, stages: int = 1, enable: bool = False
     ) -> None:
         require_range("bits of a", a.width, 1, 64)
-        require_range("bits of b", b.width, 1, 64)
+        require_range("bits of b", b.width, 2, 64)
         self.constant = constant
         shape = signed if a.signed or b.signed else unsigned
         result = shape(a.width + b.width + (constant != 0))
@@ -126,14 +127,30 @@ class DividedProduct(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Reduce the product and the constant to two numbers; cut; add them."""
+        """Reduce the product with each half of `b` to two numbers; cut; add all four."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
-        width = len(self.result)
+        width, constant = len(self.result), self.constant
         total = CarrySaveSum(m, width)
-        total.add_product(self.a, self.b)
-        total.add(self.constant)
-        m.d.comb += self.result.eq(prefix_sum(m, *pipeline.cut(*total.parts()))[:width])
+        if current_target() is Target.FPGA:
+            (product,) = pipeline.cut(self.a * self.b)
+            total.add(product)
+        else:
+            middle = len(self.b) // 2
+            low, high = self.b[:middle], self.b[middle:]
+            addends: list[Value] = []
+            if self.b.shape().signed:
+                high = high.as_signed()
+            for factor, place in ((low, 0), (high, middle)):
+                half = CarrySaveSum(m, width - place)
+                half.add_product(self.a, factor)
+                *pair, rest = half.open_pair()
+                addends += (number.shift_left(place) for number in pair)
+                constant += rest << place
+            for number in pipeline.cut(*addends):
+                total.add(number)
+        total.add(constant)
+        m.d.comb += self.result.eq(total.result())
         return m
 
 

@@ -44,8 +44,9 @@ class RmsNormParameters(RowNormParameters):
     registered : bool
         As in `RowNormParameters`.
     divided : bool
-        Whether registers divide the sum of the squares and the product with the reciprocal root,
-        before their carry chains. They add 2 cycles of latency, and change no value.
+        Whether registers divide the sum of the squares, before its carry chain, and the product
+        with the reciprocal root, in the middle and before its shift. They add 3 cycles of latency,
+        and change no value.
 
     Raises
     ------
@@ -81,7 +82,7 @@ class RmsNorm(Unit):
     Element i of a row becomes ``x[i] * w[i] / sqrt(mean(x**2) + epsilon)``. The scale of a row
     cancels, so every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
-    **Latency** 10 cycles from a row's last slice to its first result, 11 if `registered`, 12 if
+    **Latency** 10 cycles from a row's last slice to its first result, 11 if `registered`, 13 if
     `divided`.
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
     rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 5``
@@ -181,8 +182,8 @@ class RmsNorm(Unit):
         move = Signal()
 
         def held(value: Value, name: str, *, reset: bool = False) -> Value:
-            """Return a value in the cycle of the shift."""
-            cycles = int(p.registered or p.divided)
+            """Return a value of the product's cycle in the cycle of the shift."""
+            cycles = 2 if p.divided else int(p.registered)
             return delay_line(m, value, cycles, name=name, enable=move, reset=reset)[-1]
 
         # The last stage may load while the other stages wait for weights.
@@ -221,7 +222,9 @@ class RmsNorm(Unit):
                 scaled = product.result
             else:
                 scaled = multiply_add(m, f"scale_{i}", buffer.data[i], row.mantissa)
-                scaled = held(scaled, f"product_{i}")
+            # A register before the shift.
+            cycles = int(p.registered or p.divided)
+            scaled = delay_line(m, scaled, cycles, name=f"product_{i}", enable=move)[-1]
             result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p.drop)
             with m.If(move):
                 m.d.sync += ratio.eq(scaled >> shift)

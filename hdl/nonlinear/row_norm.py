@@ -195,7 +195,9 @@ def divided_row_sum(
         slice_sum.add(addend)
     slice_pair = [Signal(width, name=f"{total.name}_slice_{i}", reset_less=True) for i in range(2)]
     row_pair = [Signal(width, name=f"{total.name}_row_{i}", reset_less=True) for i in range(2)]
-    m.d.sync += [register.eq(value) for register, value in zip(slice_pair, slice_sum.parts(), strict=True)]
+    m.d.sync += [
+        register.eq(value) for register, value in zip(slice_pair, slice_sum.parts(), strict=True)
+    ]
     grown = CarrySaveSum(m, width)
     # The first slice of a row restarts the sum.
     grown.add(Mux(begins, start, row_pair[0]))
@@ -203,7 +205,9 @@ def divided_row_sum(
     for value in slice_pair:
         grown.add(value)
     with m.If(strobe):
-        m.d.sync += [register.eq(value) for register, value in zip(row_pair, grown.parts(), strict=True)]
+        m.d.sync += [
+            register.eq(value) for register, value in zip(row_pair, grown.parts(), strict=True)
+        ]
     result = CarrySaveSum(m, width)
     for value in row_pair:
         result.add(value)

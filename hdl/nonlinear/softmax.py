@@ -65,8 +65,8 @@ class SoftmaxParameters(Parameters):
     rows : int
         Maximum number of complete rows, in flight or stored.
     divided : bool
-        Whether registers divide the product of a power and its factor, before its carry chain. They
-        add a cycle of latency, and change no value.
+        Whether registers divide the product of a power and its factor in the middle. They add a
+        cycle of latency, and change no value.
 
     Raises
     ------
@@ -306,7 +306,7 @@ class Softmax(Unit):
     def _divided_products(
         self, m: Module, buffer: RowBuffer, factor: Signal, move: Signal, *, constant: int
     ) -> list[Value]:
-        """Return each lane's power times the factor, with a register before the carry chain."""
+        """Return each lane's power times the factor, with registers in the middle."""
         products = []
         for i in range(self.parameters.lanes):
             m.submodules[f"scale_{i}"] = product = DividedProduct(

@@ -104,7 +104,9 @@ class KelleSystem(System):
     @classmethod
     def with_memory(cls, parameters: Any, settings: Settings) -> Any:
         """Return the parameters with the clock, which decides the cycles of an eDRAM access."""
-        return parameters if settings.clock is None else replace(parameters, clock_mhz=settings.clock)
+        return (
+            parameters if settings.clock is None else replace(parameters, clock_mhz=settings.clock)
+        )
 
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path

@@ -15,7 +15,7 @@ from testbenches.streams import pause_until
 LATENCY, READ_LATENCY = 10, 4
 """Cycles from a row's last slice, and from the read of its first slice, to its first result.
 
-With `divided` two more, and one more.
+With `divided` three more, and two more.
 """
 
 
@@ -46,7 +46,7 @@ async def real_states(dut: Any) -> None:
     """Run hidden states of SmolLM2 at full rate; compare every bit."""
     bench = bench_for(dut, "real_states")
     rows = real_rows(bench.p)
-    latency, read_latency = LATENCY + 2 * bench.p.divided, READ_LATENCY + bench.p.divided
+    latency, read_latency = LATENCY + 3 * bench.p.divided, READ_LATENCY + 2 * bench.p.divided
     await bench.run_at_full_rate(rows, latency=latency, read_latency=read_latency)
 
 

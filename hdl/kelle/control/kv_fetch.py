@@ -210,9 +210,7 @@ class KvFetch(Unit):
             read.source.eq(chosen.source),
             read.side.eq(place.side),
             # The arriving tokens' vectors follow all stored vectors.
-            read.vector.eq(
-                Mux(action.reads_own, p.layer_vectors + place.token, chosen.vector)
-            ),
+            read.vector.eq(Mux(action.reads_own, p.layer_vectors + place.token, chosen.vector)),
             read.head.eq(place.head),
             read.word.eq(place.word),
             read.far.eq(place.far),

@@ -183,9 +183,7 @@ class EvictionController(Unit):
             issue.stepping.eq(assigner.stepping),
             # With `evict_before`, the search of a step marks the slots of the token that became
             # popular in the same step, so that it waits for this decision.
-            issue.enable.eq(
-                self.scores.ready & (ready.decided & follows if p.evict_before else 1)
-            ),
+            issue.enable.eq(self.scores.ready & (ready.decided & follows if p.evict_before else 1)),
             issue.filled.eq(assigner.filled),
             issue.halve.eq(victims.halve),
             issue.layer.eq(layer),

@@ -18,7 +18,6 @@ from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
-
 OUTCOME_DELAY = 2
 """Cycles from a placement's outcome to the registers."""
 
