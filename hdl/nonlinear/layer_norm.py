@@ -18,7 +18,6 @@ from hdl.nonlinear.row_norm import (
     RowNormParameters,
     reciprocal_root,
     root_breakpoints,
-    root_product,
     row_sum,
     squared,
     weighted,
@@ -47,7 +46,7 @@ class LayerNormParameters(RowNormParameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
-    registered : bool
+    registered, weighed : bool
         As in `RowNormParameters`.
 
     Raises
@@ -103,7 +102,7 @@ class LayerNorm(Unit):
     division: ``(N x[i] - S) / sqrt(N Q - S**2 + N**2 epsilon)``. The scale of a row cancels, so
     every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
-    **Latency** 13 cycles from a row's last slice to its first result, 16 if `registered`.
+    **Latency** 13 cycles from a row's last slice to its first result, 14 if `registered`.
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
     rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 7``
     cycles. A slice waits for its weights.
@@ -230,7 +229,7 @@ class LayerNorm(Unit):
         # The last stage may load while the other stages wait for weights.
         free = ~self.results.valid | self.results.ready
         move = Signal()
-        extra = p.product_stages
+        extra = int(p.registered)
         stages = delay_line(m, buffer.valid, 3 + extra, name="valid", enable=move, reset=True)
         lasts = delay_line(m, buffer.last, 3 + extra, name="last", enable=move)
         factors = delay_line(m, Cat(row.mantissa, row.shift), 1, name="factors", enable=move)[-1]
@@ -245,26 +244,19 @@ class LayerNorm(Unit):
         out = self.results.payload
         with m.If(move):
             m.d.sync += row.eq(buffer.result)
-        weighed = Cat(divided & self.affine.valid, lasts[-1])
-        weighed = delay_line(m, weighed, p.weight_stages, name="weighed", enable=free, reset=True)[
-            -1
-        ]
+        weighed, cycles = divided & self.affine.valid, int(p.weighed)
+        weighed = delay_line(m, weighed, cycles, name="weighed", enable=free, reset=True)[-1]
+        weighed_last = delay_line(m, lasts[-1], cycles, name="weighed_last", enable=free)[-1]
         with m.If(free):
-            m.d.sync += [self.results.valid.eq(weighed[0]), out.last.eq(weighed[1])]
+            m.d.sync += [self.results.valid.eq(weighed), out.last.eq(weighed_last)]
         affine = self.affine.payload
         for i in range(p.lanes):
             centred = Signal(p.centred_shape, name=f"centred_{i}", reset_less=True)
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
-            scaled = root_product(m, f"{i}", centred, mantissa, p, enable=move)
-            result = weighted(
-                m,
-                f"weight_{i}",
-                ratio,
-                affine.weights[i],
-                p,
-                enable=free,
-                bias=affine.biases[i],
-            )
+            scaled = multiply_add(m, f"scale_{i}", centred, mantissa)
+            scaled = delay_line(m, scaled, extra, name=f"product_{i}", enable=move)[-1]
+            weight, bias = affine.weights[i], affine.biases[i]
+            result = weighted(m, f"weight_{i}", ratio, weight, p, enable=free, bias=bias)
             with m.If(move):
                 m.d.sync += [
                     centred.eq(buffer.data[i] * p.width - row.sum),

@@ -35,9 +35,6 @@ ROOT_FRACTION = 16
 ROOT_STAGES = 3
 """Cycles from a sum to its reciprocal root: table address, and two in the interpolation."""
 
-ROOT_PRODUCT_STAGES = 2
-"""Cycles of a registered product with the reciprocal root: both halves, and their sum."""
-
 PIECES = 256
 GUARD_BITS = 3
 
@@ -60,9 +57,11 @@ class RowNormParameters(Parameters):
     rows : int
         Maximum number of complete rows, in flight or stored.
     registered : bool
-        Whether registers separate the products with both halves of the reciprocal root, their sum
-        and its shift, and the product with the weight and its clamp. They add three cycles of
-        latency, and change no value.
+        Whether a register separates the product with the reciprocal root from its shift. It adds a
+        cycle of latency, and changes no value.
+    weighed : bool
+        Whether a register separates the product with the weight from its clamp. It adds a cycle of
+        latency, and changes no value.
 
     Raises
     ------
@@ -75,22 +74,13 @@ class RowNormParameters(Parameters):
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
     rows: Annotated[int, Range(1, 16, "rows")] = 4
     registered: bool = option(default=False)
+    weighed: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
         require(self.width % self.lanes == 0, "width must be a multiple of lanes", self.width)
         require(self.width >= 2 * self.lanes, "width must be at least two slices", self.width)
-
-    @property
-    def product_stages(self) -> int:
-        """Cycles of the product with the reciprocal root, before its shift."""
-        return ROOT_PRODUCT_STAGES if self.registered else 0
-
-    @property
-    def weight_stages(self) -> int:
-        """Cycles of the product with the weight, before its clamp."""
-        return int(self.registered)
 
     @property
     def slices(self) -> int:
@@ -190,6 +180,44 @@ def row_sum(
         m.d.sync += total.eq(result)
 
 
+def divided_row_sum(
+    m: Module,
+    addends: Sequence[Value],
+    *,
+    strobe: Value,
+    begins: Value,
+    start: Value,
+    total: Signal,
+) -> None:
+    """Sum a row as `row_sum`, in `total` one cycle later, with one carry chain after the sum.
+
+    The row's sum is two numbers, to which full adders add the two of each slice.
+    """
+    width = len(total)
+    slice_sum = CarrySaveSum(m, width)
+    for addend in addends:
+        slice_sum.add(addend)
+    slice_pair = [Signal(width, name=f"{total.name}_slice_{i}", reset_less=True) for i in range(2)]
+    row_pair = [Signal(width, name=f"{total.name}_row_{i}", reset_less=True) for i in range(2)]
+    m.d.sync += [
+        register.eq(value) for register, value in zip(slice_pair, slice_sum.parts(), strict=True)
+    ]
+    grown = CarrySaveSum(m, width)
+    # The first slice of a row restarts the sum.
+    grown.add(Mux(begins, start, row_pair[0]))
+    grown.add(Mux(begins, 0, row_pair[1]))
+    for value in slice_pair:
+        grown.add(value)
+    with m.If(strobe):
+        m.d.sync += [
+            register.eq(value) for register, value in zip(row_pair, grown.parts(), strict=True)
+        ]
+    result = CarrySaveSum(m, width)
+    for value in row_pair:
+        result.add(value)
+    m.d.sync += total.eq(result.result())
+
+
 def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tuple[Value, Value]:
     """Return the mantissa of ``1 / sqrt(total)`` and its shift, `ROOT_STAGES` cycles later."""
     # The root halves the exponent; the factor of two of an odd exponent selects the second octave.
@@ -204,27 +232,6 @@ def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tu
     m.d.sync += place.eq(Cat(fraction, exponent[0]))
     m.d.comb += root.a.eq(place)
     return root.result, delay_line(m, exponent[1:], ROOT_STAGES, name="shift")[-1]
-
-
-def root_product(
-    m: Module, name: str, value: Value, mantissa: Value, p: RowNormParameters, *, enable: Value
-) -> Value:
-    """Return an element times a mantissa, `RowNormParameters.product_stages` cycles later."""
-    if not p.registered:
-        return multiply_add(m, f"scale_{name}", value, mantissa)
-    # The mantissa is an operand of every lane, so that its loads take a part of the first cycle.
-    half = len(mantissa) // 2
-    held = []
-    for part, digits in (("low", mantissa[:half]), ("high", mantissa[half:])):
-        product = multiply_add(m, f"scale_{part}_{name}", value, digits)
-        held.append(Signal.like(product, name=f"{part}_{name}", reset_less=True))
-        with m.If(enable):
-            m.d.sync += held[-1].eq(product)
-    low, high = held
-    total = Signal(signed(len(value) + len(mantissa)), name=f"product_{name}", reset_less=True)
-    with m.If(enable):
-        m.d.sync += total.eq(low + (high << half))
-    return total
 
 
 def squared(m: Module, name: str, value: Value) -> Value:
@@ -244,12 +251,12 @@ def weighted(
 ) -> Value:
     """Return an element times its weight, plus a bias in steps of the output, clamped.
 
-    The clamp is `RowNormParameters.weight_stages` cycles after the product.
+    If `weighed`, the clamp is a cycle later than the product.
     """
     # The dropped fraction counts as half: one constant bit replaces a rounding adder.
     halves = Cat(Const(1, 1), ratio).as_signed()
     addend = None if bias is None else bias.shift_left(p.drop)
     product = multiply_add(m, name, halves, weight, addend, constant=1 << p.drop - 1) >> p.drop
-    product = delay_line(m, product, p.weight_stages, name=f"{name}_product", enable=enable)[-1]
+    product = delay_line(m, product, int(p.weighed), name=f"{name}_product", enable=enable)[-1]
     clamped, _saturated = saturate(product, OUTPUT.shape)
     return clamped

@@ -292,8 +292,12 @@ def test_operations_that_start_with_a_layer_overwrite_none_of_its_inputs(
             assert not layer.reads & one.writes and not layer.writes & one.writes
             # Everything else that it reads is written by complete instructions.
             assert not (layer.writes - {Buffer.SUMS}) & one.reads
-    # Six operations of a layer for each request, and those of the LM head.
-    assert early == batch * (6 + len(p.projection))
+    # Four operations of a layer for each request, and those of the LM head. Keys, values and
+    # queries are one vector of a second request, and two or three of a first one.
+    pairs = p.head_rounds * -(-p.group_size // 2)
+    first = -(-batch // 2)
+    parts = (2 + (pairs > 2)) * first + batch - first
+    assert early == parts + batch * (4 + len(p.projection))
 
 
 def test_one_side_writes_what_the_other_reads() -> None:
