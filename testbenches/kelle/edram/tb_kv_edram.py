@@ -118,9 +118,7 @@ class Cache(ScriptBench):
             asked = int(read.payload.value) if read.transfers() else None
             *self.waiting[number], accessed = asked, *self.waiting[number]
             # The access returns old data if the same cycle writes.
-            self.due[number] = (
-                None if accessed is None else self.written[number].get(accessed, 0)
-            )
+            self.due[number] = None if accessed is None else self.written[number].get(accessed, 0)
             if write.transfers():
                 address_row = int(write.payload.value)
                 address = address_row & ((1 << self.p.address_bits) - 1)
