@@ -44,7 +44,7 @@ class AttentionComputationModuleParameters(Parameters):
     updates: Annotated[int, Range(2, 4096, "positions")] = 16
     cache_format: Annotated[FloatFormat, OneOf(NAMED_FORMATS)] = BINARY32
     cache_stages: Annotated[int, Range(1, 4, "stages")] = 3
-    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 3
     reciprocal_stages: Annotated[int, Range(1, 4, "stages")] = 4
 
     @property
@@ -64,13 +64,13 @@ class AttentionComputationModuleParameters(Parameters):
 
     @property
     def product_latency(self) -> int:
-        """Cycles from a task's operands to the units' `o_vec`, input register included."""
-        return self.vector.vector_latency + 1
+        """Cycles from a task's operands to the units' `o_vec`."""
+        return self.vector.vector_latency
 
     @property
     def sum_latency(self) -> int:
-        """Cycles from a task's operands to the units' `o_scal`, input register included."""
-        return self.vector.scalar_latency + 1
+        """Cycles from a task's operands to the units' `o_scal`."""
+        return self.vector.scalar_latency
 
     @property
     def pass_cycles(self) -> int:

@@ -199,19 +199,15 @@ class AttentionComputationModule(Unit):
                 scalar = Mux(selected, own_scalar, scalar)
                 vector = Mux(selected, Value.cast(own_vector), vector)
             begins = mode_based.valid | Cat(selected for selected, _, _ in scaled).any()
-            operands = Cat(
-                Mux(mode_based.valid, Operation.DOT_PRODUCT, Operation.SCALE),
-                scalar,
-                Mux(mode_based.valid, Value.cast(mode_based.columns[lane]), vector),
-            )
-            held = delay_line(m, operands, 1, name=f"operands_{lane}")[-1]
             m.d.comb += [
                 unit.load.eq(sequencer.begin),
                 unit.i_vec1.eq(step.query),
-                unit.valid.eq(delay_line(m, begins, 1, name=f"valid_{lane}", reset=True)[-1]),
-                Cat(
-                    Value.cast(unit.operation), Value.cast(unit.i_scal), Value.cast(unit.i_vec2)
-                ).eq(held),
+                unit.valid.eq(begins),
+                unit.operation.eq(Mux(mode_based.valid, Operation.DOT_PRODUCT, Operation.SCALE)),
+                unit.i_scal.eq(scalar),
+                Value.cast(unit.i_vec2).eq(
+                    Mux(mode_based.valid, Value.cast(mode_based.columns[lane]), vector)
+                ),
             ]
         # The output is registered, so that the consumer can stall while the caches are written out.
         with m.If(ends):

@@ -40,7 +40,7 @@ class ActivePositionModuleParameters(Parameters):
     slots: Annotated[int, Range(2, 1 << 16, "positions")] = 4096
     recent: Annotated[int, Range(1, 64, "positions")] = 16
     table: Annotated[IntervalTable, Named(TABLES)] = FIVE
-    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 3
 
     def __post_init__(self) -> None:
         """Check the type of the table."""

@@ -51,7 +51,7 @@ class LinearModuleParameters(Parameters):
     samples: Annotated[int, Range(1, 64, "samples")] = 4
     slices: Annotated[int, Range(1, 256, "slices")] = 86
     groups: Annotated[int, Range(1, 8192, "groups")] = 1573
-    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 3
 
     @property
     def pace(self) -> int:

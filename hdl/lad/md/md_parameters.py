@@ -43,7 +43,7 @@ class ModeDiscrepancyModuleParameters(Parameters):
     lanes: Annotated[int, Range(1, 8, "positions")] = 2
     slots: Annotated[int, Range(2, 1 << 16, "positions")] = 4096
     table: Annotated[IntervalTable, Named(TABLES)] = FIVE
-    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 3
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     def __post_init__(self) -> None:

@@ -1,6 +1,9 @@
 """Update of one active position's counters and mode."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
@@ -61,7 +64,10 @@ class ModeUpdate(Unit):
             key.eq(number_order(BINARY16, self.difference)),
             above.eq(Cat(key > number_order_key(BINARY16, code) for code in p.table.lowers)),
         ]
-        # Bounds ascend: the highest comparator that is 1 gives the interval.
+        # Bounds ascend: the highest comparator that is 1 gives the interval, as one bit each.
+        top = p.table.intervals - 1
+        chosen = Cat(~above[0], above & ~Cat(above[1:], Const(0, 1)))
+        within = Signal(top + 1, reset_less=True)
         found = Signal(MODE_BITS)
         for index, one in enumerate(above, start=1):
             with m.If(one):
@@ -69,40 +75,40 @@ class ModeUpdate(Unit):
 
         mark = Signal(p.mark_layout, reset_less=True)
         # A mode code has four bits, more than a short table needs.
-        top = p.table.intervals - 1
         old_mode = Mux(self.mark.mode > top, top, self.mark.mode)
         with m.If(self.enable):
             m.d.sync += [
                 mark.eq(self.mark),
+                within.eq(chosen),
                 self.interval.eq(found),
                 # A recent position is in no cache, as if its mode were the tail, whose line is 0.
                 self.mode.eq(Mux(self.mark.recent, 0, old_mode)),
             ]
 
-        counters = [Signal(COUNT_BITS, name=f"counter_{index}") for index in range(top + 1)]
-        for index, counter in enumerate(counters):
-            # APID counts non-active steps in the mode's count only, which thus replaces that
-            # counter.
-            fresh = ~mark.recent & (self.mode == index)
-            m.d.comb += counter.eq(Mux(fresh, mark.count, mark.counters[index]))
-        # Both counters are read before either is written.
-        before = Array(counters)[self.interval]
-        counted, update = Signal(COUNT_BITS), Signal()
-        overtakes = (self.interval != self.mode) & (counted > Array(counters)[self.mode])
+        # APID counts non-active steps in the mode's count only, which thus replaces that counter.
+        # A recent position, whose history is in `counters`, has no mode yet.
+        same = self.interval == self.mode
+        stored = reduce(
+            or_,
+            (mark.counters[index] & one.replicate(COUNT_BITS) for index, one in enumerate(within)),
+        )
+        before, counted, update = Signal(COUNT_BITS), Signal(COUNT_BITS), Signal()
+        overtakes = ~same & (counted > mark.count)
         result = Signal(p.update_layout)
         m.d.comb += [
+            before.eq(Mux(same & ~mark.recent, mark.count, stored)),
             counted.eq(before + ~before.all()),
             update.eq(mark.graduates | (~mark.recent & overtakes)),
             result.position.eq(mark.position),
             result.update.eq(update),
             result.mode.eq(Mux(update, self.interval, self.mode)),
         ]
-        for index, counter in enumerate(counters):
-            m.d.comb += result.counters[index].eq(Mux(self.interval == index, counted, counter))
-        # APID increments no count of a recent position, which has no mode yet; `counters` hold its
-        # history.
+        for index, one in enumerate(within):
+            fresh = ~mark.recent & (self.mode == index)
+            counter = Mux(fresh, mark.count, mark.counters[index])
+            m.d.comb += result.counters[index].eq(Mux(one, counted, counter))
         young = mark.recent & ~mark.graduates
-        own = Array(result.counters[index] for index in range(top + 1))[result.mode]
+        own = Mux(update | same, counted, mark.count)
         m.d.comb += result.count.eq(Mux(young, 0, own))
         with m.If(self.enable):
             m.d.sync += self.result.eq(result)

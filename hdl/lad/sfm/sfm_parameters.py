@@ -69,7 +69,7 @@ class SpecialFunctionModuleParameters(Parameters):
     vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
     hidden_size: Annotated[int, Range(2, 8192, "elements")] = 4096
     lanes: Annotated[int, Range(1, 64, "elements")] = 16
-    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 3
     exp_stages: Annotated[int, Range(1, 7, "stages")] = 5
     reciprocal_stages: Annotated[int, Range(1, 4, "stages")] = 4
     root_stages: Annotated[int, Range(1, 4, "stages")] = 3

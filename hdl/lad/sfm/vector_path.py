@@ -21,7 +21,7 @@ class VectorPath(Unit):
     time, so that results are in order and an operator has one user.
 
     **Latency** from the last operand: an addition ``add_stages + 3`` cycles, a rotary embedding
-    ``multiply_stages + add_stages + 4``, SiLU ``gate_stages + 2``. **Throughput** one addition per
+    ``multiply_stages + add_stages + 5``, SiLU ``gate_stages + 2``. **Throughput** one addition per
     2 cycles, one rotary embedding per 3; a SiLU of one vector per ``head_size / lanes`` cycles, at
     least 2, and one more if both of its products would need the vector unit in the same cycle.
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from amaranth.hdl import Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out, PureInterface, Signature
 
@@ -69,13 +69,13 @@ class VectorProcessingUnitParameters(Parameters):
 
     @property
     def vector_latency(self) -> int:
-        """Cycles from the operands to `o_vec`."""
-        return self.multiply_stages
+        """Cycles from the operands to `o_vec`; the operands are registered first."""
+        return 1 + self.multiply_stages
 
     @property
     def scalar_latency(self) -> int:
         """Cycles from the operands to `o_scal`."""
-        return self.multiply_stages + self.tree_stages
+        return self.vector_latency + self.tree_stages
 
 
 class VectorPort(Signature):
@@ -157,10 +157,10 @@ class VectorProcessingUnit(Unit):
     The register row holds one vector for many dot products, so that only the other vector is read
     from a memory. The unit cannot stall: its user reserves room for each result.
 
-    **Latency** `vector_latency` = `multiply_stages` cycles to a vector, `scalar_latency` =
-    ``multiply_stages + ceil(log2(head_size)) * add_stages`` cycles to a dot product. **Throughput**
-    one operation per cycle, in any sequence of kinds. The row can be loaded in the cycle of an
-    operation that uses its old vector.
+    **Latency** `vector_latency` = ``multiply_stages + 1`` cycles to a vector, `scalar_latency` =
+    ``multiply_stages + 1 + ceil(log2(head_size)) * add_stages`` cycles to a dot product.
+    **Throughput** one operation per cycle, in any sequence of kinds. The row can be loaded in the
+    cycle of an operation that uses its old vector.
 
     **Numerics** FP16: each product and each sum is rounded to nearest, ties to even, subnormals
     included. Adjacent pairs are added first. For a dot product without overflow, ``abs(o_scal -
@@ -188,7 +188,7 @@ class VectorProcessingUnit(Unit):
         super().__init__({"port": In(VectorPort(parameters))})
 
     def elaborate(self, platform: object) -> Module:
-        """Select the first factors, multiply, and add in a tree."""
+        """Select and register the factors, multiply, and add in a tree."""
         m = Module()
         p, port = self.parameters, self.port
         # The row serves many operations; only the other vector changes every cycle.
@@ -204,9 +204,12 @@ class VectorProcessingUnit(Unit):
         scale = port.operation == Operation.SCALE
         for lane in range(p.head_size):
             m.submodules[f"multiply_{lane}"] = multiply = FloatMultiply(stages=p.multiply_stages)
+            # The users of a unit are multiplexed: a multiplier begins one cycle later.
+            factors = Cat(Mux(scale, port.i_scal, row[lane]), port.i_vec2[lane])
+            held = delay_line(m, factors, 1, name=f"factors_{lane}")[-1]
             m.d.comb += [
-                Value.cast(multiply.a).eq(Mux(scale, port.i_scal, row[lane])),
-                Value.cast(multiply.b).eq(port.i_vec2[lane]),
+                Value.cast(multiply.a).eq(held[:16]),
+                Value.cast(multiply.b).eq(held[16:]),
                 port.o_vec[lane].eq(Value.cast(multiply.result)),
                 tree.terms[lane].eq(multiply.result),
             ]

@@ -32,9 +32,9 @@ def test_illegal_parameters_are_rejected(change: dict[str, Any], message: str) -
 
 def test_latencies_follow_from_the_stages() -> None:
     p = VectorProcessingUnitParameters()
-    assert (p.vector_latency, p.scalar_latency) == (2, 23)
+    assert (p.vector_latency, p.scalar_latency) == (3, 24)
     p = VectorProcessingUnitParameters(head_size=5, multiply_stages=1, add_stages=1)
-    assert (p.vector_latency, p.scalar_latency) == (1, 4)
+    assert (p.vector_latency, p.scalar_latency) == (2, 5)
 
 
 @pytest.mark.parametrize("head_size", [2, 5, 64, 128])
