@@ -116,8 +116,9 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
     of 8-bit weights. ``shared``: two units compute each tile of the last round. ``scales_held``:
     the NPU already holds the scales of these keys and values. A product without ``groups`` only
     reads factors for the NPU, ``fetch_length`` positions. ``both``: two inputs share a column;
-    ``inputs`` (in words) and ``sums`` (in results) are the places of each. ``columns``: destinations of factors; for keys, of the scales of keys and of values. With
-    `pre_rope`, ``inputs`` of keys are the destinations of their columns and of their zero points.
+    ``inputs`` (in words) and ``sums`` (in results) are the places of each. ``columns``:
+    destinations of factors; for keys, of the scales of keys and of values. With `pre_rope`,
+    ``inputs`` of keys are the destinations of their columns and of their zero points.
     """
     bits, places = MemoryBits(p), Places(p)
     return data.StructLayout(

@@ -152,7 +152,11 @@ class Accelerator:
     @property
     def roofline(self) -> int:
         """Lower bound of such a step in cycles."""
-        return roofline(self.p, self.step_words, self.p.batch)
+        return self.bound(self.p.batch)
+
+    def bound(self, tokens: int) -> int:
+        """Return the lower bound of a step of some tokens in cycles."""
+        return roofline(self.p, self.step_words, tokens)
 
     def clear(self) -> None:
         """Discard all recorded values."""

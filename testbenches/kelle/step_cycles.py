@@ -2,8 +2,8 @@
 
 from hdl.kelle.parameters import KelleParameters
 
-FETCH_LATENCY, HEAD_LATENCY = 4, 64
-"""Latency of a block's lookup, and of a head through all units, in cycles."""
+FETCH_LATENCY, HEAD_LATENCY = 3, 64
+"""Latency of a block's lookup without the eDRAM's, and of a head through all units, in cycles."""
 
 
 def words_of(p: KelleParameters, beats: int) -> int:
@@ -21,7 +21,7 @@ def step_bound(p: KelleParameters) -> int:
     projection = p.head_slices * p.hidden_slices
     block = max(
         2 * p.head_slices * max(own, p.group_size),
-        p.memory.edram.entry_words * (p.rows + FETCH_LATENCY),
+        p.memory.edram.entry_words * (p.rows + FETCH_LATENCY + p.memory.edram.read_cycles),
     )
     feed_forward = (2 + p.gated) * p.hidden_slices * p.intermediate_slices * load
     return (

@@ -271,6 +271,26 @@ async def empty_cache(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: run.parameters.step_tokens > 1, "one token per step")
+async def longest_block(dut: Any) -> None:
+    """Decode one token after a prefill, then a block of as many as a step has: their cycles."""
+    decode = Decode(dut, "longest block")
+    p = decode.p
+    await decode.start(longest(p), decode.full, select=False)
+    for count in (1, p.step_tokens):
+        first, begun = decode.following[0], decode.bench.cycle
+        tokens = [(0, first + place) for place in range(count)]
+        states = decode.layers[0].quantised_states[first : first + count]
+        await decode.script.run(
+            decode.accelerator.decode(decode.compute(tokens, states, 0), states)
+        )
+        record_fact("cycles of a step", f"{count} tokens", decode.bench.cycle - begun)
+        record_fact("ideal cycles of a step", f"{count} tokens", decode.accelerator.bound(count))
+        record_fact("rows of the combined matrix", f"{count} tokens", decode.members)
+    await decode.check()
+
+
+@cocotb.test()
 @cocotb.parametrize(prefilled=[True, False])
 @only_if(lambda run: small(run) and run.parameters.step_tokens > 1, "one token per step")
 async def random_blocks(dut: Any, prefilled: bool) -> None:

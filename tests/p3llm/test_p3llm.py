@@ -383,6 +383,33 @@ def test_the_banks_hold_the_groups_of_each_round() -> None:
         assert row == matrix.scales[output]
 
 
+def test_two_units_hold_the_groups_of_a_shared_tile() -> None:
+    """The last 8 of 72 outputs of `down_proj`: three groups in units 0, 1, two in units 2, 3."""
+    p = replace(PRESETS["tiny"], hidden_size=72)
+    rng = np.random.default_rng(4)
+    weights, cache = drawn_weights(p, rng), drawn_cache(p, 20, rng)
+    image, matrix = layer_image(p, weights, cache), weights.down
+    # Four rounds of five groups: special values, three columns of scales, and 5 * 4 columns.
+    place = p.matrices["down"]
+    last = place.base + 5 + 4 * 24
+    assert place.positions == 5 + 4 * 24 + 1 + 2 + 3 * 4
+    for output in range(64, 72):
+        tile, element = divmod(output - 64, 4)
+        for group in range(6):
+            unit, own = tile + group // 3 * 2, group % 3
+            pair = last + 1 + own // 2 * 9
+            step = image[pair, unit, 4 * (own % 2) + element]
+            select = image[last, unit, own].astype(int) >> 2 * element & 3
+            columns = image[pair + 1 + 4 * (own % 2) :, unit][:4]
+            if group == 5:
+                assert step == 0 and not columns.any()
+                continue
+            assert (step, select) == (matrix.steps[output, group], matrix.selects[output, group])
+            assert (columns == matrix.columns[16 + tile, 4 * group : 4 * group + 4]).all()
+        row = image[place.base + 4, tile].view("<u2")[element]
+        assert row == matrix.scales[output]
+
+
 def test_the_banks_hold_both_weights_of_a_sum() -> None:
     """An LM head of 8-bit weights, from single nibbles; their sums are near the given weights."""
     p = replace(PRESETS["tiny"], vocabulary_bits=8)

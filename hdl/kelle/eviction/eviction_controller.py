@@ -61,7 +61,8 @@ class EvictionController(Unit):
     decision is made once.
 
     **Latency** the evictor starts a wavefront 1 cycle after the transfer; a placement is valid 3
-    cycles after the evictor's victim. **Throughput** one wavefront per cycle, but wavefronts with
+    cycles after the evictor's victim; a prefilled token of another head than the one before is
+    taken after 2 cycles. **Throughput** one wavefront per cycle, but wavefronts with
     `compare` at least `rows` cycles apart.
 
     **Numerics** as `SystolicEvictor`; the exported scores are those of `HeadScores`.
@@ -78,7 +79,8 @@ class EvictionController(Unit):
     clears : In(stream)
         Number of a layer whose text ends: when `layer` selects it, all of its slots and stored
         vectors become free. The transfer is at the end of this work, which takes a cycle per token
-        and head, and `vector_entries` cycles per stored vector. No search may be in flight.
+        and head, two per head, and `vector_entries` cycles per stored vector. No search may be in
+        flight.
     prefill : In(stream)
         Tokens that the prefill keeps: head, position, importance, and whether they are recomputed.
         The last token of a head is the youngest.

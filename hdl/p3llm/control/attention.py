@@ -41,7 +41,7 @@ class Attention:
         return [pair for pair in self.pairs[:2] if pair.pump == 0]
 
     def attend(self) -> None:
-        """Add all pairs; the first request's codes and the `early` queries are already quantised."""
+        """Add all pairs; the first request's codes and `early` queries are already quantised."""
         pairs, scores = self.pairs, self.scores
         # There are places for the vectors of two pairs: one pair's scores are computed while the
         # other's wait for the softmax.

@@ -206,9 +206,10 @@ class ProductSequencer(Unit):
                 m.d.comb += [valid.eq(1), given.eq(part.commands.payload)]
         # Inputs need no bank, but a word that the NPU has stored.
         of_inputs = given.operation == ColumnOperation.WRITE_INPUT
-        # A column that completes sums waits until the previous sums have been read. The sums of a
-        # group would replace those of keys or values, but not totals.
-        waits = Mux(self.drain.wide, given.completes, given["last"]) & self.drain.busy
+        # A column that completes sums waits until the previous sums have been read. A linear layer
+        # begins after those of keys and values, which its groups would replace: its inputs depend
+        # on them.
+        waits = given.completes & self.drain.busy
         m.d.comb += [
             self.column.valid.eq(valid & ~of_inputs & ~waits),
             self.column.multiply.eq(given.operation == ColumnOperation.MULTIPLY),
