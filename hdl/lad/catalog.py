@@ -143,6 +143,12 @@ SMOLLM2_TILES = LadTilesParameters(tile=replace(SMOLLM2_TILE, stored_heads=6), t
 
 PAPER_AC = AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2)
 PAPER_TILE = LadTileParameters(ac=PAPER_AC, prefetched=2048)
+LAD_1_5 = replace(PAPER_TILE, waiting=512, prefetched=1200)
+"""LAD-1.5, one of the paper's three configurations: memories of at most 1.5 MB in a tile."""
+LAD_2_5 = replace(PAPER_TILE, waiting=512, prefetched=3200)
+"""LAD-2.5: at most 2.5 MB."""
+LAD_3_5 = replace(PAPER_TILE, waiting=512, prefetched=5200)
+"""LAD-3.5: at most 3.5 MB."""
 PAPER_TILES = LadTilesParameters(tile=replace(PAPER_TILE, stored_heads=22))
 PAPER = LadParameters(
     tile=replace(PAPER_TILE, stored_heads=128, linear=LinearModuleParameters(groups=3146)), batch=4
@@ -306,8 +312,11 @@ UNITS: tuple[Entry, ...] = (
             "tiny_groups": TINY_GROUPS,
             "smollm2": SMOLLM2_TILE,
             "paper": PAPER_TILE,
+            "lad_1_5": LAD_1_5,
+            "lad_2_5": LAD_2_5,
+            "lad_3_5": LAD_3_5,
         },
-        long=("smollm2", "paper"),
+        long=("smollm2", "paper", "lad_1_5", "lad_2_5", "lad_3_5"),
     ),
     Entry(
         summary="several tiles that share a memory; heads and rows of matrices are distributed",

@@ -41,7 +41,7 @@ class RmsNormParameters(RowNormParameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
-    registered : bool
+    registered, weighed : bool
         As in `RowNormParameters`.
     divided : bool
         Whether registers divide the sum of the squares, before its carry chain, and the product
@@ -203,11 +203,11 @@ class RmsNorm(Unit):
                 divided.eq(held(read, "multiplied", reset=True)),
                 divided_last.eq(held(read_last, "multiplied_last")),
             ]
+        weighed, cycles = divided & self.weights.valid, int(p.weighed)
+        weighed = delay_line(m, weighed, cycles, name="weighed", enable=free, reset=True)[-1]
+        weighed_last = delay_line(m, divided_last, cycles, name="weighed_last", enable=free)[-1]
         with m.If(free):
-            m.d.sync += [
-                self.results.valid.eq(divided & self.weights.valid),
-                out.last.eq(divided_last),
-            ]
+            m.d.sync += [self.results.valid.eq(weighed), out.last.eq(weighed_last)]
         for i in range(p.lanes):
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
             if p.divided:
@@ -225,7 +225,7 @@ class RmsNorm(Unit):
             # A register before the shift.
             cycles = int(p.registered or p.divided)
             scaled = delay_line(m, scaled, cycles, name=f"product_{i}", enable=move)[-1]
-            result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p.drop)
+            result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p, enable=free)
             with m.If(move):
                 m.d.sync += ratio.eq(scaled >> shift)
             with m.If(free):

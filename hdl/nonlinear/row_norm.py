@@ -59,6 +59,9 @@ class RowNormParameters(Parameters):
     registered : bool
         Whether a register separates the product with the reciprocal root from its shift. It adds a
         cycle of latency, and changes no value.
+    weighed : bool
+        Whether a register separates the product with the weight from its clamp. It adds a cycle of
+        latency, and changes no value.
 
     Raises
     ------
@@ -71,6 +74,7 @@ class RowNormParameters(Parameters):
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
     rows: Annotated[int, Range(1, 16, "rows")] = 4
     registered: bool = option(default=False)
+    weighed: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -236,12 +240,23 @@ def squared(m: Module, name: str, value: Value) -> Value:
 
 
 def weighted(
-    m: Module, name: str, ratio: Value, weight: Value, drop: int, bias: Value | None = None
+    m: Module,
+    name: str,
+    ratio: Value,
+    weight: Value,
+    p: RowNormParameters,
+    *,
+    enable: Value,
+    bias: Value | None = None,
 ) -> Value:
-    """Return an element times its weight, plus a bias in steps of the output, clamped."""
+    """Return an element times its weight, plus a bias in steps of the output, clamped.
+
+    If `weighed`, the clamp is a cycle later than the product.
+    """
     # The dropped fraction counts as half: one constant bit replaces a rounding adder.
     halves = Cat(Const(1, 1), ratio).as_signed()
-    addend = None if bias is None else bias.shift_left(drop)
-    product = multiply_add(m, name, halves, weight, addend, constant=1 << drop - 1)
-    clamped, _saturated = saturate(product >> drop, OUTPUT.shape)
+    addend = None if bias is None else bias.shift_left(p.drop)
+    product = multiply_add(m, name, halves, weight, addend, constant=1 << p.drop - 1) >> p.drop
+    product = delay_line(m, product, int(p.weighed), name=f"{name}_product", enable=enable)[-1]
+    clamped, _saturated = saturate(product, OUTPUT.shape)
     return clamped

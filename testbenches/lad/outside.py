@@ -1,6 +1,6 @@
 """Memory outside a tile: the data of all heads; it answers requests in order."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -97,8 +97,24 @@ class Outside:
         self.seen = dict.fromkeys(self.sinks, 0)
         self.before = dict(self.seen)
         self.column = [0] * self.tiles
+        self.bandwidth = self.credit = 0
+        self.waiting: deque[tuple[str, int]] = deque()
         self.clear()
         bench.add(self)
+
+    def limit(self, bits: int) -> None:
+        """Transfer at most `bits` per cycle on average, reads and writes of all streams together.
+
+        Rows follow each other in the order of their requests. Addresses do not count, and a
+        transfer that exceeds a cycle's bits delays the next ones.
+        """
+        self.bandwidth = bits
+
+    def _bits(self, name: str) -> int:
+        """Return the bits of a stream's payload that count as words."""
+        members = self.layouts[name].members
+        fields = (field for part in CARRIED.get(name, {}).values() for field in part)
+        return sum(Shape.cast(members[field]).width for field in fields)
 
     def clear(self) -> None:
         """Discard everything; rows that were never written are noise, except for the caches."""
@@ -106,6 +122,8 @@ class Outside:
         self.seen = {name: len(sink.received) for name, sink in self.sinks.items()}
         self.before = dict(self.seen)
         self.column = [0] * self.tiles
+        self.credit = 0
+        self.waiting.clear()
         self.heads = [Head.empty(p) for _ in range(p.stored_heads * self.tiles)]
         for head in self.heads:
             for name, high in (
@@ -206,10 +224,24 @@ class Outside:
             for _cycle, payload in received[self.seen[name] :]:
                 layout = self.layouts[name]
                 act(unpack(layout, from_integers([payload], layout.size)))
+                self.credit -= self._bits(name)
             self.seen[name] = len(received)
+        self._transfer()
 
     def _send(self, name: str, layout: Any, value: Any) -> None:
-        self.sources[name].send(to_integers(pack(layout, value)))
+        rows = to_integers(pack(layout, value))
+        if self.bandwidth:
+            self.waiting.extend((name, row) for row in rows)
+        else:
+            self.sources[name].send(rows)
+
+    def _transfer(self) -> None:
+        """Send the oldest rows while bandwidth is left in this cycle; none is saved for later."""
+        self.credit = min(self.credit, 0) + self.bandwidth
+        while self.waiting and self.credit > 0:
+            name, row = self.waiting.popleft()
+            self.sources[name].send([row])
+            self.credit -= self._bits(name)
 
     def _groups(self, request: Any) -> None:
         head, lanes = self.head(request), self.p.apid.lanes

@@ -121,18 +121,51 @@ async def all_active(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(trace=("SmolLM2", "synthetic"))
+async def limited_memory(dut: Any) -> None:
+    """Decode with a memory whose bandwidth is shared by all streams, as much as the paper's."""
+    bench = LadTileBench(dut, "limited_memory")
+    p = bench.p
+    bandwidth = limited(bench)
+    length = min(p.slots, 24)
+    begun = bench.bench.cycle
+    await bench.run(Load(real_work(bench, length, groups=min(p.stored_heads // p.shared, 2))))
+    cycles = bench.bench.cycle - begun
+    least = sum(bench.outside.carried.values()) / bandwidth
+    assert cycles >= least
+    record_fact("limited memory", "cycles", {"cycles": cycles, "of the memory": round(least)})
+
+
+def limited(bench: LadTileBench) -> int:
+    """Limit the memory to `head_size` words per cycle, and return the bits per cycle.
+
+    With heads of 128 this is the paper's bandwidth per tile, a sixth of 1.5 TB/s at 1 GHz.
+    """
+    bits = bench.p.vector.head_size * WORD_BITS
+    bench.outside.limit(bits)
+    return bits
+
+
+@cocotb.test()
+@cocotb.parametrize(
+    (
+        ("trace", "memory"),
+        [("SmolLM2", "unlimited"), ("synthetic", "unlimited"), ("synthetic", "limited")],
+    )
+)
 @only_if(
     lambda run: run.full and run.parameters.vector.head_size >= 8,
     "long decodings, in the full version",
 )
-async def steady_state(dut: Any, trace: str) -> None:
+async def steady_state(dut: Any, trace: str, memory: str) -> None:
     """Decode nine interleaved heads at some lengths; record interval and words of a step.
 
     The synthetic trace has the locality that the paper reports.
     """
     bench = LadTileBench(dut, f"steady_state {trace}")
-    p = bench.p
+    p, name = bench.p, f"steady_state {trace}"
+    if memory == "limited":
+        limited(bench)
+        name = f"{name}, limited memory"
     # The model decodes one head; the memory outside has nine copies of it.
     begun, heads, rounds = LadTile(parameters=p), min(p.stored_heads, 9), 3
     steps = synthetic_steps(p) if trace == "synthetic" else long_steps(p, LAYERS[1])
@@ -154,7 +187,7 @@ async def steady_state(dut: Any, trace: str) -> None:
         seen = [cycle for cycle, _payload in bench.outputs.received][heads:]
         later = answers[heads + 1 :]
         record_fact(
-            f"steady_state {trace}",
+            name,
             str(length),
             {
                 "cycles": (seen[-1] - seen[0]) / len(later),

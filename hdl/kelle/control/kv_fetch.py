@@ -38,13 +38,15 @@ class Source(enum.Enum, shape=2):
 class Place:
     """Position in an operation: nested loops over tiles, words and slots."""
 
-    sequence: Signal
+    token: Signal  # The arriving token that attends.
+    sequence: Signal  # Its sequence.
     head: Signal
     side: Signal  # Keys or values, as in `SIDES`.
     tile: Signal
     word: Signal  # Row of the eDRAM within an entry.
     row: Signal  # Slot within the tile.
     slot: Signal  # Slot of the head, given by `tile` and `row`.
+    residents: Signal  # Slots of the head that hold a token, without the arriving one.
     far: Signal  # With `overflow`: keys and values of the head are in off-chip memory.
 
 
@@ -104,10 +106,14 @@ class KvFetch(Unit):
         `SCORE`, `OWN` or `ATTEND` of a head, whose keys or values are available.
     computed_keys, computed_values : In
         As in `ComputedRows`.
-    residents : In
-        For each head of all sequences, the number of slots that hold a token.
+    sequences, listed : In
+        Sequence of each arriving token; for each stored vector of the layer, whether its token is
+        recomputed in this step, as in `StepControl`.
+    filled : In
+        Slots in use of each head, as in `EvictionController`. They are constant while a head's
+        scores are fetched, since its next token is placed after the search.
     placements : In
-        For each head of all sequences, the recorded placement of the arriving token.
+        For each head and token, the recorded placement of the arriving token.
     lookup_request : Out(stream), lookup_response : In
         Lookups of the slot table, as in `EvictionController`.
     keys_read, values_read, keys_write, values_write : Out(stream)
@@ -129,8 +135,10 @@ class KvFetch(Unit):
                 "layer": In(p.layer_bits),
                 "operations": In(stream.Signature(p.operation_layout)),
                 **{f"computed_{side}": In(p.computed_layout) for side in SIDES},
-                "residents": In(data.ArrayLayout(bits_for(p.slots), p.sequence_heads)),
-                "placements": In(data.ArrayLayout(p.placement_layout, p.sequence_heads)),
+                "sequences": In(p.sequences_layout),
+                "listed": In(p.layer_vectors),
+                "filled": In(data.ArrayLayout(bits_for(p.slots), p.eviction.cached_heads)),
+                "placements": In(data.ArrayLayout(p.placement_layout, p.token_heads)),
                 "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
                 "lookup_response": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
                 "beats": Out(stream.Signature(p.array.array.weights_layout)),
@@ -149,7 +157,8 @@ class KvFetch(Unit):
         m.submodules.computed = computed = ComputedRows(parameters=p)
         m.submodules.stager = stager = BlockStager(parameters=p)
         place = Place(
-            sequence=Signal(p.sequence_bits, reset_less=True),
+            token=Signal(p.token_shape, reset_less=True),
+            sequence=Signal(max(p.sequence_bits, 1), reset_less=True),
             head=Signal(p.eviction.head_bits, reset_less=True),
             side=Signal(reset_less=True),
             tile=Signal(range(p.cache_tiles + 1)),
@@ -157,8 +166,19 @@ class KvFetch(Unit):
             row=Signal(range(p.rows)),
             slot=Signal(range(p.slots)),
             far=Signal(name="far"),
+            residents=Signal(bits_for(p.slots), name="residents"),
         )
-        m.d.comb += place.slot.eq(Cat(place.row, place.tile))
+        m.d.comb += [
+            place.slot.eq(Cat(place.row, place.tile)),
+            formats.listed.eq(self.listed.word_select(place.sequence, p.vectors)),
+        ]
+        # The first tile's formats are valid later than this register.
+        before = Signal.like(place.residents, name="before", reset_less=True)
+        item = p.token_head(place.token, place.head)
+        m.d.sync += before.eq(Array(self.filled)[self._cached_head(place)])
+        m.d.comb += place.residents.eq(
+            Mux(place.side, Array(self.placements)[item].residents, before)
+        )
         if p.overflow:
             m.d.comb += place.far.eq(self._cached_head(place) >= p.resident_heads)
         action = Action(
@@ -190,7 +210,7 @@ class KvFetch(Unit):
             read.source.eq(chosen.source),
             read.side.eq(place.side),
             # The arriving tokens' vectors follow all stored vectors.
-            read.vector.eq(Mux(action.reads_own, p.layer_vectors + place.sequence, chosen.vector)),
+            read.vector.eq(Mux(action.reads_own, p.layer_vectors + place.token, chosen.vector)),
             read.head.eq(place.head),
             read.word.eq(place.word),
             read.far.eq(place.far),
@@ -256,13 +276,12 @@ class KvFetch(Unit):
         m.submodules.overflow = overflow = OverflowReads(parameters=p)
         connect_streams(m, formats.tiles, overflow.formats)
         connect_streams(m, overflow.requests, self.overflow_reads)
-        item = p.sequence_head(place.sequence, place.head)
-        placement = Array(self.placements)[item]
+        placement = Array(self.placements)[p.token_head(place.token, place.head)]
         m.d.comb += [
             overflow.outside.eq(place.far),
             overflow.side.eq(place.side),
             overflow.first.eq(self._far_slot(place, 0) * p.entry_words),
-            overflow.residents.eq(Array(self.residents)[item]),
+            overflow.residents.eq(place.residents),
             overflow.victim.eq(place.side & placement.recomputed),
             overflow.slot.eq(placement.slot),
         ]
@@ -302,7 +321,8 @@ class KvFetch(Unit):
             with m.State("IDLE"):
                 m.d.comb += self.operations.ready.eq(1)
                 m.d.sync += [
-                    place.sequence.eq(offered.sequence),
+                    place.token.eq(offered.token),
+                    place.sequence.eq(Array(self.sequences)[offered.token]),
                     place.head.eq(offered.head),
                     place.side.eq(offered.operation == Operation.ATTEND),
                     place.tile.eq(0),
@@ -367,8 +387,7 @@ class KvFetch(Unit):
         """
         p = self.parameters
         chosen = Chosen(source=Signal(Source), vector=Signal(bits_for(p.members - 1)))
-        item = p.sequence_head(place.sequence, place.head)
-        residents, placement = Array(self.residents)[item], Array(self.placements)[item]
+        placement = Array(self.placements)[p.token_head(place.token, place.head)]
         held = Signal(p.format_layout)
         is_victim = place.side & placement.recomputed & (place.slot == placement.slot)
         m.d.comb += [
@@ -378,7 +397,7 @@ class KvFetch(Unit):
             ),
         ]
         # An empty slot must give zeros: its row of the eDRAM is undefined.
-        with m.If(place.slot >= residents):
+        with m.If(place.slot >= place.residents):
             m.d.comb += chosen.source.eq(Source.NOWHERE)
         with m.Elif(is_victim | held.recomputed):
             m.d.comb += chosen.source.eq(Source.COMPUTED)
@@ -392,7 +411,7 @@ class KvFetch(Unit):
         words = p.memory.edram.entry_words
         # Keys and values have the same address, each on its side.
         first = self._cached_head(place) * p.slots
-        placement = Array(self.placements)[p.sequence_head(place.sequence, place.head)]
+        placement = Array(self.placements)[p.token_head(place.token, place.head)]
         for number, side in enumerate(SIDES):
             selected = place.side == number
             if p.overflow:
